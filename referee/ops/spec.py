@@ -1,0 +1,61 @@
+"""What an operation and a test cell are, as plain data.
+
+Nothing here imports torch: the catalogue must be listable in milliseconds and from processes that never load it.
+Dtypes are torch's names without the prefix ("float16"); shapes and strides count elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Dtype = Literal["float32", "float16", "bfloat16", "int8", "int64"]
+Role = Literal["required", "bench", "capability"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor of a cell. `offset` is the storage offset in elements; contiguous tensors have offset 0."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Dtype
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Op:
+    """One fused operation with a trusted reference.
+
+    `kind` names the signature (see `signatures.KINDS`); `norm`, `residual` and `acts` are set for ops made by the
+    chain grammar and let prompts and the composer describe them.
+    """
+
+    name: str
+    kind: str
+    family: str
+    title: str
+    formula: str
+    difficulty: Literal["familiar", "hard"]
+    norm: Literal["rms", "layer"] | None = None
+    residual: bool = False
+    acts: tuple[str, ...] = ()
+    eps: float | None = None
+    origin: Literal["catalogue", "remix", "user"] = "catalogue"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point at which an op is judged: shapes, dtypes and how the values are drawn.
+
+    `values` names a recipe of `values.py`; `scales` multiplies each input in turn. A `required` cell is part of the
+    op's contract, the `bench` cell is required and also timed, a `capability` cell only earns a badge.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    values: str
+    scales: tuple[float, ...]
+    role: Role
