@@ -1,0 +1,87 @@
+"""Everything kmint refuses to do, as exceptions that a person can act on.
+
+    KmintError
+    ├── UsageError          the request is wrong: unknown operation, unreadable draft file, bad option
+    │   └── ConfigError     a settings file is wrong
+    ├── EnvironmentUnfit    this machine or installation cannot do it
+    ├── ModelError          a model is missing, corrupt or of a kind that kmint cannot run
+    │   └── OfflineRefusal  it would need the network, and kmint was told to stay offline
+    ├── TimedOut            a part did not answer within its limit
+    └── StorageError        no space, or no permission to write
+
+Each carries a title, a message and, where there is one, a fix. How they look, and which exit code they end with, is the
+caller's business (`cli/diagnostics.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+_NO_SPACE = {errno.ENOSPC: "no space left on the device", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file size limit reached"}
+_NO_ACCESS = {errno.EACCES: "permission denied", errno.EPERM: "operation not permitted", errno.EROFS: "the file system is read-only"}
+
+
+class KmintError(Exception):
+    """Base of all refusals; `message` says what happened, `fix` what to do about it (empty when nothing is known)."""
+
+    title = "kmint cannot go on"
+
+    def __init__(self, message: str, *, fix: str = "", title: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        if title is not None:
+            self.title = title
+
+
+class UsageError(KmintError):
+    """The request itself is wrong; asking differently helps."""
+
+    title = "wrong request"
+
+
+class ConfigError(UsageError):
+    """A settings file cannot be read or holds something kmint does not know."""
+
+    title = "wrong configuration"
+
+
+class EnvironmentUnfit(KmintError):
+    """This machine or installation lacks something the request needs."""
+
+    title = "environment unfit"
+
+
+class ModelError(KmintError):
+    """A model is missing, corrupt, or of a kind that kmint cannot run."""
+
+    title = "model not usable"
+
+
+class OfflineRefusal(ModelError):
+    """The request needs the network and kmint was told to stay offline."""
+
+    title = "offline"
+
+
+class TimedOut(KmintError):
+    """A part of kmint did not answer within its limit."""
+
+    title = "timed out"
+
+
+class StorageError(KmintError):
+    """Something could not be written: no space, or no permission."""
+
+    title = "cannot write"
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """`error`, met while writing `path`, as a StorageError that names the place and the way out."""
+    code = error.errno or 0
+    if code in _NO_SPACE:
+        return StorageError(f"{path}: {_NO_SPACE[code]}", fix="free some space, or set KMINT_HOME to a place with room")
+    if code in _NO_ACCESS:
+        return StorageError(f"{path}: {_NO_ACCESS[code]}", fix="choose a place you may write to (KMINT_HOME moves everything)")
+    return StorageError(f"{path}: {error.strerror or error}", fix="check the disk, or set KMINT_HOME to another place")
