@@ -29,7 +29,9 @@ class Op:
     """One fused operation with a trusted reference.
 
     `kind` names the signature (see `signatures.KINDS`); `norm`, `residual` and `acts` are set for ops made by the
-    chain grammar and let prompts and the composer describe them.
+    chain grammar and let prompts and the composer describe them. `regime` tells where the op is timed: a `_short` op is
+    its base op on many short rows, a `_wide` one on few very long rows. `arguments` is set for user ops only; ask
+    `signatures.signature` for every op's argument names.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Op:
     acts: tuple[str, ...] = ()
     eps: float | None = None
     origin: Literal["catalogue", "remix", "user"] = "catalogue"
+    regime: Literal["standard", "short", "wide"] = "standard"
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""The cells of an op: the shapes, dtypes, values and magnitudes at which it is judged.
+
+`profile="gpu"` is the full set with the bench cell; `profile="cpu"` a handful of few rows, because Triton's interpreter runs
+one program at a time. Few distinct column counts are reused on purpose: each (columns, dtype) pair costs a candidate a
+compile. Scales are powers of two; in float16 they are lowered where the op's own output would leave float16's range.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from referee.ops.ceiling import fit_scales
+from referee.ops.plans import Draft, drafts
+from referee.ops.signatures import KINDS, Symbol
+from referee.ops.spec import Cell, Dtype, Op, TensorSpec
+
+Profile = Literal["cpu", "gpu"]
+
+ODD_PAD = 3
+_SHORT_NAMES: dict[Dtype, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements, as torch gives a fresh tensor (a dimension of size 0 counts as 1)."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _tensor(name: str, shape: tuple[int, ...], dtype: Dtype, layout: str) -> TensorSpec:
+    strides = contiguous_strides(shape)
+    if layout == "padded" and len(shape) == 2:
+        return TensorSpec(name, shape, dtype, (shape[1] + ODD_PAD, 1))
+    return TensorSpec(name, shape, dtype, strides, ODD_PAD if layout == "offset" else 0)
+
+
+def _cell(op: Op, draft: Draft) -> Cell:
+    kind = KINDS[op.kind]
+    sizes: dict[Symbol, int] = {"M": draft.rows, "N": draft.columns, "H": draft.columns // 2, "1": 1}
+    dtype: Dtype = "float16" if op.kind == "dequant" else draft.dtype
+    inputs = tuple(
+        _tensor(p.name, tuple(sizes[s] for s in p.shape), dtype if p.dtype == "x" else p.dtype, draft.layout) for p in kind.parameters
+    )
+    shape = tuple(sizes[s] for s in kind.output)
+    outputs = (TensorSpec("out", shape, dtype, contiguous_strides(shape)),)
+    wanted = tuple(draft.scale if p.name in draft.scaled or not draft.scaled else 1.0 for p in kind.parameters)
+    scales = fit_scales(op, wanted, columns=draft.columns, values=draft.values, dtype=dtype)
+    label = draft.label or draft.values
+    name = f"{_SHORT_NAMES[dtype]}-{draft.rows}x{draft.columns}-{label}-x{draft.scale:g}"
+    return Cell(name, inputs, outputs, draft.values, scales, draft.role)
+
+
+def cells(op: Op, *, profile: Profile) -> tuple[Cell, ...]:
+    """The cells of a catalogue or remix op, the bench cell first in the gpu profile. A user op's cells live in its task."""
+    made = {cell.name: cell for cell in (_cell(op, draft) for draft in drafts(op, profile))}
+    return tuple(made.values())

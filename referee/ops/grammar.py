@@ -1,0 +1,76 @@
+"""The chain grammar: [add_](rmsnorm|layernorm)_<act>, and the remix form with two stacked activations.
+
+Names parse in one way only: no activation is a prefix-and-rest of two others ("leaky" and "erf" are none).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from referee.ops.activations import ACTIVATIONS
+from referee.ops.spec import Op
+
+RMS_EPS = 1e-6
+LAYER_EPS = 1e-5
+Norm = Literal["rms", "layer"]
+
+_WORD: dict[Norm, str] = {"rms": "rmsnorm", "layer": "layernorm"}
+_TITLE: dict[Norm, str] = {"rms": "RMSNorm", "layer": "LayerNorm"}
+
+
+def norm_formula(norm: Norm, residual: bool) -> str:
+    """The normalisation in words, naming its result `n`."""
+    start = "h = x + residual; " if residual else "h = x; "
+    if norm == "rms":
+        return start + f"n = h / sqrt(mean(h^2 over the row) + {RMS_EPS:g}) * w"
+    return start + f"m = mean(h over the row); v = mean((h - m)^2 over the row); n = (h - m) / sqrt(v + {LAYER_EPS:g}) * w + b"
+
+
+def norm_kind(norm: Norm, residual: bool) -> str:
+    """The signature kind of a normalisation."""
+    return ("add_" if residual else "") + ("rms" if norm == "rms" else "ln")
+
+
+def chain_name(norm: Norm, residual: bool, acts: tuple[str, ...]) -> str:
+    """The public name: `add_rmsnorm_gelu`, or `layernorm_silu_tanh` for a remix."""
+    return "_".join((*(("add",) if residual else ()), _WORD[norm], *acts))
+
+
+def norm_title(norm: Norm, residual: bool) -> str:
+    """`LayerNorm` or `residual + LayerNorm`."""
+    return ("residual + " if residual else "") + _TITLE[norm]
+
+
+def chain(norm: Norm, residual: bool, acts: tuple[str, ...]) -> Op:
+    """A normalisation followed by one activation, or by two (a remix)."""
+    formula = norm_formula(norm, residual)
+    for position, act in enumerate(acts):
+        formula += f"; {'out' if position == len(acts) - 1 else 'n'} = {ACTIVATIONS[act].formula}"
+    return Op(
+        name=chain_name(norm, residual, acts),
+        kind=norm_kind(norm, residual),
+        family="chain",
+        title=" -> ".join((norm_title(norm, residual), *(ACTIVATIONS[act].title for act in acts))),
+        formula=formula + "; all in fp32, cast to x.dtype",
+        difficulty="familiar" if len(acts) == 1 else "hard",
+        norm=norm,
+        residual=residual,
+        acts=acts,
+        eps=RMS_EPS if norm == "rms" else LAYER_EPS,
+        origin="catalogue" if len(acts) == 1 else "remix",
+    )
+
+
+def parse_remix(name: str) -> Op | None:
+    """The remix op of that name, or None when the name is not of the grammar."""
+    rest = name.removeprefix("add_")
+    for norm in ("rms", "layer"):
+        prefix = _WORD[norm] + "_"
+        if not rest.startswith(prefix):
+            continue
+        tail = rest.removeprefix(prefix)
+        for first in ACTIVATIONS:
+            second = tail.removeprefix(first + "_")
+            if second != tail and second in ACTIVATIONS:
+                return chain(norm, rest != name, (first, second))
+    return None

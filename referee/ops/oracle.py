@@ -1,0 +1,160 @@
+"""The float64 oracle of every op, written independently of `eager.py` so that one slip cannot hide in both.
+
+Formulas follow `Op.formula`; softmax goes through log-sum-exp, exponentials through expm1/log1p/logaddexp, GELU through
+erf or tanh written out, LayerNorm in two passes, rotations by index arithmetic. The result stays float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from referee.ops.catalogue import base_name
+from referee.ops.spec import Op
+
+Oracle = Callable[..., Tensor]
+
+
+def _clip(n: Tensor, low: float, high: float) -> Tensor:
+    return torch.minimum(torch.maximum(n, n.new_tensor(low)), n.new_tensor(high))
+
+
+def _positive(n: Tensor) -> Tensor:
+    return torch.maximum(n, n.new_tensor(0.0))
+
+
+def _softplus(n: Tensor) -> Tensor:
+    return torch.where(n > 20, n, torch.logaddexp(n, torch.zeros_like(n)))
+
+
+def _elu(n: Tensor, alpha: float) -> Tensor:
+    return torch.where(n > 0, n, alpha * torch.expm1(-_positive(-n)))
+
+
+def _logistic(n: Tensor) -> Tensor:
+    return torch.exp(-torch.logaddexp(-n, torch.zeros_like(n)))
+
+
+ACTS: dict[str, Oracle] = {
+    "gelu": lambda n: n * _logistic(2 * math.sqrt(2 / math.pi) * (n + 0.044715 * n**3)),
+    "silu": lambda n: n * _logistic(n),
+    "relu2": lambda n: _positive(n) ** 2,
+    "tanh": lambda n: 2 * _logistic(2 * n) - 1,
+    "sigmoid": _logistic,
+    "relu": _positive,
+    "square": lambda n: n * n,
+    "abs": lambda n: torch.maximum(n, -n),
+    "softsign": lambda n: n / (1 + torch.maximum(n, -n)),
+    "hardsigmoid": lambda n: _clip(n / 6 + 0.5, 0.0, 1.0),
+    "hardswish": lambda n: n * _clip(n / 6 + 0.5, 0.0, 1.0),
+    "leaky_relu": lambda n: torch.maximum(n, 0.01 * n),
+    "relu6": lambda n: _clip(n, 0.0, 6.0),
+    "hardtanh": lambda n: _clip(n, -1.0, 1.0),
+    "elu": lambda n: _elu(n, 1.0),
+    "selu": lambda n: 1.0507009873554805 * _elu(n, 1.6732632423543772),
+    "softplus": _softplus,
+    "mish": lambda n: n * torch.tanh(_softplus(n)),
+    "gelu_erf": lambda n: 0.5 * n * torch.erfc(-n / math.sqrt(2)),
+}
+
+
+def _row_logsumexp(z: Tensor) -> Tensor:
+    # Not torch.logsumexp: a row holding +Inf must be NaN throughout, as exp(z - max) makes it.
+    top = z.amax(-1, keepdim=True)
+    return top + torch.log(torch.exp(z - top).sum(-1, keepdim=True))
+
+
+def _softmax(z: Tensor) -> Tensor:
+    return torch.exp(z - _row_logsumexp(z))
+
+
+def _rms(h: Tensor, w: Tensor) -> Tensor:
+    length = torch.linalg.vector_norm(h, dim=-1, keepdim=True)
+    return h / torch.sqrt(length * length / h.shape[-1] + 1e-6) * w
+
+
+def _layer(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    centred = h - h.sum(-1, keepdim=True) / h.shape[-1]
+    variance = (centred * centred).sum(-1, keepdim=True) / h.shape[-1]
+    return centred / torch.sqrt(variance + 1e-5) * w + b
+
+
+def _rope(n: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = n.shape[-1] // 2
+    a, b = n[..., :half], n[..., half:]
+    out = torch.empty_like(n)
+    out[..., :half] = a * cos[..., :half] - b * sin[..., :half]
+    out[..., half:] = b * cos[..., half:] + a * sin[..., half:]
+    return out
+
+
+def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.complex(cos, sin)
+    return torch.view_as_real(turned).flatten(-2)
+
+
+def _entropy(x: Tensor) -> Tensor:
+    return _row_logsumexp(x).squeeze(-1) - (_softmax(x) * x).sum(-1)
+
+
+def _cross_entropy(x: Tensor, tgt: Tensor) -> Tensor:
+    return (_row_logsumexp(x) - x.gather(-1, tgt[:, None])).squeeze(-1)
+
+
+def _kl_div(x: Tensor, y: Tensor) -> Tensor:
+    difference = (x - _row_logsumexp(x)) - (y - _row_logsumexp(y))
+    return (_softmax(x) * difference).sum(-1)
+
+
+EXPLICIT: dict[str, Oracle] = {
+    "softmax": _softmax,
+    "log_softmax": lambda x: x - _row_logsumexp(x),
+    "softmax_scale": lambda x, scale: _softmax(x * scale),
+    "softcap_softmax": lambda x: _softmax(30.0 * ACTS["tanh"](x / 30.0)),
+    "rmsnorm_gemma": lambda x, w: _rms(x, w) + _rms(x, torch.ones_like(w)),
+    "l2norm": lambda x: x / torch.sqrt((x * x).sum(-1, keepdim=True) + 1e-6),
+    "bias_gelu": lambda x, bias: ACTS["gelu"](x + bias),
+    "rope": _rope,
+    "rope_interleaved": _rope_interleaved,
+    "qknorm_rope": lambda x, w, cos, sin: _rope(_rms(x, w), cos, sin),
+    "add_rmsnorm_rope": lambda x, residual, w, cos, sin: _rope(_rms(x + residual, w), cos, sin),
+    "dequant_int8": lambda q, scale: q * scale,
+    "cross_entropy": _cross_entropy,
+    "cumsum": lambda x: torch.cumsum(x, dim=-1),
+    "entropy": _entropy,
+    "kl_div": _kl_div,
+    "swiglu": lambda gate, up: ACTS["silu"](gate) * up,
+    "geglu": lambda gate, up: ACTS["gelu"](gate) * up,
+    "reglu": lambda gate, up: _positive(gate) * up,
+    "glu": lambda gate, up: _logistic(gate) * up,
+}
+
+
+def _normed(op: Op, x: Tensor, *rest: Tensor) -> Tensor:
+    h, parameters = (x + rest[0], rest[1:]) if op.residual else (x, rest)
+    n = _rms(h, *parameters) if op.norm == "rms" else _layer(h, *parameters)
+    for act in op.acts:
+        n = ACTS[act](n)
+    return n
+
+
+def oracle(op: Op) -> Oracle:
+    """The float64 function of a catalogue or remix op; inputs of any dtype, integers of a `tgt` argument kept as they are."""
+    name = base_name(op)
+    if name in EXPLICIT:
+        body = EXPLICIT[name]
+    elif op.kind == "unary" and name in ACTS:
+        body = ACTS[name]
+    elif op.norm is not None:
+        def body(*inputs: Tensor) -> Tensor:
+            return _normed(op, *inputs)
+    else:
+        raise LookupError(f"{op.name} has no catalogue oracle")
+
+    def in_float64(*inputs: Tensor) -> Tensor:
+        return body(*(tensor if tensor.dtype == torch.int64 else tensor.double() for tensor in inputs))
+
+    return in_float64

@@ -1,0 +1,166 @@
+"""Which cells each family gets, as short drafts: rows, columns, dtype, values, scale, layout and role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from referee.ops.catalogue import base_name
+from referee.ops.signatures import KINDS, ROPE_KINDS
+from referee.ops.spec import Dtype, Op, Role
+
+Layout = Literal["contiguous", "padded", "offset"]
+
+SMALL = 2.0**-10
+LOW = 2.0**-6
+LARGE_ROWS = 524_416  # times 4096 columns: more than 2^31 elements
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One cell before it is bound to an op's signature. `scaled` names the operands that take `scale` (all when empty)."""
+
+    rows: int
+    columns: int
+    dtype: Dtype
+    values: str
+    scale: float = 1.0
+    role: Role = "required"
+    layout: Layout = "contiguous"
+    scaled: tuple[str, ...] = ()
+    label: str = ""
+
+
+F16: Dtype = "float16"
+BF16: Dtype = "bfloat16"
+F32: Dtype = "float32"
+_DATA = ("x", "residual", "gate", "up", "y", "q", "tgt")
+
+_CPU = (
+    Draft(5, 1000, F32, "mixed"),
+    Draft(2, 4097, F16, "normal", 64.0),
+    Draft(5, 1000, BF16, "mixed", 64.0),
+    Draft(3, 1000, F16, "normal", LOW, scaled=_DATA),
+    Draft(2, 1000, F32, "normal", SMALL),
+    Draft(3, 1000, F32, "normal", 64.0),
+    Draft(1, 128, F32, "normal"),
+    Draft(3, 1, F32, "normal"),
+)
+
+_GPU = (
+    Draft(8192, 4096, F16, "normal", role="bench"),
+    Draft(37, 4097, F16, "mixed", 64.0),
+    Draft(37, 4097, BF16, "mixed", 64.0),
+    Draft(37, 4097, F32, "mixed"),
+    Draft(37, 4097, F32, "normal", 64.0),
+    Draft(37, 4097, F32, "cancellation", 8.0),
+    Draft(1, 4096, F16, "sorted", 8.0),
+    Draft(65, 4096, F16, "mixed", LOW, scaled=_DATA),
+    Draft(1000, 4096, BF16, "normal"),
+    Draft(5, 4097, F16, "shifted"),
+    Draft(1, 1000, BF16, "normal", 8.0),
+    Draft(65, 1000, BF16, "one_hot"),
+    Draft(257, 128, F32, "normal", SMALL),
+    Draft(1001, 127, F16, "mixed"),
+    Draft(3, 8192, F32, "constant"),
+    Draft(3, 8192, F16, "mixed", 32.0),
+    Draft(33, 1, F32, "normal"),
+)
+
+_GPU_CAPABILITIES = (
+    Draft(37, 4096, F16, "normal", role="capability", layout="padded", label="padded"),
+    Draft(37, 4096, F16, "normal", role="capability", layout="offset", label="offset"),
+    Draft(0, 4096, F16, "normal", role="capability", label="empty"),
+    Draft(37, 4097, F32, "nonfinite", role="capability"),
+    Draft(LARGE_ROWS, 4096, F16, "normal", role="capability", label="large"),
+)
+
+_CPU_CAPABILITIES = (
+    Draft(3, 1000, F32, "normal", role="capability", layout="padded", label="padded"),
+    Draft(2, 1000, F32, "normal", role="capability", layout="offset", label="offset"),
+    Draft(0, 1000, F32, "normal", role="capability", label="empty"),
+    Draft(4, 1000, F32, "nonfinite", role="capability"),
+)
+
+_ROPE_CPU = (
+    Draft(5, 128, F32, "mixed"),
+    Draft(5, 128, F16, "normal", 64.0),
+    Draft(5, 64, BF16, "mixed", 64.0),
+    Draft(3, 64, F16, "normal", LOW, scaled=_DATA),
+    Draft(3, 256, F32, "normal", 64.0),
+    Draft(2, 128, F32, "normal", SMALL),
+    Draft(1, 256, F32, "normal"),
+)
+
+_ROPE_GPU = (
+    Draft(32768, 128, F16, "normal", role="bench"),
+    Draft(37, 128, F16, "mixed", 64.0),
+    Draft(37, 256, BF16, "mixed", 64.0),
+    Draft(37, 64, F16, "mixed", 64.0),
+    Draft(37, 128, F32, "mixed"),
+    Draft(37, 128, F32, "normal", 64.0),
+    Draft(37, 128, F32, "cancellation", 8.0),
+    Draft(257, 128, F32, "normal", SMALL),
+    Draft(1, 128, F16, "normal", 8.0),
+    Draft(1000, 64, F16, "normal", LOW, scaled=_DATA),
+    Draft(4097, 128, BF16, "normal"),
+    Draft(1, 256, BF16, "normal", 8.0),
+    Draft(65, 256, BF16, "one_hot"),
+    Draft(129, 256, F32, "shifted"),
+)
+
+_ROPE_CAPABILITIES_CPU = (
+    Draft(3, 80, F32, "normal", role="capability", label="head80"),
+    *(replace(draft, columns=128) for draft in _CPU_CAPABILITIES),
+)
+_ROPE_CAPABILITIES_GPU = (
+    Draft(37, 80, F16, "normal", role="capability", label="head80"),
+    *(replace(draft, columns=128, rows=LARGE_ROWS * 32 if draft.label == "large" else draft.rows) for draft in _GPU_CAPABILITIES),
+)
+
+_WIDE_GPU = (
+    Draft(8, 131072, F16, "normal", role="bench"),
+    Draft(8, 131072, F16, "mixed", 64.0),
+    Draft(8, 131072, F32, "mixed"),
+    Draft(5, 65537, BF16, "mixed", 32.0),
+    Draft(5, 65537, F32, "normal", 64.0),
+    Draft(5, 65537, F32, "cancellation", 8.0),
+    Draft(16, 40000, F16, "mixed", 16.0),
+    Draft(16, 40000, F16, "normal", LOW, scaled=_DATA),
+    Draft(32, 16384, BF16, "normal"),
+    Draft(1, 16384, BF16, "sorted", 8.0),
+    Draft(3, 16384, F32, "normal", SMALL),
+    Draft(7, 1000, BF16, "mixed", 64.0),
+    Draft(33, 1, F32, "normal"),
+)
+_WIDE_CPU = (replace(_CPU[0], columns=5000), *_CPU[1:])
+
+
+def _retimed(plan: tuple[Draft, ...], columns: dict[int, int]) -> tuple[Draft, ...]:
+    return tuple(
+        replace(d, rows=16384 if d.role == "bench" else d.rows, columns=columns.get(d.columns, d.columns)) for d in plan
+    )
+
+
+def drafts(op: Op, profile: Literal["cpu", "gpu"]) -> tuple[Draft, ...]:
+    """The cells of an op before its signature is applied."""
+    cpu = profile == "cpu"
+    if op.kind in ROPE_KINDS:
+        return (*_ROPE_CPU, *_ROPE_CAPABILITIES_CPU) if cpu else (*_ROPE_GPU, *_ROPE_CAPABILITIES_GPU)
+    plan = _CPU if cpu else _GPU
+    capabilities = _CPU_CAPABILITIES if cpu else _GPU_CAPABILITIES
+    if op.regime == "wide":
+        plan = _WIDE_CPU if cpu else _WIDE_GPU
+        capabilities = tuple(replace(d, columns=16384, rows=min(d.rows, LARGE_ROWS // 4)) if not cpu else d for d in capabilities)
+    if op.regime == "short" and not cpu:
+        narrower = {4096: 2048, 4097: 2049}
+        plan, capabilities = _retimed(plan, narrower), tuple(
+            replace(d, columns=narrower.get(d.columns, d.columns), rows=d.rows * 2 if d.label == "large" else d.rows) for d in capabilities
+        )
+    if base_name(op) in _NO_NONFINITE or not any(p.dtype == "x" and p.shape == ("M", "N") for p in KINDS[op.kind].parameters):
+        capabilities = tuple(d for d in capabilities if d.values != "nonfinite")
+    return (*plan, *capabilities)
+
+
+# A dequantised integer matrix holds no NaN, and a row scan's tail after a NaN says nothing more about the kernel.
+_NO_NONFINITE = frozenset({"cumsum"})

@@ -1,0 +1,6 @@
+"""Both trusted forms of an op: `eager` (PyTorch, fp32 inside) and `oracle` (float64). Imports torch."""
+
+from referee.ops.eager import eager
+from referee.ops.oracle import oracle
+
+__all__ = ["eager", "oracle"]

@@ -1,0 +1,182 @@
+"""Drawing a cell's inputs from a secret seed.
+
+Every operand gets its own generator, seeded by a hash of (seed, cell name, operand position and name). On one device and
+torch version the same seed gives the same bits; the CPU and a GPU give different ones. Values are drawn in fp32, scaled,
+clamped into the dtype's range and cast.
+
+Recipes for data operands (unit scale): normal; sorted (rows ascending); constant (each row one multiple of 1/4 in [-4, 4]);
+one_hot (a single +-8 a row); shifted (a mean of +-256, unit spread); cancellation (values near +-64 that cancel in pairs,
+small noise on top); mixed (row i uses the i-th of those recipes); nonfinite (NaN, +Inf or -Inf planted in all rows but
+the first). Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin
+the table of independent random angles, a scalar scale in [1/2, 3/2], a row scale normal, q all of int8, tgt any class.
+A recipe with "|" names one recipe for each operand in turn (user references), see `OPERAND_RECIPES`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+from referee.ops.spec import Cell, TensorSpec
+
+Draw = Callable[[tuple[int, int], Generator], Tensor]
+
+MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "normal")
+_SHIFT, _BIG, _NOISE, _SPIKE = 256.0, 64.0, 1.0 / 64.0, 8.0
+
+
+def generator_for(seed: int, cell: str, position: int, name: str, device: str) -> Generator:
+    """The generator of one operand: 63 bits of SHA-256 over everything that names it."""
+    digest = hashlib.sha256(f"{seed}\0{cell}\0{position}\0{name}".encode()).digest()
+    generator = Generator(device=device)
+    generator.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return generator
+
+
+def _normal(shape: tuple[int, int], g: Generator) -> Tensor:
+    return torch.randn(shape, generator=g, device=g.device)
+
+
+def _uniform(shape: tuple[int, ...], g: Generator) -> Tensor:
+    return torch.rand(shape, generator=g, device=g.device)
+
+
+def _integers(low: int, high: int, shape: tuple[int, ...], g: Generator) -> Tensor:
+    return torch.randint(low, high, shape, generator=g, device=g.device)
+
+
+def _signs(shape: tuple[int, ...], g: Generator) -> Tensor:
+    return _integers(0, 2, shape, g).float() * 2.0 - 1.0
+
+
+def _sorted(shape: tuple[int, int], g: Generator) -> Tensor:
+    return _normal(shape, g).sort(dim=-1).values
+
+
+def _constant(shape: tuple[int, int], g: Generator) -> Tensor:
+    steps = _integers(1, 17, (shape[0], 1), g).float() / 4.0 * _signs((shape[0], 1), g)
+    return steps.expand(shape).clone()
+
+
+def _one_hot(shape: tuple[int, int], g: Generator) -> Tensor:
+    out = torch.zeros(shape, device=g.device)
+    if shape[1]:
+        out.scatter_(1, _integers(0, shape[1], (shape[0], 1), g), _SPIKE * _signs((shape[0], 1), g))
+    return out
+
+
+def _shifted(shape: tuple[int, int], g: Generator) -> Tensor:
+    return _normal(shape, g) + _SHIFT * _signs((shape[0], 1), g)
+
+
+def _cancellation(shape: tuple[int, int], g: Generator) -> Tensor:
+    half = shape[1] // 2
+    big = _BIG * _normal((shape[0], half), g)
+    out = _NOISE * _normal(shape, g)
+    out[:, :half] += big
+    out[:, half : 2 * half] -= big.flip(-1)
+    return out
+
+
+def _mixed(shape: tuple[int, int], g: Generator) -> Tensor:
+    out = torch.empty(shape, device=g.device)
+    count = len(MIXTURE)
+    # A secret rotation, but only where every structure still gets a row: with fewer rows the hardest come first.
+    turn = int(_integers(0, count, (1,), g)) if shape[0] >= count else 0
+    for index, recipe in enumerate(MIXTURE):
+        rows = out[(index + turn) % count :: count]
+        rows.copy_(RECIPES[recipe]((rows.shape[0], shape[1]), g))
+    return out
+
+
+def _nonfinite(shape: tuple[int, int], g: Generator) -> Tensor:
+    out = _normal(shape, g)
+    for row, value in enumerate((float("nan"), float("inf"), float("-inf")), start=1):
+        if shape[1]:
+            rows = out[row::3]
+            rows.scatter_(1, _integers(0, shape[1], (rows.shape[0], 1), g), value)
+    return out
+
+
+RECIPES: dict[str, Draw] = {
+    "normal": _normal,
+    "sorted": _sorted,
+    "constant": _constant,
+    "one_hot": _one_hot,
+    "shifted": _shifted,
+    "cancellation": _cancellation,
+    "mixed": _mixed,
+    "nonfinite": _nonfinite,
+}
+
+
+def _weight(shape: tuple[int, int], g: Generator) -> Tensor:
+    return 1.0 + 0.5 * _normal(shape, g).clamp_(-6.0, 6.0)
+
+
+def _cosine(shape: tuple[int, int], g: Generator) -> Tensor:
+    return torch.cos(2.0 * torch.pi * _uniform(shape, g))
+
+
+def _sine(shape: tuple[int, int], g: Generator) -> Tensor:
+    return torch.sin(2.0 * torch.pi * _uniform(shape, g))
+
+
+def _around_one(shape: tuple[int, int], g: Generator) -> Tensor:
+    return 0.5 + _uniform(shape, g)
+
+
+PARAMETERS: dict[str, Draw] = {"w": _weight, "b": _normal, "bias": _normal, "cos": _cosine, "sin": _sine}
+
+# Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH].
+OPERAND_RECIPES: dict[str, Draw] = {**RECIPES, "uniform": _uniform, "around_one": _around_one}
+
+
+def _range(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
+    low, high = (int(bound) for bound in recipe.split(":")[1:])
+    return _integers(low, high + 1, shape, g)
+
+
+def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
+    rows = 1
+    for size in spec.shape[:-1]:
+        rows *= size
+    shape = (rows, spec.shape[-1] if spec.shape else 1)
+    if "|" in cell.values:
+        recipe = cell.values.split("|")[position]
+        return _range(recipe, shape, g) if recipe.startswith("range:") else OPERAND_RECIPES[recipe](shape, g)
+    if spec.dtype == "int8":
+        return _integers(-128, 128, shape, g)
+    if spec.dtype == "int64":
+        return _integers(0, cell.inputs[0].shape[-1], shape, g)
+    if spec.name == "scale":
+        return _around_one(shape, g) if spec.shape == (1,) else _normal(shape, g)
+    return PARAMETERS.get(spec.name, RECIPES[cell.values])(shape, g)
+
+
+def place(spec: TensorSpec, values: Tensor) -> Tensor:
+    """`values` laid out as `spec` asks: its strides and storage offset, gaps filled with NaN (integers: the smallest value)."""
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    if dtype.is_floating_point:
+        limit = torch.finfo(dtype).max
+        values = values.clamp_(-limit, limit) if not values.isinf().any() else values
+    shaped = values.to(dtype).reshape(spec.shape)
+    if spec.offset == 0 and shaped.stride() == spec.strides:
+        return shaped
+    extent = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True)) + 1
+    filler = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
+    base = torch.full((max(extent, spec.offset, 1),), filler, dtype=dtype, device=values.device)
+    return base.as_strided(spec.shape, spec.strides, spec.offset).copy_(shaped)
+
+
+def draw(cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
+    """The inputs of `cell`, in order, on `device`. Same seed, device and torch version: same bits."""
+    tensors = []
+    for position, (spec, scale) in enumerate(zip(cell.inputs, cell.scales, strict=True)):
+        generator = generator_for(seed, cell.name, position, spec.name, device)
+        raw = _raw(spec, cell, position, generator)
+        tensors.append(place(spec, raw.mul_(scale) if raw.is_floating_point() and scale != 1.0 else raw))
+    return tuple(tensors)
