@@ -1,0 +1,266 @@
+"""The few calls of the CUDA driver that replaying a launch plan needs, through ctypes.
+
+Loads compiled kernels, checks that the parameters a plan passes are the parameters the kernel declares, and launches.
+Every return code is checked and named. Works in the context that is current on the calling thread (torch's primary
+context in the replay worker); NVIDIA only. Nothing here interprets a plan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+LIBRARY = "libcuda.so.1"
+
+# Enumerators of cuda.h.
+FUNC_MAX_THREADS, FUNC_STATIC_SHARED, FUNC_LOCAL_BYTES, FUNC_REGISTERS, FUNC_MAX_DYNAMIC_SHARED, FUNC_NON_PORTABLE_CLUSTER = 0, 1, 3, 4, 8, 14
+DEVICE_SHARED_OPTIN, DEVICE_PAGEABLE_ACCESS = 97, 88
+LIMIT_PERSISTING_L2 = 6
+LAUNCH_CLUSTER_DIMENSION, LAUNCH_CLUSTER_POLICY, CLUSTER_POLICY_SPREAD = 4, 5, 1
+INVALID_VALUE, UNSUPPORTED_LIMIT, OUT_OF_RESOURCES, NOT_SUPPORTED = 1, 215, 701, 801
+
+# Errors after which the context answers nothing but the same error: the process has to go.
+STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
+
+MEANING = {
+    700: "the kernel read or wrote outside the memory it was given",
+    701: "the kernel needs more registers, shared memory or threads than the chip has",
+    715: "the kernel executed a trap or an illegal instruction",
+    716: "the kernel accessed memory at an address that is not a multiple of the access size",
+    719: "the kernel stopped with an exception",
+}
+
+SCALARS: dict[str, type[ctypes._SimpleCData[Any]]] = {
+    "i1": ctypes.c_int8,
+    "i8": ctypes.c_int8,
+    "i16": ctypes.c_int16,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "u1": ctypes.c_uint8,
+    "u8": ctypes.c_uint8,
+    "u16": ctypes.c_uint16,
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+    "fp32": ctypes.c_float,
+    "f32": ctypes.c_float,
+    "fp64": ctypes.c_double,
+}
+
+Packed: TypeAlias = "ctypes._SimpleCData[Any]"
+
+
+class CudaError(RuntimeError):
+    """A driver call failed. `code` is its CUresult, `sticky` says that the context is lost."""
+
+    def __init__(self, call: str, code: int, name: str) -> None:
+        meaning = MEANING.get(code)
+        super().__init__(f"{call}: {name} ({code})" + (f": {meaning}" if meaning else ""))
+        self.call, self.code, self.name, self.meaning = call, code, name, meaning
+        self.sticky = code in STICKY
+
+
+class ParameterError(ValueError):
+    """The parameters offered to a kernel are not the ones it declares."""
+
+
+class _LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: an id padded to 8 bytes, then a 64-byte value."""
+
+    _fields_ = [("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16)]
+
+
+class _LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_LaunchAttribute)),
+        ("count", ctypes.c_uint),
+    ]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a loaded module. `shared` is the dynamic shared memory of a launch in bytes, `local` spills per thread."""
+
+    name: str
+    module: int
+    function: int
+    num_warps: int
+    num_ctas: int
+    shared: int
+    registers: int
+    local: int
+    max_threads: int
+
+
+def pack(kind: str, value: int | float | None) -> Packed:
+    """One kernel parameter as a C value. `kind` is Triton's signature type; pointers are addresses, None is null.
+
+    Raises ParameterError for a kind that no launch can pass (tensor descriptors) or a value that does not fit it.
+    """
+    if kind.startswith("*"):
+        return ctypes.c_uint64(int(value or 0))
+    if value is None:
+        raise ParameterError(f"a parameter of type {kind} has no value")
+    if kind in ("fp16", "bf16"):
+        if kind == "fp16":
+            bits = struct.unpack("<H", struct.pack("<e", float(value)))[0]
+        else:
+            word = struct.unpack("<I", struct.pack("<f", float(value)))[0]
+            bits = (word + 0x7FFF + ((word >> 16) & 1)) >> 16 if value == value else 0x7FC0
+        return ctypes.c_uint16(bits)
+    scalar = SCALARS.get(kind)
+    if scalar is None:
+        raise ParameterError(f"a parameter of type {kind} cannot be passed by a plan")
+    if scalar in (ctypes.c_float, ctypes.c_double):
+        return scalar(float(value))
+    if value != int(value):
+        raise ParameterError(f"{value!r} is not an integer, as type {kind} needs")
+    packed = scalar(int(value))
+    if int(packed.value) != int(value) and kind not in ("i1", "u1"):
+        raise ParameterError(f"{value} does not fit type {kind}")
+    return packed
+
+
+class Driver:
+    """The driver library, loaded once. Raises OSError when there is none."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(LIBRARY)
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a driver function by its exported name; raises CudaError unless it returned CUDA_SUCCESS."""
+        code = getattr(self.library, name)(*arguments)
+        if code:
+            raise CudaError(name, code, self.error_name(code))
+
+    def error_name(self, code: int) -> str:
+        """The enumerator's name of a CUresult."""
+        text = ctypes.c_char_p()
+        self.library.cuGetErrorName(ctypes.c_int(code), ctypes.byref(text))
+        return text.value.decode() if text.value else "unknown error"
+
+    def device_attribute(self, attribute: int, device: int = 0) -> int:
+        """cuDeviceGetAttribute."""
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), ctypes.c_int(device))
+        return value.value
+
+    def pci_bus_id(self, device: int = 0) -> str:
+        """The device's PCI address, by which NVML knows it too."""
+        text = ctypes.create_string_buffer(32)
+        self.call("cuDeviceGetPCIBusId", text, ctypes.c_int(32), ctypes.c_int(device))
+        return text.value.decode()
+
+    def version(self) -> int:
+        """The CUDA version of the driver, e.g. 13000."""
+        value = ctypes.c_int()
+        self.call("cuDriverGetVersion", ctypes.byref(value))
+        return value.value
+
+    def synchronize(self) -> None:
+        """Wait for everything queued in the current context; an error of a kernel is raised here."""
+        self.call("cuCtxSynchronize")
+
+    def reset_persisting_l2(self) -> bool:
+        """Take away any part of L2 that outlives a flush. False where the chip has no such feature."""
+        try:
+            self.call("cuCtxSetLimit", ctypes.c_int(LIMIT_PERSISTING_L2), ctypes.c_size_t(0))
+            self.call("cuCtxResetPersistingL2Cache")
+        except CudaError as error:
+            if error.code in (INVALID_VALUE, UNSUPPORTED_LIMIT, NOT_SUPPORTED):
+                return False
+            raise
+        return True
+
+    def load(self, image: bytes, name: str, *, num_warps: int, num_ctas: int, shared: int) -> Kernel:
+        """Load a cubin and find kernel `name`; raises CudaError with what the driver or the chip refuses."""
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
+        try:
+            self.call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+            most = self._function_attribute(FUNC_MAX_THREADS, function)
+            if num_warps * 32 > most:
+                raise CudaError("cuFuncGetAttribute", OUT_OF_RESOURCES, f"{num_warps} warps, and the kernel can run with {most // 32}")
+            if shared > 48 * 1024:
+                room = self.device_attribute(DEVICE_SHARED_OPTIN) - self._function_attribute(FUNC_STATIC_SHARED, function)
+                if shared > room:
+                    raise CudaError("cuFuncSetAttribute", OUT_OF_RESOURCES, f"{shared} bytes of shared memory, and the chip has {room}")
+                self.call("cuFuncSetAttribute", function, ctypes.c_int(FUNC_MAX_DYNAMIC_SHARED), ctypes.c_int(shared))
+            if num_ctas > 8:
+                self.call("cuFuncSetAttribute", function, ctypes.c_int(FUNC_NON_PORTABLE_CLUSTER), ctypes.c_int(1))
+            registers, local = self._function_attribute(FUNC_REGISTERS, function), self._function_attribute(FUNC_LOCAL_BYTES, function)
+        except BaseException:
+            self.call("cuModuleUnload", module)
+            raise
+        return Kernel(name, module.value or 0, function.value or 0, num_warps, num_ctas, shared, registers, local, most)
+
+    def unload(self, kernel: Kernel) -> None:
+        """Forget a kernel's module."""
+        self.call("cuModuleUnload", ctypes.c_void_p(kernel.module))
+
+    def parameter_sizes(self, kernel: Kernel) -> tuple[int, ...] | None:
+        """Bytes of each parameter the kernel declares; None when the driver is older than CUDA 12.4 and cannot tell."""
+        if not hasattr(self.library, "cuFuncGetParamInfo"):
+            return None
+        sizes: list[int] = []
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        while True:
+            arguments = (ctypes.c_void_p(kernel.function), ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size))
+            code = self.library.cuFuncGetParamInfo(*arguments)
+            if code == INVALID_VALUE:
+                return tuple(sizes)
+            if code:
+                raise CudaError("cuFuncGetParamInfo", code, self.error_name(code))
+            sizes.append(size.value)
+
+    def prepare(self, kernel: Kernel, grid: tuple[int, int, int], parameters: Sequence[Packed]) -> PreparedLaunch:
+        """Pack one launch so that it can be repeated cheaply. Raises ParameterError when the kernel declares others."""
+        sizes = self.parameter_sizes(kernel)
+        offered = tuple(ctypes.sizeof(parameter) for parameter in parameters)
+        if sizes is not None and offered != sizes:
+            raise ParameterError(f"{kernel.name} declares parameters of {sizes} bytes and the plan passes {offered}")
+        return PreparedLaunch(self, kernel, grid, tuple(parameters))
+
+    def _function_attribute(self, attribute: int, function: ctypes.c_void_p) -> int:
+        value = ctypes.c_int()
+        self.call("cuFuncGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), function)
+        return value.value
+
+
+class PreparedLaunch:
+    """A kernel, its grid and its packed parameters. A grid with a zero launches nothing, as in Triton."""
+
+    def __init__(self, driver: Driver, kernel: Kernel, grid: tuple[int, int, int], parameters: tuple[Packed, ...]) -> None:
+        self._driver, self._parameters, self._empty = driver, parameters, 0 in grid
+        addresses = [ctypes.cast(ctypes.pointer(parameter), ctypes.c_void_p) for parameter in parameters]
+        self._array = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        attributes = (_LaunchAttribute * 2)()
+        if kernel.num_ctas > 1:
+            attributes[0].id, attributes[1].id = LAUNCH_CLUSTER_DIMENSION, LAUNCH_CLUSTER_POLICY
+            attributes[0].value[:3] = (kernel.num_ctas, 1, 1)
+            attributes[1].value[0] = CLUSTER_POLICY_SPREAD
+        self._attributes = attributes
+        self._config = _LaunchConfig(
+            grid=(grid[0] * kernel.num_ctas, grid[1], grid[2]),
+            block=(32 * kernel.num_warps, 1, 1),
+            shared=kernel.shared,
+            stream=None,
+            attributes=attributes,
+            count=2 if kernel.num_ctas > 1 else 0,
+        )
+        self._function = ctypes.c_void_p(kernel.function)
+
+    def launch(self, stream: int) -> None:
+        """Queue the launch on a stream (its handle, 0 for the default one)."""
+        if self._empty:
+            return
+        self._config.stream = stream
+        self._driver.call("cuLaunchKernelEx", ctypes.byref(self._config), self._function, self._array, None)

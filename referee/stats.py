@@ -1,0 +1,124 @@
+"""The statistics of a timing verdict: paired log-ratios, a bootstrap interval, and what it lets one say.
+
+A round times the candidate and every baseline once, in random order; their ratio within a round is one observation, so
+slow drift (clocks, temperature) cancels. Rounds come in blocks, each at new addresses: what stays the same within a
+block (placement in memory) makes its rounds alike, so the bootstrap resamples blocks first and rounds within them.
+The location is the interquartile mean: as deaf to outliers as the median, without its jumps when times fall in two modes.
+
+Pure numpy, seeded: the same samples give the same interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Decision = Literal["win", "tie", "loss", "unsure"]
+Floats = NDArray[np.float64]
+
+BAND = 0.01  # ratios within 1 % of 1 are a tie
+LEAST_ROUNDS = 3  # a block with fewer usable rounds says nothing
+LEAST_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How many times faster the candidate is than the other (above 1: faster), with a confidence interval.
+
+    `rounds` and `blocks` are what it rests on. With too little data low and high are 0 and infinity.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    rounds: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median, tenth and ninetieth percentile of times in microseconds, and how many there are."""
+
+    median: float
+    p10: float
+    p90: float
+    n: int
+
+
+def summarise(times: Floats) -> Summary | None:
+    """The summary of the finite values in `times`; None when there is none."""
+    usable = times[np.isfinite(times)]
+    if usable.size == 0:
+        return None
+    low, middle, high = np.quantile(usable, (0.1, 0.5, 0.9))
+    return Summary(float(middle), float(low), float(high), int(usable.size))
+
+
+def log_ratios(candidate: Sequence[Floats], other: Sequence[Floats]) -> tuple[Floats, ...]:
+    """Per block, log(other / candidate) of the rounds in which both have a time (NaN marks a dropped one)."""
+    blocks = []
+    for mine, theirs in zip(candidate, other, strict=True):
+        both = np.isfinite(mine) & np.isfinite(theirs)
+        blocks.append(np.log(theirs[both] / mine[both]))
+    return tuple(blocks)
+
+
+def interval(blocks: Sequence[Floats], *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0) -> Interval:
+    """The interquartile mean of all log-ratios with a two-stage percentile bootstrap interval, as plain ratios.
+
+    In simulations with placement effects between blocks its 95 % interval covers the truth in 94-98 % of cases from four
+    blocks on (`tests/referee/stats`); ordinary resampling of rounds covers it in 78-86 %.
+    """
+    usable = [block for block in blocks if block.size >= LEAST_ROUNDS]
+    total = sum(block.size for block in usable)
+    if len(usable) < LEAST_BLOCKS:
+        ratio = float(np.exp(_location(np.concatenate(usable)))) if usable else float("nan")
+        return Interval(ratio, 0.0, float("inf"), confidence, total, len(usable))
+    estimate = _location(np.concatenate(usable))
+    low, high = np.quantile(_replicates(usable, resamples, seed), ((1 - confidence) / 2, (1 + confidence) / 2))
+    return Interval(float(np.exp(estimate)), float(np.exp(low)), float(np.exp(high)), confidence, total, len(usable))
+
+
+def decide(found: Interval, band: float = BAND) -> Decision:
+    """WIN or LOSS when the whole interval is beyond the band, TIE when it is within, UNSURE otherwise."""
+    if found.low > 1 + band:
+        return "win"
+    if found.high < 1 - band:
+        return "loss"
+    if found.low >= 1 - band and found.high <= 1 + band:
+        return "tie"
+    return "unsure"
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """The geometric mean of positive ratios; NaN when there is none."""
+    return float(np.exp(np.mean(np.log(np.asarray(ratios, dtype=np.float64))))) if ratios else float("nan")
+
+
+def _location(values: Floats) -> float:
+    return float(_interquartile_mean(values[None, :])[0])
+
+
+def _interquartile_mean(rows: Floats) -> Floats:
+    ordered = np.sort(rows, axis=1)
+    cut = ordered.shape[1] // 4
+    means: Any = ordered[:, cut : ordered.shape[1] - cut].mean(axis=1)
+    return np.asarray(means, dtype=np.float64)
+
+
+def _replicates(blocks: Sequence[Floats], resamples: int, seed: int) -> Floats:
+    """`resamples` interquartile means of samples drawn block by block, then round by round, with replacement."""
+    generator = np.random.default_rng(seed)
+    sizes = np.array([block.size for block in blocks])
+    width = int(np.median(sizes))
+    table = np.full((len(blocks), int(sizes.max())), np.nan)
+    for row, block in zip(table, blocks, strict=True):
+        row[: block.size] = block
+    chosen = generator.integers(0, len(blocks), (resamples, len(blocks)))
+    rounds = (generator.random((resamples, len(blocks), width)) * sizes[chosen][:, :, None]).astype(np.int64)
+    return _interquartile_mean(table[chosen[:, :, None], rounds].reshape(resamples, -1))
