@@ -1,0 +1,109 @@
+"""llama.cpp's part of a conversion, run as its own process: `python -m convert.llama_worker COMMAND < request.json`.
+
+llama.cpp ends the whole process on many errors, so nothing here is ever called in the caller's process. Each command
+reads one JSON object and writes one; arrays of logits go to a file in numpy's .npy format. llama.cpp's own messages
+stay on stderr.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+
+class WorkerFailure(Exception):
+    """llama.cpp refused; the message says at which step."""
+
+
+def quantize(request: dict[str, Any]) -> dict[str, Any]:
+    """Quantise `source` to `target` as `file_type` (llama.cpp's number), or only predict with `dry_run`."""
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = request["file_type"]
+    params.nthread = request["threads"]
+    params.dry_run = request.get("dry_run", False)
+    code = llama_cpp.llama_model_quantize(os.fsencode(request["source"]), os.fsencode(request["target"]), ctypes.byref(params))
+    if code != 0:
+        raise WorkerFailure(f"llama_model_quantize returned {code}")
+    return {}
+
+
+def tokenize(request: dict[str, Any]) -> dict[str, Any]:
+    """Token ids of each text, without added special tokens; special tokens in the text are recognised."""
+    model = _load(request["model"], vocab_only=True)
+    vocab = llama_cpp.llama_model_get_vocab(model)
+    ids = []
+    for text in request["texts"]:
+        raw = text.encode("utf-8")
+        room = (llama_cpp.llama_token * (len(raw) + 8))()
+        count = llama_cpp.llama_tokenize(vocab, raw, len(raw), room, len(room), False, True)
+        if count < 0:
+            raise WorkerFailure(f"llama_tokenize asked for {-count} tokens for {len(raw)} bytes")
+        ids.append(list(room[:count]))
+    return {"ids": ids}
+
+
+def logits(request: dict[str, Any]) -> dict[str, Any]:
+    """Logits after every token of each prompt, float32, written to `output` as one (tokens, vocabulary) array a prompt."""
+    model = _load(request["model"], vocab_only=False)
+    vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
+    longest = max(len(ids) for ids in request["prompts"])
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = params.n_batch = params.n_ubatch = longest + 8
+    params.n_threads = params.n_threads_batch = request["threads"]
+    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+    context = llama_cpp.llama_init_from_model(model, params)
+    if not context:
+        raise WorkerFailure("llama_init_from_model failed")
+    batch = llama_cpp.llama_batch_init(longest, 0, 1)
+    parts = []
+    for ids in request["prompts"]:
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+        batch.n_tokens = len(ids)
+        for position, token in enumerate(ids):
+            batch.token[position], batch.pos[position], batch.n_seq_id[position] = token, position, 1
+            batch.seq_id[position][0], batch.logits[position] = 0, 1
+        code = llama_cpp.llama_decode(context, batch)
+        if code != 0:
+            raise WorkerFailure(f"llama_decode returned {code}")
+        rows = llama_cpp.llama_get_logits(context)
+        parts.append(np.ctypeslib.as_array(rows, shape=(len(ids), vocabulary)).copy())
+    np.save(request["output"], np.concatenate(parts), allow_pickle=False)
+    return {"vocabulary": vocabulary}
+
+
+def _load(path: str, *, vocab_only: bool) -> Any:
+    llama_cpp.llama_backend_init()
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = vocab_only
+    params.n_gpu_layers = 0
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    if not model:
+        raise WorkerFailure(f"llama.cpp cannot load {path}")
+    return model
+
+
+def main() -> int:
+    """Run one command; the answer is `{"ok": …}` or `{"error": …}` on stdout."""
+    command = {"quantize": quantize, "tokenize": tokenize, "logits": logits}[sys.argv[1]]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        answer: dict[str, Any] = {"ok": command(json.load(sys.stdin))}
+    except WorkerFailure as error:
+        answer = {"error": str(error)}
+    json.dump(answer, answers)
+    answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,62 @@
+"""Quantise a finished F32, F16 or BF16 GGUF with llama.cpp, in a child process.
+
+Rows whose length is not a multiple of 256 cannot take k-quants; llama.cpp then falls back to another type, which is
+read back from the written file and reported by tensor.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+
+from convert.errors import ConvertError, SpaceError
+from convert.llama_child import call
+
+FILE_TYPES = {
+    "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
+    "Q4_K_S": gguf.LlamaFileType.MOSTLY_Q4_K_S,
+    "Q4_K_M": gguf.LlamaFileType.MOSTLY_Q4_K_M,
+    "Q5_0": gguf.LlamaFileType.MOSTLY_Q5_0,
+    "Q5_K_S": gguf.LlamaFileType.MOSTLY_Q5_K_S,
+    "Q5_K_M": gguf.LlamaFileType.MOSTLY_Q5_K_M,
+    "Q6_K": gguf.LlamaFileType.MOSTLY_Q6_K,
+    "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
+}
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """The written file, its size in bytes, and how many tensors took which type."""
+
+    path: Path
+    bytes: int
+    types: dict[str, int]
+
+
+def quantise(source: Path, target: Path, kind: str, *, threads: int = 0) -> Quantised:
+    """Write `source` as `kind` to `target`, atomically. Raises ConvertError or SpaceError."""
+    if kind not in FILE_TYPES:
+        raise ConvertError(f"unknown quantisation {kind!r}", f"choose one of {', '.join(FILE_TYPES)}")
+    partial = target.with_name(target.name + ".partial")
+    request = {
+        "source": str(source),
+        "target": str(partial),
+        "file_type": int(FILE_TYPES[kind]),
+        "threads": threads or len(os.sched_getaffinity(0)),
+    }
+    try:
+        call("quantize", request)
+        types: dict[str, int] = {}
+        for tensor in gguf.GGUFReader(partial).tensors:
+            types[tensor.tensor_type.name] = types.get(tensor.tensor_type.name, 0) + 1
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    except OSError as error:
+        raise SpaceError(f"{target}: {error.strerror}", "check free space and permissions") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return Quantised(target, target.stat().st_size, types)

@@ -1,0 +1,131 @@
+"""Proof that a written GGUF says what the checkpoint and adapter say, in levels.
+
+structure: every planned tensor is there with its shape, and sampled rows, dequantised, equal the merged source within
+what the type can hold. tokenizer: a corpus encodes to the same ids in llama.cpp and in Hugging Face tokenizers.
+logits: the file's logits in llama.cpp against reference logits (`reference_logits.py`): largest difference, mean KL
+divergence, top-1 agreement.
+
+Limits: rows are sampled, not exhausted (the seed is in the report); logits are compared on a few prompts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from convert.llama_child import call
+from convert.recipe import Recipe, TensorRule
+from convert.safetensors_file import Floats
+
+ROWS_SAMPLED = 16
+ReadRows = Callable[[str, npt.NDArray[np.int64]], Floats]
+
+# Largest allowed |stored - source| as a share of the row's largest magnitude; half a quantisation step for block types.
+_ROW_TOLERANCE = {"F32": 0.0, "F16": 2.0**-11, "BF16": 2.0**-8, "Q8_0": 1 / 254 + 2.0**-11, "Q6_K": 0.05, "Q5_K": 0.1, "Q4_K": 0.15}
+_LOOSE_TOLERANCE = 0.2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One level's outcome. `figures` are plain numbers; a skipped level says why in `detail`."""
+
+    level: str
+    status: Literal["pass", "fail", "skipped"]
+    detail: str
+    figures: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a plain dict."""
+        return asdict(self)
+
+
+def verify_structure(path: Path, recipe: Recipe, read: ReadRows, *, seed: int = 0) -> Finding:
+    """Compare the tensor table and sampled rows of `path` with the recipe's source."""
+    reader = gguf.GGUFReader(path)
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    planned = {rule.name: rule for rule in recipe.tensors}
+    if set(stored) != set(planned):
+        differing = sorted(set(stored) ^ set(planned))
+        return Finding("structure", "fail", f"{len(differing)} tensors are missing or extra, the first is {differing[0]}", {})
+    random = np.random.default_rng(seed)
+    worst, rows_checked = 0.0, 0
+    for name, rule in planned.items():
+        tensor = stored[name]
+        if tuple(int(extent) for extent in tensor.shape[::-1]) != rule.shape:
+            return Finding("structure", "fail", f"{name} has shape {tuple(tensor.shape[::-1])}, planned {rule.shape}", {})
+        rows = np.sort(random.choice(rule.shape[0], size=min(ROWS_SAMPLED, rule.shape[0]), replace=False))
+        expected = _expected_rows(rule, rows, read)
+        actual = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(rule.shape)[rows].astype(np.float32)
+        if not np.isfinite(actual).all():
+            return Finding("structure", "fail", f"{name} holds values that are not finite", {})
+        flat, wanted = actual.reshape(len(rows), -1), expected.reshape(len(rows), -1)
+        scale = np.abs(wanted).max(axis=None if len(rule.shape) == 1 else 1, keepdims=True) + 1e-30
+        error = float((np.abs(flat - wanted) / scale).max())
+        allowed = _ROW_TOLERANCE.get(tensor.tensor_type.name, _LOOSE_TOLERANCE)
+        if error > allowed:
+            return Finding("structure", "fail", f"{name} differs from the source by {error:.2e} of its row's range", {"error": error})
+        worst, rows_checked = max(worst, error), rows_checked + len(rows)
+    figures = {"tensors": len(planned), "rows": rows_checked, "worst_relative_error": worst, "seed": seed}
+    return Finding("structure", "pass", f"{len(planned)} tensors, {rows_checked} sampled rows equal the source", figures)
+
+
+def _expected_rows(rule: TensorRule, rows: npt.NDArray[np.int64], read: ReadRows) -> Floats:
+    if rule.values is not None:
+        return rule.values[rows]
+    assert rule.source is not None
+    piece = read(rule.source, rows if rule.rows is None else rule.rows[rows]).reshape(len(rows), *rule.shape[1:])
+    if rule.columns is not None:
+        piece = piece[:, rule.columns]
+    return rule.apply(piece) if rule.apply is not None else piece
+
+
+def verify_tokenizer(path: Path, folder: Path, texts: Sequence[str]) -> Finding:
+    """Encode `texts` with llama.cpp and with the folder's tokenizer.json and demand equal ids."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    theirs = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    ours, _ = call("tokenize", {"model": str(path), "texts": list(texts)})
+    differing = [index for index, ids in enumerate(ours["ids"]) if ids != theirs[index]]
+    figures = {"texts": len(texts), "tokens": sum(len(ids) for ids in theirs), "differing": len(differing)}
+    if differing:
+        text = texts[differing[0]]
+        return Finding(
+            "tokenizer", "fail", f"{len(differing)} of {len(texts)} texts encode differently, the first is {text[:60]!r}", figures
+        )
+    return Finding("tokenizer", "pass", f"{figures['tokens']} tokens of {len(texts)} texts are identical", figures)
+
+
+def gguf_logits(path: Path, prompts: Sequence[Sequence[int]], *, threads: int = 2) -> Floats:
+    """llama.cpp's logits after every token of every prompt, concatenated: (tokens, vocabulary) float32."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "logits.npy"
+        request = {"model": str(path), "prompts": [list(ids) for ids in prompts], "threads": threads, "output": str(output)}
+        call("logits", request)
+        result: Floats = np.load(output, allow_pickle=False)
+        return result
+
+
+def compare_logits(level: str, actual: Floats, expected: Floats, *, max_difference: float, max_kl: float) -> Finding:
+    """Largest |difference|, mean KL(expected || actual) in nats and top-1 agreement of two (tokens, vocabulary) arrays."""
+    p, q = _log_softmax(expected), _log_softmax(actual)
+    divergence = float((np.exp(p) * (p - q)).sum(axis=1).mean())
+    difference = float(np.abs(actual - expected).max())
+    agreement = float((actual.argmax(axis=1) == expected.argmax(axis=1)).mean())
+    figures = {"max_difference": difference, "mean_kl": divergence, "top1": agreement, "tokens": len(expected)}
+    passed = bool(np.isfinite(actual).all()) and difference <= max_difference and divergence <= max_kl
+    detail = f"max |difference| {difference:.2e}, mean KL {divergence:.2e}, top-1 {agreement:.1%} over {len(expected)} tokens"
+    return Finding(level, "pass" if passed else "fail", detail, figures)
+
+
+def _log_softmax(logits: Floats) -> npt.NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
