@@ -1,0 +1,70 @@
+"""What happens in the forked child: enter the sandbox, call the entry, send the frame, end."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+from referee.job_frame import FrameStatus, build
+from referee.sandbox import Limits, Sandbox, keep_only, reset_signals
+
+DETAIL_BYTES = 4000
+
+
+def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int, payload: int, fds: list[int]) -> NoReturn:
+    """Never returns: no code of the server may run in the child, whatever is raised here."""
+    try:
+        reset_signals()
+        _redirect(log)
+        keep_only([result, payload, *fds])
+        content = _read(payload)
+        scratch = sandbox.enter(limits)
+        for name in ("HOME", "TMPDIR"):
+            os.environ[name] = scratch
+        os.chdir(scratch)
+        _send(result, _call(entry, content, scratch, tuple(fds)))
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _call(entry: str, payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    status: FrameStatus = "crash"
+    try:
+        module, _, function = entry.partition(":")
+        return build("ok", getattr(importlib.import_module(module), function)(payload, scratch, fds))
+    except MemoryError:
+        status, detail = "memory", "out of memory"
+    except SystemExit:
+        raise
+    except BaseException as error:
+        detail = "".join(traceback.format_exception(error))
+        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):
+            status = "memory"
+    return build(status, detail.encode("utf-8", "replace")[-DETAIL_BYTES:])
+
+
+def _redirect(log: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = open(1, "w", buffering=1, closefd=False, errors="replace")
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="replace")
+
+
+def _read(fd: int) -> bytes:
+    with open(fd, "rb") as payload:
+        return payload.read()
+
+
+def _send(fd: int, frame: bytes) -> None:
+    view = memoryview(frame)
+    while view:
+        view = view[os.write(fd, view) :]
