@@ -6,6 +6,7 @@ Functions, not constants: the environment is read when asked, and nothing is cre
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -69,9 +70,13 @@ def log_dir() -> Path:
 
 
 def private_dir(path: Path) -> Path:
-    """`path`, made with its parents if it is missing, readable by its owner only. Raises StorageError."""
+    """`path`, made with its missing parents, each readable by its owner only. Raises StorageError."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in reversed((path, *path.parents)):
+            if not place.exists():
+                place.mkdir(mode=0o700, exist_ok=True)
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory")
     except OSError as error:
         raise storage_error(path, error) from error
     return path

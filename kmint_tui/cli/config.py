@@ -1,0 +1,51 @@
+"""`kmint config show` and `kmint config validate`: the settings, and where each comes from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import click
+
+from kmint_tui import paths
+from kmint_tui.cli.framework import LazyGroup
+from kmint_tui.cli.output import Table
+from kmint_tui.cli.state import State
+from kmint_tui.config import Config, dotted, load
+
+
+@click.group(cls=LazyGroup)
+def config() -> None:
+    """Show or check the settings."""
+
+
+@config.command("show")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.config/1).")
+@click.pass_obj
+def show(state: State, as_json: bool) -> None:
+    """Show every setting, its value and where it comes from."""
+    path = paths.config_file()
+    loaded = load(path)
+    values = {dotted(name): value for name, value in asdict(loaded.config).items()}
+    if as_json:
+        settings = {name: {"value": value, "origin": loaded.origins[name]} for name, value in values.items()}
+        state.out.document("kmint.config/1", {"file": str(path), "settings": settings})
+        return
+    helps = {dotted(item.name): item.metadata["help"] for item in fields(Config)}
+    rows = [(name, _shown(value), loaded.origins[name], helps[name]) for name, value in values.items()]
+    state.out.table(Table(("setting", "value", "origin", "meaning"), rows))
+
+
+@config.command("validate")
+@click.pass_obj
+def validate(state: State) -> None:
+    """Check the settings file; say what is wrong and exit 2 if something is."""
+    path = paths.config_file()
+    load(path)
+    state.out.text(f"{path}: ok" if path.exists() else f"{path}: absent, built-in settings are used")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)

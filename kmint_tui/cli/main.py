@@ -1,0 +1,94 @@
+"""The `kmint` command: what runs when, and which exit code it ends with."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from kmint_tui import __version__
+from kmint_tui.cli.diagnostics import ExitCode, exit_code
+from kmint_tui.cli.framework import Lazy, LazyGroup
+from kmint_tui.cli.state import State
+from kmint_tui.errors import KmintError, UsageError
+
+_PACKAGE = "kmint_tui.cli"
+
+COMMANDS = {
+    "mint": Lazy(f"{_PACKAGE}.mint:mint", "Draft kernels for an operation and referee every draft."),
+    "judge": Lazy(f"{_PACKAGE}.judge:judge", "Referee a kernel file that someone or something else wrote."),
+    "ops": Lazy(f"{_PACKAGE}.ops:ops", "List the operations, or show one."),
+    "history": Lazy(f"{_PACKAGE}.history:history", "List what was minted, or show one session or draft."),
+    "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),
+    "selftest": Lazy(f"{_PACKAGE}.selftest:selftest", "Check the referee itself against good, wrong and cheating kernels."),
+    "path": Lazy(f"{_PACKAGE}.path:path", "Show where kmint keeps things."),
+    "config": Lazy(f"{_PACKAGE}.config:config", "Show or check the settings."),
+    "completion": Lazy(f"{_PACKAGE}.completion:completion", "Print the shell completion script."),
+}
+
+EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code.value:<4} {code.meaning}" for code in ExitCode)
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    invoke_without_command=True,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(__version__, prog_name="kmint", message="%(prog)s %(version)s")
+@click.pass_context
+def kmint(context: click.Context) -> None:
+    """Mint fused Triton kernels on your own machine: a small model drafts, a strict referee judges.
+
+    \b
+      kmint mint softmax                  draft, referee, rank
+      kmint judge kernel.py --op softmax  referee a file
+    """
+    if context.invoked_subcommand is not None:
+        return
+    context.ensure_object(State).err.note(context.get_help())
+    context.exit(ExitCode.USAGE)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code; nothing escapes as a traceback unless `--debug` is given."""
+    state = State()
+    try:
+        return _run(arguments, state)
+    except BrokenPipeError:
+        # The reader went away (`kmint ops | head`): nothing is wrong, and nothing more can be said on stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+
+
+def _run(arguments: list[str] | None, state: State) -> int:
+    try:
+        result = kmint.main(arguments, prog_name="kmint", standalone_mode=False, obj=state)
+        return int(result) if isinstance(result, int) else ExitCode.DONE
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        state.err.error(_usage(error))
+        return ExitCode.USAGE
+    except (KeyboardInterrupt, click.Abort):
+        state.err.note("stopped")
+        return ExitCode.INTERRUPTED
+    except KmintError as error:
+        if state.debug:
+            state.err.internal(error, debug=True)
+        state.err.error(error)
+        return exit_code(error)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        state.err.internal(error, debug=state.debug)
+        return ExitCode.INTERNAL
+
+
+def _usage(error: click.ClickException) -> UsageError:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context is not None else "kmint"
+    message = error.format_message().replace("\n", " ")
+    return UsageError(message[:1].lower() + message[1:], fix=f"run `{command} --help`")

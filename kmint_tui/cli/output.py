@@ -1,0 +1,94 @@
+"""The only writer to stdout: data, and nothing but data.
+
+The same bytes go to a terminal and to a pipe; only colour depends on where they go.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kmint_tui import __version__
+from kmint_tui.cli.style import paint
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of a table with the style it is shown in."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headers and rows of text; columns named in `right` are aligned to the right."""
+
+    headers: tuple[str, ...]
+    rows: Sequence[Sequence[Cell | str]]
+    right: frozenset[str] = field(default_factory=frozenset)
+
+
+class Output:
+    """Writes documents, tables and text; every call leaves stdout flushed, so that nothing is lost at exit."""
+
+    def __init__(self, *, colour: bool = False) -> None:
+        self.colour = colour
+
+    def text(self, text: str) -> None:
+        """`text` as it is, ended by a newline."""
+        self._write(text if text.endswith("\n") else text + "\n")
+
+    def heading(self, text: str) -> None:
+        """One line that names what follows."""
+        self._write(paint(text, "bold", enabled=self.colour) + "\n")
+
+    def table(self, table: Table) -> None:
+        """Columns two spaces apart; trailing blanks are dropped."""
+        cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in table.rows]
+        widths = [max([len(header), *(len(row[i].text) for row in cells)]) for i, header in enumerate(table.headers)]
+        lines = [self._line([Cell(header, "bold") for header in table.headers], widths, table)]
+        lines += [self._line(row, widths, table) for row in cells]
+        self._write("".join(lines))
+
+    def pairs(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Names and values, one a line, the values aligned."""
+        width = max((len(name) for name, _ in pairs), default=0)
+        self._write("".join(f"{paint(name.ljust(width), 'dim', enabled=self.colour)}  {value}".rstrip() + "\n" for name, value in pairs))
+
+    def document(self, schema: str, content: Mapping[str, Any]) -> None:
+        """One JSON document that names its schema and the version of kmint that wrote it."""
+        body = {"schema": schema, "kmint_version": __version__, **{k: v for k, v in content.items() if k != "schema"}}
+        self._write(json.dumps(finite(body), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def record(self, content: Mapping[str, Any]) -> None:
+        """One line of a JSONL stream."""
+        self._write(json.dumps(finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+
+    def _line(self, row: Sequence[Cell], widths: Sequence[int], table: Table) -> str:
+        parts = []
+        for cell, width, header in zip(row, widths, table.headers, strict=True):
+            padding = " " * (width - len(cell.text))
+            painted = paint(cell.text, cell.style, enabled=self.colour)
+            parts.append(padding + painted if header in table.right else painted + padding)
+        return "  ".join(parts).rstrip() + "\n"
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def finite(value: Any) -> Any:
+    """`value` with every number that JSON cannot hold (NaN, infinities) replaced by null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
