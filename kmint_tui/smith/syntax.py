@@ -1,0 +1,16 @@
+"""Parsing Python text that a model wrote: never raises, never warns."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+
+def parse(source: str) -> ast.Module | None:
+    """The syntax tree, or None when the text is not Python (or is too deep or too odd for the parser)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
