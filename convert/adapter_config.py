@@ -17,12 +17,13 @@ from convert.errors import AdapterError
 
 T = TypeVar("T")
 
-# Settings that only matter while training, or that describe which modules were wrapped (their tensors tell us that).
+# Settings that only matter while training, or that say which modules were wrapped (the stored tensors tell us that).
 _HARMLESS = frozenset(
-    "auto_mapping base_model_name_or_path base_model_class bias corda_config ensure_weight_tying eva_config exclude_modules fan_in_fan_out "
-    "inference_mode init_lora_weights layers_pattern layers_to_transform lora_dropout lora_ga_config loraplus_lr_ratio megatron_config "
-    "megatron_core modules_to_save parent_library peft_type peft_version qalora_group_size revision runtime_config target_modules task_type "
-    "trainable_token_indices".split()
+    "auto_mapping base_model_name_or_path base_model_class bias corda_config ensure_weight_tying eva_config exclude_modules "
+    "fan_in_fan_out inference_mode init_lora_weights layers_pattern layers_to_transform lora_dropout lora_ga_config "
+    "loraplus_lr_ratio megatron_config "
+    "megatron_core modules_to_save parent_library peft_type peft_version qalora_group_size revision runtime_config "
+    "target_modules task_type trainable_token_indices".split()
 )
 _HANDLED = frozenset("r lora_alpha use_rslora use_dora rank_pattern alpha_pattern lora_bias".split())
 

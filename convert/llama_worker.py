@@ -83,6 +83,8 @@ def _load(path: str, *, vocab_only: bool) -> Any:
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = vocab_only
     params.n_gpu_layers = 0
+    # Repacked and AMX weight buffers are for speed; the AMX one of llama-cpp-python 0.3.36 crashes on Q8_0 batches.
+    params.use_extra_bufts = False
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
         raise WorkerFailure(f"llama.cpp cannot load {path}")

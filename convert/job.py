@@ -1,0 +1,216 @@
+"""A whole conversion: plan it, write every requested file, verify each, and leave a report beside it.
+
+Types that llama.cpp alone can make (k-quants) go through an F16 file, or BF16 when the weights do not fit F16; that
+intermediate is removed unless it was asked for. Everything under its final name is complete and verified as asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from convert import checks
+from convert.adapter import Adapter
+from convert.architectures import recipe_of
+from convert.errors import ConvertError, SpaceError, VerifyError
+from convert.merge import Merged
+from convert.provenance import file_digest, files_digest
+from convert.quantize import FILE_TYPES, quantise
+from convert.recipe import Recipe
+from convert.source import Source
+from convert.verify import Finding
+from convert.vocab import Vocab, read_bpe
+from convert.write import CHUNK_BYTES, DIRECT_TYPES, layout, write_gguf
+
+SCHEMA = "kmint.convert/1"
+LEVELS = ("structure", "tokenizer", "logits", "full")
+Level = Literal["structure", "tokenizer", "logits", "full"]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to convert. `kinds` are file types in the order asked for; `version` is the converting program's."""
+
+    base: Path
+    out: Path
+    kinds: tuple[str, ...]
+    adapter: Path | None = None
+    pre: str | None = None
+    level: Level = "tokenizer"
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a conversion will need, without writing anything. Sizes in bytes; `files` maps a path to its size or estimate."""
+
+    architecture: str
+    tensors: int
+    changed: int
+    parameters: int
+    files: Mapping[str, int]
+    disk: int
+    peak_memory: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One written file with its proof."""
+
+    path: str
+    kind: str
+    bytes: int
+    sha256: str
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    provenance: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The `kmint.convert/1` document."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+class Job:
+    """An opened conversion; use as a context manager. Raises ConvertError when base and adapter do not fit each other."""
+
+    def __init__(self, request: Request) -> None:
+        unknown = [kind for kind in request.kinds if kind not in DIRECT_TYPES and kind not in FILE_TYPES]
+        if unknown or not request.kinds:
+            raise ConvertError(
+                f"unknown file type {unknown[0] if unknown else ''!r}", f"choose from {', '.join({**DIRECT_TYPES, **FILE_TYPES})}"
+            )
+        self.request = request
+        self._source = Source(request.base)
+        self._adapter: Adapter | None = None
+        try:
+            if request.adapter is not None:
+                self._adapter = Adapter(request.adapter, self._source.names, self._source.shape)
+            self.merged = Merged(self._source, self._adapter)
+            self.recipe: Recipe = recipe_of(self._source.raw_config, self.merged)
+            self.vocab: Vocab = read_bpe(request.base, self.recipe.vocab_size, pre=request.pre)
+        except BaseException:
+            self.close()
+            raise
+
+    def plan(self) -> Plan:
+        """What running this job will read, write and need."""
+        files, notes = {}, list(self.vocab.notes)
+        for kind in self.request.kinds:
+            direct = layout(self.recipe, kind if kind in DIRECT_TYPES else "Q8_0")
+            files[str(self.target(kind))] = direct.total
+            notes += direct.fallbacks
+            if kind not in DIRECT_TYPES:
+                notes.append(f"{kind}: at most the size shown, which is Q8_0's")
+        extra = layout(self.recipe, "F16").total if self._intermediate() else 0
+        adapter_bytes = self._adapter.path.stat().st_size if self._adapter else 0
+        changed = len(self._adapter.changes) if self._adapter else 0
+        notes += [f"{name} left out: {why}" for name, why in sorted(self.recipe.dropped.items())]
+        parameters = sum(_count(rule.shape) for rule in self.recipe.tensors)
+        return Plan(
+            self.recipe.architecture,
+            len(self.recipe.tensors),
+            changed,
+            parameters,
+            files,
+            sum(files.values()) + extra,
+            adapter_bytes + 6 * CHUNK_BYTES,
+            tuple(notes),
+        )
+
+    def run(self, progress: Progress | None = None) -> tuple[Report, ...]:
+        """Write and verify every file. Raises VerifyError (and removes the file) when a proof fails."""
+        provenance = self._provenance()
+        intermediate = self._intermediate()
+        reports: dict[str, Report] = {}
+        try:
+            for kind in sorted(self.request.kinds, key=lambda kind: kind not in DIRECT_TYPES):
+                if kind in DIRECT_TYPES:
+                    notes = self._write(self.target(kind), kind, provenance, progress)
+                else:
+                    assert intermediate is not None
+                    if not intermediate.exists():
+                        self._write(intermediate, self._intermediate_kind(), provenance, progress)
+                    made = quantise(intermediate, self.target(kind), kind)
+                    notes = (f"types: {', '.join(f'{name} x{count}' for name, count in sorted(made.types.items()))}",)
+                reports[kind] = self._prove(kind, notes, provenance)
+        finally:
+            if intermediate is not None:
+                intermediate.unlink(missing_ok=True)
+        return tuple(reports[kind] for kind in self.request.kinds)
+
+    def verify(self, path: Path) -> tuple[Finding, ...]:
+        """Prove a finished file again at the request's level."""
+        return checks.prove(path, self.request, self.recipe, self.merged)
+
+    def target(self, kind: str) -> Path:
+        """The file of one type: `out` itself when only one was asked for, else `out` with the type in its name."""
+        out = self.request.out
+        return out if len(self.request.kinds) == 1 else out.with_name(f"{out.stem}-{kind}{out.suffix or '.gguf'}")
+
+    def close(self) -> None:
+        """Close the base and the adapter."""
+        if self._adapter is not None:
+            self._adapter.close()
+        self._source.close()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _intermediate(self) -> Path | None:
+        needed = any(kind not in DIRECT_TYPES for kind in self.request.kinds)
+        return self.request.out.with_name(self.request.out.name + ".intermediate") if needed else None
+
+    def _intermediate_kind(self) -> str:
+        """BF16 for a BF16 checkpoint without an adapter (exact), else F16, which keeps more of a small delta."""
+        exact = self._adapter is None and all(self._source.dtype(name) == "BF16" for name in self._source.names)
+        return "BF16" if exact else "F16"
+
+    def _write(self, path: Path, kind: str, provenance: Mapping[str, str], progress: Progress | None) -> tuple[str, ...]:
+        general = {"general.type": "model", "general.name": self.request.out.stem, **provenance}
+        report = None if progress is None else (lambda done, total: progress(path.name, done, total))
+        plan = write_gguf(path, self.recipe, self.vocab.metadata, general, kind, self.merged.rows, report)
+        return (*self.vocab.notes, *plan.fallbacks)
+
+    def _prove(self, kind: str, notes: tuple[str, ...], provenance: Mapping[str, str]) -> Report:
+        path = self.target(kind)
+        findings = self.verify(path)
+        failed = [finding for finding in findings if finding.status == "fail"]
+        if failed:
+            path.unlink(missing_ok=True)
+            raise VerifyError(
+                f"{path.name}: {failed[0].level} check failed: {failed[0].detail}", "the file was removed; please report this"
+            )
+        report = Report(str(path), kind, path.stat().st_size, file_digest(path), findings, notes, provenance)
+        _write_report(path.with_name(path.name + ".report.json"), report)
+        return report
+
+    def _provenance(self) -> dict[str, str]:
+        keys = {"kmint.version": self.request.version, "kmint.base_sha256": files_digest(self._source.files)}
+        if self._adapter is not None:
+            keys["kmint.adapter_sha256"] = file_digest(self._adapter.path)
+        return keys
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    product = 1
+    for extent in shape:
+        product *= extent
+    return product
+
+
+def _write_report(path: Path, report: Report) -> None:
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise SpaceError(f"{path}: {error.strerror}") from None
