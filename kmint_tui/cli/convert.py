@@ -1,0 +1,163 @@
+"""`kmint convert`: a base checkpoint and a PEFT adapter into a merged, quantised, proven GGUF."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kmint_tui import __version__
+from kmint_tui.cli.framework import Command
+from kmint_tui.cli.state import State
+from kmint_tui.errors import KmintError, ModelError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from convert.errors import ConvertError
+    from convert.job import Plan, Report
+    from convert.verify import Finding
+
+_LEVELS = ("structure", "tokenizer", "logits", "full")
+_REFRESH_SECONDS = 0.2
+
+
+@click.command(cls=Command)
+@click.option("--base", required=True, metavar="DIR", help="Hugging Face checkpoint folder of the base model.")
+@click.option("--adapter", metavar="DIR", help="PEFT LoRA adapter folder; without it the base alone is exported.")
+@click.option("--subfolder", metavar="NAME", help="Folder inside --adapter that holds the adapter.")
+@click.option("--quant", default="Q8_0", show_default=True, metavar="TYPE[,TYPE…]", help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, …")
+@click.option("--out", metavar="FILE", help="The GGUF to write; with several types each gets its type in the name.")
+@click.option("--pre", metavar="NAME", help="llama.cpp's name of the pre-tokenizer, when kmint does not recognise it.")
+@click.option("--verify", "level", default="tokenizer", show_default=True, type=click.Choice(_LEVELS), help="How much to prove.")
+@click.option("--verify-only", metavar="FILE", help="Write nothing; prove a finished file again.")
+@click.option("--plan", "plan_only", is_flag=True, help="Write nothing; show memory, disk and the tensors touched.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.convert/1).")
+@click.pass_obj
+def convert(
+    state: State,
+    base: str,
+    adapter: str | None,
+    subfolder: str | None,
+    quant: str,
+    out: str | None,
+    pre: str | None,
+    level: str,
+    verify_only: str | None,
+    plan_only: bool,
+    as_json: bool,
+) -> None:
+    """Merge a LoRA adapter into its base and write a GGUF that llama.cpp loads, with proof that nothing was lost.
+
+    \b
+      kmint convert --base MiniCPM5-1B --adapter kernelsmith-minicpm5-1b --quant Q8_0 --out smith.gguf
+      kmint convert --base Qwen3.6-27B --adapter kernelsmith-27b --subfolder rl_adapter_v2 --quant Q4_K_M --out smith.gguf --plan
+
+    Weights are streamed: the model is never held in memory, and no merged copy is written.
+    """
+    from convert.errors import ConvertError
+    from convert.job import Job, Request
+
+    if out is None and verify_only is None:
+        raise UsageError("where should the file go?", fix="give --out FILE, or --verify-only FILE to check one")
+    if subfolder is not None and adapter is None:
+        raise UsageError("--subfolder names a folder inside --adapter, which is missing", fix="give --adapter DIR")
+    kinds = tuple(kind.strip().upper() for kind in quant.split(",") if kind.strip())
+    folder = _folder(adapter, "adapter") / (subfolder or "") if adapter is not None else None
+    target = Path(verify_only or out or "")
+    try:
+        request = Request(_folder(base, "base"), target, kinds, adapter=folder, pre=pre, level=level, version=__version__)  # type: ignore[arg-type]
+        with Job(request) as job:
+            if verify_only is not None:
+                _show_findings(state, target, job.verify(_file(target)), as_json=as_json)
+            elif plan_only:
+                _show_plan(state, job.plan(), as_json=as_json)
+            else:
+                _show_reports(state, job.run(_Progress(state)), as_json=as_json)
+    except ConvertError as error:
+        raise _translated(error) from error
+
+
+def _folder(text: str, what: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_dir():
+        raise ModelError(f"{what} {text!r} is not a folder", fix="give the path of a downloaded checkpoint folder")
+    return path
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise ModelError(f"{path} does not exist", fix="give the path of a finished GGUF")
+    return path
+
+
+class _Progress:
+    """One live line: bytes, rate and time left of the file being written."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.name = ""
+        self.started = self.shown = 0.0
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if name != self.name:
+            self.name, self.started, self.shown = name, now, 0.0
+            self.state.err.note(f"writing {name} ({total / 1e6:.0f} MB)")
+        if now - self.shown < _REFRESH_SECONDS:
+            return
+        self.shown = now
+        rate = done / max(now - self.started, 1e-6)
+        left = (total - done) / max(rate, 1.0)
+        self.state.err.block([f"  {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate / 1e6:.0f} MB/s, {left:.0f} s left"])
+
+
+def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    if as_json:
+        state.out.document("kmint.convert.plan/1", asdict(plan))
+        return
+    pairs = [
+        ("architecture", plan.architecture),
+        ("tensors", f"{plan.tensors}, of which the adapter changes {plan.changed}"),
+        ("parameters", f"{plan.parameters:,}"),
+        ("disk needed", f"{plan.disk / 1e9:.3f} GB"),
+        ("peak memory", f"about {plan.peak_memory / 1e9:.2f} GB above the interpreter"),
+        *((f"file {path}", f"{size / 1e9:.3f} GB") for path, size in plan.files.items()),
+        *(("note", note) for note in plan.notes),
+    ]
+    state.out.pairs(pairs)
+
+
+def _show_reports(state: State, reports: tuple[Report, ...], *, as_json: bool) -> None:
+    state.err.clear()
+    if as_json:
+        state.out.document("kmint.convert/1", {"files": [report.to_json() for report in reports]})
+        return
+    for report in reports:
+        state.out.heading(report.path)
+        state.out.pairs([("type", report.kind), ("size", f"{report.bytes / 1e6:.1f} MB"), ("sha256", report.sha256)])
+        state.out.pairs([(finding.level, f"{finding.status}: {finding.detail}") for finding in report.findings])
+        state.out.pairs([("note", note) for note in report.notes])
+    state.err.hint("use it with `kmint mint OP --model FILE`; the report is beside each file")
+
+
+def _show_findings(state: State, path: Path, findings: tuple[Finding, ...], *, as_json: bool) -> None:
+    if as_json:
+        state.out.document("kmint.convert.verify/1", {"path": str(path), "findings": [finding.to_json() for finding in findings]})
+    else:
+        state.out.pairs([(finding.level, f"{finding.status}: {finding.detail}") for finding in findings])
+    failed = [finding for finding in findings if finding.status == "fail"]
+    if failed:
+        raise ModelError(f"{path} is not what base and adapter say: {failed[0].detail}", fix="convert it again")
+
+
+def _translated(error: ConvertError) -> KmintError:
+    """A conversion error as the application's own kind, which decides the exit code."""
+    from convert import errors
+
+    if isinstance(error, errors.SpaceError):
+        return StorageError(error.reason, fix=error.fix)
+    known = (errors.SourceError, errors.AdapterError, errors.ArchitectureError, errors.VocabError, errors.VerifyError)
+    return ModelError(error.reason, fix=error.fix) if isinstance(error, known) else UsageError(error.reason, fix=error.fix)
