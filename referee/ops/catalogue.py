@@ -18,6 +18,7 @@ from referee.ops.spec import Op
 L2_EPS = 1e-6
 SOFTCAP = 30.0
 SHORT_SUFFIX = "_short"
+NEAREST = 3
 
 _SOFTMAX = "out = exp(z - max(z)) / sum(exp(z - max(z))), max and sum over the row"
 _ROTATE = "out = n*cos + rot(n)*sin with rot(n) = concat(-n[D/2:], n[:D/2])"
@@ -108,7 +109,8 @@ def _standalone() -> tuple[Op, ...]:
         _gated("glu", "GLU (sigmoid gate)", "sigmoid(n)"),
         _op("rope_interleaved", "rope_interleaved", "rope", "rotary embedding (interleaved pairs)",
             "out[2i] = x[2i]*cos[i] - x[2i+1]*sin[i]; out[2i+1] = x[2i]*sin[i] + x[2i+1]*cos[i]"),
-        _op("cross_entropy", "target", "loss", "cross entropy a row", "loss = log(sum(exp(x - max(x)))) + max(x) - x[tgt], one value a row"),
+        _op("cross_entropy", "target", "loss", "cross entropy a row",
+            "out = log(sum(exp(x - max(x)))) + max(x) - x[tgt], one value a row"),
     )
 
 
@@ -118,7 +120,8 @@ def _probes() -> tuple[Op, ...]:
         wide,
         _op("cumsum", "unary", "scan", "cumulative sum", "out[j] = sum(x[0..j]) along the row", hard=True),
         _op("entropy", "row_reduce", "loss", "entropy of softmax a row",
-            "p = softmax(x) over the row; H = -sum(p*log(p)) = log(sum(exp(x - m))) - sum(p*(x - m)) with m = max(x); one value a row", hard=True),
+            "p = softmax(x) over the row; out = -sum(p*log(p)) = log(sum(exp(x - m))) - sum(p*(x - m)), m = max(x); one value a row",
+            hard=True),
         _op("kl_div", "pair_reduce", "loss", "KL divergence of two rows of logits",
             "p = softmax(x), q = softmax(y) over the row; out = sum(p*(log(p) - log(q))), one value a row", hard=True),
     )
@@ -144,11 +147,18 @@ def catalogue() -> tuple[Op, ...]:
     return tuple(_by_name().values())
 
 
+def _nearest(name: str) -> tuple[str, ...]:
+    names = tuple(_by_name())
+    close = difflib.get_close_matches(name, names, n=NEAREST, cutoff=0.55)
+    containing = [other for other in names if name and name in other and other not in close]
+    return tuple((close + containing)[:NEAREST])
+
+
 def get(name: str) -> Op:
     """The op of that name, from the catalogue or the remix grammar. Raises UnknownOp with the nearest names."""
     op = _by_name().get(name) or parse_remix(name)
     if op is None:
-        raise UnknownOp(name, tuple(difflib.get_close_matches(name, _by_name(), n=3, cutoff=0.55)))
+        raise UnknownOp(name, _nearest(name))
     return op
 
 

@@ -57,7 +57,7 @@ def _rotary(n: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    even, odd = x.float().reshape(*x.shape[:-1], x.shape[-1] // 2, 2).unbind(-1)
     c, s = cos.float(), sin.float()
     return torch.stack((even * c - odd * s, even * s + odd * c), dim=-1).flatten(-2).to(x.dtype)
 

@@ -92,7 +92,7 @@ def _rope(n: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.complex(cos, sin)
+    turned = torch.view_as_complex(x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).contiguous()) * torch.complex(cos, sin)
     return torch.view_as_real(turned).flatten(-2)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from referee.ops.catalogue import base_name
-from referee.ops.signatures import KINDS, ROPE_KINDS
+from referee.ops.signatures import ROPE_KINDS
 from referee.ops.spec import Dtype, Op, Role
 
 Layout = Literal["contiguous", "padded", "offset"]
@@ -115,7 +115,7 @@ _ROPE_CAPABILITIES_CPU = (
 )
 _ROPE_CAPABILITIES_GPU = (
     Draft(37, 80, F16, "normal", role="capability", label="head80"),
-    *(replace(draft, columns=128, rows=LARGE_ROWS * 32 if draft.label == "large" else draft.rows) for draft in _GPU_CAPABILITIES),
+    *(replace(draft, columns=128, rows=32 * LARGE_ROWS if draft.label == "large" else draft.rows) for draft in _GPU_CAPABILITIES),
 )
 
 _WIDE_GPU = (
@@ -136,31 +136,32 @@ _WIDE_GPU = (
 _WIDE_CPU = (replace(_CPU[0], columns=5000), *_CPU[1:])
 
 
-def _retimed(plan: tuple[Draft, ...], columns: dict[int, int]) -> tuple[Draft, ...]:
-    return tuple(
-        replace(d, rows=16384 if d.role == "bench" else d.rows, columns=columns.get(d.columns, d.columns)) for d in plan
-    )
+_NARROWER = {4096: 2048, 4097: 2049}
+
+
+def _shortened(draft: Draft) -> Draft:
+    rows = 16384 if draft.role == "bench" else 2 * draft.rows if draft.label == "large" else draft.rows
+    return replace(draft, rows=rows, columns=_NARROWER.get(draft.columns, draft.columns))
+
+
+def _widened(draft: Draft) -> Draft:
+    return replace(draft, rows=LARGE_ROWS // 4 if draft.label == "large" else min(draft.rows, 16), columns=16384)
+
+
+def _all_drafts(op: Op, cpu: bool) -> tuple[Draft, ...]:
+    if op.kind in ROPE_KINDS:
+        return (*_ROPE_CPU, *_ROPE_CAPABILITIES_CPU) if cpu else (*_ROPE_GPU, *_ROPE_CAPABILITIES_GPU)
+    if op.regime == "wide":
+        return (*_WIDE_CPU, *_CPU_CAPABILITIES) if cpu else (*_WIDE_GPU, *map(_widened, _GPU_CAPABILITIES))
+    plan = (*_CPU, *_CPU_CAPABILITIES) if cpu else (*_GPU, *_GPU_CAPABILITIES)
+    return tuple(map(_shortened, plan)) if op.regime == "short" and not cpu else plan
 
 
 def drafts(op: Op, profile: Literal["cpu", "gpu"]) -> tuple[Draft, ...]:
     """The cells of an op before its signature is applied."""
-    cpu = profile == "cpu"
-    if op.kind in ROPE_KINDS:
-        return (*_ROPE_CPU, *_ROPE_CAPABILITIES_CPU) if cpu else (*_ROPE_GPU, *_ROPE_CAPABILITIES_GPU)
-    plan = _CPU if cpu else _GPU
-    capabilities = _CPU_CAPABILITIES if cpu else _GPU_CAPABILITIES
-    if op.regime == "wide":
-        plan = _WIDE_CPU if cpu else _WIDE_GPU
-        capabilities = tuple(replace(d, columns=16384, rows=min(d.rows, LARGE_ROWS // 4)) if not cpu else d for d in capabilities)
-    if op.regime == "short" and not cpu:
-        narrower = {4096: 2048, 4097: 2049}
-        plan, capabilities = _retimed(plan, narrower), tuple(
-            replace(d, columns=narrower.get(d.columns, d.columns), rows=d.rows * 2 if d.label == "large" else d.rows) for d in capabilities
-        )
-    if base_name(op) in _NO_NONFINITE or not any(p.dtype == "x" and p.shape == ("M", "N") for p in KINDS[op.kind].parameters):
-        capabilities = tuple(d for d in capabilities if d.values != "nonfinite")
-    return (*plan, *capabilities)
+    finite_only = base_name(op) in _FINITE_ONLY
+    return tuple(draft for draft in _all_drafts(op, profile == "cpu") if draft.values != "nonfinite" or not finite_only)
 
 
-# A dequantised integer matrix holds no NaN, and a row scan's tail after a NaN says nothing more about the kernel.
-_NO_NONFINITE = frozenset({"cumsum"})
+# int8 holds no NaN; after a NaN or an infinity the rest of a running sum says nothing more about the kernel.
+_FINITE_ONLY = frozenset({"cumsum", "dequant_int8"})

@@ -30,6 +30,10 @@ def _shape(parameter: Parameter, *, head: bool) -> str:
     return ", ".join(symbols)
 
 
+def _described(parameter: Parameter, *, head: bool) -> str:
+    return f"{parameter.name} ({_shape(parameter, head=head)})" + ("" if parameter.dtype == "x" else f" {parameter.dtype}")
+
+
 def _is_head(op: Op) -> bool:
     return "cos" in signature(op)
 
@@ -59,7 +63,7 @@ def trained_text(op: Op) -> PromptText:
         notes = f"generative fusion chain (reduction->epilogue): {name}."
     elif op.kind in KINDS:
         head = _is_head(op)
-        shapes = ", ".join(f"{p.name} ({_shape(p, head=head)})" + ("" if p.dtype == "x" else f" {p.dtype}") for p in KINDS[op.kind].parameters)
+        shapes = ", ".join(_described(p, head=head) for p in KINDS[op.kind].parameters)
         hint, notes = f"{line}  # {shapes}; {op.formula}", f"{op.title}."
     else:
         hint, notes = f"{line}  # {op.formula}", op.title

@@ -5,7 +5,7 @@ torch version the same seed gives the same bits; the CPU and a GPU give differen
 clamped into the dtype's range and cast.
 
 Recipes for data operands (unit scale): normal; sorted (rows ascending); constant (each row one multiple of 1/4 in [-4, 4]);
-one_hot (a single +-8 a row); shifted (a mean of +-256, unit spread); cancellation (values near +-64 that cancel in pairs,
+one_hot (a single +-8 a row; a second operand is normal there); shifted (a mean of +-256, unit spread); cancellation (values near +-64 that cancel in pairs,
 small noise on top); mixed (row i uses the i-th of those recipes); nonfinite (NaN, +Inf or -Inf planted in all rows but
 the first). Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin
 the table of independent random angles, a scalar scale in [1/2, 3/2], a row scale normal, q all of int8, tgt any class.
@@ -48,8 +48,10 @@ def _integers(low: int, high: int, shape: tuple[int, ...], g: Generator) -> Tens
     return torch.randint(low, high, shape, generator=g, device=g.device)
 
 
-def _signs(shape: tuple[int, ...], g: Generator) -> Tensor:
-    return _integers(0, 2, shape, g).float() * 2.0 - 1.0
+def _signs(rows: int, g: Generator) -> Tensor:
+    """A column of alternating signs with a random start, so that no draw of several rows is one-sided."""
+    parity = torch.arange(rows, device=g.device) + _integers(0, 2, (1,), g)
+    return (1.0 - 2.0 * (parity % 2)).unsqueeze(1)
 
 
 def _sorted(shape: tuple[int, int], g: Generator) -> Tensor:
@@ -57,19 +59,19 @@ def _sorted(shape: tuple[int, int], g: Generator) -> Tensor:
 
 
 def _constant(shape: tuple[int, int], g: Generator) -> Tensor:
-    steps = _integers(1, 17, (shape[0], 1), g).float() / 4.0 * _signs((shape[0], 1), g)
+    steps = _integers(1, 17, (shape[0], 1), g).float() / 4.0 * _signs(shape[0], g)
     return steps.expand(shape).clone()
 
 
 def _one_hot(shape: tuple[int, int], g: Generator) -> Tensor:
     out = torch.zeros(shape, device=g.device)
     if shape[1]:
-        out.scatter_(1, _integers(0, shape[1], (shape[0], 1), g), _SPIKE * _signs((shape[0], 1), g))
+        out.scatter_(1, _integers(0, shape[1], (shape[0], 1), g), _SPIKE * _signs(shape[0], g))
     return out
 
 
 def _shifted(shape: tuple[int, int], g: Generator) -> Tensor:
-    return _normal(shape, g) + _SHIFT * _signs((shape[0], 1), g)
+    return _normal(shape, g) + _SHIFT * _signs(shape[0], g)
 
 
 def _cancellation(shape: tuple[int, int], g: Generator) -> Tensor:
@@ -131,6 +133,9 @@ def _around_one(shape: tuple[int, int], g: Generator) -> Tensor:
 
 PARAMETERS: dict[str, Draw] = {"w": _weight, "b": _normal, "bias": _normal, "cos": _cosine, "sin": _sine}
 
+# Two one-hot operands would multiply to nothing at all, or hide each other's row.
+_COMPANIONS = frozenset({"up", "residual"})
+
 # Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH].
 OPERAND_RECIPES: dict[str, Draw] = {**RECIPES, "uniform": _uniform, "around_one": _around_one}
 
@@ -154,6 +159,8 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
         return _integers(0, cell.inputs[0].shape[-1], shape, g)
     if spec.name == "scale":
         return _around_one(shape, g) if spec.shape == (1,) else _normal(shape, g)
+    if cell.values == "one_hot" and spec.name in _COMPANIONS:
+        return _normal(shape, g)
     return PARAMETERS.get(spec.name, RECIPES[cell.values])(shape, g)
 
 
