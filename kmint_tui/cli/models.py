@@ -1,0 +1,124 @@
+"""`kmint models ls` and `kmint models show`: the smiths kmint knows, and which of them are here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmint_tui import paths
+from kmint_tui.cli.framework import LazyGroup
+from kmint_tui.cli.output import Cell, Table
+from kmint_tui.cli.state import State
+from kmint_tui.errors import ModelError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from kmint_tui.models.check import ModelFile
+    from kmint_tui.models.registry import ModelEntry
+
+
+def complete_model(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completions for a model's id."""
+    from click.shell_completion import CompletionItem
+
+    from kmint_tui.models import registry
+
+    entries = registry.load(paths.user_models_file()).entries
+    return [CompletionItem(entry.id, help=entry.title) for entry in entries if entry.id.startswith(incomplete)]
+
+
+@click.group(cls=LazyGroup)
+def models() -> None:
+    """List the smiths kmint knows, or show one."""
+
+
+@models.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.models/1).")
+@click.pass_obj
+def list_models(state: State, as_json: bool) -> None:
+    """List the known models, whether they are here and usable, and which one `kmint mint` would use."""
+    from kmint_tui.models import registry
+    from kmint_tui.models.store import choose
+
+    known = registry.load(paths.user_models_file())
+    found = {entry.id: _status(entry) for entry in known.entries}
+    try:
+        choice = choose(known, drafts=8)
+        default, reason = choice.id, choice.reason
+    except ModelError as error:
+        default, reason = None, error.message
+    if as_json:
+        listed = [{**asdict(entry), **_status_json(*found[entry.id])} for entry in known.entries]
+        state.out.document("kmint.models/1", {"models": listed, "default": default, "reason": reason})
+        return
+    rows = [_row(entry, *found[entry.id], default=entry.id == default) for entry in known.entries]
+    state.out.table(Table(("", "id", "title", "state", "quant", "size", "licence"), rows, frozenset({"size"})))
+    state.err.hint(f"default: {default or 'none'} ({reason})")
+
+
+@models.command("show")
+@click.argument("model", metavar="ID|PATH", shell_complete=complete_model)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.model/1).")
+@click.pass_obj
+def show(state: State, model: str, as_json: bool) -> None:
+    """Show what is known of a model, where each value comes from, and its file if it is here."""
+    from kmint_tui.models import digest, registry
+    from kmint_tui.models.store import resolve
+
+    known = registry.load(paths.user_models_file())
+    entry = known.find(model)
+    file, trouble = (None, "") if entry is None else _status(entry)
+    if entry is None:
+        file = resolve(known, model).file
+    sha256 = digest.sha256(file.path) if file else None
+    origins = dict(known.origins.get(model, {}))
+    if as_json:
+        content = {"entry": asdict(entry) if entry else None, "origins": origins, "sha256": sha256, **_status_json(file, trouble)}
+        state.out.document("kmint.model/1", content)
+        return
+    if entry is not None:
+        rows = [
+            (item.name, str(value), origins.get(item.name, "built in")) for item in fields(entry) if (value := getattr(entry, item.name))
+        ]
+        state.out.table(Table(("key", "value", "origin"), rows))
+        state.out.text("")
+    if file is None:
+        state.out.text(f"not here: {trouble}")
+        return
+    facts = [
+        ("file", str(file.path)),
+        ("sha256", sha256 or ""),
+        *[(name, str(value)) for name, value in asdict(file).items() if name != "path"],
+    ]
+    state.out.pairs(facts)
+
+
+def _status(entry: ModelEntry) -> tuple[ModelFile | None, str]:
+    from kmint_tui.models.check import check
+    from kmint_tui.models.store import installed, way_to_get
+
+    path = installed(entry)
+    if path is None:
+        return None, way_to_get(entry)
+    try:
+        return check(path), ""
+    except ModelError as error:
+        return None, error.message
+
+
+def _status_json(file: ModelFile | None, trouble: str) -> dict[str, Any]:
+    return {"file": {**asdict(file), "path": str(file.path)} if file else None, "trouble": trouble or None}
+
+
+def _row(entry: ModelEntry, file: ModelFile | None, trouble: str, *, default: bool) -> tuple[Cell | str, ...]:
+    from kmint_tui.models.fit import readable
+    from kmint_tui.models.store import installed
+
+    mark = "*" if default else ""
+    if file is not None:
+        return mark, entry.id, entry.title, Cell("here", "green"), file.quant, readable(file.nbytes), entry.licence
+    state = Cell("refused", "red") if installed(entry) else Cell("not here", "dim")
+    return mark, entry.id, entry.title, state, "", "", entry.licence

@@ -1,0 +1,145 @@
+"""What is known of each smith: the packaged `models.toml`, with the user's own file merged into it by id.
+
+Nothing here looks at model files; that is `store.py` and `check.py`. Every value remembers which file it came from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from kmint_tui.errors import ConfigError, ModelError
+
+SCHEMA = 1
+PACKAGED = "kmint's own models.toml"
+
+Kind = Literal["package", "hub", "made"]
+Dialect = Literal["card", "trained"]
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One smith. Counts are as in its GGUF header, None where the registry does not know them."""
+
+    id: str
+    title: str
+    kind: Kind
+    rank: int
+    licence: str
+    context: int
+    dialect: Dialect
+    temperature: float
+    top_p: float
+    max_tokens: int
+    repo: str | None = None
+    revision: str | None = None
+    quants: tuple[str, ...] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    base: str | None = None
+    parameters: int | None = None
+    layers: int | None = None
+    kv_layers: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    runtime: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All known smiths, the preferred one first, and the file that each value came from."""
+
+    entries: tuple[ModelEntry, ...]
+    origins: Mapping[str, Mapping[str, str]]
+
+    def find(self, model_id: str) -> ModelEntry | None:
+        """The entry of that id, or None."""
+        return next((entry for entry in self.entries if entry.id == model_id), None)
+
+    def get(self, model_id: str) -> ModelEntry:
+        """The entry of that id. Raises ModelError naming the nearest ids."""
+        entry = self.find(model_id)
+        if entry is None:
+            near = difflib.get_close_matches(model_id, [known.id for known in self.entries], n=2)
+            fix = (
+                f"did you mean {' or '.join(near)}?" if near else "`kmint models ls` lists the known ones; a path to a .gguf file works too"
+            )
+            raise ModelError(f"no model is called {model_id!r}, and no such file exists", fix=fix)
+        return entry
+
+
+def load(user_file: Path) -> Registry:
+    """The packaged registry with `user_file` merged in, where that exists. Raises ConfigError."""
+    layers = [(PACKAGED, _packaged_text())]
+    if user_file.exists():
+        try:
+            layers.append((str(user_file), user_file.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{user_file} cannot be read: {error}") from error
+    merged: dict[str, dict[str, Any]] = {}
+    origins: dict[str, dict[str, str]] = {}
+    for origin, text in layers:
+        for table in _tables(origin, text):
+            values = _typed(origin, table)
+            merged.setdefault(values["id"], {}).update(values)
+            origins.setdefault(values["id"], {}).update(dict.fromkeys(values, origin))
+    entries = [_entry(values, origins[model_id]) for model_id, values in merged.items()]
+    return Registry(tuple(sorted(entries, key=lambda entry: -entry.rank)), origins)
+
+
+def _packaged_text() -> str:
+    packaged = resources.files("kmint_tui.models").joinpath("models.toml")
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    # A source checkout keeps the file at its root, where people look for it.
+    return (Path(__file__).resolve().parents[2] / "models.toml").read_text(encoding="utf-8")
+
+
+def _tables(origin: str, text: str) -> list[dict[str, Any]]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin} is not TOML: {error}") from error
+    if document.get("schema", SCHEMA) != SCHEMA:
+        raise ConfigError(f"{origin}: schema {document['schema']} is not known; this kmint reads schema {SCHEMA}")
+    tables = document.get("model", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) and isinstance(table.get("id"), str) for table in tables):
+        raise ConfigError(f"{origin}: every model is a [[model]] table with an id")
+    return tables
+
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("id", "title", "kind", "licence", "dialect", "repo", "revision", "base", "runtime", "note"), str),
+    **dict.fromkeys(("rank", "context", "max_tokens", "parameters", "layers", "kv_layers", "kv_heads", "head_dim"), int),
+    **dict.fromkeys(("temperature", "top_p"), (int, float)),
+    "quants": list,
+    "sha256": dict,
+}
+_CHOICES: dict[str, tuple[str, ...]] = {"kind": get_args(Kind), "dialect": get_args(Dialect)}
+
+
+def _typed(origin: str, table: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in _TYPES:
+            near = difflib.get_close_matches(name, _TYPES, n=1)
+            raise ConfigError(f"{origin}: model {table['id']}: unknown key {name!r}", fix=f"did you mean {near[0]}?" if near else "")
+        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
+            raise ConfigError(f"{origin}: model {table['id']}: {name} has the wrong type ({type(value).__name__})")
+        if name in _CHOICES and value not in _CHOICES[name]:
+            raise ConfigError(f"{origin}: model {table['id']}: {name} must be one of {', '.join(_CHOICES[name])}")
+        values[name] = tuple(str(item) for item in value) if isinstance(value, list) else value
+    return values
+
+
+def _entry(values: dict[str, Any], origins: Mapping[str, str]) -> ModelEntry:
+    required = [item.name for item in fields(ModelEntry) if item.default is MISSING and item.default_factory is MISSING]
+    missing = [name for name in required if name not in values]
+    if missing:
+        raise ConfigError(f"{origins['id']}: model {values['id']} lacks {', '.join(missing)}")
+    return ModelEntry(**values)

@@ -1,0 +1,98 @@
+"""Which models are here, and which one to use.
+
+A model lives in the store's folder of its id, whatever its file is called; the embedded smith lives inside the package. A
+model that was asked for is used or refused, never replaced; a model that kmint chooses carries the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from kmint_tui import paths
+from kmint_tui.errors import ModelError
+from kmint_tui.models.check import ModelFile, check
+from kmint_tui.models.fit import available_memory, estimate, readable
+from kmint_tui.models.registry import ModelEntry, Registry
+
+EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The model to use. `entry` is what the registry says of it, or None for a file the registry does not know."""
+
+    id: str
+    file: ModelFile
+    entry: ModelEntry | None
+    reason: str
+
+
+def installed(entry: ModelEntry) -> Path | None:
+    """The entry's file in the store (or in the package), by quant preference; None when it is not here."""
+    folder = _embedded_dir() if entry.kind == "package" else paths.models_dir() / entry.id
+    found = sorted(path for path in folder.glob("*.gguf") if path.is_file()) if folder.is_dir() else []
+    for quant in entry.quants:
+        for path in found:
+            if quant.lower() in path.name.lower():
+                return path
+    return found[0] if found else None
+
+
+def resolve(registry: Registry, wanted: str) -> Choice:
+    """The model of that id or path. Raises ModelError when it is unknown, not here, or not usable."""
+    entry = registry.find(wanted)
+    if entry is None:
+        path = Path(wanted).expanduser()
+        if path.exists() or wanted.endswith(".gguf") or "/" in wanted:
+            return Choice(str(path), check(path), None, "asked for by path")
+        entry = registry.get(wanted)
+    found = installed(entry)
+    if found is None:
+        raise ModelError(f"{entry.id} ({entry.title}) is not in the store", fix=way_to_get(entry))
+    return Choice(entry.id, check(found), entry, "asked for")
+
+
+def choose(registry: Registry, *, drafts: int) -> Choice:
+    """The best usable smith that is here and fits in memory; the embedded one when there is no better.
+
+    Raises ModelError when not even that is usable.
+    """
+    passed_over: list[str] = []
+    embedded = registry.get(EMBEDDED)
+    for entry in registry.entries:
+        path = installed(entry)
+        if entry.rank <= embedded.rank or path is None:
+            continue
+        try:
+            file = check(path)
+        except ModelError as error:
+            passed_over.append(f"{entry.id}: {error.message}")
+            continue
+        need, have = estimate(file, drafts=drafts, max_tokens=entry.max_tokens).total, available_memory()
+        if have is not None and need > have:
+            passed_over.append(f"{entry.id} needs {readable(need)} of memory and {readable(have)} is free")
+            continue
+        return Choice(entry.id, file, entry, "; ".join(["the best smith in the store that fits", *passed_over]))
+    found = installed(embedded)
+    if found is None:
+        raise ModelError(
+            "this installation carries no embedded smith, and no other is in the store", fix="install kmint again, or give --model"
+        )
+    reason = "; ".join(passed_over) or "no larger smith is in the store"
+    return Choice(embedded.id, check(found), embedded, reason)
+
+
+def _embedded_dir() -> Path:
+    return Path(str(resources.files("kmint_tui"))) / "smith" / "embedded"
+
+
+def way_to_get(entry: ModelEntry) -> str:
+    """How to get a model that is not here."""
+    where = paths.models_dir() / entry.id
+    if entry.kind == "package":
+        return "install kmint again: its own smith is missing from the package"
+    if entry.kind == "made":
+        return f"make it with `kmint convert`, or put a GGUF file into {where}"
+    return f"put a GGUF file of {entry.repo} into {where}"
