@@ -13,6 +13,7 @@ from referee.ops.signatures import signature
 from referee.ops.spec import Dtype, Op
 
 LIMITS: dict[Dtype, float] = {"float16": 3.0e4, "bfloat16": 1.0e37, "float32": 1.0e37}
+SMALLEST_SCALE = 2.0**-12
 # The largest |value| each recipe of `values.py` draws before scaling.
 AMPLITUDES = {
     "normal": 6.0, "sorted": 6.0, "constant": 4.0, "one_hot": 8.0, "shifted": 264.0, "cancellation": 390.0, "mixed": 390.0,
@@ -43,8 +44,8 @@ def output_bound(op: Op, scales: tuple[float, ...], *, columns: int, values: str
     if op.kind == "gate_up":
         return (size["gate"] + 1.0) * size["up"]
     if op.kind in ("rms", "ln", "add_rms", "add_ln"):
-        offset = scales[-1] if name == "rmsnorm_gemma" else 1.0
-        return max(spread * (size["w"] + 1.0 / max(offset, 1.0)) + size.get("b", 0.0), 1.0) ** degree
+        weight = size["w"] + (1.0 if name == "rmsnorm_gemma" else 0.0)
+        return (spread * weight + size.get("b", 0.0)) ** degree
     if op.kind in ("norm_rope", "add_norm_rope"):
         return spread * size["w"] * turn
     if op.kind in ("rope", "rope_interleaved"):
@@ -52,7 +53,7 @@ def output_bound(op: Op, scales: tuple[float, ...], *, columns: int, values: str
     if op.kind == "dequant":
         return size["q"] * size["scale"]
     if name == "cumsum":
-        return data * (6.0 * math.sqrt(columns) / 6.0 if values == "normal" else columns)
+        return data * (math.sqrt(columns) if values == "normal" else columns)
     if name in ACTIVATIONS:
         return max(data, 1.0) ** ACTIVATIONS[name].degree
     return 2.0 * (data + size.get("y", 0.0) + size.get("bias", 0.0)) + math.log(max(columns, 2))
@@ -61,9 +62,11 @@ def output_bound(op: Op, scales: tuple[float, ...], *, columns: int, values: str
 def fit_scales(op: Op, wanted: tuple[float, ...], *, columns: int, values: str, dtype: Dtype) -> tuple[float, ...]:
     """`wanted`, with the largest scales lowered by factors of four until the output stays within the dtype."""
     scales = [1.0 if name in ("q", "tgt") else scale for name, scale in zip(signature(op), wanted, strict=True)]
+    movable = [i for i, name in enumerate(signature(op)) if name not in _fixed(op)]
     while output_bound(op, tuple(scales), columns=columns, values=values) > LIMITS[dtype]:
-        movable = [i for i, name in enumerate(signature(op)) if name not in _fixed(op)]
         largest = max(movable, key=lambda i: scales[i])
+        if scales[largest] <= SMALLEST_SCALE:
+            break
         scales[largest] /= 4.0
     return tuple(scales)
 

@@ -5,11 +5,13 @@ torch version the same seed gives the same bits; the CPU and a GPU give differen
 clamped into the dtype's range and cast.
 
 Recipes for data operands (unit scale): normal; sorted (rows ascending); constant (each row one multiple of 1/4 in [-4, 4]);
-one_hot (a single +-8 a row; a second operand is normal there); shifted (a mean of +-256, unit spread); cancellation (values near +-64 that cancel in pairs,
-small noise on top); mixed (row i uses the i-th of those recipes); nonfinite (NaN, +Inf or -Inf planted in all rows but
-the first). Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin
-the table of independent random angles, a scalar scale in [1/2, 3/2], a row scale normal, q all of int8, tgt any class.
-A recipe with "|" names one recipe for each operand in turn (user references), see `OPERAND_RECIPES`.
+one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
+near +-64 that cancel in pairs, small noise on top); mixed (row i uses the i-th of those recipes); nonfinite (NaN, +Inf or
+-Inf planted in all rows but the first).
+
+Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
+independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2], a row scale normal, q all of
+int8, tgt any class. A recipe with "|" names one recipe for each operand in turn (user references).
 """
 
 from __future__ import annotations
