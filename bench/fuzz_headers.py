@@ -1,0 +1,136 @@
+"""Mutated safetensors and GGUF headers against the strict readers: no crash, no unbounded allocation, no hang.
+
+    python bench/fuzz_headers.py --count 200000 [--seed 0] [--json FILE]
+
+Starts from valid files made here and flips bytes, splices, truncates, and rewrites numbers. Anything but acceptance or a
+ConvertError or GgufError is a failure, and so is a peak of memory far above the header's own size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import resource
+import struct
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+from safetensors.numpy import save
+
+from convert.errors import ConvertError
+from convert.safetensors_file import SafetensorsFile
+from kmint_tui.models.gguf_header import GgufError, read_header
+
+MEMORY_LIMIT_MB = 400
+_NUMBERS = (0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+
+
+def safetensors_seed() -> bytes:
+    """A small valid safetensors file."""
+    arrays = {f"layer.{i}.weight": np.zeros((4, 8), dtype=np.float32) for i in range(6)}
+    return save(arrays, metadata={"format": "pt"})
+
+
+def gguf_seed(folder: Path) -> bytes:
+    """A small valid GGUF with a vocabulary and tensors."""
+    path = folder / "seed.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([f"t{i}" for i in range(40)])
+    writer.add_token_types([1] * 40)
+    writer.add_tensor("token_embd.weight", np.zeros((40, 32), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()
+
+
+def mutate(source: bytes, rng: random.Random, head: int) -> bytes:
+    """One to eight random edits, most of them within the first `head` bytes."""
+    data = bytearray(source)
+    for _ in range(rng.randint(1, 8)):
+        at = rng.randrange(min(head, len(data)) or 1)
+        kind = rng.randrange(5)
+        if kind == 0 and at < len(data):
+            data[at] = rng.randrange(256)
+        elif kind == 1:
+            width = rng.choice("<I <Q".split())
+            data[at : at + struct.calcsize(width)] = struct.pack(width, rng.choice(_NUMBERS) & (2 ** (8 * struct.calcsize(width)) - 1))
+        elif kind == 2:
+            del data[at : at + rng.randrange(1, 16)]
+        elif kind == 3:
+            data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 16)))
+        else:
+            del data[rng.randrange(len(data) + 1) :]
+    return bytes(data)
+
+
+def fuzz(
+    name: str, seed_bytes: bytes, head: int, read: Callable[[Path], object], count: int, rng: random.Random, path: Path
+) -> Counter[str]:
+    """Outcomes of `count` mutants; raises whatever a reader should never raise, after naming the mutant."""
+    outcomes: Counter[str] = Counter()
+    for _ in range(count):
+        mutant = mutate(seed_bytes, rng, head)
+        path.write_bytes(mutant)
+        try:
+            read(path)
+            outcomes["accepted"] += 1
+        except (ConvertError, GgufError):
+            outcomes["refused"] += 1
+        except BaseException:
+            keep = Path(tempfile.gettempdir()) / f"kmint-fuzz-{name}.bin"
+            keep.write_bytes(mutant)
+            print(f"{name}: a mutant broke the reader, kept as {keep}", file=sys.stderr)
+            raise
+    return outcomes
+
+
+def _read_safetensors(path: Path) -> None:
+    with SafetensorsFile(path) as file:
+        for entry in file.entries.values():
+            if entry.dtype in ("F32", "F16", "BF16") and entry.shape:
+                file.rows(entry.name, slice(0, 1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200_000, help="mutants in all, half of each format")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    started, rng = time.monotonic(), random.Random(options.seed)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        path = Path(folder) / "mutant"
+        seeds = {"safetensors": (safetensors_seed(), 500, _read_safetensors), "gguf": (gguf_seed(Path(folder)), 900, read_header)}
+        results = {name: fuzz(name, data, head, read, options.count // 2, rng, path) for name, (data, head, read) in seeds.items()}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    for name, outcomes in results.items():
+        print(f"{name:12} {outcomes['accepted']:8} accepted {outcomes['refused']:8} refused, no crash")
+    print(f"peak memory {peak:.0f} MB, {time.monotonic() - started:.0f} s")
+    if options.json:
+        document = {
+            "schema": "kmint.bench.fuzz_headers/1",
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "seed": options.seed,
+            "outcomes": results,
+            "peak_memory_mb": peak,
+        }
+        Path(options.json).write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if peak < MEMORY_LIMIT_MB else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
