@@ -1,0 +1,99 @@
+"""The tokenised corpus as batches: pairs of like length together, padded on the right, loss on the answer only."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+IGNORE = -100
+_POOL = 8192
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """corpus.npz in memory (layout: see `forge/corpus.py`)."""
+
+    prompts: list[NDArray[np.uint16]]
+    answers: list[NDArray[np.uint16]]
+    pairs: NDArray[np.int32]
+    eval_prompts: list[list[int]]
+    eval_names: list[dict[str, Any]]
+    token_bytes: list[bytes]
+    eos: int
+
+    def decode(self, tokens: list[int]) -> str:
+        """Text of a token list."""
+        return b"".join(self.token_bytes[token] for token in tokens if token < len(self.token_bytes)).decode("utf-8", errors="replace")
+
+
+def _rows(flat: NDArray[np.uint16], ends: NDArray[np.int64]) -> list[NDArray[np.uint16]]:
+    return np.split(flat, ends[:-1])
+
+
+def load(path: Path) -> Corpus:
+    """Read corpus.npz."""
+    with np.load(path) as data:
+        return Corpus(
+            _rows(data["prompts"], data["prompts_ends"]), _rows(data["answers"], data["answers_ends"]), data["pairs"],
+            [row.tolist() for row in _rows(data["eval_prompts"], data["eval_prompts_ends"])], json.loads(str(data["eval_names"])),
+            [text.encode("latin-1") for text in json.loads(str(data["token_bytes"]))], int(data["eos"]),
+        )
+
+
+def batches(corpus: Corpus, tokens_per_batch: int, seed: int, context: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Endless (tokens, targets) batches. Targets are shifted: targets[i] follows tokens[i]; IGNORE where no loss is taken."""
+    rng = np.random.default_rng(seed)
+    lengths = np.array([len(corpus.prompts[p]) + len(corpus.answers[a]) for p, a in corpus.pairs]) - 1
+    usable = np.nonzero(lengths <= context)[0]
+    while True:
+        order = rng.permutation(usable)
+        pieces: list[NDArray[np.int64]] = []
+        for start in range(0, len(order), _POOL):
+            pool = order[start : start + _POOL]
+            pool = pool[np.argsort(lengths[pool], kind="stable")]
+            while len(pool):
+                width = _round_up(int(lengths[pool[min(len(pool) - 1, 8)]]))
+                count = max(1, tokens_per_batch // width)
+                while count > 1 and _round_up(int(lengths[pool[min(count, len(pool)) - 1]])) * count > tokens_per_batch:
+                    count -= 1
+                pieces.append(pool[:count])
+                pool = pool[count:]
+        for index in rng.permutation(len(pieces)):
+            yield _batch(corpus, pieces[index], _round_up(int(lengths[pieces[index]].max())))
+
+
+def _round_up(length: int) -> int:
+    return -(-length // 64) * 64
+
+
+def _batch(corpus: Corpus, members: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    tokens = np.full((len(members), width), corpus.eos, dtype=np.int64)
+    targets = np.full((len(members), width), IGNORE, dtype=np.int64)
+    for row, member in enumerate(members):
+        prompt, answer = (corpus.prompts[corpus.pairs[member, 0]], corpus.answers[corpus.pairs[member, 1]])
+        head, total = len(prompt), len(prompt) + len(answer)
+        tokens[row, :head] = prompt
+        tokens[row, head : total - 1] = answer[:-1]
+        targets[row, head - 1 : total - 1] = answer
+    return tokens, targets
+
+
+def prefetched(source: Iterator[Any], depth: int = 8) -> Iterator[Any]:
+    """`source` drawn ahead in a daemon thread."""
+    ready: queue.Queue[Any] = queue.Queue(depth)
+
+    def fill() -> None:
+        for item in source:
+            ready.put(item)
+
+    threading.Thread(target=fill, daemon=True).start()
+    while True:
+        yield ready.get()
