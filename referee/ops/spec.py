@@ -1,7 +1,8 @@
 """What an operation and a test cell are, as plain data.
 
 Nothing here imports torch: the catalogue must be listable in milliseconds and from processes that never load it.
-Dtypes are torch's names without the prefix ("float16"); shapes and strides count elements.
+Dtypes are torch's names without the prefix ("float16"); shapes and strides count elements. Catalogue ops use the first five
+dtypes; the others occur in references a user brings.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Dtype = Literal["float32", "float16", "bfloat16", "int8", "int64"]
+Dtype = Literal["float32", "float16", "bfloat16", "int8", "int64", "int16", "int32", "uint8", "bool"]
 Role = Literal["required", "bench", "capability"]
 
 

@@ -1,0 +1,123 @@
+"""Proof that a task's cells can tell right from wrong: impostors that must fail, run through the judge's own comparator.
+
+Impostors: zeros, one constant, every input passed through, an answer 1 % too large, an answer whose last column or last
+row is missing, an answer computed from half-precision inputs (fp32 cells), and the op's near misses (`near_miss.py`).
+An impostor that equals the right answer on a cell (the softmax of one column is 1) says nothing there and is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from referee.ops.near_miss import near_misses
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.ops.values import draw
+from referee.verdict import CellResult
+
+Tensors = tuple[Tensor, ...]
+Comparator = Callable[[Task, Cell, Tensors, Tensors], CellResult]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the comparator said of one impostor at one cell. `caught` is False when it passed as a right answer."""
+
+    impostor: str
+    cell: str
+    caught: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Vacuity:
+    """All findings of a task. `accepted` names the impostors that no required cell caught: the task is vacuous for them."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Impostors that passed at every cell at which they differ from the right answer."""
+        caught = {finding.impostor for finding in self.findings if finding.caught}
+        tried = dict.fromkeys(finding.impostor for finding in self.findings)
+        return tuple(name for name in tried if name not in caught)
+
+    def summary(self) -> str:
+        """One line for a verdict: what this task would accept."""
+        return f"this task accepts {', '.join(self.accepted)}" if self.accepted else "every impostor was caught"
+
+
+def _tuple(result: Tensor | Tensors) -> Tensors:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _passed_through(tensor: Tensor, expected: Tensor) -> Tensor | None:
+    if tensor.shape == expected.shape:
+        return tensor.to(expected.dtype, copy=True, memory_format=torch.contiguous_format)
+    if tensor.dim() == 2 and tensor.shape[:1] == expected.shape:
+        return tensor[:, 0].to(expected.dtype, copy=True)
+    return None
+
+
+def _without_last(expected: Tensor, dimension: int) -> Tensor:
+    out = expected.clone()
+    out.select(dimension, -1).zero_()
+    return out
+
+
+def _halved_inputs(inputs: Tensors) -> Tensors:
+    return tuple(t.bfloat16().float() if t.dtype == torch.float32 else t for t in inputs)
+
+
+def impostors(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
+    """Named wrong answers for these inputs, in the right shapes and dtypes."""
+    right = _tuple(task.eager(*inputs))
+    yield "zeros", tuple(torch.zeros_like(out) for out in right)
+    yield "a constant", tuple(torch.full_like(out, 1) * out.double().mean().to(out.dtype) for out in right)
+    for spec, tensor in zip(task.cells[0].inputs, inputs, strict=True):
+        passed = _passed_through(tensor, right[0])
+        if passed is not None and len(right) == 1:
+            yield f"the input {spec.name}", (passed,)
+    if right[0].is_floating_point():
+        yield "1 % too large", tuple((out.float() * 1.01).to(out.dtype) for out in right)
+    if any(out.dim() > 1 and out.shape[-1] > 1 for out in right):
+        yield "the last column missing", tuple(_without_last(out, -1) for out in right)
+    if any(out.dim() and out.shape[0] > 1 for out in right):
+        yield "the last row missing", tuple(_without_last(out, 0) for out in right)
+    if any(t.dtype == torch.float32 for t in inputs):
+        yield "inputs rounded to bfloat16", _tuple(task.eager(*_halved_inputs(inputs)))
+    for name, wrong in near_misses(task.op).items():
+        yield name, (wrong(*inputs),)
+
+
+def _says_nothing(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
+    """True when the outputs are the right answer after all, to the last bit of the output dtype."""
+    expected = _tuple(task.oracle(*inputs))
+    right = _tuple(task.eager(*inputs))
+    return all(
+        torch.equal(out, want.to(out.dtype)) or torch.equal(out, own) for out, want, own in zip(outputs, expected, right, strict=True)
+    )
+
+
+def examine(task: Task, cell: Cell, inputs: Tensors, compare: Comparator) -> tuple[Finding, ...]:
+    """Run every impostor through `compare` at one cell; those equal to the right answer there are left out."""
+    findings = []
+    for name, outputs in impostors(task, inputs):
+        if _says_nothing(task, inputs, outputs):
+            continue
+        result = compare(task, cell, inputs, outputs)
+        findings.append(Finding(name, cell.name, result.status == "fail", result.detail))
+    return tuple(findings)
+
+
+def prove(task: Task, compare: Comparator, *, seed: int, device: str = "cpu") -> Vacuity:
+    """Run every impostor at every required, non-empty cell of the task."""
+    findings: list[Finding] = []
+    for cell in task.required:
+        if all(size for spec in cell.outputs for size in spec.shape):
+            findings.extend(examine(task, cell, draw(cell, seed, device), compare))
+    return Vacuity(tuple(findings))
