@@ -1,0 +1,54 @@
+"""The schema of the history, one function a version. A released function is never changed; a new version is a new one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+
+def version_1(connection: sqlite3.Connection) -> None:
+    """Texts by their sha256, sessions, and one row a draft."""
+    connection.execute("CREATE TABLE texts (sha256 TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID")
+    connection.execute(
+        """
+        CREATE TABLE sessions (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            started TEXT NOT NULL,
+            finished TEXT,
+            state TEXT NOT NULL CHECK (state IN ('running', 'done', 'stopped', 'failed')),
+            op TEXT NOT NULL,
+            model TEXT NOT NULL,
+            model_file TEXT NOT NULL,
+            model_sha256 TEXT NOT NULL,
+            system_sha256 TEXT NOT NULL REFERENCES texts (sha256),
+            user_sha256 TEXT NOT NULL REFERENCES texts (sha256),
+            seed INTEGER NOT NULL,
+            wanted INTEGER NOT NULL,
+            settings TEXT NOT NULL,
+            environment TEXT NOT NULL
+        )
+        """
+    )
+    connection.execute(
+        """
+        CREATE TABLE drafts (
+            session INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+            number INTEGER NOT NULL,
+            source_sha256 TEXT NOT NULL REFERENCES texts (sha256),
+            seed INTEGER NOT NULL,
+            temperature REAL NOT NULL,
+            tokens INTEGER NOT NULL,
+            seconds REAL NOT NULL,
+            finish TEXT NOT NULL CHECK (finish IN ('stop', 'length', 'cancelled')),
+            duplicate_of INTEGER,
+            outcome TEXT,
+            ratio REAL,
+            verdict TEXT,
+            PRIMARY KEY (session, number)
+        ) WITHOUT ROWID
+        """
+    )
+    connection.execute("CREATE INDEX sessions_by_op ON sessions (op, id)")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (version_1,)

@@ -1,0 +1,155 @@
+"""The history's reads and writes. Every write is one transaction; nothing finished is lost by a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kmint_tui.errors import UsageError
+from kmint_tui.history.database import connect, transaction, translated
+from kmint_tui.history.records import Draft, NewDraft, NewSession, Session, State, Summary
+
+PASSED = ("win", "tie", "unsure", "loss", "correct")
+"""Outcomes of a correct kernel, the best first."""
+
+_PASSED_SQL = "(" + ", ".join(f"'{outcome}'" for outcome in PASSED) + ")"
+_RANK_SQL = "CASE outcome " + " ".join(f"WHEN '{outcome}' THEN {rank}" for rank, outcome in enumerate(PASSED)) + " ELSE 99 END"
+
+
+class History:
+    """One open history. Use it from one thread, as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = connect(path)
+        self._connection.row_factory = sqlite3.Row
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; what was written stays."""
+        self._connection.close()
+
+    def begin(self, session: NewSession) -> int:
+        """Store a session that is about to run; returns its id."""
+        with transaction(self._connection, self._path):
+            cursor = self._connection.execute(
+                "INSERT INTO sessions (started, state, op, model, model_file, model_sha256, system_sha256, user_sha256, seed, wanted,"
+                " settings, environment) VALUES (?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    _now(),
+                    session.op,
+                    session.model,
+                    session.model_file,
+                    session.model_sha256,
+                    self._keep(session.system),
+                    self._keep(session.user),
+                    session.seed,
+                    session.wanted,
+                    json.dumps(dict(session.settings)),
+                    json.dumps(dict(session.environment)),
+                ),
+            )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def add_draft(self, session: int, draft: NewDraft) -> None:
+        """Store a finished draft."""
+        with transaction(self._connection, self._path):
+            self._connection.execute(
+                "INSERT INTO drafts (session, number, source_sha256, seed, temperature, tokens, seconds, finish, duplicate_of)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    session,
+                    draft.number,
+                    self._keep(draft.source),
+                    draft.seed,
+                    draft.temperature,
+                    draft.tokens,
+                    draft.seconds,
+                    draft.finish,
+                    draft.duplicate_of,
+                ),
+            )
+
+    def set_verdict(self, session: int, number: int, verdict: Mapping[str, Any], *, ratio: float | None) -> None:
+        """Store a draft's verdict (`kmint.verdict/1`) and its ratio to the fastest baseline, over an earlier one if there is one."""
+        with transaction(self._connection, self._path):
+            self._connection.execute(
+                "UPDATE drafts SET outcome = ?, ratio = ?, verdict = ? WHERE session = ? AND number = ?",
+                (verdict["verdict"], ratio, json.dumps(dict(verdict)), session, number),
+            )
+
+    def finish(self, session: int, state: State) -> None:
+        """Mark a session as over."""
+        with transaction(self._connection, self._path):
+            self._connection.execute("UPDATE sessions SET finished = ?, state = ? WHERE id = ?", (_now(), state, session))
+
+    def summaries(self, *, op: str | None = None, limit: int | None = None) -> tuple[Summary, ...]:
+        """The sessions, the newest first."""
+        query = (
+            "SELECT s.id, s.started, s.state, s.op, s.model, s.wanted, count(d.number) AS drafted,"
+            f" coalesce(sum(coalesce(d.outcome, o.outcome) IN {_PASSED_SQL}), 0) AS passed, max(d.ratio) AS ratio,"
+            f" (SELECT outcome FROM drafts WHERE session = s.id AND outcome IS NOT NULL ORDER BY {_RANK_SQL} LIMIT 1) AS best"
+            " FROM (SELECT * FROM sessions WHERE :op IS NULL OR op = :op ORDER BY id DESC LIMIT :limit) AS s"
+            " LEFT JOIN drafts AS d ON d.session = s.id LEFT JOIN drafts AS o ON o.session = d.session AND o.number = d.duplicate_of"
+            " GROUP BY s.id ORDER BY s.id DESC"
+        )
+        with translated(self._path):
+            rows = self._connection.execute(query, {"op": op, "limit": -1 if limit is None else limit}).fetchall()
+        return tuple(Summary(**row) for row in rows)
+
+    def session(self, number: int) -> Session:
+        """One session. Raises UsageError when there is none of that id."""
+        with translated(self._path):
+            row = self._connection.execute(
+                "SELECT s.*, a.content AS system, b.content AS user FROM sessions AS s JOIN texts AS a ON a.sha256 = s.system_sha256"
+                " JOIN texts AS b ON b.sha256 = s.user_sha256 WHERE s.id = ?",
+                (number,),
+            ).fetchone()
+        if row is None:
+            raise UsageError(f"the history holds no session {number}", fix="`kmint history` lists them")
+        values = {key: row[key] for key in row.keys() if not key.endswith("_sha256") or key == "model_sha256"}
+        return Session(**{**values, "settings": json.loads(row["settings"]), "environment": json.loads(row["environment"])})
+
+    def drafts(self, session: int) -> tuple[Draft, ...]:
+        """The drafts of a session, in the order of their numbers."""
+        return self._drafts("d.session = ?", (session,))
+
+    def draft(self, session: int, number: int) -> Draft:
+        """One draft. Raises UsageError when there is none of that id."""
+        found = self._drafts("d.session = ? AND d.number = ?", (session, number))
+        if not found:
+            raise UsageError(
+                f"the history holds no draft {session}.{number}", fix=f"`kmint history show {session}` lists the session's drafts"
+            )
+        return found[0]
+
+    def _drafts(self, condition: str, values: tuple[int, ...]) -> tuple[Draft, ...]:
+        query = (
+            "SELECT d.*, t.content AS source FROM drafts AS d JOIN texts AS t ON t.sha256 = d.source_sha256"
+            f" WHERE {condition} ORDER BY d.number"
+        )
+        with translated(self._path):
+            rows = self._connection.execute(query, values).fetchall()
+        return tuple(Draft(**{**row, "verdict": json.loads(row["verdict"]) if row["verdict"] else None}) for row in rows)
+
+    def _keep(self, text: str) -> str:
+        content = text.encode("utf-8", "replace")
+        digest = hashlib.sha256(content).hexdigest()
+        self._connection.execute("INSERT OR IGNORE INTO texts (sha256, content) VALUES (?, ?)", (digest, content.decode("utf-8")))
+        return digest
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
