@@ -1,0 +1,147 @@
+"""Where a plan's buffers lie in memory: one region, every buffer between guard bands, everything poisoned beforehand.
+
+`layout` is plain arithmetic and imports no torch; the other functions work on a one-dimensional uint8 tensor on any device, so
+that the CPU executor and the GPU replayer share them. A poison is chosen to be NaN (or huge) in every floating type at
+once, so the bands need no dtype. Limits: a stray access further than `GUARD_BYTES` from every buffer is not seen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from referee.plan import LaunchPlan, View
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ALIGNMENT = 256
+GUARD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Poison:
+    """A two-byte pattern that unwritten memory and guard bands are filled with."""
+
+    name: str
+    pattern: bytes
+
+
+# 0xffff.. is NaN in float64, float32, float16 and bfloat16, and -1 in integers. 0x7b7b.. is 61280 in float16 and about 1e36 in
+# bfloat16 and float32: it survives where a NaN would be swallowed, as in maximum(NaN, x).
+NAN = Poison("nan", b"\xff\xff")
+HUGE = Poison("huge", b"\x7b\x7b")
+POISONS = (NAN, HUGE)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One buffer's place: byte offset in the region, size, and the input it holds (None for scratch and outputs)."""
+
+    start: int
+    nbytes: int
+    input: int | None
+
+    @property
+    def end(self) -> int:
+        """First byte after the buffer."""
+        return self.start + self.nbytes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Slots by buffer index, the byte ranges between them, and the size of the region."""
+
+    slots: tuple[Slot, ...]
+    guards: tuple[tuple[int, int], ...]
+    total: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What a run did to memory that was not its own: changed a guard band or an input.
+
+    `buffer` is the changed input or the buffer nearest to the changed band, `offset` the first changed byte counted from its
+    start, `count` the number of changed bytes.
+    """
+
+    kind: Literal["guard", "input"]
+    buffer: int
+    offset: int
+    count: int
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def layout(plan: LaunchPlan, *, reverse: bool = False) -> Layout:
+    """Places every buffer of `plan`. `reverse` places them in the opposite order: other pointers, same plan."""
+    order = range(len(plan.buffers))
+    slots: dict[int, Slot] = {}
+    guards = []
+    end = 0
+    for index in reversed(order) if reverse else order:
+        buffer = plan.buffers[index]
+        start = _aligned(end + GUARD_BYTES)
+        guards.append((end, start))
+        slots[index] = Slot(start, buffer.nbytes, buffer.input)
+        end = start + buffer.nbytes
+    total = _aligned(end + GUARD_BYTES)
+    guards.append((end, total))
+    return Layout(tuple(slots[index] for index in order), tuple(guards), total)
+
+
+def window(region: Tensor, places: Layout, view: View) -> Tensor:
+    """The tensor that `view` names, aliasing `region`. Raises ValueError where it is misaligned or leaves its buffer."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, view.dtype)
+    slot = places.slots[view.buffer]
+    extent = view.offset
+    if all(view.shape):
+        extent += (1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))) * dtype.itemsize
+    if view.offset < 0 or extent > slot.nbytes or view.offset % dtype.itemsize or min(view.strides, default=0) < 0:
+        raise ValueError(f"view {view} does not fit buffer {view.buffer} of {slot.nbytes} bytes")
+    start = region.storage_offset() + slot.start + view.offset
+    return region.view(dtype).as_strided(view.shape, view.strides, start // dtype.itemsize)
+
+
+def _poisoned(start: int, length: int, poison: Poison, like: Tensor) -> Tensor:
+    import torch
+
+    pattern = torch.tensor(list(poison.pattern), dtype=torch.uint8, device=like.device)
+    return pattern.repeat(length // 2 + 1)[start % 2 :][:length]
+
+
+def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> None:
+    """Poisons all of `region` (`places.total` bytes), then writes `inputs`, in the plan's order, into their buffers."""
+    import torch
+
+    region.view(torch.int16).fill_(int.from_bytes(poison.pattern, "little", signed=True))
+    for view, tensor in zip(plan.inputs, inputs, strict=True):
+        window(region, places, view).copy_(tensor)
+
+
+def damage(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Damage | None:
+    """The first sign of a write outside the plan's own scratch and outputs, or None. `region` was made by `prepare`."""
+    for low, high in places.guards:
+        changed = (region[low:high] != _poisoned(low, high - low, poison, region)).nonzero()
+        if len(changed):
+            offset = low + int(changed[0])
+            nearest = min(range(len(places.slots)), key=lambda index: _distance(places.slots[index], offset))
+            return Damage("guard", nearest, offset - places.slots[nearest].start, len(changed))
+    for view, tensor in zip(plan.inputs, inputs, strict=True):
+        slot = places.slots[view.buffer]
+        expected = _poisoned(0, slot.nbytes + -slot.nbytes % 8, poison, region)
+        alone = Layout((Slot(0, slot.nbytes, slot.input),), (), slot.nbytes)
+        window(expected, alone, replace(view, buffer=0)).copy_(tensor)
+        changed = (region[slot.start : slot.end] != expected[: slot.nbytes]).nonzero()
+        if len(changed):
+            return Damage("input", view.buffer, int(changed[0]), len(changed))
+    return None
+
+
+def _distance(slot: Slot, offset: int) -> int:
+    return slot.start - offset if offset < slot.start else offset - slot.end + 1

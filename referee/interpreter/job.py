@@ -1,0 +1,163 @@
+"""The worker's half of the CPU path: executes launch plans on an arena shared with the judge, kernel by kernel.
+
+Runs inside the sandbox, in a process started with TRITON_INTERPRET=1. It sees inputs, never expected values, and what
+it answers decides nothing but how a failure is worded: the judge checks the arena itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import mmap
+import os
+import pickle
+import re
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+import triton.runtime.interpreter as triton_interpreter
+from torch import Tensor
+
+from referee.arena import Layout, window
+from referee.interpreter import arithmetic, libdevice
+from referee.interpreter.libdevice import Unsupported
+from referee.interpreter.memory import CheckedMemory, OutOfBounds
+from referee.interpreter.request import Request, Run
+from referee.plan import Copy, DtypeValue, Fill, Launch, LaunchConfig, Value, View
+
+MAX_MESSAGE = 400
+
+_TRITON_NAMES = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1", "int8": "i8", "uint8": "u8",
+    "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
+}  # fmt: skip
+
+
+class Interpreter:
+    """Triton's interpreter with checked memory, running the kernels of one module."""
+
+    def __init__(self, text: str, scratch: str) -> None:
+        arithmetic.install(triton_interpreter)
+        libdevice.install(triton_interpreter)
+        self._builder = triton_interpreter.interpreter_builder
+        self.memory = CheckedMemory(triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx))
+        triton_interpreter._interpreter = self.memory
+        _patch_language_once()
+        self._kernels = _import_text(text, scratch)
+
+    def run(self, run: Run, region: Tensor) -> None:
+        """Executes every step of the plan in order. Raises whatever a kernel raises."""
+        for step in run.plan.steps:
+            if isinstance(step, Fill):
+                window(region, run.places, step.target).fill_(step.value)
+            elif isinstance(step, Copy):
+                window(region, run.places, step.target).copy_(window(region, run.places, step.source))
+            else:
+                self._launch(step, run, region)
+
+    def _launch(self, step: Launch, run: Run, region: Tensor) -> None:
+        config = step.configs[min(run.config, len(step.configs) - 1)]
+        base = region.data_ptr()
+        names = _buffer_names(config)
+        slots = enumerate(run.places.slots)
+        self.memory.allow({names.get(i, f"buffer {i}"): (base + slot.start, base + slot.end) for i, slot in slots})
+        arguments = {a.name: _host(a.value) if a.constexpr else _device(a.value, run.places, base) for a in config.arguments}
+        function = getattr(self._kernels, step.kernel).rewrite()
+        self._builder.set_grid_dim(*config.grid)
+        for program in _programs(config.grid, run.backwards):
+            self._builder.set_grid_idx(*program)
+            function(**arguments)
+
+
+def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*(range(size - 1, -1, -1) if backwards else range(size) for size in grid))
+
+
+def _buffer_names(config: LaunchConfig) -> dict[int, str]:
+    return {a.value.buffer: a.name for a in reversed(config.arguments) if isinstance(a.value, View)}
+
+
+def _host(value: Value) -> Any:
+    """A constexpr argument as the kernel sees it."""
+    if isinstance(value, DtypeValue):
+        return tl.str_to_ty(value.name, None)
+    return tuple(_host(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _device(value: Value, places: Layout, base: int) -> Any:
+    """A run-time argument as the kernel sees it: pointers and scalars become Triton tensors of the GPU's types."""
+    if isinstance(value, View):
+        pointer = tl.str_to_ty("*" + _TRITON_NAMES[value.dtype], None)
+        return _scalar(np.array([base + places.slots[value.buffer].start + value.offset], np.uint64), pointer)
+    if isinstance(value, bool):
+        return _scalar(np.array([value]), tl.int1)
+    if isinstance(value, float):
+        return _scalar(np.array([value], np.float32), tl.float32)
+    if isinstance(value, tuple):
+        return tuple(_device(part, places, base) for part in value)
+    return triton_interpreter._implicit_cvt(value)
+
+
+def _scalar(data: Any, dtype: Any) -> Any:
+    return tl.tensor(triton_interpreter.TensorHandle(data, dtype), dtype)
+
+
+def _patch_language_once() -> None:
+    """Patches triton.language for good: Triton does and undoes it around every launch, and again for every helper called."""
+    scope = {"tl": tl, "core": tl.core}
+    triton_interpreter._patch_lang(types.FunctionType((lambda: None).__code__, scope))
+    triton_interpreter._patch_lang = lambda function: None
+
+
+def _import_text(text: str, scratch: str) -> Any:
+    # Triton reads a kernel's source from its file.
+    path = os.path.join(scratch, "clean_kernels.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    spec = importlib.util.spec_from_file_location("clean_kernels", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _failure(error: Exception, violation: OutOfBounds | None) -> dict[str, str]:
+    if violation is not None:
+        return {"kind": "out_of_bounds", "message": str(violation)}
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    root = causes[-1]
+    if any(isinstance(cause, Unsupported) for cause in causes):
+        return {"kind": "unsupported", "message": str(root)}
+    message = re.sub(r"\s+", " ", str(root)).strip()
+    return {"kind": "kernel_error", "message": f"{type(root).__name__}: {message}"[:MAX_MESSAGE]}
+
+
+def interpret_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    """Entry point in the sandbox: a pickled `Request` from the judge, the arena's descriptor; answers JSON.
+
+    The answer is a list with one item for each run that was begun: null, or what went wrong in it; nothing runs after a
+    failure. The first eight bytes of the shared memory hold the number of runs begun, for a judge whose worker never answered.
+    """
+    request: Request = pickle.loads(payload)
+    torch.set_num_threads(1)
+    region = torch.frombuffer(mmap.mmap(fds[0], request.size), dtype=torch.uint8)
+    begun = region[:8].view(torch.int64)
+    answers: list[dict[str, str] | None] = []
+    interpreter: Interpreter | None = None
+    try:
+        for run in request.runs:
+            begun += 1
+            with np.errstate(all="ignore"):
+                interpreter = interpreter or Interpreter(request.text, scratch)
+                interpreter.run(run, region[run.start : run.start + run.places.total])
+            answers.append(None)
+    except Exception as error:
+        answers.append(_failure(error, interpreter.memory.violation if interpreter else None))
+    return json.dumps(answers).encode()

@@ -1,0 +1,28 @@
+"""What the judge sends to the interpreter worker. Imports neither torch nor triton, so that both sides may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from referee.arena import Layout
+from referee.plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of a plan: where its arena starts in the shared memory, which launch configuration, which program order."""
+
+    plan: LaunchPlan
+    places: Layout
+    start: int
+    config: int = 0
+    backwards: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """Clean kernel text, the runs in order, and the shared memory's size in bytes."""
+
+    text: str
+    runs: tuple[Run, ...]
+    size: int

@@ -1,0 +1,262 @@
+"""The CPU path: what runs, what it computes, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from referee.arena import HUGE, NAN
+from referee.interpret import Executed, Execution, InterpreterUnsupported, execute
+from referee.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan
+from referee.verdict import Rejection
+from referee.zygote import Zygote
+from tests.referee.judge.plans import HEADER, buffers_of, dense, launch, rowwise
+
+ROW = (
+    HEADER
+    + """
+@triton.jit
+def kernel(x0, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n
+    v = tl.load(x0 + row * n + cols, mask=mask, other=0.0)
+    {body}
+    tl.store(out + row * n + cols, {result}, mask=mask)
+"""
+)
+
+
+def run(zygote: Zygote, text: str, *executions: Execution, seconds: float = 60.0) -> list[Executed | Rejection]:
+    return execute(zygote, text, executions, seconds=seconds)
+
+
+def row(zygote: Zygote, x: torch.Tensor, result: str, body: str = "pass") -> torch.Tensor:
+    plan = rowwise("kernel", (x.shape[0], x.shape[1]), str(x.dtype).removeprefix("torch."), block=64)
+    answer = run(zygote, ROW.format(body=body, result=result), Execution(plan, (x,)))[0]
+    assert isinstance(answer, Executed), answer
+    return answer.outputs[0]
+
+
+def rejection(answers: list[Executed | Rejection]) -> Rejection:
+    assert isinstance(answers[-1], Rejection), answers
+    return answers[-1]
+
+
+SPECIAL = torch.tensor([[0.0, -0.0, 1.0, -1.0, 3.0, 65504.0, 1e-8, -1e-8, float("inf"), -float("inf"), float("nan"), 1.00390625]])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    ("triton", "expected"),
+    [
+        ("v + v * v", lambda x: x + x * x),
+        ("v - 0.1", lambda x: x - 0.1),
+        ("-v", lambda x: -x),
+        ("tl.abs(v)", torch.abs),
+        ("tl.where(v > 0, v, 0.5 * v)", lambda x: torch.where(x > 0, x, 0.5 * x)),
+        ("tl.maximum(v, 0.25)", lambda x: torch.fmax(x, torch.full_like(x, 0.25))),
+        ("tl.minimum(v, 0.25)", lambda x: torch.fmin(x, torch.full_like(x, 0.25))),
+        ("tl.clamp(v.to(tl.float32), -1.0, 2.0)", lambda x: x.float().nan_to_num(nan=-1.0).clamp(-1, 2).to(x.dtype)),
+    ],
+)
+def test_elementwise_arithmetic_has_the_dtype_s_own_meaning(interpreter: Zygote, dtype: torch.dtype, triton: str, expected: object) -> None:
+    x = torch.cat([SPECIAL, torch.linspace(-3, 3, 12)[None]]).to(dtype)
+    assert callable(expected)
+    torch.testing.assert_close(row(interpreter, x, triton), expected(x), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", ["bfloat16", "float16", "float32"])
+def test_stores_round_to_nearest_even_like_torch(interpreter: Zygote, target: str) -> None:
+    bits = torch.randint(-(2**31), 2**31, (4, 50), dtype=torch.int64).to(torch.int32)
+    x = torch.cat([bits.view(torch.float32), torch.linspace(-1e-7, 1e-7, 200).reshape(4, 50)])
+    dtype = getattr(torch, target)
+    plan = LaunchPlan(
+        buffers_of(dense(0, (8, 50), "float32"), dense(1, (8, 50), target), inputs=1),
+        (dense(0, (8, 50), "float32"),),
+        (launch("kernel", (8, 1, 1), {"BLOCK": 64}, x0=dense(0, (8, 50), "float32"), out=dense(1, (8, 50), target), n=50),),
+        (dense(1, (8, 50), target),),
+    )
+    answer = run(interpreter, ROW.format(body="pass", result="v"), Execution(plan, (x,)))[0]
+    assert isinstance(answer, Executed)
+    torch.testing.assert_close(answer.outputs[0], x.to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
+COMBINERS = """
+@triton.jit
+def prefer_larger(a, i, b, j):
+    keep = (a > b) | ((a == b) & (i < j))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def mul(a, b):
+    return a * b
+"""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("body", "result", "expected"),
+    [
+        ("s = tl.sum(v, axis=0)", "v * 0 + s", lambda x: x.sum(-1, keepdim=True).expand_as(x)),
+        ("s = tl.max(v, axis=0, keep_dims=True)", "v * 0 + s", lambda x: x.amax(-1, keepdim=True).expand_as(x)),
+        ("s = tl.argmax(v, axis=0)", "v * 0 + s", lambda x: x.argmax(-1, keepdim=True).expand_as(x)),
+        ("s = tl.cumsum(v, axis=0)", "s", lambda x: x.cumsum(-1)),
+        ("s = tl.cumsum(v, axis=0, reverse=True)", "s", lambda x: x.flip(-1).cumsum(-1).flip(-1)),
+        ("s = tl.associative_scan(v * 0 + 2.0, 0, mul)", "s", lambda x: 2.0 ** torch.arange(1, x.shape[1] + 1).expand_as(x)),
+        ("s, i = tl.reduce((v, cols), 0, prefer_larger)", "v * 0 + i", lambda x: x.argmax(-1, keepdim=True).expand_as(x)),
+        ("s = tl.sum(tl.reshape(v, (8, 8)))", "v * 0 + s", lambda x: x.sum(-1, keepdim=True).expand_as(x)),
+    ],
+)
+def test_reductions_and_scans_with_any_combiner(
+    interpreter: Zygote, dtype: torch.dtype, body: str, result: str, expected: object
+) -> None:
+    # Small different integers: exact in any order and dtype, and no ties.
+    x = torch.stack([torch.randperm(20) for _ in range(3)]).to(dtype)
+    plan = rowwise("kernel", (3, 20), str(dtype).removeprefix("torch."), block=64)
+    answer = run(interpreter, ROW.format(body=body, result=result) + COMBINERS, Execution(plan, (x,)))[0]
+    assert isinstance(answer, Executed) and callable(expected), answer
+    torch.testing.assert_close(answer.outputs[0], expected(x.float()).to(dtype), rtol=0, atol=0)
+
+
+def test_sums_in_bfloat16_lose_bits_as_on_a_gpu(interpreter: Zygote) -> None:
+    x = torch.cat([torch.full((1, 1), 256.0), torch.full((1, 31), 0.5)], dim=1).bfloat16()
+    # Every addition of 0.5 to 256 is lost in bfloat16; float32 would give 271.5.
+    assert 256.0 <= row(interpreter, x, "v * 0 + s", "s = tl.sum(v, axis=0)")[0, 0] < 271.5
+
+
+WITH_LIBDEVICE = ROW.replace("as tl\n", "as tl\nfrom triton.language.extra import libdevice\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"), [("tanh", torch.tanh), ("erf", torch.erf), ("fast_expf", torch.exp), ("log1p", torch.log1p)]
+)
+def test_libdevice_functions_run(interpreter: Zygote, name: str, reference: object) -> None:
+    x = torch.linspace(0, 2, 40)[None]
+    plan = rowwise("kernel", (1, 40), "float32", block=64)
+    answer = run(interpreter, WITH_LIBDEVICE.format(body="pass", result=f"libdevice.{name}(v)"), Execution(plan, (x,)))[0]
+    assert isinstance(answer, Executed) and callable(reference)
+    torch.testing.assert_close(answer.outputs[0], reference(x))
+
+
+@pytest.mark.parametrize("result", ["libdevice.j0(v)", "tl.inline_asm_elementwise('mov.b32 $0, $1;', '=r,r', [v], tl.float32, True, 1)"])
+def test_what_only_a_gpu_runs_is_not_the_kernel_s_fault(interpreter: Zygote, result: str) -> None:
+    plan = rowwise("kernel", (1, 40), "float32", block=64)
+    with pytest.raises(InterpreterUnsupported, match="GPU"):
+        run(interpreter, WITH_LIBDEVICE.format(body="pass", result=result), Execution(plan, (torch.ones(1, 40),)))
+
+
+SCALARS = (
+    HEADER
+    + """
+@triton.jit
+def kernel(x0, out, n, flag, alpha, nothing, pair, DTYPE: tl.constexpr, MODE: tl.constexpr):
+    cols = tl.arange(0, 8)
+    v = tl.load(x0 + cols, mask=cols < n, other=0.0).to(DTYPE)
+    v = v * alpha.to(tl.float32) + tl.load(pair[0] + cols, mask=cols < n, other=0.0) * pair[1]
+    if flag:
+        v = v + 100.0
+    if nothing is None and MODE == "add":
+        v = v + 1.0
+    tl.store(out + cols, v, mask=cols < n)
+"""
+)
+
+
+def test_every_kind_of_argument(interpreter: Zygote) -> None:
+    x, y, out = dense(0, (5,), "float16", 6), dense(1, (5,), "float32"), dense(2, (5,), "float32")
+    arguments = (
+        Argument("x0", x, False), Argument("out", out, False), Argument("n", 5, False), Argument("flag", True, False),
+        Argument("alpha", 0.5, False), Argument("nothing", None, False), Argument("pair", (y, 2), False),
+        Argument("DTYPE", DtypeValue("fp32"), True), Argument("MODE", "add", True),
+    )  # fmt: skip
+    step = Launch("kernel", (LaunchConfig((1, 1, 1), arguments),))
+    plan = LaunchPlan((Buffer(16, 0), Buffer(20, 1), Buffer(20)), (x, y), (step,), (out,))
+    a, b = torch.arange(5).half(), torch.arange(5).float()
+    answer = run(interpreter, SCALARS, Execution(plan, (a, b)))[0]
+    assert isinstance(answer, Executed), answer
+    torch.testing.assert_close(answer.outputs[0], 0.5 * a.float() + 2 * b + 101.0)
+
+
+def test_fills_copies_and_several_launches_happen_in_order(interpreter: Zygote) -> None:
+    x, scratch, out = dense(0, (2, 20), "float16"), dense(1, (2, 20), "float32"), dense(2, (2, 20), "float32")
+    add = launch("kernel", (2, 1, 1), {"BLOCK": 64}, x0=scratch, out=out, n=20)
+    again = launch("kernel", (2, 1, 1), {"BLOCK": 64}, x0=out, out=out, n=20)
+    steps = (Copy(scratch, x), Fill(dense(1, (20,), "float32"), 7.0), add, again)
+    plan = LaunchPlan(buffers_of(x, scratch, out, inputs=1), (x,), steps, (out,))
+    data = torch.randn(2, 20).half()
+    answer = run(interpreter, ROW.format(body="pass", result="v + 1"), Execution(plan, (data,)))[0]
+    assert isinstance(answer, Executed), answer
+    expected = data.float()
+    expected[0] = 7.0
+    torch.testing.assert_close(answer.outputs[0], expected + 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("v = tl.load(x0 + row * n + cols)", "reads 24 elements past the end of `x0`"),
+        ("v = tl.load(x0 + cols - 1, mask=mask)", "reads 1 element before the start of `x0`"),
+        ("tl.store(out + row * n + cols, v)", "writes 24 elements past the end of `out`"),
+        ("tl.store(out - 1 + cols, v, mask=mask)", "writes 1 element before the start of `out`"),
+        ("tl.atomic_add(out + 3 * n + cols, v, mask=cols < 2)", "updates 2 elements past the end of `out`"),
+        ("v = tl.load(x0 + (1 << 40) + cols)", "reads 64 elements past the end of"),
+    ],
+)
+def test_reaching_outside_a_buffer_is_named_before_it_happens(interpreter: Zygote, body: str, words: str) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    found = rejection(run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.zeros(3, 40),), backwards=True)))
+    assert found.guard == "out_of_bounds" and words in found.reason, found
+
+
+def test_writing_an_input_is_found(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    text = ROW.format(body="tl.store(x0 + row * n + cols, v * 0, mask=mask)", result="v")
+    found = rejection(run(interpreter, text, Execution(plan, (torch.ones(3, 40),))))
+    assert (found.stage, found.guard) == ("honest", "input_mutated") and "input 0" in found.reason
+
+
+def test_unwritten_outputs_show_the_poison(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=32)
+    x = torch.ones(3, 40)
+    answers = run(interpreter, ROW.format(body="pass", result="v"), Execution(plan, (x,), NAN), Execution(plan, (x,), HUGE, reverse=True))
+    first, second = (answer.outputs[0] for answer in answers if isinstance(answer, Executed))
+    assert first[:, :32].eq(1).all() and first[:, 32:].isnan().all() and (second[:, 32:] > 1e30).all()
+
+
+def test_backwards_runs_programs_in_the_other_order(interpreter: Zygote) -> None:
+    out = dense(0, (1,), "float32")
+    text = HEADER + "\n@triton.jit\ndef kernel(out):\n    tl.store(out, tl.program_id(0) + 10.0 * tl.program_id(1))\n"
+    plan = LaunchPlan(buffers_of(out, inputs=0), (), (launch("kernel", (2, 3, 1), {}, out=out),), (out,))
+    answers = run(interpreter, text, Execution(plan, ()), Execution(plan, (), backwards=True))
+    assert [answer.outputs[0].item() for answer in answers if isinstance(answer, Executed)] == [21.0, 0.0]
+
+
+def test_each_configuration_of_a_launch_can_be_run(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (1, 40), "float32", block=64)
+    narrow = rowwise("kernel", (1, 40), "float32", block=32)
+    step, other = plan.steps[0], narrow.steps[0]
+    assert isinstance(step, Launch) and isinstance(other, Launch)
+    both = LaunchPlan(plan.buffers, plan.inputs, (Launch("kernel", step.configs + other.configs),), plan.outputs)
+    x = torch.ones(1, 40)
+    answers = run(interpreter, ROW.format(body="pass", result="v"), *(Execution(both, (x,), config=i) for i in range(2)))
+    assert [answer.outputs[0].isnan().sum().item() for answer in answers if isinstance(answer, Executed)] == [0, 8]
+
+
+@pytest.mark.parametrize(
+    ("body", "guard", "words"),
+    [
+        ("v = v + undefined_name", "kernel_error", "undefined_name"),
+        ("v = tl.sum(v, axis=3)", "kernel_error", "axis"),
+        ("while n > 0:\n        v = v + 1.0", "timeout", "did not end"),
+        ("for i in range(4000000):\n        tl.device_print('v', v)", "output_flood", "prints"),
+    ],
+)
+def test_failures_name_the_guard_and_the_next_kernel_is_unaffected(interpreter: Zygote, body: str, guard: str, words: str) -> None:
+    plan = rowwise("kernel", (2, 40), "float32", block=64)
+    x = torch.ones(2, 40)
+    good = Execution(plan, (x,))
+    found = rejection(run(interpreter, ROW.format(body=body, result="v"), good, good, seconds=3.0))
+    assert found.guard == guard and words in found.reason and "\n" not in found.reason, found
+    assert isinstance(run(interpreter, ROW.format(body="pass", result="v"), good)[0], Executed)
