@@ -16,10 +16,13 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
-from referee.sandbox import Limits, Sandbox, cpu_seconds
+from referee import namespaces
+from referee.limits import Limits, cpu_seconds
+from referee.linux import PR_SET_PDEATHSIG, prctl
+from referee.sandbox import Sandbox
 from referee.worker_job import run_job
 
 
@@ -33,19 +36,13 @@ class _Running:
     killed: bool = False
 
     def kill(self) -> None:
+        """End the process and its group. Only while it has not been waited for: its id is then nobody else's."""
+        self.killed = True
         for send in (os.killpg, os.kill):
             try:
                 send(self.pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.killed = True
-
-    def tell(self, message: dict[str, Any]) -> None:
-        try:
-            self.report.send(json.dumps(message).encode())
-        except OSError:
-            # The parent gave the job up; its end of the socket is what tells us to kill it.
-            return
 
 
 class Server:
@@ -97,40 +94,58 @@ class Server:
             return False
         if not message:
             return False
-        request = json.loads(message)
+        report = socket.socket(fileno=fds[0])
+        try:
+            self._start(json.loads(message), report, fds[1:])
+        except OSError as error:
+            _tell(report, {"failed": f"cannot fork: {error}"})
+            report.close()
+        finally:
+            for fd in fds[1:]:
+                os.close(fd)
+        return True
+
+    def _start(self, request: dict[str, Any], report: socket.socket, fds: list[int]) -> None:
         entry: str = request["entry"]
         fields = request["limits"]
         limits = Limits(fields["seconds"], fields["memory_bytes"], fields["output_bytes"], tuple(fields["allow_exec"]))
         _preload(entry.partition(":")[0])
         pid = self._sandbox.fork()
         if pid == 0:
-            run_job(self._sandbox, entry, limits, fds[1], fds[2], fds[3], fds[4:])
-        for fd in fds[1:]:
-            os.close(fd)
-        job = _Running(pid, socket.socket(fileno=fds[0]), cpu_seconds(limits))
-        self._running[pid] = job
-        job.tell({"started": pid})
-        return True
+            run_job(self._sandbox, entry, limits, fds[0], fds[1], fds[2], fds[3:])
+        self._running[pid] = _Running(pid, report, cpu_seconds(limits))
+        _tell(report, {"started": pid})
 
     def _reap(self) -> None:
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            job = self._running.pop(pid, None)
+            job = self._running.pop(ended.si_pid, None)
+            killed = job is not None and job.killed
+            if job is not None:
+                job.kill()
+            _, status, usage = os.wait4(ended.si_pid, 0)
             if job is None:
                 continue
             code = os.waitstatus_to_exitcode(status)
             end: dict[str, Any] = {"exit": code} if code >= 0 else {"signal": -code}
-            if code == -signal.SIGKILL and not job.killed:
+            if code == -signal.SIGKILL and not killed:
                 end["outside"] = usage.ru_utime + usage.ru_stime < job.cpu_seconds
-            job.kill()
-            self._sandbox.clean(pid)
-            job.tell(end)
+            self._sandbox.clean(job.pid)
+            _tell(job.report, end)
             job.report.close()
+
+
+def _tell(report: socket.socket, message: dict[str, Any]) -> None:
+    try:
+        report.send(json.dumps(message).encode())
+    except OSError:
+        # The parent gave the job up; that its end is closed tells the server to kill it.
+        return
 
 
 def _preload(module: str) -> None:
@@ -142,24 +157,64 @@ def _preload(module: str) -> None:
 
 
 def main(config: str) -> NoReturn:
-    """Entry point of the process; `config` is the JSON that `zygote.Zygote` wrote."""
+    """Entry point of the process; `config` is the JSON that `zygote.Zygote` wrote.
+
+    This first process only enters the namespaces and waits: the second one is the server, and the first of its
+    pid namespace, so that the kernel ends every job with it.
+    """
     settings = json.loads(config)
     control = socket.socket(fileno=settings["control"])
     control.set_inheritable(False)
+    try:
+        parent = _process_descriptor(settings["parent"])
+        spaces = namespaces.enter(settings["without"])
+        server = os.fork()
+    except BaseException:
+        _give_up(control)
+    if server == 0:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        _serve(settings, control, parent, spaces)
+    control.close()
+    _wait(server, parent)
+
+
+def _process_descriptor(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        # Kernels before 5.3: the control socket's end is then the only sign that the parent is gone.
+        return None
+
+
+def _wait(server: int, parent: int | None) -> NoReturn:
+    if parent is not None:
+        poller = select.poll()
+        child = os.pidfd_open(server)
+        for fd in (parent, child):
+            poller.register(fd, select.POLLIN)
+        if any(fd == parent for fd, _ in poller.poll()):
+            os.kill(server, signal.SIGKILL)
+    os._exit(abs(os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])))
+
+
+def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None, spaces: namespaces.Namespaces) -> NoReturn:
     sys.path.extend(path for path in settings["path"] if path not in sys.path)
     try:
-        parent = os.pidfd_open(settings["parent"])
-        sandbox = Sandbox()
         for name in settings["preload"]:
             importlib.import_module(name)
+        sandbox = Sandbox(spaces, settings["path"], settings["without"])
         gc.collect()
         gc.freeze()
         server = Server(control, parent, sandbox)
-        ready = {"scratch": sandbox.base, "protections": [[p.name, p.active, p.detail] for p in sandbox.protections]}
+        ready = {"scratch": sandbox.base, "protections": [asdict(protection) for protection in sandbox.protections]}
         control.send(json.dumps(ready).encode())
     except BaseException:
-        control.send(json.dumps({"error": traceback.format_exc()[-8000:]}).encode())
-        os._exit(1)
+        _give_up(control)
     server.serve()
     sandbox.close()
     os._exit(0)
+
+
+def _give_up(control: socket.socket) -> NoReturn:
+    control.send(json.dumps({"error": traceback.format_exc()[-8000:]}).encode())
+    os._exit(1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from typing import NoReturn
 
 from referee.job_frame import FrameStatus, build
-from referee.sandbox import Limits, Sandbox, keep_only, reset_signals
+from referee.limits import Limits
+from referee.sandbox import Sandbox, SandboxError
 
 DETAIL_BYTES = 4000
 
@@ -17,11 +19,16 @@ DETAIL_BYTES = 4000
 def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int, payload: int, fds: list[int]) -> NoReturn:
     """Never returns: no code of the server may run in the child, whatever is raised here."""
     try:
-        reset_signals()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
         _redirect(log)
-        keep_only([result, payload, *fds])
         content = _read(payload)
-        scratch = sandbox.enter(limits)
+        try:
+            scratch = sandbox.enter(limits, [result, *fds])
+        except SandboxError as error:
+            _send(result, build("crash", str(error).encode()))
+            os._exit(1)
         for name in ("HOME", "TMPDIR"):
             os.environ[name] = scratch
         os.chdir(scratch)

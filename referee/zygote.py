@@ -16,14 +16,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from referee.sandbox import Limits, Protection
+from referee.limits import Limits
+from referee.protection import Protection
 from referee.zygote_job import Job, ServerGone
 
 __all__ = ["DEFAULT_PRELOAD", "Limits", "Outcome", "Protection", "Zygote", "ZygoteError"]
@@ -73,14 +74,23 @@ class Zygote:
     """A handle on the fork server. Construction returns at once; the first `run` waits for the imports.
 
     `preload` names the modules imported once in the server; `extra_path` adds readable import directories.
+    `without` names layers of the sandbox to leave out, for a host where one misbehaves; they are reported as missing.
     """
 
-    def __init__(self, interpret: bool = False, *, preload: Sequence[str] = DEFAULT_PRELOAD, extra_path: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        interpret: bool = False,
+        *,
+        preload: Sequence[str] = DEFAULT_PRELOAD,
+        extra_path: Sequence[str] = (),
+        without: Collection[str] = (),
+    ) -> None:
         if sys.platform != "linux":
             raise ZygoteError(f"the sandbox needs Linux; this is {sys.platform}")
         self._interpret = interpret
         self._preload = tuple(preload)
         self._extra_path = tuple(str(Path(path).resolve()) for path in extra_path)
+        self._without = tuple(without)
         self._lock = threading.Lock()
         self._closed = False
         self._server: _Server | None = self._start()
@@ -135,6 +145,7 @@ class Zygote:
             "control": theirs.fileno(),
             "preload": self._preload,
             "path": _import_path(self._preload, self._extra_path),
+            "without": self._without,
         }
         root = str(Path(__file__).resolve().parent.parent)
         command = f"import sys; sys.path.append({root!r}); from referee.worker import main; main({json.dumps(config)!r})"
@@ -197,7 +208,7 @@ def _handshake(server: _Server) -> None:
     if "error" in report:
         raise ZygoteError(f"the fork server could not start: {report['error']}")
     server.scratch = report["scratch"]
-    server.protections = tuple(Protection(*entry) for entry in report["protections"])
+    server.protections = tuple(Protection(**entry) for entry in report["protections"])
 
 
 def _stop(server: _Server) -> None:

@@ -178,6 +178,8 @@ def _conclude(end: dict[str, Any], verdict: tuple[str, str] | None, result: byte
         if header.status == "ok":
             return "ok", data, ""
         return header.status, b"", "\n".join(part for part in (data.decode("utf-8", "replace"), tail) if part)
+    if "failed" in end:
+        return "crash", b"", str(end["failed"])
     if end.get("signal"):
         cause = f"killed by {signal.Signals(end['signal']).name}"
         status = "memory" if end.get("memory") or "bad_alloc" in tail else "crash"

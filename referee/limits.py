@@ -1,0 +1,60 @@
+"""What one job may use, and the kernel's resource limits that hold it to that."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+
+MAX_DESCRIPTORS = 256
+MAX_FILE_BYTES = 1 << 30
+THREADS_BEYOND_CPUS = 256
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one job may use: wall-clock seconds, bytes of memory beyond the preloaded modules, bytes of result.
+
+    `allow_exec` names the only programs (absolute paths) the job may execute; with none it may not create processes.
+    """
+
+    seconds: float
+    memory_bytes: int
+    output_bytes: int
+    allow_exec: tuple[str, ...] = ()
+
+
+def cpu_seconds(limits: Limits) -> int:
+    """Processor time after which the kernel ends a job, should its parent not have done so: four cores' worth."""
+    return int(limits.seconds * 4) + 2
+
+
+def virtual_bytes() -> int:
+    """Size of this process's address space. Raises OSError without /proc."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def apply(limits: Limits, base_bytes: int, *, count_threads: bool) -> str:
+    """Set this process's limits; `base_bytes` is the address space it starts with. Returns them in words.
+
+    Threads are counted by user: `count_threads` says that this user owns no process but the job's.
+    """
+    threads = (os.cpu_count() or 1) + THREADS_BEYOND_CPUS
+    values = {
+        resource.RLIMIT_AS: base_bytes + limits.memory_bytes,
+        resource.RLIMIT_CPU: cpu_seconds(limits),
+        resource.RLIMIT_FSIZE: MAX_FILE_BYTES,
+        resource.RLIMIT_NOFILE: MAX_DESCRIPTORS,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if count_threads:
+        values[resource.RLIMIT_NPROC] = threads
+    for kind, value in values.items():
+        hard = resource.getrlimit(kind)[1]
+        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (allowed, allowed))
+    counted = f"{threads} threads" if count_threads else "threads not counted, because this user has other processes"
+    return f"address space, processor time, file size, descriptors, core files; {counted}"
