@@ -1,0 +1,324 @@
+"""The smith as the application sees it: a handle on the engine's child process.
+
+The child may be killed, run out of memory or abort at any moment: the run then ends with a `Failed` event that says so,
+drafts that were done stay done, and the next run starts a new child. It never outlives this process. One run at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import IO, Literal
+
+from kmint_tui.smith.events import Event, Failed, Loaded, Loading, Note, RunDone, decode
+from kmint_tui.smith.prompts import Prompt
+from kmint_tui.smith.sampling import Sampling
+
+DEFAULT_MAX_TOKENS = 768
+_CRASHES = {signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE}
+_CLOSING_SECONDS = 5.0
+_LOG_TAIL = 4096
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a model. None leaves a decision to the engine, which says what it decided and why.
+
+    `gpu_layers` -1 means all; asked for and not had, loading fails unless `allow_cpu`. `max_cells` bounds the cache in
+    tokens. `tuning` is the file that remembers measurements. `log` is a file for llama.cpp's words, made anew.
+    """
+
+    log: Path
+    tuning: Path | None = None
+    gpu_layers: int | None = None
+    allow_cpu: bool = False
+    threads: int | None = None
+    sampling: Literal["turn", "pool", "device"] | None = None
+    max_cells: int | None = None
+
+
+class Smith:
+    """Drafts kernels with one model file. Also a context manager."""
+
+    def __init__(self, model: Path, options: Options) -> None:
+        self._model = model
+        self._options = options
+        self._guard = threading.Lock()
+        self._child: _Child | None = None
+        self._plain_reason = ""
+        self._runs = 0
+        self.loaded: Loaded | None = None
+
+    @property
+    def log(self) -> Path:
+        """The file that holds what llama.cpp and the child said."""
+        return self._options.log
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while there is no child."""
+        return self._child.pid if self._child is not None and self._child.running else None
+
+    def load(self) -> Iterator[Event]:
+        """Start the child and load the model if that is still to be done: `Loading`s, then `Loaded` or `Failed`."""
+        with self._run():
+            yield from self._load()
+
+    def draft(
+        self,
+        prompt: Prompt | str,
+        drafts: int,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        fence: bool = False,
+    ) -> Iterator[Event]:
+        """Draft `drafts` kernels from one prompt; loads the model first when needed.
+
+        A `Prompt` goes through the model's chat template, a str is taken as it is. `fence` opens the code fence for the
+        model. The last event is `RunDone` or `Failed`. Leaving the iterator early cancels the run.
+        Raises RuntimeError when another run is under way.
+        """
+        with self._run():
+            failed = False
+            for event in self._load():
+                failed = isinstance(event, Failed)
+                yield event
+            child = self._child
+            if failed or child is None:
+                return
+            self._runs += 1
+            command = {
+                "do": "draft",
+                "run": self._runs,
+                "prompt": prompt if isinstance(prompt, str) else asdict(prompt),
+                "drafts": drafts,
+                "sampling": asdict(sampling or Sampling()),
+                "seed": seed,
+                "max_tokens": max_tokens,
+                "fence": fence,
+            }
+            child.send(command)
+            ended = False
+            try:
+                while not ended:
+                    event = child.events.get()
+                    ended = isinstance(event, (RunDone, Failed))
+                    if isinstance(event, Failed):
+                        self._after_failure(child)
+                    yield event
+            finally:
+                if not ended:
+                    self.cancel()
+                    while not isinstance(child.events.get(), (RunDone, Failed)):
+                        pass
+
+    def cancel(self) -> None:
+        """Stop the run under way within one step, from any thread. Its drafts end with finish "cancelled"."""
+        child = self._child
+        if child is not None:
+            child.send({"do": "cancel", "run": self._runs})
+
+    def close(self) -> None:
+        """End the child. A run under way ends with a `Failed` event. May be called more than once and from any thread."""
+        child, self._child = self._child, None
+        self.loaded = None
+        if child is not None:
+            child.close()
+
+    def __enter__(self) -> Smith:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _run(self) -> _Exclusive:
+        return _Exclusive(self._guard)
+
+    def _load(self) -> Iterator[Event]:
+        if self._child is not None and self._child.running and self.loaded is not None:
+            return
+        while True:
+            child = self._child = _Child(self._options.log)
+            child.send({"do": "load", "path": str(self._model), "plain_reason": self._plain_reason, **self._wishes()})
+            while isinstance(event := child.events.get(), (Loading, Note)):
+                yield event
+            if isinstance(event, Loaded):
+                self.loaded = event
+            elif isinstance(event, Failed):
+                self._after_failure(child)
+                if child.crashed and not self._plain_reason:
+                    self._plain_reason = f"llama.cpp crashed ({child.signal_name}) with weights repacked for this processor"
+                    continue
+            yield event
+            return
+
+    def _wishes(self) -> dict[str, object]:
+        options = self._options
+        return {
+            "gpu_layers": options.gpu_layers,
+            "allow_cpu": options.allow_cpu,
+            "threads": options.threads,
+            "sampling": options.sampling,
+            "max_cells": options.max_cells,
+            "tuning": str(options.tuning) if options.tuning is not None else None,
+        }
+
+    def _after_failure(self, child: _Child) -> None:
+        if not child.running and self._child is child:
+            child.close()
+            self._child = None
+            self.loaded = None
+
+
+class _Exclusive:
+    """Lets one run through at a time."""
+
+    def __init__(self, guard: threading.Lock) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        if not self._guard.acquire(blocking=False):
+            raise RuntimeError("this smith is already busy with a run")
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._guard.release()
+
+
+class _Child:
+    """The process and the thread that reads its events.
+
+    The same thread starts the process: the kernel sends a parent-death signal when the *thread* that forked ends.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self._log = log
+        self._started: SimpleQueue[subprocess.Popen[str] | OSError] = SimpleQueue()
+        self._writing = threading.Lock()
+        self._reader = threading.Thread(target=self._serve, name="smith", daemon=True)
+        self._reader.start()
+        started = self._started.get()
+        if isinstance(started, OSError):
+            raise started
+        self._process = started
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is still there and being listened to."""
+        return self._reader.is_alive()
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the process ended itself by a fault or an abort."""
+        return self._process.returncode is not None and -self._process.returncode in _CRASHES
+
+    @property
+    def signal_name(self) -> str:
+        """The signal that ended the process, or "" when none did."""
+        code = self._process.returncode
+        return signal.Signals(-code).name if code is not None and code < 0 else ""
+
+    def send(self, command: dict[str, object]) -> None:
+        """Write a command; one that a dead process cannot read is dropped, for its end is reported anyway."""
+        with self._writing:
+            try:
+                _pipe(self._process.stdin).write(json.dumps(command) + "\n")
+                _pipe(self._process.stdin).flush()
+            except (OSError, ValueError):
+                return
+
+    def close(self) -> None:
+        """End the process: politely, then by force. Waits until it is gone."""
+        self.send({"do": "close"})
+        with self._writing:
+            try:
+                _pipe(self._process.stdin).close()
+            except OSError:
+                pass
+        try:
+            self._process.wait(_CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._reader.join()
+
+    def _serve(self) -> None:
+        try:
+            process = self._spawn()
+        except OSError as error:
+            self._started.put(error)
+            return
+        self._started.put(process)
+        odd = ""
+        for line in _pipe(process.stdout):
+            try:
+                self.events.put(decode(line))
+            except ValueError as error:
+                odd = str(error)
+                process.kill()
+                break
+        _pipe(process.stdout).close()
+        code = process.wait()
+        if odd:
+            self.events.put(Failed("protocol", f"the engine sent something else than events: {odd}", str(self._log)))
+        else:
+            self.events.put(self._ending(code))
+
+    def _spawn(self) -> subprocess.Popen[str]:
+        # Threads that wait for one another spin for some microseconds only. libgomp's default is milliseconds, and a
+        # thread whose partner was descheduled then burns its whole time slice: measured 170 times slower steps.
+        spin = {} if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ) else {"GOMP_SPINCOUNT": "1000"}
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "kmint_tui.smith.worker", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                # Ctrl-C at the terminal is for the application; an assertion must not start a debugger.
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path, "GGML_NO_BACKTRACE": "1", **spin},
+            )
+
+    def _ending(self, code: int) -> Failed:
+        if code >= 0:
+            return Failed("native", f"the engine ended with status {code}{self._last_words()}", str(self._log))
+        name = signal.Signals(-code).name
+        if -code in _CRASHES:
+            return Failed("native", f"llama.cpp crashed ({name}){self._last_words()}", str(self._log))
+        hint = "; the system kills processes when memory runs out" if name == "SIGKILL" else ""
+        return Failed("killed", f"the engine was killed ({name}){hint}", str(self._log))
+
+    def _last_words(self) -> str:
+        """The last line of the log, where an assertion is printed."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(0, self._log.stat().st_size - _LOG_TAIL))
+                lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f": {lines[-1][:300]}" if lines else ""
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    if stream is None:
+        raise ValueError("the process was started without this pipe")
+    return stream

@@ -1,0 +1,234 @@
+"""Loading a model in the engine's child process: which way, and with what reasons.
+
+Every automatic choice becomes a `Choice` in the `Loaded` event, for `kmint doctor` and `--json`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kmint_tui.smith import machine, tuning
+from kmint_tui.smith.decoder import Decoder
+from kmint_tui.smith.events import Choice, Event, Loaded, Loading, Note
+from kmint_tui.smith.native import LEVEL_ERROR, Log, Model, NativeError, library
+from kmint_tui.smith.prompts import Prompt
+from kmint_tui.smith.sampler import Picker
+from kmint_tui.smith.template import TemplateRefused, render
+from kmint_tui.smith.threads import ThreadWatch, counts
+
+ALL_LAYERS = -1
+_MEMORY_SHARE = 0.6
+_SLOW_FACTOR = 10
+_BIG = 200_000_000
+_BUSY = 0.3
+_OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers to GPU")
+_PROBE = Prompt("Write kernels.", "Op `probe`: nothing.")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the parent asks for. None leaves a decision to the engine."""
+
+    path: Path
+    gpu_layers: int | None = None
+    allow_cpu: bool = False
+    threads: int | None = None
+    sampling: str | None = None
+    max_cells: int | None = None
+    tuning: Path | None = None
+    plain_reason: str = ""
+
+
+@dataclass
+class Words:
+    """What llama.cpp said while loading: its errors, and the number of layers it put on a GPU."""
+
+    errors: list[str] = field(default_factory=list)
+    offloaded: int = 0
+
+    def hear(self, level: int, line: str) -> None:
+        """One log line."""
+        if level == LEVEL_ERROR:
+            self.errors.append(line)
+        found = _OFFLOADED.search(line)
+        if found:
+            self.offloaded = int(found.group(1))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A model ready to draft, and the event that says so."""
+
+    model: Model
+    decoder: Decoder
+    loaded: Loaded
+    log: Log
+
+
+def load(order: Order, emit: Callable[[Event], None], log: Callable[[str], None]) -> Ready:
+    """Load and measure. Raises NativeError with a code and a reason fit for people."""
+    start = time.perf_counter()
+    _check_file(order.path)
+    lib = library()
+    words = Words()
+
+    def heard(level: int, line: str) -> None:
+        words.hear(level, line)
+        log(line)
+
+    keep = Log(lib, heard)
+    choices: list[Choice] = []
+    wanted = _gpu_layers(lib, order, choices)
+    mapped = _memory_mapped(order.path, choices)
+    key = tuning.key(machine.machine_key(), machine.file_key(order.path))
+    known = tuning.load(order.tuning, key)
+    plain = order.plain_reason or (known.plain if known is not None else "")
+    if plain:
+        choices.append(Choice("weights", "plain", plain))
+    model = _load_model(lib, order, words, wanted, mapped, bool(plain), emit)
+    if wanted != 0 and words.offloaded == 0 and not order.allow_cpu:
+        model.close()
+        raise NativeError(
+            "gpu",
+            "0 layers went to the GPU although they were asked for; allow the CPU, or check the driver and the llama-cpp-python build",
+        )
+    on_gpu = words.offloaded > 0
+    choices.append(Choice("gpu_layers", str(words.offloaded), f"llama.cpp reports {words.offloaded} of {model.layers + 1} layers on a GPU"))
+    if known is None or not known.quiet or bool(known.plain) != bool(plain):
+        source, tuned = "measured now", _measure(model, on_gpu, plain)
+        tuning.save(order.tuning, key, tuned)
+    else:
+        source, tuned = "remembered from an earlier start", known
+    tuned = _as_asked(order, tuned, source, on_gpu, choices)
+    _warn_if_slow(model, tuned, mapped, on_gpu, emit)
+    cores = machine.cores()
+    watch_counts = (tuned.threads,) if order.threads is not None or on_gpu else counts(cores.count)
+    preferred = tuned.threads if tuned.quiet else max(watch_counts)
+    picker = Picker(min(8, cores.count) if tuned.sampling == "pool" else 1)
+    decoder = Decoder(
+        model,
+        picker,
+        ThreadWatch(watch_counts, tuned.threads, tuned.step, preferred),
+        on_gpu=on_gpu,
+        on_device=tuned.sampling == "device",
+        max_cells=order.max_cells,
+    )
+    loaded = Loaded(
+        path=str(order.path),
+        description=model.describe(),
+        architecture=model.meta("general.architecture"),
+        parameters=model.parameters,
+        bytes=model.bytes,
+        layers=model.layers,
+        vocabulary=model.tokens,
+        trained_context=model.trained_context,
+        recurrent=model.recurrent,
+        gpu_layers=words.offloaded,
+        template_refused=_template_refusal(model),
+        choices=tuple(choices),
+        seconds=time.perf_counter() - start,
+    )
+    return Ready(model, decoder, loaded, keep)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise NativeError("model", f"cannot read {path}: {error.strerror}") from None
+    if magic != b"GGUF":
+        raise NativeError("model", f"{path} is not a GGUF file (it begins with {magic!r})")
+
+
+def _gpu_layers(lib: Any, order: Order, choices: list[Choice]) -> int:
+    """How many layers to ask for: all of them when llama.cpp sees a GPU."""
+    if order.gpu_layers is not None:
+        return order.gpu_layers
+    if lib.llama_supports_gpu_offload():
+        choices.append(Choice("offload", "all layers", "llama.cpp sees a GPU"))
+        return ALL_LAYERS
+    choices.append(Choice("offload", "none", "this build of llama-cpp-python sees no GPU"))
+    return 0
+
+
+def _memory_mapped(path: Path, choices: list[Choice]) -> bool:
+    """Plain memory cannot be taken back by the system in the middle of a run; a mapped file can."""
+    size, free = path.stat().st_size, machine.available_memory()
+    if free is not None and size < _MEMORY_SHARE * free:
+        choices.append(Choice("memory", "plain", f"the file's {_gib(size)} are well below the {_gib(free)} free"))
+        return False
+    known = "an unknown amount" if free is None else _gib(free)
+    choices.append(Choice("memory", "mapped", f"the file has {_gib(size)}, {known} is free"))
+    return True
+
+
+def _load_model(lib: Any, order: Order, words: Words, layers: int, mapped: bool, plain: bool, emit: Callable[[Event], None]) -> Model:
+    shown = -1.0
+
+    def progress(fraction: float) -> bool:
+        nonlocal shown
+        if fraction - shown >= 0.1:
+            shown = fraction
+            emit(Loading(round(fraction, 3)))
+        return True
+
+    try:
+        return Model(lib, order.path, gpu_layers=layers, memory_map=mapped, plain_weights=plain, progress=progress)
+    except NativeError as error:
+        detail = next((line for line in words.errors if "failed to load model" not in line), "")
+        reason = detail.split(": ", 1)[-1] if detail else error.reason
+        raise NativeError(error.code, f"llama.cpp does not accept {order.path}: {reason}") from None
+
+
+def _as_asked(order: Order, tuned: tuning.Tuned, source: str, on_gpu: bool, choices: list[Choice]) -> tuning.Tuned:
+    """The measured choices, but for those that were asked for."""
+    threads, way = order.threads or tuned.threads, order.sampling or tuned.sampling
+    choices.append(Choice("threads", str(threads), "asked for" if order.threads else f"{source}: {tuned.reason}"))
+    choices.append(Choice("sampling", way, "asked for" if order.sampling else source if on_gpu else "a small part of a step on a CPU"))
+    return replace(tuned, threads=threads, sampling=way)
+
+
+def _measure(model: Model, on_gpu: bool, plain: str) -> tuning.Tuned:
+    cores = machine.cores()
+    others = machine.OtherWork()
+    times = tuning.measure_threads(model, (min(4, cores.count),) if on_gpu else counts(cores.count))
+    busy = others.cores()
+    threads = min(times, key=lambda count: times[count])
+    shown = ", ".join(f"{count}: {1000 * seconds:.2f} ms" for count, seconds in times.items())
+    reason = f"a step of eight rows takes, by number of threads, {shown} ({cores.reason})"
+    if busy > _BUSY:
+        reason += f"; other programs were using {busy:.1f} cores, so this will be measured again"
+    way = "turn"
+    if on_gpu:
+        ways = tuning.measure_sampling(model, min(8, cores.count))
+        way = min(ways, key=lambda name: ways[name])
+        reason += "; with sampling, " + ", ".join(f"{name}: {1000 * seconds:.2f} ms" for name, seconds in ways.items())
+    return tuning.Tuned(threads, times[threads], way, plain, busy <= _BUSY, reason)
+
+
+def _warn_if_slow(model: Model, tuned: tuning.Tuned, mapped: bool, on_gpu: bool, emit: Callable[[Event], None]) -> None:
+    """Say so when a step takes far longer than reading the weights from memory would: they are probably read from disk."""
+    if not mapped or on_gpu or model.bytes < _BIG:
+        return
+    bound = model.bytes / machine.copy_bandwidth()
+    if tuned.step > _SLOW_FACTOR * bound:
+        times = tuned.step / bound
+        emit(Note(f"memory is short: a step takes {tuned.step:.2f} s, {times:.0f} times as long as reading the weights"))
+
+
+def _template_refusal(model: Model) -> str:
+    try:
+        render(_PROBE, model.template(), bos=model.bos(), add_bos=model.adds_bos)
+    except TemplateRefused as refused:
+        return refused.reason
+    return ""
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

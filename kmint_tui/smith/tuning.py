@@ -1,0 +1,149 @@
+"""The short measurement when a model is loaded, and the file that remembers its outcome.
+
+What is measured: the time of a step of eight rows by number of threads (CPU), and by way of sampling (GPU). The
+measurement is also the first real work for the weights: a processor whose matrix units the library drives wrongly crashes
+here, in the child, and not in the middle of a run. Results are kept per machine, library version and model file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kmint_tui.smith.native import DECODED, PINNED, Context, Model, NativeError
+from kmint_tui.smith.sampler import Chain, Picker
+from kmint_tui.smith.sampling import Sampling
+from kmint_tui.smith.threads import REFERENCE_WIDTH
+
+_PROMPT = 32
+_STEPS = 5
+_BUDGET = 1.5
+_HOPELESS = 3.0
+_KEEP = 64
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What to use: CPU threads, seconds of a reference step with them, and sampling "turn", "pool" or "device".
+
+    `plain` is the reason to load weights plainly, or "". `quiet` says that no other program was working while this was measured; if one was, it is measured again next time.
+    """
+
+    threads: int
+    step: float
+    sampling: str
+    plain: str
+    quiet: bool
+    reason: str
+
+
+def load(path: Path | None, key: str) -> Tuned | None:
+    """The remembered result for `key`; None when there is none, or the file cannot be read or is not ours."""
+    try:
+        entry = _read(path)[key] if path is not None else None
+        return Tuned(**entry) if isinstance(entry, dict) else None
+    except (KeyError, TypeError):
+        return None
+
+
+def save(path: Path | None, key: str, tuned: Tuned) -> None:
+    """Remember a result; the newest few are kept. Not being able to write only costs the next start a second."""
+    if path is None:
+        return
+    entries = {**{name: entry for name, entry in _read(path).items() if name != key}, key: asdict(tuned)}
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(dict(list(entries.items())[-_KEEP:]), indent=1), encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+
+
+def key(machine: str, file: str) -> str:
+    """The name under which a result is kept."""
+    return f"{machine}/{PINNED}/{file}"
+
+
+def measure_threads(model: Model, counts: tuple[int, ...]) -> dict[int, float]:
+    """Seconds of a step of REFERENCE_WIDTH rows by thread count, rising until more threads stop helping."""
+    context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts))
+    try:
+        context.batch.fill(
+            [token % model.tokens for token in range(_PROMPT)], range(_PROMPT), [0] * _PROMPT, [False] * (_PROMPT - 1) + [True]
+        )
+        _decode(context)
+        for sequence in range(1, REFERENCE_WIDTH + 1):
+            context.copy(0, sequence)
+        times: dict[int, float] = {}
+        position, start = _PROMPT, time.perf_counter()
+        for count in counts:
+            context.set_threads(count)
+            taken: list[float] = []
+            while len(taken) < _STEPS and (len(taken) < 2 or time.perf_counter() - start < _BUDGET):
+                taken.append(_step(context, position))
+                position += 1
+                if times and min(taken) > _HOPELESS * min(times.values()):
+                    break
+            times[count] = statistics.median(taken[1:] or taken)
+            if times[count] > 1.5 * min(times.values()):
+                break
+        return times
+    finally:
+        context.close()
+
+
+def measure_sampling(model: Model, workers: int) -> dict[str, float]:
+    """Seconds of a step of REFERENCE_WIDTH rows, sampling included, by way of sampling: "turn", "pool", "device"."""
+    width = REFERENCE_WIDTH
+    times: dict[str, float] = {}
+    for way in ("turn", "pool", "device"):
+        context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1)
+        chains = [Chain(model.lib, Sampling(), 0.7, seed) for seed in range(width)]
+        picker = Picker(workers if way == "pool" else 1)
+        try:
+            if way == "device" and not all(context.attach(1 + index, chain.pointer) for index, chain in enumerate(chains)):
+                continue
+            taken: list[float] = []
+            for position in range(12):
+                start = time.perf_counter()
+                _step(context, position)
+                if way == "device":
+                    for row, chain in enumerate(chains):
+                        chain.picked_on_device(context.pointer, row)
+                else:
+                    picker.pick(context.logits(width), chains)
+                taken.append(time.perf_counter() - start)
+            times[way] = statistics.median(taken[2:])
+        finally:
+            context.close()
+            picker.close()
+            for chain in chains:
+                chain.close()
+    return times
+
+
+def _step(context: Context, position: int) -> float:
+    width = REFERENCE_WIDTH
+    context.batch.fill([position % context.model.tokens] * width, [position] * width, range(1, width + 1), [True] * width)
+    start = time.perf_counter()
+    _decode(context)
+    context.synchronize()
+    return time.perf_counter() - start
+
+
+def _decode(context: Context) -> None:
+    if context.decode() != DECODED:
+        raise NativeError("native", "llama.cpp does not run this model")
+
+
+def _read(path: Path | None) -> dict[str, object]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
