@@ -16,11 +16,10 @@ from typing import Any, TypeAlias
 LIBRARY = "libcuda.so.1"
 
 # Enumerators of cuda.h.
-FUNC_MAX_THREADS, FUNC_STATIC_SHARED, FUNC_LOCAL_BYTES, FUNC_REGISTERS, FUNC_MAX_DYNAMIC_SHARED, FUNC_NON_PORTABLE_CLUSTER = 0, 1, 3, 4, 8, 14
+FUNC_MAX_THREADS, FUNC_STATIC_SHARED, FUNC_LOCAL_BYTES, FUNC_REGISTERS, FUNC_MAX_DYNAMIC_SHARED = 0, 1, 3, 4, 8
 DEVICE_SHARED_OPTIN, DEVICE_PAGEABLE_ACCESS = 97, 88
 LIMIT_PERSISTING_L2 = 6
-LAUNCH_CLUSTER_DIMENSION, LAUNCH_CLUSTER_POLICY, CLUSTER_POLICY_SPREAD = 4, 5, 1
-INVALID_VALUE, UNSUPPORTED_LIMIT, OUT_OF_RESOURCES, NOT_SUPPORTED = 1, 215, 701, 801
+INVALID_VALUE, UNSUPPORTED_LIMIT, ILLEGAL_ADDRESS, OUT_OF_RESOURCES, NOT_SUPPORTED = 1, 215, 700, 701, 801
 
 # Errors after which the context answers nothing but the same error: the process has to go.
 STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
@@ -66,25 +65,6 @@ class ParameterError(ValueError):
     """The parameters offered to a kernel are not the ones it declares."""
 
 
-class _LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: an id padded to 8 bytes, then a 64-byte value."""
-
-    _fields_ = [("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16)]
-
-
-class _LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_LaunchAttribute)),
-        ("count", ctypes.c_uint),
-    ]
-
-
 @dataclass(frozen=True)
 class Kernel:
     """One kernel of a loaded module. `shared` is the dynamic shared memory of a launch in bytes, `local` spills per thread."""
@@ -93,7 +73,6 @@ class Kernel:
     module: int
     function: int
     num_warps: int
-    num_ctas: int
     shared: int
     registers: int
     local: int
@@ -110,12 +89,7 @@ def pack(kind: str, value: int | float | None) -> Packed:
     if value is None:
         raise ParameterError(f"a parameter of type {kind} has no value")
     if kind in ("fp16", "bf16"):
-        if kind == "fp16":
-            bits = struct.unpack("<H", struct.pack("<e", float(value)))[0]
-        else:
-            word = struct.unpack("<I", struct.pack("<f", float(value)))[0]
-            bits = (word + 0x7FFF + ((word >> 16) & 1)) >> 16 if value == value else 0x7FC0
-        return ctypes.c_uint16(bits)
+        return ctypes.c_uint16(_half_bits(kind, float(value)))
     scalar = SCALARS.get(kind)
     if scalar is None:
         raise ParameterError(f"a parameter of type {kind} cannot be passed by a plan")
@@ -127,6 +101,17 @@ def pack(kind: str, value: int | float | None) -> Packed:
     if int(packed.value) != int(value) and kind not in ("i1", "u1"):
         raise ParameterError(f"{value} does not fit type {kind}")
     return packed
+
+
+def _half_bits(kind: str, value: float) -> int:
+    """A 16-bit float's bits, rounded to nearest even."""
+    try:
+        word = struct.unpack("<I", struct.pack("<f", value))[0]
+        if kind == "fp16":
+            return int(struct.unpack("<H", struct.pack("<e", value))[0])
+    except OverflowError:
+        raise ParameterError(f"{value} does not fit type {kind}") from None
+    return (word + 0x7FFF + ((word >> 16) & 1)) >> 16 if value == value else 0x7FC0
 
 
 class Driver:
@@ -180,7 +165,7 @@ class Driver:
             raise
         return True
 
-    def load(self, image: bytes, name: str, *, num_warps: int, num_ctas: int, shared: int) -> Kernel:
+    def load(self, image: bytes, name: str, *, num_warps: int, shared: int) -> Kernel:
         """Load a cubin and find kernel `name`; raises CudaError with what the driver or the chip refuses."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
@@ -194,13 +179,11 @@ class Driver:
                 if shared > room:
                     raise CudaError("cuFuncSetAttribute", OUT_OF_RESOURCES, f"{shared} bytes of shared memory, and the chip has {room}")
                 self.call("cuFuncSetAttribute", function, ctypes.c_int(FUNC_MAX_DYNAMIC_SHARED), ctypes.c_int(shared))
-            if num_ctas > 8:
-                self.call("cuFuncSetAttribute", function, ctypes.c_int(FUNC_NON_PORTABLE_CLUSTER), ctypes.c_int(1))
             registers, local = self._function_attribute(FUNC_REGISTERS, function), self._function_attribute(FUNC_LOCAL_BYTES, function)
         except BaseException:
             self.call("cuModuleUnload", module)
             raise
-        return Kernel(name, module.value or 0, function.value or 0, num_warps, num_ctas, shared, registers, local, most)
+        return Kernel(name, module.value or 0, function.value or 0, num_warps, shared, registers, local, most)
 
     def unload(self, kernel: Kernel) -> None:
         """Forget a kernel's module."""
@@ -242,25 +225,11 @@ class PreparedLaunch:
         self._driver, self._parameters, self._empty = driver, parameters, 0 in grid
         addresses = [ctypes.cast(ctypes.pointer(parameter), ctypes.c_void_p) for parameter in parameters]
         self._array = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
-        attributes = (_LaunchAttribute * 2)()
-        if kernel.num_ctas > 1:
-            attributes[0].id, attributes[1].id = LAUNCH_CLUSTER_DIMENSION, LAUNCH_CLUSTER_POLICY
-            attributes[0].value[:3] = (kernel.num_ctas, 1, 1)
-            attributes[1].value[0] = CLUSTER_POLICY_SPREAD
-        self._attributes = attributes
-        self._config = _LaunchConfig(
-            grid=(grid[0] * kernel.num_ctas, grid[1], grid[2]),
-            block=(32 * kernel.num_warps, 1, 1),
-            shared=kernel.shared,
-            stream=None,
-            attributes=attributes,
-            count=2 if kernel.num_ctas > 1 else 0,
-        )
+        block = (32 * kernel.num_warps, 1, 1)
         self._function = ctypes.c_void_p(kernel.function)
+        self._shape = [ctypes.c_uint(size) for size in (*grid, *block, kernel.shared)]
 
     def launch(self, stream: int) -> None:
         """Queue the launch on a stream (its handle, 0 for the default one)."""
-        if self._empty:
-            return
-        self._config.stream = stream
-        self._driver.call("cuLaunchKernelEx", ctypes.byref(self._config), self._function, self._array, None)
+        if not self._empty:
+            self._driver.call("cuLaunchKernel", self._function, *self._shape, ctypes.c_void_p(stream), self._array, None)

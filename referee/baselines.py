@@ -1,0 +1,118 @@
+"""What a candidate is measured against: eager PyTorch and torch.compile, built by the referee in its own process.
+
+Compiled callables are kept warm per (op, cell); inductor's artefacts persist in the cache directory the worker was started
+with. Each callable gets its own code object, so that dynamo's recompile limit can never turn one silently into eager. A
+baseline that cannot be built, or whose own answer is wrong, is reported as missing with the reason and never replaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from referee.compare import compare
+from referee.measurement import AUTOTUNE, COMPILE, EAGER, GRAPHED
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.ops.values import draw
+
+Callee = Callable[..., Any]
+Progress = Callable[[str, float], None]
+
+COMPILE_SECONDS = 300.0
+KEPT = 256
+MODES: dict[str, str | None] = {COMPILE: None, AUTOTUNE: "max-autotune-no-cudagraphs", GRAPHED: "max-autotune"}
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """The callables by name, why the others are missing, and how many seconds each took to build."""
+
+    ready: dict[str, Callee]
+    missing: dict[str, str]
+    seconds: dict[str, float]
+
+
+class BaselineStore:
+    """Builds baselines on first use and keeps the most recent ones."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._kept: OrderedDict[tuple[str, Cell, str], Callee | str] = OrderedDict()
+        self._seconds: dict[tuple[str, Cell, str], float] = {}
+
+    def get(self, task: Task, key: str, cell: Cell, *, graphed: bool = False) -> Baselines:
+        """Eager and the compiled baselines of `task` at `cell`, checked against the oracle; `key` names the task."""
+        names = (EAGER, COMPILE, AUTOTUNE, *((GRAPHED,) if graphed else ()))
+        ready: dict[str, Callee] = {}
+        missing: dict[str, str] = {}
+        for name in names:
+            found = self._one(task, key, cell, name)
+            if isinstance(found, str):
+                missing[name] = found
+            else:
+                ready[name] = found
+        return Baselines(ready, missing, {name: self._seconds[key, cell, name] for name in names})
+
+    def _one(self, task: Task, key: str, cell: Cell, name: str) -> Callee | str:
+        slot = (key, cell, name)
+        if slot not in self._kept:
+            self._progress(f"building the baseline {name}", COMPILE_SECONDS)
+            start = time.perf_counter()
+            self._kept[slot] = _build(task, cell, name)
+            self._seconds[slot] = time.perf_counter() - start
+            while len(self._kept) > KEPT:
+                oldest, _ = self._kept.popitem(last=False)
+                del self._seconds[oldest]
+        self._kept.move_to_end(slot)
+        return self._kept[slot]
+
+
+def _build(task: Task, cell: Cell, name: str) -> Callee | str:
+    try:
+        callee = task.eager if name == EAGER else _compiled(task, MODES[name])
+        inputs = draw(cell, 0, "cuda")
+        for _ in range(3):
+            made = callee(*inputs)
+        torch.cuda.synchronize()
+    except Exception as error:  # whatever inductor raises, the report must name it
+        torch.cuda.synchronize()
+        return f"{type(error).__name__}: {first_line(error)}"
+    result = compare(task, cell, inputs, outputs_of(made))
+    if result.status != "pass":
+        return f"its answer differs from float64: {result.detail or result.status}"
+    return callee
+
+
+def _compiled(task: Task, mode: str | None) -> Callee:
+    # User references may break the graph, as they would for their author; the catalogue's never do.
+    whole = task.op.origin != "user"
+    compiled: Callee = torch.compile(_own_code(task.eager), fullgraph=whole, dynamic=False, mode=mode)
+    return compiled
+
+
+def _own_code(reference: Callee) -> Callee:
+    def baseline(*inputs: Tensor) -> Any:
+        return reference(*inputs)
+
+    code = baseline.__code__.replace(co_name=f"baseline_{next(_numbers)}")
+    return types.FunctionType(code, baseline.__globals__, code.co_name, None, baseline.__closure__)
+
+
+def outputs_of(made: Any) -> tuple[Tensor, ...]:
+    """What a reference returned, always as a tuple."""
+    return tuple(made) if isinstance(made, tuple | list) else (made,)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something, shortened."""
+    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), "no message")

@@ -1,0 +1,53 @@
+"""What a measurement was made on: device, driver and library versions, as plain data."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from referee.driver import DEVICE_PAGEABLE_ACCESS, CudaError, Driver
+
+
+def describe_device(device: str, driver: Driver | None) -> dict[str, Any]:
+    """The environment as JSON. On "cpu" only the versions are known."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "triton": _version("triton"),
+        "platform": f"{platform.system()} {platform.release()}",
+        "executable": sys.executable,
+        "device": platform.processor() or platform.machine(),
+    }
+    if driver is None:
+        return found
+    properties = torch.cuda.get_device_properties(0)
+    return found | {
+        "device": properties.name,
+        "arch": properties.major * 10 + properties.minor,
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": properties.L2_cache_size,
+        "cuda": str(torch.version.cuda),
+        "cuda_driver": driver.version(),
+        "pci": driver.pci_bus_id(),
+        # A kernel's stray pointer could reach host memory where this is true.
+        "pageable_access": _pageable(driver),
+    }
+
+
+def _pageable(driver: Driver) -> bool | None:
+    try:
+        return bool(driver.device_attribute(DEVICE_PAGEABLE_ACCESS))
+    except CudaError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,75 @@
+"""The floor of an operation: a device copy that moves the same number of bytes, and the memory's rated speed.
+
+Every input must be read and every output written once, whatever the kernel does, so a time clearly below the copy under the
+same protocol is not a record but a mistake in measuring, or work that was not done. A copy says little about operations that
+mostly read (a loss per row); for those only the rated bandwidth is enforced. Below 10 us launch costs dominate: shown only.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from referee.driver import CudaError, Driver
+from referee.dtypes import ITEMSIZE
+from referee.measurement import CANDIDATE, FLOOR
+from referee.ops.spec import Cell, TensorSpec
+from referee.stats import Interval, Summary
+
+BELOW = 0.97
+RATED_BELOW = 0.95
+LEAST_US = 10.0
+MOSTLY_READS = 8
+
+DEVICE_MEMORY_CLOCK, DEVICE_BUS_WIDTH = 36, 37
+
+
+def bytes_moved(cell: Cell) -> tuple[int, int]:
+    """Bytes that must be read and bytes that must be written at a cell, each tensor once."""
+    return sum(map(_bytes, cell.inputs)), sum(map(_bytes, cell.outputs))
+
+
+def rated_bandwidth(driver: Driver) -> float | None:
+    """Bytes a second the device's memory is rated for (double data rate); None where the driver does not say."""
+    try:
+        clock, width = driver.device_attribute(DEVICE_MEMORY_CLOCK), driver.device_attribute(DEVICE_BUS_WIDTH)
+    except CudaError:
+        return None
+    return 2e3 * clock * width / 8 or None
+
+
+class Floor:
+    """The copy, and the judgement of times against it."""
+
+    def __init__(self, read: int, written: int, bandwidth: float | None) -> None:
+        self._read, self._written, self._bandwidth = read, written, bandwidth
+        half = max(1, (read + written) // 8)
+        self._source = torch.randint(-(2**31), 2**31 - 1, (half,), dtype=torch.int32, device="cuda")
+        self._target = torch.empty_like(self._source)
+
+    def call(self, _: int) -> None:
+        """Queue the copy."""
+        self._target.copy_(self._source)
+
+    def problem(self, device: dict[str, Summary], ratios: dict[str, Interval]) -> str | None:
+        """Why the candidate's time cannot be true, in one line; None when it can."""
+        mine = device.get(CANDIDATE)
+        if mine is None or FLOOR not in device:
+            return None
+        if self._bandwidth:
+            rated = 1e6 * self._read / self._bandwidth
+            if rated >= LEAST_US and mine.median < RATED_BELOW * rated:
+                return _impossible(mine, rated, "reading the inputs at the memory's rated speed")
+        if device[FLOOR].median >= LEAST_US and self._read <= MOSTLY_READS * self._written and ratios[FLOOR].low > 1 / BELOW:
+            return _impossible(mine, device[FLOOR].median, "copying the same bytes")
+        return None
+
+
+def _impossible(mine: Summary, least: float, what: str) -> str:
+    return f"the kernel took {mine.median:.1f} us, and {what} takes {least:.1f} us: not a record but an error"
+
+
+def _bytes(spec: TensorSpec) -> int:
+    count = 1
+    for size in spec.shape:
+        count *= size
+    return count * ITEMSIZE[spec.dtype]

@@ -1,0 +1,265 @@
+"""The judge's handle on the GPU: check, tune and time launch plans in a replay worker that outlives candidates.
+
+The worker starts on first use, stays warm, and is replaced after a crash, a missed deadline or a lost GPU context; that costs
+the candidate at hand and nobody else. A worker that dies by something other than the candidate is replaced and asked again,
+once. One request runs at a time. Importing this, and `Replayer.available`, load neither torch nor CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from referee.clocks import count_gpus
+from referee.gpu_worker import Device, WorkerLost, WorkerProcess
+from referee.jobs import CellJob, TaskName, pack_jobs, rejection_from_json, result_from_json, task_message
+from referee.measurement import Timing, TimingOptions, timing_from_json
+from referee.ops.spec import Cell
+from referee.verdict import CellResult, Check, Rejection, Stage
+
+FIRST_STEP_SECONDS = 180.0
+CHECKS = {
+    "output_contract": "outputs have the operation's dtype, shape and own memory",
+    "wrong_answer": "answers agree with float64",
+    "guard_band": "nothing was written outside the buffers",
+    "input_mutated": "inputs are bit for bit unchanged",
+    "not_deterministic": "a second run with other poison and addresses gave the same bits",
+}
+
+
+class ReplayerError(RuntimeError):
+    """The referee's own machinery failed; nothing is said of the candidate."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Results by cell in the order asked, the rejection if a required cell failed, what every guard reports, seconds a cell."""
+
+    cells: tuple[CellResult, ...]
+    rejection: Rejection | None
+    checks: tuple[Check, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The configuration picked for each autotuned launch (by step number), and microseconds of all that were tried."""
+
+    choice: dict[int, int]
+    times: dict[int, dict[int, float]]
+    refused: dict[int, dict[int, str]]
+
+
+def default_cache() -> Path:
+    """Where compiled baselines are kept between runs; created by the worker when it first writes there."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kmint" / "baselines"
+
+
+class Replayer:
+    """A warm replay worker. Construction starts nothing. Usable from several threads, one request at a time."""
+
+    def __init__(self, *, device: Device = "cuda", cache: Path | None = None) -> None:
+        self._device: Device = device
+        self._cache = cache or default_cache()
+        self._worker: WorkerProcess | None = None
+        self._lock = threading.Lock()
+        self.started = 0
+
+    def __enter__(self) -> Replayer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @staticmethod
+    def available() -> str | None:
+        """None when plans can be replayed on this machine, else one sentence that says what is missing."""
+        if find_spec("torch") is None:
+            return "torch is not installed"
+        if not _torch_has_cuda():
+            return "this build of torch has no CUDA support"
+        count = count_gpus()
+        if isinstance(count, str):
+            return count
+        return None if count else "the NVIDIA driver is here but sees no GPU"
+
+    @property
+    def pid(self) -> int | None:
+        """The running worker's process id; None when none runs."""
+        worker = self._worker
+        return worker.pid if worker and worker.alive else None
+
+    def environment(self) -> dict[str, Any]:
+        """Device, driver and versions, as the worker sees them."""
+        answer = self._ask({"do": "hello"})
+        return dict(answer["environment"])
+
+    def check(
+        self, task: TaskName, jobs: Sequence[CellJob], *, seed: int, atomics: bool = False, choice: Mapping[int, int] | None = None
+    ) -> Checked:
+        """Replay every job twice on inputs drawn from `seed` and compare. Required cells come first and stop at the first failure.
+
+        `atomics` says that the kernels use atomic operations, so that bits may differ between runs. Raises ReplayerError.
+        """
+        required = [job for job in jobs if job.cell.role != "capability"]
+        capabilities = [job for job in jobs if job.cell.role == "capability"]
+        common = {"do": "check", "task": task_message(task), "seed": seed, "atomics": atomics, "choice": _numbered(choice or {})}
+        cells, rejection, seconds = self._check_some(common, required)
+        for job in capabilities if rejection is None else ():
+            # One request each: a capability may cost the worker its context, and only itself.
+            found, _, spent = self._check_some(common, [job])
+            cells += found
+            seconds |= spent
+        known = {result.name: result for result in cells}
+        ordered = tuple(known.get(job.cell.name) or _unreached(job.cell) for job in jobs)
+        return Checked(ordered, rejection, _reports(rejection, atomics), seconds)
+
+    def tune(self, job: CellJob, *, seed: int) -> Frozen | Rejection:
+        """Time every configuration of the job's autotuned launches and pick the fastest. Raises ReplayerError."""
+        packed, blobs = pack_jobs([job])
+        try:
+            answer = self._ask({"do": "tune", "jobs": packed, "seed": seed}, blobs)
+        except WorkerLost as lost:
+            return _timed_out(lost, "correct")
+        if rejection := rejection_from_json(answer["rejection"]):
+            return rejection
+        choice = {int(step): int(config) for step, config in answer["choice"].items()}
+        return Frozen(choice, _by_step(answer["times"]), _by_step(answer["refused"]))
+
+    def time(
+        self,
+        task: TaskName,
+        job: CellJob,
+        *,
+        seed: int,
+        atomics: bool = False,
+        choice: Mapping[int, int] | None = None,
+        options: TimingOptions | None = None,
+    ) -> Timing | Rejection:
+        """Time one job against the baselines (building them first if they are cold). Raises ReplayerError."""
+        packed, blobs = pack_jobs([job])
+        message = {
+            "do": "time",
+            "task": task_message(task),
+            "jobs": packed,
+            "seed": seed,
+            "atomics": atomics,
+            "choice": _numbered(choice or {}),
+            "options": asdict(options or TimingOptions()),
+        }
+        try:
+            answer = self._ask(message, blobs)
+        except WorkerLost as lost:
+            return _timed_out(lost, "timing")
+        return rejection_from_json(answer["rejection"]) or timing_from_json(answer["timing"])
+
+    def warm(self, task: TaskName, cell: Cell, *, graphed: bool = False) -> dict[str, str]:
+        """Build the baselines of a cell ahead of time; returns why some are missing."""
+        return dict(self._ask({"do": "warm", "task": task_message(task), "cell": asdict(cell), "graphed": graphed})["missing"])
+
+    def interrupt(self) -> None:
+        """From another thread: end the request in progress by ending the worker. The next request starts a fresh one."""
+        if worker := self._worker:
+            worker.kill()
+
+    def close(self) -> None:
+        """End the worker. The object can be used again."""
+        with self._lock:
+            self._drop()
+
+    def _check_some(
+        self, common: Mapping[str, Any], jobs: Sequence[CellJob]
+    ) -> tuple[list[CellResult], Rejection | None, dict[str, float]]:
+        if not jobs:
+            return [], None, {}
+        packed, blobs = pack_jobs(jobs)
+        try:
+            answer = self._ask({**common, "jobs": packed}, blobs)
+        except WorkerLost as lost:
+            rejection = _timed_out(lost, "correct")
+            hung = next((job.cell for job in jobs if lost.step.text == f"replaying {job.cell.name}"), jobs[0].cell)
+            return [CellResult(hung.name, hung.role, "fail", detail=rejection.reason)], rejection, {}
+        cells = [result_from_json(cell) for cell in answer["cells"]]
+        return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
+
+    def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
+        """One request to a live worker. Raises WorkerLost when a candidate's kernel ran too long, ReplayerError otherwise."""
+        with self._lock:
+            for attempt in (1, 2):
+                worker = self._running()
+                try:
+                    answer = worker.request(message, blobs, seconds=FIRST_STEP_SECONDS)
+                except WorkerLost as lost:
+                    self._drop()
+                    if lost.how == "timeout" and lost.step.whose == "candidate":
+                        raise
+                    if attempt == 2:
+                        raise ReplayerError(str(lost)) from lost
+                    continue
+                if answer.get("ends"):
+                    self._drop()
+                if "broken" in answer:
+                    raise ReplayerError(f"the replay worker failed while {worker.step.text}: {answer['broken']}")
+                return answer
+        raise AssertionError("unreachable")
+
+    def _running(self) -> WorkerProcess:
+        if self._worker is None or not self._worker.alive:
+            self._drop()
+            self._worker = WorkerProcess(self._device, self._cache)
+            self.started += 1
+        return self._worker
+
+    def _drop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+def _torch_has_cuda() -> bool:
+    """Read from torch's version file, because importing torch takes seconds."""
+    spec = find_spec("torch")
+    file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+    text = file.read_text(encoding="utf-8") if file and file.is_file() else ""
+    return re.search(r"^cuda\b[^=\n]*=\s*['\"]", text, re.MULTILINE) is not None
+
+
+def _unreached(cell: Cell) -> CellResult:
+    return CellResult(cell.name, cell.role, "skipped", detail="not reached")
+
+
+def _numbered(choice: Mapping[int, int]) -> dict[str, int]:
+    return {str(step): config for step, config in choice.items()}
+
+
+def _by_step(found: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[int, Any]]:
+    return {int(step): {int(config): value for config, value in tried.items()} for step, tried in found.items()}
+
+
+def _timed_out(lost: WorkerLost, stage: Stage) -> Rejection:
+    return Rejection(stage, "timeout", f"the kernel did not end in time while {lost.step.text}: look for a loop that never ends")
+
+
+def _reports(rejection: Rejection | None, atomics: bool) -> tuple[Check, ...]:
+    """One report for each guard of the replay, also for those that were not reached."""
+    reports = []
+    for guard, meaning in CHECKS.items():
+        if rejection and rejection.guard == guard:
+            reports.append(Check(guard, "fail", rejection.reason))
+        elif rejection:
+            reports.append(Check(guard, "skipped", f"stopped by {rejection.guard}"))
+        elif guard == "not_deterministic" and atomics:
+            reports.append(Check(guard, "skipped", "the kernels use atomic operations; each run was compared on its own"))
+        else:
+            reports.append(Check(guard, "pass", meaning))
+    if rejection and rejection.guard not in CHECKS:
+        reports.append(Check(rejection.guard, "fail", rejection.reason))
+    return tuple(reports)

@@ -1,0 +1,141 @@
+"""Execute a launch plan on the device, on buffers of our own, and tell what it changed that was not its own.
+
+A region is poisoned memory with guard bands (`arena.py`); a runner binds a plan's steps to a region and queues them. Launches
+go through the CUDA driver with compiled kernels; fills and copies are torch's. No candidate Python is involved.
+
+Runs in the replay worker. On the device "cpu" plans without launches work, which lets the rest be tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from referee.arena import ALIGNMENT, NAN, Damage, Layout, Poison, damage, layout, prepare, window
+from referee.driver import CudaError, Driver, Kernel, ParameterError, PreparedLaunch, pack
+from referee.plan import Copy, Fill, Launch, LaunchPlan, View
+
+SLACK_BYTES = 1 << 21
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+Choice = Mapping[int, int]
+Kernels = Mapping[tuple[int, int], tuple[Kernel, tuple[str, ...]]]
+
+
+class PlanFault(RuntimeError):
+    """The plan cannot be executed, or its kernels failed. `sticky` says that the process must go."""
+
+    def __init__(self, guard: str, reason: str, *, sticky: bool = False) -> None:
+        super().__init__(reason)
+        self.guard, self.reason, self.sticky = guard, reason, sticky
+
+
+class Region:
+    """Memory for one plan: its buffers between guard bands, at a random place of a slab that is a little larger."""
+
+    def __init__(self, plan: LaunchPlan, device: str, *, reverse: bool = False) -> None:
+        self.plan, self.places = plan, layout(plan, reverse=reverse)
+        self._slab = torch.empty(self.places.total + SLACK_BYTES, dtype=torch.uint8, device=device)
+        self.bytes = self._slab[: self.places.total]
+        self.inputs: Sequence[Tensor] = ()
+        self.poison: Poison = NAN
+
+    def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
+        """Move to another address, poison everything, and write the inputs."""
+        misalignment = -self._slab.data_ptr() % ALIGNMENT
+        start = misalignment + ALIGNMENT * secrets.randbelow((SLACK_BYTES - misalignment) // ALIGNMENT)
+        self.bytes = self._slab[start : start + self.places.total]
+        self.inputs, self.poison = inputs, poison
+        prepare(self.bytes, self.places, self.plan, inputs, poison)
+
+    def tensor(self, view: View) -> Tensor:
+        """The tensor a view of the plan names."""
+        return window(self.bytes, self.places, view)
+
+    def address(self, view: View) -> int:
+        """The device address a view of the plan names."""
+        return self.bytes.data_ptr() + self.places.slots[view.buffer].start + view.offset
+
+    def damage(self) -> Damage | None:
+        """What the plan changed that it must not change; None when nothing. Waits for the device."""
+        if bool(touched(self.bytes, self.places, self.plan, self.inputs, self.poison)):
+            return damage(self.bytes, self.places, self.plan, self.inputs, self.poison)
+        return None
+
+
+def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Tensor:
+    """A boolean on the device: some guard band or input may have changed. Cheap, and false only when nothing did."""
+    first, second = poison.pattern
+    flags = [(region[low:high] != first).any() for low, high in places.guards]
+    for view, tensor in zip(plan.inputs, inputs, strict=True):
+        flags.append(differ(window(region, places, view), tensor))
+        if tensor.numel() * tensor.element_size() != places.slots[view.buffer].nbytes or first != second:
+            flags.append(torch.ones((), dtype=torch.bool, device=region.device))
+    return torch.stack(flags).any()
+
+
+def differ(left: Tensor, right: Tensor) -> Tensor:
+    """A boolean on the device: the bits of two tensors of one shape and dtype are not all the same."""
+    integer = INTEGERS[left.element_size()]
+    return (left.view(integer) != right.view(integer)).any()
+
+
+class Runner:
+    """One plan with its loaded kernels. `bind` fixes it to a region and a choice of configurations."""
+
+    def __init__(self, plan: LaunchPlan, kernels: Kernels, driver: Driver | None) -> None:
+        self.plan, self._kernels, self._driver = plan, kernels, driver
+
+    def bind(self, region: Region, choice: Choice) -> Bound:
+        """Everything the plan does, ready to be queued again and again. Raises PlanFault when the driver refuses."""
+        steps: list[Callable[[int], object]] = []
+        for number, step in enumerate(self.plan.steps):
+            if isinstance(step, Launch):
+                steps.append(self._prepared(region, step, number, choice.get(number, 0)).launch)
+            elif isinstance(step, Fill):
+                steps.append(_fill(region.tensor(step.target), step))
+            else:
+                steps.append(_copy(region, step))
+        return Bound(tuple(steps))
+
+    def _prepared(self, region: Region, step: Launch, number: int, which: int) -> PreparedLaunch:
+        if self._driver is None:
+            raise PlanFault("launch", "launches need a GPU")
+        config = step.configs[which]
+        kernel, kinds = self._kernels[number, which]
+        try:
+            packed = []
+            for kind, value in zip(kinds, passed_values(config.arguments, kinds), strict=True):
+                packed.append(pack(kind, region.address(value) if isinstance(value, View) else value))
+            # Two hidden pointers end every Triton kernel's parameters: global and profiling scratch, unused here.
+            packed += [pack("*", None), pack("*", None)]
+            return self._driver.prepare(kernel, config.grid, packed)
+        except (ParameterError, ValueError) as error:
+            raise PlanFault("launch", f"kernel {step.kernel}: {error}") from error
+        except CudaError as error:
+            raise PlanFault("launch", f"kernel {step.kernel}: {error}", sticky=error.sticky) from error
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The steps of a plan on one region. `run` queues them on a stream and does not wait."""
+
+    steps: tuple[Callable[[int], object], ...]
+
+    def run(self, stream: int) -> None:
+        """Queue every step. Raises CudaError."""
+        for step in self.steps:
+            step(stream)
+
+
+def _fill(target: Tensor, step: Fill) -> Callable[[int], object]:
+    return lambda _: target.fill_(step.value)
+
+
+def _copy(region: Region, step: Copy) -> Callable[[int], object]:
+    target, source = region.tensor(step.target), region.tensor(step.source)
+    return lambda _: target.copy_(source)

@@ -1,0 +1,135 @@
+"""Judge one cell by replay: right answers, nothing else touched, the same bits twice.
+
+The candidate runs first; eager and float64 are computed when it is done. Runs in the replay worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from referee.arena import HUGE, NAN, Damage
+from referee.baselines import first_line
+from referee.compare import compare
+from referee.driver import ILLEGAL_ADDRESS, CudaError, Driver
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.ops.values import draw
+from referee.plan import LaunchPlan
+from referee.replay import Choice, PlanFault, Region, Runner, differ
+from referee.verdict import CellResult, Rejection
+
+CANDIDATE_SECONDS = 10.0
+REFEREE_SECONDS = 120.0
+
+Progress = Callable[[str, float, Literal["candidate", "referee"]], None]
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where plans run: the torch device, the driver (None on the CPU), and how to say what is being done."""
+
+    device: str
+    driver: Driver | None
+    progress: Progress
+
+    def stream(self) -> int:
+        """The handle of the stream torch is using."""
+        return torch.cuda.current_stream().cuda_stream if self.driver else 0
+
+    def wait(self) -> None:
+        """Wait for the device; raises PlanFault when a kernel failed."""
+        if self.driver:
+            try:
+                self.driver.synchronize()
+            except CudaError as error:
+                raise fault(error) from error
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """One cell's result, and for a cell that failed the rejection it means for a required one."""
+
+    result: CellResult
+    rejection: Rejection | None = None
+
+
+def fault(error: CudaError) -> PlanFault:
+    """A driver error as the candidate's fault."""
+    guard = "out_of_bounds" if error.code == ILLEGAL_ADDRESS else "kernel_error"
+    return PlanFault(guard, f"the GPU stopped the kernel: {error.meaning or error.name}", sticky=error.sticky)
+
+
+def torch_fault(error: torch.AcceleratorError) -> PlanFault:
+    """The same for an error that surfaced in a call of torch's; the context is lost."""
+    text = first_line(error)
+    return PlanFault("out_of_bounds" if "illegal memory" in text else "kernel_error", f"the GPU stopped the kernel: {text}", sticky=True)
+
+
+def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *, choice: Choice, atomics: bool) -> CellOutcome:
+    """Replay twice and compare. Raises PlanFault when the plan cannot run, and torch.OutOfMemoryError.
+
+    With `atomics` the order of additions may differ between runs, so each run is compared on its own instead of bit by bit.
+    """
+    host.progress(f"drawing inputs for {cell.name}", REFEREE_SECONDS, "referee")
+    inputs = draw(cell, seed, host.device)
+    regions, runs = [], []
+    for reverse, poison in ((False, NAN), (True, HUGE)):
+        # Both regions stay allocated, so that the second run has other addresses.
+        regions.append(Region(runner.plan, host.device, reverse=reverse))
+        regions[-1].fill(inputs, poison)
+        host.wait()
+        host.progress(f"replaying {cell.name}", CANDIDATE_SECONDS, "candidate")
+        queue(host, runner, regions[-1], choice)
+        host.wait()
+        host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
+        if found := regions[-1].damage():
+            stage, guard, reason = describe(found, runner.plan, cell)
+            return _failed(cell, stage, guard, reason)
+        runs.append(outputs_of(regions[-1]))
+    same = not any(bool(differ(left, right)) for left, right in zip(*runs, strict=True))
+    outputs = [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])]
+    del regions, runs
+    results = [compare(task, cell, inputs, run) for run in outputs]
+    worst = next((result for result in results if result.status != "pass"), results[0])
+    if worst.status != "pass":
+        return CellOutcome(worst, Rejection("correct", "wrong_answer", f"at {cell.name}: {worst.detail}"))
+    if not same and not atomics:
+        reason = "two runs on the same inputs gave different bits: a race between programs, or a read of memory that was never written"
+        return _failed(cell, "honest", "not_deterministic", reason)
+    return CellOutcome(worst)
+
+
+def queue(host: Host, runner: Runner, region: Region, choice: Choice) -> None:
+    """Queue the plan once on a region; raises PlanFault when the driver refuses a launch."""
+    try:
+        runner.bind(region, choice).run(host.stream())
+    except CudaError as error:
+        raise fault(error) from error
+
+
+def outputs_of(region: Region) -> list[Tensor]:
+    """The plan's outputs where they lie in a region."""
+    return [region.tensor(view) for view in region.plan.outputs]
+
+
+def describe(found: Damage, plan: LaunchPlan, cell: Cell) -> tuple[Literal["correct", "honest"], str, str]:
+    """The stage, the guard and the one-line reason for memory that was written and must not be."""
+    source = plan.buffers[found.buffer].input
+    is_output = any(view.buffer == found.buffer for view in plan.outputs)
+    name = f"the input {cell.inputs[source].name}" if source is not None else "the output" if is_output else "a scratch tensor"
+    if found.kind == "input":
+        reason = f"the kernel changed {name} ({found.count} bytes, first at byte {found.offset}): write only to new tensors"
+        return "honest", "input_mutated", reason
+    size = plan.buffers[found.buffer].nbytes
+    where = f"{-found.offset} bytes before" if found.offset < 0 else f"{found.offset - size} bytes after the end of"
+    reason = f"{found.count} bytes outside every buffer were overwritten, first {where} {name}: check the store's mask"
+    return "correct", "guard_band", reason
+
+
+def _failed(cell: Cell, stage: Literal["correct", "honest"], guard: str, reason: str) -> CellOutcome:
+    return CellOutcome(CellResult(cell.name, cell.role, "fail", detail=reason), Rejection(stage, guard, f"at {cell.name}: {reason}"))

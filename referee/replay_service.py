@@ -1,0 +1,200 @@
+"""The replay worker's requests: say what the device is, check cells, tune, time, warm baselines.
+
+One instance lives as long as the process: it keeps loaded tasks and compiled baselines. Every answer is JSON; one with
+`ends` says that the process must be replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Literal
+
+import torch
+
+from referee import wire
+from referee.baselines import BaselineStore
+from referee.clocks import Clocks
+from referee.driver import CudaError, Driver, Kernel
+from referee.environment import describe_device
+from referee.jobs import CellJob, cell_from_json, unpack_jobs
+from referee.measurement import TimingOptions
+from referee.ops.task import Task, load
+from referee.ops.user import load_user
+from referee.plan_parse import PlanError
+from referee.replay import PlanFault, Runner
+from referee.replay_check import CellOutcome, Host, Progress, check_cell, fault, torch_fault
+from referee.rounds import Flush
+from referee.timing import Contest, Timer
+from referee.tune import tune
+from referee.verdict import CellResult, Rejection, Stage
+
+
+class Service:
+    """Answers requests. Construction starts CUDA unless `device` is "cpu"."""
+
+    def __init__(self, device: Literal["cuda", "cpu"], progress: Progress) -> None:
+        torch.set_grad_enabled(False)
+        driver = None
+        if device == "cuda":
+            torch.zeros(1, device="cuda")
+            driver = Driver()
+        self.host = Host(device, driver, progress)
+        self._tasks: dict[str, Task] = {}
+        self._baselines = BaselineStore(lambda text, seconds: progress(text, seconds, "referee"))
+        self._flush: Flush | None = None
+
+    def answer(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+        """One request's answer. Raises only for mistakes of our own; a candidate's faults are answers."""
+        handlers: Mapping[str, Callable[[wire.Message, list[bytes]], wire.Message]] = {
+            "hello": self._hello,
+            "check": self._check,
+            "tune": self._tune,
+            "time": self._time,
+            "warm": self._warm,
+        }
+        return handlers[message["do"]](message, blobs)
+
+    def _hello(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+        return {"environment": describe_device(self.host.device, self.host.driver)}
+
+    def _check(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+        task, jobs = self._task(message["task"]), self._jobs(message, blobs)
+        if isinstance(jobs, Rejection):
+            return {"cells": [], "rejection": asdict(jobs), "seconds": {}}
+        outcomes: list[CellOutcome] = []
+        seconds: dict[str, float] = {}
+        ends = False
+        for job in jobs:
+            started = time.perf_counter()
+            outcome, ends = self._one_cell(job, task, message)
+            seconds[job.cell.name] = time.perf_counter() - started
+            outcomes.append(outcome)
+            if ends or (outcome.rejection and job.cell.role != "capability"):
+                break
+        last = outcomes[-1] if outcomes else None
+        rejected = last.rejection if last and last.result.role != "capability" else None
+        cells = [asdict(outcome.result) for outcome in outcomes]
+        return {"cells": cells, "rejection": asdict(rejected) if rejected else None, "seconds": seconds, "ends": ends}
+
+    def _one_cell(self, job: CellJob, task: Task, message: wire.Message) -> tuple[CellOutcome, bool]:
+        choice = {int(step): int(config) for step, config in message["choice"].items()}
+        try:
+            with _Loaded(self.host, job) as runner:
+                outcome = check_cell(self.host, runner, task, job.cell, message["seed"], choice=choice, atomics=message["atomics"])
+                return outcome, False
+        except PlanFault as error:
+            result = CellResult(job.cell.name, job.cell.role, "fail", detail=error.reason)
+            return CellOutcome(result, Rejection("correct", error.guard, f"at {job.cell.name}: {error.reason}")), error.sticky
+        except torch.AcceleratorError as error:
+            lost = torch_fault(error)
+            result = CellResult(job.cell.name, job.cell.role, "fail", detail=lost.reason)
+            return CellOutcome(result, Rejection("correct", lost.guard, f"at {job.cell.name}: {lost.reason}")), True
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            if job.cell.role != "capability":
+                raise
+            return CellOutcome(CellResult(job.cell.name, job.cell.role, "skipped", detail="not enough GPU memory for this cell")), False
+
+    def _tune(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+        jobs = self._jobs(message, blobs)
+        if isinstance(jobs, Rejection):
+            return {"rejection": asdict(jobs)}
+        try:
+            with _Loaded(self.host, jobs[0]) as runner:
+                found = tune(self.host, runner, jobs[0].cell, message["seed"], self._flushing())
+        except PlanFault as error:
+            return _refused("correct", error)
+        except torch.AcceleratorError as error:
+            return _refused("correct", torch_fault(error))
+        return {"rejection": None, **asdict(found)}
+
+    def _time(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+        task, jobs = self._task(message["task"]), self._jobs(message, blobs)
+        if isinstance(jobs, Rejection):
+            return {"rejection": asdict(jobs)}
+        job, options = jobs[0], TimingOptions(**message["options"])
+        baselines = self._baselines.get(task, _key(message["task"]), job.cell, graphed=options.show_graphed)
+        choice = {int(step): int(config) for step, config in message["choice"].items()}
+        try:
+            with _Loaded(self.host, job) as runner:
+                contest = Contest(task, job.cell, runner, choice, message["atomics"], baselines, message["seed"])
+                found = Timer(self.host, contest, options, self._flushing(), self._clocks()).measure()
+        except PlanFault as error:
+            return _refused("timing", error)
+        except CudaError as error:
+            return _refused("timing", fault(error))
+        except torch.AcceleratorError as error:
+            return _refused("timing", torch_fault(error))
+        return {"rejection": None, "timing": found.to_json()}
+
+    def _warm(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+        task, cell = self._task(message["task"]), cell_from_json(message["cell"])
+        found = self._baselines.get(task, _key(message["task"]), cell, graphed=message["graphed"])
+        self._flushing()
+        return {"ready": sorted(found.ready), "missing": found.missing, "seconds": found.seconds}
+
+    def _task(self, named: Mapping[str, Any]) -> Task:
+        key = _key(named)
+        if key not in self._tasks:
+            file = named["file"]
+            self._tasks[key] = load(named["op"], "gpu") if file is None else load_user(file, named["function"], "gpu")
+        return self._tasks[key]
+
+    def _jobs(self, message: wire.Message, blobs: list[bytes]) -> list[CellJob] | Rejection:
+        try:
+            return unpack_jobs(message["jobs"], blobs)
+        except PlanError as error:
+            return Rejection("trace", error.guard, f"the launch plan is not sound: {error}")
+
+    def _flushing(self) -> Flush:
+        if self._flush is None:
+            self._flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)
+        return self._flush
+
+    def _clocks(self) -> Clocks | str:
+        assert self.host.driver is not None
+        return Clocks.open(self.host.driver.pci_bus_id())
+
+
+class _Loaded:
+    """A job's kernels on the device, for the length of a `with`; gives the plan's runner."""
+
+    def __init__(self, host: Host, job: CellJob) -> None:
+        self._host, self._job = host, job
+        self._kernels: list[Kernel] = []
+
+    def __enter__(self) -> Runner:
+        loaded: dict[tuple[int, int], tuple[Kernel, tuple[str, ...]]] = {}
+        driver, known = self._host.driver, {}
+        for slot, binary in self._job.binaries.items():
+            if driver is None:
+                raise PlanFault("kernel_error", "a kernel cannot be loaded without a GPU")
+            if binary not in known:
+                try:
+                    known[binary] = driver.load(binary.image, binary.name, num_warps=binary.num_warps, shared=binary.shared)
+                except CudaError as error:
+                    raise PlanFault("kernel_error", f"kernel {binary.name} cannot be loaded: {error}", sticky=error.sticky) from error
+                self._kernels.append(known[binary])
+            loaded[slot] = (known[binary], binary.parameters)
+        return Runner(self._job.plan, loaded, driver)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        lost = isinstance(error, PlanFault | CudaError) and error.sticky
+        if self._host.driver and not lost:
+            for kernel in self._kernels:
+                self._host.driver.unload(kernel)
+
+
+def _refused(stage: Stage, error: PlanFault) -> wire.Message:
+    return {"rejection": asdict(Rejection(stage, error.guard, error.reason)), "ends": error.sticky}
+
+
+def _key(named: Mapping[str, Any]) -> str:
+    """Names a task as long as a user's file is what it was."""
+    if named["file"] is None:
+        return str(named["op"])
+    state = os.stat(named["file"])
+    return f"{named['file']}:{named['function']}@{state.st_mtime_ns}:{state.st_size}"

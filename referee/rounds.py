@@ -1,0 +1,122 @@
+"""Rounds of timed calls on the device: the mechanics of measuring, without any judgement.
+
+Before every call the L2 cache is flushed by rewriting and then re-reading a buffer of three times its size. That also
+gives the host time to queue the next call, so no call waits for the host: after queueing a call its start event must
+still lie in the future, otherwise the queue had run dry and that sample is dropped (`Block.starved`).
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from referee.stats import Floats
+
+FLUSH_FACTOR = 3
+MOST_PASSES = 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contestant. `call(i)` queues its work for round `i` on the current stream and may return what must stay alive."""
+
+    name: str
+    call: Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Microseconds by entry name, one per round, NaN where the queue ran dry; and how many samples that cost."""
+
+    times: dict[str, Floats]
+    starved: int
+
+
+class Flush:
+    """Evicts everything from L2. `passes` extra reads lengthen it when the host needs more time to queue a call."""
+
+    def __init__(self, l2_bytes: int) -> None:
+        self.l2_bytes = l2_bytes
+        self.passes = 1
+        self._buffer = torch.zeros(max(1, FLUSH_FACTOR * l2_bytes // 4), dtype=torch.int32, device="cuda")
+        self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes written, and read back, by one flush."""
+        return self._buffer.numel() * 4
+
+    def __call__(self) -> None:
+        self._buffer.add_(1)
+        for _ in range(self.passes):
+            torch.amax(self._buffer, dim=0, out=self._sink)
+
+    def slower(self) -> bool:
+        """Give the host twice the time; False when that has been tried often enough."""
+        if self.passes >= MOST_PASSES:
+            return False
+        self.passes *= 2
+        return True
+
+
+def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np.random.Generator, *, during: Callable[[], None]) -> Block:
+    """Time every entry once a round, in random order; `during` is called while the device is still busy."""
+    count = len(entries)
+    events = [[(_event(), _event()) for _ in range(count)] for _ in range(rounds)]
+    dry = np.zeros((rounds, count), dtype=bool)
+    alive: list[object] = []
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        torch.cuda.synchronize()
+        for _ in range(2):
+            flush()
+        for number in range(rounds):
+            for index in generator.permutation(count):
+                start, end = events[number][index]
+                flush()
+                start.record()
+                alive.append(entries[index].call(number))
+                end.record()
+                dry[number, index] = start.query()
+                # A few results stay alive so that an allocator does not hand out the same addresses every round.
+                del alive[: -2 * count]
+        during()
+        torch.cuda.synchronize()
+    finally:
+        if collecting:
+            gc.enable()
+    micros = np.array([[1000.0 * start.elapsed_time(end) for start, end in row] for row in events]).reshape(rounds, count)
+    micros[dry] = np.nan
+    return Block({entry.name: micros[:, i].copy() for i, entry in enumerate(entries)}, int(dry.sum()))
+
+
+def _event() -> Any:
+    make: Any = torch.cuda.Event
+    return make(enable_timing=True)
+
+
+def host_times(entry: Entry, repeats: int) -> Floats:
+    """Microseconds a caller waits for one call and its result, host work included, caches warm."""
+    found = np.empty(repeats)
+    for number in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        kept = entry.call(number)
+        torch.cuda.synchronize()
+        found[number] = 1e6 * (time.perf_counter() - start)
+        del kept
+    return found
+
+
+def empty_window(flush: Flush, repeats: int = 9) -> float:
+    """Median microseconds between two events with nothing between them, under the same protocol."""
+    entry = Entry("nothing", lambda _: None)
+    times = run_block([entry], repeats, flush, np.random.default_rng(0), during=lambda: None).times["nothing"]
+    return float(np.nanmedian(times)) if np.isfinite(times).any() else float("nan")

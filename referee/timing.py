@@ -1,0 +1,297 @@
+"""Time a candidate against its baselines: blocks of interleaved rounds until the ratio is settled.
+
+Each block has one region per round for the candidate, all at new random addresses, poisoned and filled with freshly drawn
+values; the baselines run on other draws of the same cell, so no correct answer for the candidate's values exists on the device
+before the block ends. Afterwards every one of the candidate's timed outputs is checked: one per set of values in full against
+float64, the others bit by bit against that one, and guard bands and inputs of all of them.
+
+The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from referee import floor, stats
+from referee.arena import NAN
+from referee.baselines import Baselines, Callee
+from referee.clocks import Clocks, Sample
+from referee.compare import compare
+from referee.graphs import graph_times
+from referee.measurement import BARS, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.ops.values import draw
+from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ
+from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, describe, outputs_of, queue
+from referee.rounds import Block, Entry, Flush, empty_window, host_times, run_block
+from referee.stats import Floats, Interval
+
+SETTLED = 0.99  # confidence at which measuring may stop early
+MOST_DROPPED = 6
+SLOWEST_CLOCK = 0.75  # of the fastest seen: below this a block does not count
+SHORT_US = 30.0
+SLOW_CALL_US = 20_000.0
+CALL_REPEATS = 15
+BASELINE_REGIONS = 3
+MEMORY_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is timed: a plan at a cell, and who it is up against."""
+
+    task: Task
+    cell: Cell
+    runner: Runner
+    choice: Choice
+    atomics: bool
+    baselines: Baselines
+    seed: int
+
+
+@dataclass
+class _Record:
+    """What the blocks gave so far."""
+
+    blocks: list[dict[str, Floats]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, why: str, rounds: int) -> None:
+        self.dropped[why] = self.dropped.get(why, 0) + rounds
+
+    def column(self, name: str) -> list[Floats]:
+        return [block[name] for block in self.blocks]
+
+    def median(self, name: str) -> float:
+        found = stats.summarise(np.concatenate(self.column(name)))
+        return found.median if found else float("inf")
+
+
+def subseed(seed: int, *parts: object) -> int:
+    """A seed derived from the verdict's secret one, different for every purpose."""
+    text = "\0".join(str(part) for part in (seed, *parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+class Timer:
+    """Runs the protocol for one contest. Memory is allocated once and released with the object."""
+
+    def __init__(self, host: Host, contest: Contest, options: TimingOptions, flush: Flush, clocks: Clocks | str) -> None:
+        self.host, self.contest, self.flush, self.clocks = host, contest, flush, clocks
+        self.options = options
+        assert host.driver is not None
+        self._driver = host.driver
+        self._generator = np.random.default_rng(subseed(contest.seed, "order"))
+        plan = contest.runner.plan
+        first = Region(plan, host.device)
+        size = first.bytes.numel()
+        room = int(MEMORY_SHARE * torch.cuda.mem_get_info()[0] // max(1, size)) - BASELINE_REGIONS
+        self.rounds = max(3, min(options.rounds, room))
+        self._regions = [first, *(Region(plan, host.device) for _ in range(self.rounds - 1))]
+        self._inputs = [Region(plan, host.device) for _ in range(BASELINE_REGIONS)]
+        self._bound: list[Bound] = []
+        self._given: list[tuple[Tensor, ...]] = []
+        self.read, self.written = floor.bytes_moved(contest.cell)
+        self._floor = floor.Floor(self.read, self.written, floor.rated_bandwidth(self._driver))
+
+    def measure(self) -> Timing:
+        """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
+        self._driver.reset_persisting_l2()
+        window = empty_window(self.flush)
+        record, notes = _Record(), []
+        least, most = self.options.least_blocks, self.options.most_blocks
+        self._stage(0)
+        slow = self._slowness()
+        if slow > SLOW_CALL_US:
+            self.rounds, least, most = 3, 2, 2
+            notes.append(f"a call takes {slow / 1000:.0f} ms, so only {least * self.rounds} rounds were timed")
+        started, number = time.monotonic(), 0
+        while len(record.blocks) < most and time.monotonic() - started < self.options.seconds + slow * 1e-6 * least * self.rounds:
+            number += 1
+            self._one_block(number, record, warm_up=number == 1)
+            if sum(record.dropped.values()) > MOST_DROPPED * self.rounds + self.rounds:
+                notes.append("too many rounds were dropped; measuring stopped early")
+                break
+            if len(record.blocks) >= least and self._settled(record):
+                break
+        return self._report(record, window, notes)
+
+    def _stage(self, number: int) -> None:
+        """New addresses, new poison and newly drawn values for every region."""
+        contest, host = self.contest, self.host
+        host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
+        mine = [draw(contest.cell, subseed(contest.seed, "timed", number, i), host.device) for i in range(self.options.values)]
+        theirs = draw(contest.cell, subseed(contest.seed, "baseline", number), host.device)
+        self._given = [mine[(index + number) % len(mine)] for index in range(self.rounds)]
+        for region, values in zip(self._regions[: self.rounds], self._given, strict=True):
+            region.fill(values, NAN)
+        for region in self._inputs:
+            region.fill(theirs, NAN)
+        self._bound = [contest.runner.bind(region, contest.choice) for region in self._regions[: self.rounds]]
+        host.wait()
+
+    def entries(self) -> list[Entry]:
+        """The contestants of a round: the candidate, each baseline that could be built, and the floor."""
+        entries = [Entry(CANDIDATE, lambda index: self._bound[index % self.rounds].run(self.host.stream()))]
+        entries += [Entry(name, self._baseline(callee)) for name, callee in self.contest.baselines.ready.items()]
+        return [*entries, Entry(FLOOR, self._floor.call)]
+
+    def _baseline(self, callee: Callee) -> Any:
+        views = [[region.tensor(view) for view in region.plan.inputs] for region in self._inputs]
+        return lambda index: callee(*views[index % len(views)])
+
+    def _slowness(self) -> float:
+        """Microseconds of one candidate call, to size the blocks; also the warm-up of its code."""
+        self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
+        start = time.perf_counter()
+        queue(self.host, self.contest.runner, self._regions[0], self.contest.choice)
+        self.host.wait()
+        return 1e6 * (time.perf_counter() - start)
+
+    def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> None:
+        self._stage(number)
+        self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
+        samples: list[Sample] = []
+        block = run_block(self.entries(), self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
+        self.host.wait()
+        self._check()
+        if warm_up:
+            return
+        if why := self._unusable(block, samples, record):
+            record.drop(why, self.rounds)
+            return
+        record.blocks.append(block.times)
+        record.samples += samples
+        lost = sum(int(np.isnan(times).sum()) for times in block.times.values())
+        if lost:
+            record.drop("the queue ran dry", -(-lost // len(block.times)))
+
+    def _sample(self, into: list[Sample]) -> None:
+        if isinstance(self.clocks, Clocks):
+            into.append(self.clocks.sample())
+
+    def _unusable(self, block: Block, samples: list[Sample], record: _Record) -> str | None:
+        """Why a block does not count, or None."""
+        total = sum(times.size for times in block.times.values())
+        if block.starved > total // 4 and self.flush.slower():
+            return "the queue ran dry"
+        for sample in samples:
+            if sample.slowdowns:
+                return sample.slowdowns[0]
+            fastest = max((seen.sm for seen in record.samples if seen.sm), default=0)
+            if sample.sm and sample.sm < SLOWEST_CLOCK * fastest:
+                return "low clock"
+        return None
+
+    def _check(self) -> None:
+        """Every timed output, guard band and input of the block; raises PlanFault for the first that is wrong."""
+        contest, host = self.contest, self.host
+        host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
+        plan = contest.runner.plan
+        checked: dict[int, list[Tensor]] = {}
+        for region, values in zip(self._regions[: self.rounds], self._given, strict=True):
+            if found := region.damage():
+                _, guard, reason = describe(found, plan, contest.cell)
+                raise PlanFault(guard, f"while being timed: {reason}")
+            outputs, known = outputs_of(region), checked.get(id(values))
+            if known is None or contest.atomics:
+                result = compare(contest.task, contest.cell, values, tuple(outputs))
+                if result.status != "pass":
+                    raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
+                checked[id(values)] = outputs
+            elif any(bool(differ(left, right)) for left, right in zip(outputs, known, strict=True)):
+                raise PlanFault("timed_output", "timed calls on the same values gave different outputs")
+
+    def _settled(self, record: _Record) -> bool:
+        bar = self._bar(record)
+        if bar is None:
+            return True
+        return stats.decide(self._ratio(record, bar, SETTLED)) != "unsure"
+
+    def _bar(self, record: _Record) -> str | None:
+        """The fastest baseline by median device time, of those that may be the bar."""
+        ready = [name for name in BARS if name in self.contest.baselines.ready and record.blocks]
+        return min(ready, key=record.median) if ready else None
+
+    def _ratio(self, record: _Record, other: str, confidence: float = 0.95) -> Interval:
+        return stats.interval(stats.log_ratios(record.column(CANDIDATE), record.column(other)), confidence=confidence)
+
+    def _report(self, record: _Record, window: float, notes: list[str]) -> Timing:
+        contest = self.contest
+        names = [entry.name for entry in self.entries()] if record.blocks else []
+        device = {name: found for name in names if (found := stats.summarise(np.concatenate(record.column(name))))}
+        ratios = {name: self._ratio(record, name) for name in device if name != CANDIDATE}
+        bar = self._bar(record)
+        ratio = ratios.get(bar) if bar else None
+        decision, reason = stats.decide(ratio) if ratio else "unsure", ""
+        if bar is None or ratio is None:
+            reason = "no baseline could be built" if record.blocks else "no block of rounds was usable"
+        # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
+        if contest.task.op.origin != "user" and (problem := self._floor.problem(device, ratios)):
+            raise PlanFault("below_floor", problem)
+        call = self._call_times()
+        shortest = min((device[name].median for name in (CANDIDATE, bar) if name in device), default=0.0)
+        graphs, uncaptured = self._graphs() if 0 < shortest < SHORT_US else ({}, {})
+        notes += [f"{name} as a CUDA graph {why}" for name, why in uncaptured.items()]
+        others = self.clocks.neighbours() if isinstance(self.clocks, Clocks) else ()
+        if isinstance(self.clocks, str):
+            notes.append(self.clocks)
+        if GRAPHED in device:
+            notes.append(f"{GRAPHED} copies its inputs on every call; it is shown and is never the bar")
+        return Timing(
+            decision=decision,
+            reason=reason,
+            cell=contest.cell.name,
+            bar=bar,
+            ratio=ratio,
+            device=device,
+            ratios=ratios,
+            call=call,
+            graph=graphs,
+            missing=dict(contest.baselines.missing),
+            bytes_read=self.read,
+            bytes_written=self.written,
+            floor_share=device[FLOOR].median / device[CANDIDATE].median if {FLOOR, CANDIDATE} <= set(device) else None,
+            rounds=sum(block[CANDIDATE].size for block in record.blocks),
+            blocks=len(record.blocks),
+            dropped_rounds=sum(record.dropped.values()),
+            dropped=record.dropped,
+            sm_clock=_span([sample.sm for sample in record.samples]),
+            temperature=_span([sample.temperature for sample in record.samples]),
+            power=_span([sample.power for sample in record.samples]),
+            power_capped=any(sample.power_capped for sample in record.samples),
+            l2_bytes=self.flush.l2_bytes,
+            flush_bytes=self.flush.bytes,
+            window_us=window,
+            neighbours=tuple(f"{other.name} (pid {other.pid})" for other in others),
+            notes=tuple(notes),
+            settings={"rounds": self.rounds, "values": self.options.values, "flush_reads": self.flush.passes},
+        )
+
+    def _call_times(self) -> dict[str, stats.Summary]:
+        found = {}
+        for entry in self.entries():
+            if entry.name != FLOOR and (summary := stats.summarise(host_times(entry, CALL_REPEATS)[3:])):
+                found[entry.name] = summary
+        return found
+
+    def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
+        self.host.progress("timing CUDA graphs", CANDIDATE_SECONDS * 6, "candidate")
+        contestants = [entry for entry in self.entries() if entry.name not in (FLOOR, GRAPHED)]
+        found = graph_times(contestants, self.flush, self._generator)
+        self.host.wait()
+        return found
+
+
+def _span(values: list[int | None] | list[float | None] | list[Any]) -> Span | None:
+    known = [value for value in values if value is not None]
+    return Span(float(min(known)), float(np.median(known)), float(max(known))) if known else None

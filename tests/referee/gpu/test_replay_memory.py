@@ -1,0 +1,104 @@
+"""Replaying plans of fills and copies on the CPU: regions, poison, guard bands, addresses. Launches need a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from referee.arena import HUGE, NAN
+from referee.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Step, View
+from referee.replay import PlanFault, Region, Runner, differ
+
+ROWS, COLUMNS = 3, 5
+BYTES = ROWS * COLUMNS * 4
+
+
+def view(buffer: int, dtype: str = "float32") -> View:
+    return View(buffer, 0, (ROWS, COLUMNS), (COLUMNS, 1), dtype)
+
+
+def plan(*steps: Step) -> LaunchPlan:
+    return LaunchPlan((Buffer(BYTES, 0), Buffer(BYTES)), (view(0),), steps, (view(1),))
+
+
+def values() -> torch.Tensor:
+    return torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1))
+
+
+def filled(given: LaunchPlan, **options: bool) -> Region:
+    region = Region(given, "cpu", **options)
+    region.fill((values(),), NAN)
+    return region
+
+
+def test_steps_run_in_order_on_the_region() -> None:
+    region = filled(plan(Copy(view(1), view(0)), Fill(View(1, 0, (COLUMNS,), (1,), "float32"), 2.0)))
+    Runner(region.plan, {}, None).bind(region, {}).run(0)
+    expected = values()
+    expected[0] = 2.0
+    assert torch.equal(region.tensor(view(1)), expected)
+    assert region.damage() is None
+
+
+def test_nothing_is_written_until_the_plan_writes_it() -> None:
+    region = filled(plan())
+    assert torch.isnan(region.tensor(view(1))).all()
+    region.fill((values(),), HUGE)
+    assert (region.tensor(view(1)) > 1e30).all()
+
+
+def test_a_changed_input_is_seen() -> None:
+    region = filled(plan(Fill(View(0, 4, (1,), (1,), "float32"), 0.0)))
+    Runner(region.plan, {}, None).bind(region, {}).run(0)
+    found = region.damage()
+    assert found is not None
+    assert (found.kind, found.buffer, found.offset) == ("input", 0, 4)
+
+
+@pytest.mark.parametrize("distance", [-2, BYTES])
+def test_a_write_just_outside_a_buffer_is_seen(distance: int) -> None:
+    region = filled(plan())
+    region.bytes[region.places.slots[1].start + distance] = 0
+    found = region.damage()
+    assert found is not None
+    assert (found.kind, found.buffer, found.offset, found.count) == ("guard", 1, distance, 1)
+
+
+def test_addresses_are_aligned_and_change_between_fills() -> None:
+    region, seen = filled(plan()), set()
+    for _ in range(8):
+        region.fill((values(),), NAN)
+        seen.add(region.address(view(1)))
+        assert region.address(view(0)) % 256 == 0
+        assert region.address(view(0)) == region.tensor(view(0)).data_ptr()
+    assert len(seen) > 1
+
+
+def test_the_other_order_moves_buffers_apart() -> None:
+    one, other = filled(plan()), filled(plan(), reverse=True)
+    assert one.places.slots[0].start < one.places.slots[1].start
+    assert other.places.slots[0].start > other.places.slots[1].start
+
+
+def test_differing_bits_are_told_from_equal_values() -> None:
+    assert bool(differ(torch.tensor([0.0]), torch.tensor([-0.0])))
+    assert not bool(differ(torch.tensor([float("nan")]), torch.tensor([float("nan")])))
+    assert bool(differ(torch.tensor([True]), torch.tensor([False])))
+
+
+def test_a_padded_input_is_compared_with_its_gaps() -> None:
+    padded = View(0, 0, (2, 3), (5, 1), "float16")
+    given = LaunchPlan((Buffer(16, 0), Buffer(12)), (padded,), (), (View(1, 0, (2, 3), (3, 1), "float16"),))
+    region = Region(given, "cpu")
+    region.fill((torch.ones(2, 3, dtype=torch.float16),), NAN)
+    assert region.damage() is None
+    region.bytes[region.places.slots[0].start + 6] = 0
+    found = region.damage()
+    assert found is not None
+    assert (found.kind, found.offset) == ("input", 6)
+
+
+def test_a_launch_without_a_gpu_is_refused() -> None:
+    region = filled(plan(Launch("k", (LaunchConfig((1, 1, 1), ()),))))
+    with pytest.raises(PlanFault, match="need a GPU"):
+        Runner(region.plan, {}, None).bind(region, {})

@@ -1,0 +1,79 @@
+"""Frames between the judge and the worker."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from referee import wire
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    for fd in (reading, writing):
+        try:
+            os.close(fd)
+        except OSError:
+            continue
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
+
+
+@given(st.dictionaries(st.text(), scalars), st.lists(st.binary(max_size=200), max_size=4))
+def test_a_frame_comes_back_as_it_went(message: wire.Message, blobs: list[bytes]) -> None:
+    reading, writing = os.pipe()
+    try:
+        wire.send(writing, message, blobs)
+        assert wire.receive(wire.blocking_reader(reading)) == (message, blobs)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_the_end_of_the_stream_is_an_error(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.write(writing, struct.pack("<Q", 100) + b"{")
+    os.close(writing)
+    with pytest.raises(wire.WireError, match="closed"):
+        wire.receive(wire.blocking_reader(reading))
+
+
+def test_writing_to_a_closed_pipe_is_an_error(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.close(reading)
+    with pytest.raises(wire.WireError, match="cannot write"):
+        wire.send(writing, {"do": "anything"})
+
+
+def test_a_missed_deadline_is_told_apart(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.write(writing, b"\0\0")
+    passed = time.monotonic() - 1
+    with pytest.raises(wire.WireTimeout):
+        wire.receive(wire.deadline_reader(reading, lambda: passed))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("<Q", wire.MOST_HEADER + 1),
+        struct.pack("<Q", 4) + b"oops",
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 29) + b'{"message": {}, "blobs": [-1]}'[:29],
+        struct.pack("<Q", 30) + b'{"message": {}, "blobs": [-1]}',
+    ],
+)
+def test_a_mangled_stream_is_an_error_and_no_allocation(pipe: tuple[int, int], data: bytes) -> None:
+    reading, writing = pipe
+    os.write(writing, data)
+    with pytest.raises(wire.WireError):
+        wire.receive(wire.blocking_reader(reading))
