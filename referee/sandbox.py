@@ -59,11 +59,14 @@ class Sandbox:
         self._server_pid = os.getpid()
         view = self._enter_view()
         self.base = None if view.active else tempfile.mkdtemp(prefix="kmint-jobs-", dir="/tmp")
+        if self.base is not None:
+            # Jobs of another user must be able to pass through, and to see no names.
+            os.chmod(self.base, 0o711)
         self._scratches: dict[int, str] = {}
         self._next_scratch = file_view.SCRATCH
         self._own_proc = False
         self._alone = False
-        self._required: frozenset[str] = frozenset()
+        self._required: frozenset[str] | None = None
         layers = self._trial()
         self._required = frozenset(layer.name for layer in layers if layer.active)
         self.protections = (*spaces.protections, view, *layers)
@@ -158,10 +161,12 @@ class Sandbox:
     def _take_on_one(self, name: str, layer: Callable[[], str]) -> Protection:
         if name in self._without:
             return Protection(name, False, _LEFT_OUT)
+        if self._required is not None and name not in self._required:
+            return Protection(name, False, "the trial could not take it on")
         try:
             return Protection(name, True, layer())
         except OSError as error:
-            if name in self._required:
+            if self._required is not None:
                 raise SandboxError(f"cannot take on {name}: {error}") from error
             return Protection(name, False, str(error))
 
@@ -176,7 +181,7 @@ class Sandbox:
     def _become_nobody(self) -> str:
         if os.geteuid() != 0:
             return f"uid {os.geteuid()}"
-        if not self._required:
+        if self._required is None:
             reason = namespaces.try_in_child(_be_nobody_and_read)
             if reason:
                 raise OSError(reason)

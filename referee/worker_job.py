@@ -15,6 +15,9 @@ from referee.sandbox import Sandbox, SandboxError
 
 DETAIL_BYTES = 4000
 
+# Triton asks for its home when it is imported, before a job has one; the variable overrides that.
+_SCRATCH_VARIABLES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_HOME")
+
 
 def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int, payload: int, fds: list[int]) -> NoReturn:
     """Never returns: no code of the server may run in the child, whatever is raised here."""
@@ -29,7 +32,7 @@ def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int,
         except SandboxError as error:
             _send(result, build("crash", str(error).encode()))
             os._exit(1)
-        for name in ("HOME", "TMPDIR"):
+        for name in _SCRATCH_VARIABLES:
             os.environ[name] = scratch
         os.chdir(scratch)
         _send(result, _call(entry, content, scratch, tuple(fds)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -38,6 +39,10 @@ Status = Literal["ok", "crash", "timeout", "memory", "flood", "exited"]
 
 class ZygoteError(RuntimeError):
     """The fork server could not be started; the message says why."""
+
+
+class _EndedEarly(ZygoteError):
+    """The server ended without a word, perhaps because someone killed it."""
 
 
 @dataclass(frozen=True)
@@ -175,15 +180,19 @@ class Zygote:
             if self._server is not None and self._server.process.poll() is not None and self._server.protections is not None:
                 server, self._server = self._server, None
                 _stop(server)
-            if self._server is None:
-                self._server = self._start()
-            if self._server.protections is None:
+            for attempt in (1, 2):
+                if self._server is None:
+                    self._server = self._start()
+                if self._server.protections is not None:
+                    break
                 try:
                     _handshake(self._server)
-                except BaseException:
+                except BaseException as error:
                     server, self._server = self._server, None
                     _stop(server)
-                    raise
+                    if not isinstance(error, _EndedEarly) or attempt == 2:
+                        raise
+            assert self._server is not None
             return self._server
 
     def _discard(self, server: _Server) -> None:
@@ -203,7 +212,7 @@ def _handshake(server: _Server) -> None:
     except OSError:
         message = b""
     if not message:
-        raise ZygoteError(f"the fork server ended while starting; it printed: {server.last_words()}")
+        raise _EndedEarly(f"the fork server ended while starting; it printed: {server.last_words()}")
     report = json.loads(message)
     if "error" in report:
         raise ZygoteError(f"the fork server could not start: {report['error']}")
@@ -220,6 +229,9 @@ def _stop(server: _Server) -> None:
         server.process.wait()
     finally:
         os.close(server.errors)
+        if server.scratch is not None:
+            # The server removes it itself, unless it was killed.
+            shutil.rmtree(server.scratch, ignore_errors=True)
 
 
 def _environment(interpret: bool) -> dict[str, str]:

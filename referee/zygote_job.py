@@ -53,11 +53,10 @@ class Job:
             self._log_fd = self._pipe(given)
             given.append(_memory_file(payload))
             socket.send_fds(control, [request], [theirs.fileno(), *given, *fds])
-        except (BrokenPipeError, ConnectionError):
+        except BaseException as error:
             self.__exit__(None, None, None)
-            raise ServerGone(False, 0.0) from None
-        except BaseException:
-            self.__exit__(None, None, None)
+            if isinstance(error, ConnectionError | TimeoutError) or control.fileno() == -1:
+                raise ServerGone(False, 0.0) from None
             raise
         finally:
             theirs.close()
@@ -182,7 +181,7 @@ def _conclude(end: dict[str, Any], verdict: tuple[str, str] | None, result: byte
         return "crash", b"", str(end["failed"])
     if end.get("signal"):
         cause = f"killed by {signal.Signals(end['signal']).name}"
-        status = "memory" if end.get("memory") or "bad_alloc" in tail else "crash"
+        status = "memory" if "bad_alloc" in tail else "crash"
     else:
         cause = f"exit code {end.get('exit')} without a result"
         status = "exited"
