@@ -46,13 +46,15 @@ class Order:
 
 @dataclass
 class Words:
-    """What llama.cpp said while loading: its errors, and the number of layers it put on a GPU."""
+    """What llama.cpp said while loading: its errors, and the number of layers it put on a GPU. All of it goes to `log`."""
 
+    log: Callable[[str], None]
     errors: list[str] = field(default_factory=list)
     offloaded: int = 0
 
     def hear(self, level: int, line: str) -> None:
         """One log line."""
+        self.log(line)
         if level == LEVEL_ERROR:
             self.errors.append(line)
         found = _OFFLOADED.search(line)
@@ -72,68 +74,100 @@ class Ready:
 
 def load(order: Order, emit: Callable[[Event], None], log: Callable[[str], None]) -> Ready:
     """Load and measure. Raises NativeError with a code and a reason fit for people."""
-    start = time.perf_counter()
     _check_file(order.path)
-    lib = library()
-    words = Words()
+    attempt = _Attempt(library(), order, emit, log)
+    plain = order.plain_reason or attempt.remembered_plain or _distrust(attempt.lib)
+    try:
+        return attempt.run(plain)
+    except tuning.WrongResults as wrong:
+        if plain:
+            raise NativeError("native", f"llama.cpp gives wrong results on this machine: {wrong}") from None
+        plain = f"with weights repacked for this processor, {wrong}"
+    emit(Note(f"loading again with plain weights: {plain}"))
+    return attempt.run(plain)
 
-    def heard(level: int, line: str) -> None:
-        words.hear(level, line)
-        log(line)
 
-    keep = Log(lib, heard)
-    choices: list[Choice] = []
-    wanted = _gpu_layers(lib, order, choices)
-    mapped = _memory_mapped(order.path, choices)
-    key = tuning.key(machine.machine_key(), machine.file_key(order.path))
-    known = tuning.load(order.tuning, key)
-    plain = order.plain_reason or (known.plain if known is not None else "")
-    if plain:
-        choices.append(Choice("weights", "plain", plain))
-    model = _load_model(lib, order, words, wanted, mapped, bool(plain), emit)
-    if wanted != 0 and words.offloaded == 0 and not order.allow_cpu:
-        model.close()
-        raise NativeError(
-            "gpu",
-            "0 layers went to the GPU although they were asked for; allow the CPU, or check the driver and the llama-cpp-python build",
+class _Attempt:
+    """Loading under fixed circumstances, with plain or with repacked weights."""
+
+    def __init__(self, lib: Any, order: Order, emit: Callable[[Event], None], log: Callable[[str], None]) -> None:
+        self.lib, self._order, self._emit = lib, order, emit
+        self._start = time.perf_counter()
+        self._words = Words(log)
+        self._log = Log(lib, self._words.hear)
+        self._key = tuning.key(machine.machine_key(), machine.file_key(order.path))
+        self._known = tuning.load(order.tuning, self._key)
+        self.remembered_plain = self._known.plain if self._known is not None else ""
+
+    def run(self, plain: str) -> Ready:
+        """Load; `plain` is the reason for plain weights, or "". Raises WrongResults and NativeError, leaving nothing loaded."""
+        order = self._order
+        choices: list[Choice] = []
+        layers = _gpu_layers(self.lib, order, choices)
+        mapped = _memory_mapped(order.path, choices)
+        if plain:
+            choices.append(Choice("weights", "plain", plain))
+        model = _load_model(self.lib, order, self._words, layers, mapped, bool(plain), self._emit)
+        try:
+            offloaded = self._words.offloaded
+            if layers != 0 and offloaded == 0 and not order.allow_cpu:
+                raise NativeError(
+                    "gpu", "no layer went to the GPU although it was asked for: check its driver and the llama-cpp-python build"
+                )
+            choices.append(Choice("gpu_layers", str(offloaded), f"llama.cpp reports {offloaded} of {model.layers + 1} layers on a GPU"))
+            tuned = self._tuned(model, plain, choices)
+            _warn_if_slow(model, tuned, mapped and offloaded == 0, self._emit)
+        except Exception:
+            model.close()
+            raise
+        loaded = Loaded(
+            path=str(order.path),
+            description=model.describe(),
+            architecture=model.meta("general.architecture"),
+            parameters=model.parameters,
+            bytes=model.bytes,
+            layers=model.layers,
+            vocabulary=model.tokens,
+            trained_context=model.trained_context,
+            recurrent=model.recurrent,
+            gpu_layers=offloaded,
+            template_refused=_template_refusal(model),
+            choices=tuple(choices),
+            seconds=time.perf_counter() - self._start,
         )
-    on_gpu = words.offloaded > 0
-    choices.append(Choice("gpu_layers", str(words.offloaded), f"llama.cpp reports {words.offloaded} of {model.layers + 1} layers on a GPU"))
-    if known is None or not known.quiet or bool(known.plain) != bool(plain):
-        source, tuned = "measured now", _measure(model, on_gpu, plain)
-        tuning.save(order.tuning, key, tuned)
-    else:
-        source, tuned = "remembered from an earlier start", known
-    tuned = _as_asked(order, tuned, source, on_gpu, choices)
-    _warn_if_slow(model, tuned, mapped, on_gpu, emit)
+        return Ready(model, _decoder(model, order, tuned, offloaded > 0), loaded, self._log)
+
+    def _tuned(self, model: Model, plain: str, choices: list[Choice]) -> tuning.Tuned:
+        """Threads and way of sampling: as asked for, else as remembered, else as measured now."""
+        on_gpu = self._words.offloaded > 0
+        tuned, source = self._known, "remembered from an earlier start"
+        if tuned is None or not tuned.quiet or bool(tuned.plain) != bool(plain):
+            tuned, source = _measure(model, on_gpu, plain), "measured now"
+            tuning.save(self._order.tuning, self._key, tuned)
+        threads, way = self._order.threads or tuned.threads, self._order.sampling or tuned.sampling
+        choices.append(Choice("threads", str(threads), "asked for" if self._order.threads else f"{source}: {tuned.reason}"))
+        reason = "asked for" if self._order.sampling else source if on_gpu else "a small part of a step on a CPU"
+        choices.append(Choice("sampling", way, reason))
+        return replace(tuned, threads=threads, sampling=way)
+
+
+def _decoder(model: Model, order: Order, tuned: tuning.Tuned, on_gpu: bool) -> Decoder:
     cores = machine.cores()
-    watch_counts = (tuned.threads,) if order.threads is not None or on_gpu else counts(cores.count)
-    preferred = tuned.threads if tuned.quiet else max(watch_counts)
+    choices = (tuned.threads,) if order.threads is not None or on_gpu else counts(cores.count)
+    preferred = tuned.threads if tuned.quiet else max(choices)
     picker = Picker(min(8, cores.count) if tuned.sampling == "pool" else 1)
-    decoder = Decoder(
-        model,
-        picker,
-        ThreadWatch(watch_counts, tuned.threads, tuned.step, preferred),
-        on_gpu=on_gpu,
-        on_device=tuned.sampling == "device",
-        max_cells=order.max_cells,
-    )
-    loaded = Loaded(
-        path=str(order.path),
-        description=model.describe(),
-        architecture=model.meta("general.architecture"),
-        parameters=model.parameters,
-        bytes=model.bytes,
-        layers=model.layers,
-        vocabulary=model.tokens,
-        trained_context=model.trained_context,
-        recurrent=model.recurrent,
-        gpu_layers=words.offloaded,
-        template_refused=_template_refusal(model),
-        choices=tuple(choices),
-        seconds=time.perf_counter() - start,
-    )
-    return Ready(model, decoder, loaded, keep)
+    watch = ThreadWatch(choices, tuned.threads, tuned.step, preferred)
+    return Decoder(model, picker, watch, on_gpu=on_gpu, on_device=tuned.sampling == "device", max_cells=order.max_cells)
+
+
+def _distrust(lib: Any) -> str:
+    """Why not to let llama.cpp repack weights for this processor, or ""."""
+    if b"AMX_INT8 = 1" in lib.llama_print_system_info():
+        return (
+            "this llama.cpp's AMX kernels are not used: built by gcc 12 they crash on quantised weights, "
+            "and with batched recurrent layers they give wrong results"
+        )
+    return ""
 
 
 def _check_file(path: Path) -> None:
@@ -186,14 +220,6 @@ def _load_model(lib: Any, order: Order, words: Words, layers: int, mapped: bool,
         raise NativeError(error.code, f"llama.cpp does not accept {order.path}: {reason}") from None
 
 
-def _as_asked(order: Order, tuned: tuning.Tuned, source: str, on_gpu: bool, choices: list[Choice]) -> tuning.Tuned:
-    """The measured choices, but for those that were asked for."""
-    threads, way = order.threads or tuned.threads, order.sampling or tuned.sampling
-    choices.append(Choice("threads", str(threads), "asked for" if order.threads else f"{source}: {tuned.reason}"))
-    choices.append(Choice("sampling", way, "asked for" if order.sampling else source if on_gpu else "a small part of a step on a CPU"))
-    return replace(tuned, threads=threads, sampling=way)
-
-
 def _measure(model: Model, on_gpu: bool, plain: str) -> tuning.Tuned:
     cores = machine.cores()
     others = machine.OtherWork()
@@ -212,9 +238,9 @@ def _measure(model: Model, on_gpu: bool, plain: str) -> tuning.Tuned:
     return tuning.Tuned(threads, times[threads], way, plain, busy <= _BUSY, reason)
 
 
-def _warn_if_slow(model: Model, tuned: tuning.Tuned, mapped: bool, on_gpu: bool, emit: Callable[[Event], None]) -> None:
+def _warn_if_slow(model: Model, tuned: tuning.Tuned, mapped: bool, emit: Callable[[Event], None]) -> None:
     """Say so when a step takes far longer than reading the weights from memory would: they are probably read from disk."""
-    if not mapped or on_gpu or model.bytes < _BIG:
+    if not mapped or model.bytes < _BIG:
         return
     bound = model.bytes / machine.copy_bandwidth()
     if tuned.step > _SLOW_FACTOR * bound:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 PINNED = "0.3.36"
 MAX_SEQUENCES = 256
-LEVEL_INFO, LEVEL_WARN, LEVEL_ERROR = 1, 2, 3
+LEVEL_INFO, LEVEL_WARN, LEVEL_ERROR, LEVEL_DEBUG, LEVEL_CONTINUED = 1, 2, 3, 4, 5
 DECODED, NO_SLOT, ABORTED = 0, 1, 2
 
 Logits = npt.NDArray[np.float32]
@@ -55,7 +55,7 @@ def library() -> Any:
 
 
 class Log:
-    """Routes llama.cpp's log lines to `sink(level, line)`. Keep the object: a collected callback is a crash."""
+    """Routes llama.cpp's log lines, but for debugging ones, to `sink(level, line)`. Keep the object: a collected callback is a crash."""
 
     def __init__(self, lib: Any, sink: Callable[[int, str], None]) -> None:
         self._level = LEVEL_INFO
@@ -65,12 +65,12 @@ class Log:
         lib.llama_log_set(self._callback, ctypes.c_void_p(0))
 
     def _receive(self, level: int, text: bytes, _data: object) -> None:
-        if level != 5:  # 5 continues the line before
+        if level != LEVEL_CONTINUED:
             self._level = level
         self._line += text.decode("utf-8", "replace")
         *lines, self._line = self._line.split("\n")
         for line in lines:
-            if line:
+            if line and self._level != LEVEL_DEBUG:
                 self._sink(self._level, line)
 
 

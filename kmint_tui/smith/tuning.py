@@ -1,8 +1,9 @@
 """The short measurement when a model is loaded, and the file that remembers its outcome.
 
 What is measured: the time of a step of eight rows by number of threads (CPU), and by way of sampling (GPU). The
-measurement is also the first real work for the weights: a processor whose matrix units the library drives wrongly crashes
-here, in the child, and not in the middle of a run. Results are kept per machine, library version and model file.
+measurement is also the first real work for the weights, and a test of the library on this processor: rows of a batch that
+must be equal are compared, and a crash comes here and not in the middle of a run. Results are kept per machine, library
+version and model file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from kmint_tui.smith.native import DECODED, PINNED, Context, Model, NativeError
 from kmint_tui.smith.sampler import Chain, Picker
 from kmint_tui.smith.sampling import Sampling
@@ -23,6 +26,7 @@ _PROMPT = 32
 _STEPS = 5
 _BUDGET = 1.5
 _HOPELESS = 3.0
+_ROUNDING = 0.02
 _KEEP = 64
 
 
@@ -30,7 +34,8 @@ _KEEP = 64
 class Tuned:
     """What to use: CPU threads, seconds of a reference step with them, and sampling "turn", "pool" or "device".
 
-    `plain` is the reason to load weights plainly, or "". `quiet` says that no other program was working while this was measured; if one was, it is measured again next time.
+    `plain` is the reason to load weights plainly, or "". `quiet` says that no other program was working while this was
+    measured; if one was, it is measured again next time.
     """
 
     threads: int
@@ -39,6 +44,10 @@ class Tuned:
     plain: str
     quiet: bool
     reason: str
+
+
+class WrongResults(Exception):
+    """The library computes something else than it should; the message says what was seen."""
 
 
 def load(path: Path | None, key: str) -> Tuned | None:
@@ -70,7 +79,10 @@ def key(machine: str, file: str) -> str:
 
 
 def measure_threads(model: Model, counts: tuple[int, ...]) -> dict[int, float]:
-    """Seconds of a step of REFERENCE_WIDTH rows by thread count, rising until more threads stop helping."""
+    """Seconds of a step of REFERENCE_WIDTH rows by thread count, rising until more threads stop helping.
+
+    Raises WrongResults when rows with the same past and the same token give different logits.
+    """
     context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts))
     try:
         context.batch.fill(
@@ -79,8 +91,9 @@ def measure_threads(model: Model, counts: tuple[int, ...]) -> dict[int, float]:
         _decode(context)
         for sequence in range(1, REFERENCE_WIDTH + 1):
             context.copy(0, sequence)
+        _compare_rows(context, _PROMPT)
         times: dict[int, float] = {}
-        position, start = _PROMPT, time.perf_counter()
+        position, start = _PROMPT + 1, time.perf_counter()
         for count in counts:
             context.set_threads(count)
             taken: list[float] = []
@@ -125,6 +138,20 @@ def measure_sampling(model: Model, workers: int) -> dict[str, float]:
             for chain in chains:
                 chain.close()
     return times
+
+
+def _compare_rows(context: Context, position: int) -> None:
+    """A step of equal rows, and the same row alone: all must agree but for rounding."""
+    _step(context, position)
+    rows = context.logits(REFERENCE_WIDTH).copy()
+    context.batch.fill([position % context.model.tokens], [position], [0], [True])
+    _decode(context)
+    alone = context.logits(1)[0]
+    spread = float(alone.std()) or 1.0
+    among = float(np.abs(rows - rows[0]).max()) / spread
+    against = float(np.sqrt(np.mean((rows[0] - alone) ** 2))) / spread
+    if not (among < _ROUNDING and against < 10 * _ROUNDING):
+        raise WrongResults(f"equal rows of a batch differ by {among:.2g} of the logits' spread, and from the row alone by {against:.2g}")
 
 
 def _step(context: Context, position: int) -> float:
