@@ -1,0 +1,220 @@
+"""One kernel's body against the allow-list: known syntax, known names, known attributes, nothing else.
+
+The checked body is rewritten to canonical names (`tl`, `libdevice`, `math`, `triton`), so that the clean kernel module
+needs only those imports. Docstrings and annotations that Triton ignores are dropped.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Container
+
+from referee.constants import Constant, canonical_node, check_literal
+from referee.kernel_error import KernelError
+from referee.kernel_vocabulary import (
+    BUILTINS,
+    INSTEAD_OF,
+    LIBDEVICE,
+    MATH,
+    TL_DTYPES,
+    TL_FUNCTIONS,
+    TL_MATH,
+    TL_REFUSED,
+    TRITON_HELPERS,
+    VALUE_ATTRIBUTES,
+)
+from referee.module_scope import Scope
+from referee.names import dotted
+
+RESERVED = frozenset({"tl", "triton", "libdevice", "math"})
+
+_WORDS: dict[str, Container[str]] = {
+    "tl": TL_FUNCTIONS | TL_DTYPES,
+    "tl.math": TL_MATH,
+    "libdevice": LIBDEVICE,
+    "math": MATH,
+    "triton": TRITON_HELPERS,
+}
+
+_SYNTAX = (
+    *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Expr, ast.Pass, ast.Return),
+    *(ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp),
+    *(ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
+)
+
+_ADVICE = {
+    "Break": "Triton has no `break`; use a mask or a loop bound",
+    "Continue": "Triton has no `continue`; use a mask or `if`",
+    "Assert": "use tl.static_assert",
+    "Lambda": "write a @triton.jit helper function",
+    "FunctionDef": "move nested functions to the top level as @triton.jit helpers",
+    "ListComp": "write the loop out",
+    "JoinedStr": "f-strings have no place in a kernel",
+    "Try": "Triton has no exceptions",
+    "Raise": "Triton has no exceptions",
+    "Import": "imports belong at the top of the file",
+    "ImportFrom": "imports belong at the top of the file",
+}
+
+
+class BodyChecker(ast.NodeTransformer):
+    """Checks and rewrites one function body. Raises KernelError; collects the helpers and atomics it uses."""
+
+    def __init__(
+        self, function: ast.FunctionDef, scope: Scope, kernels: Container[str], resolve: Callable[[str, ast.AST], Constant]
+    ) -> None:
+        self._function = function
+        self._scope = scope
+        self._kernels = kernels
+        self._resolve = resolve
+        self._locals = {argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]}
+        stored = [node for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        self._locals.update(node.id for node in stored if isinstance(node.ctx, ast.Store))
+        self.helpers: set[str] = set()
+        self.atomic = False
+
+    def body(self) -> list[ast.stmt]:
+        """The rewritten statements; at least `pass`."""
+        for name in self._locals & RESERVED | {name for name in self._locals if name.startswith("__")}:
+            raise KernelError(f"kernel `{self._function.name}`: `{name}` may not be used as a variable name")
+        checked = [self.visit(statement) for statement in self._function.body]
+        return [statement for statement in checked if isinstance(statement, ast.stmt)] or [ast.Pass()]
+
+    def visit(self, node: ast.AST) -> ast.AST | None:
+        """Refuse every kind of syntax that is not listed, then check the node itself."""
+        if not isinstance(node, _SYNTAX):
+            advice = _ADVICE.get(type(node).__name__, "Triton kernels cannot use it")
+            raise KernelError(f"kernel `{self._function.name}` uses {type(node).__name__}: {advice}", guard="kernel_syntax", node=node)
+        checked: ast.AST | None = super().visit(node)
+        return checked
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        """Docstrings go; calls stay."""
+        if isinstance(node.value, ast.Constant):
+            return None
+        if not isinstance(node.value, ast.Call):
+            raise KernelError("an expression statement without effect", guard="kernel_syntax", node=node)
+        return self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """One target, a name or a tuple of names."""
+        if len(node.targets) != 1:
+            raise KernelError("Triton does not support `a = b = ...`; assign one at a time", guard="kernel_syntax", node=node)
+        self._check_target(node.targets[0])
+        node.type_comment = None
+        return self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        """The target is a name."""
+        self._check_target(node.target)
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """`x: tl.constexpr = ...` stays; other annotations mean nothing to Triton and go."""
+        if node.value is None:
+            raise KernelError("a declaration without a value", guard="kernel_syntax", node=node)
+        self._check_target(node.target)
+        target, value = self.visit(node.target), self.visit(node.value)
+        assert isinstance(target, ast.Name) and isinstance(value, ast.expr)
+        if dotted(node.annotation, self._scope.aliases) == "tl.constexpr":
+            return ast.copy_location(ast.AnnAssign(target, canonical_node("tl.constexpr", node), value, 1), node)
+        return ast.copy_location(ast.Assign([target], value), node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        """`for name in range(...)`, without else."""
+        called = dotted(node.iter.func, self._scope.aliases) if isinstance(node.iter, ast.Call) else None
+        is_range = isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range"
+        if called not in ("tl.range", "tl.static_range") and not is_range:
+            raise KernelError("kernels loop over range, tl.range or tl.static_range only", guard="kernel_syntax", node=node)
+        if node.orelse or not isinstance(node.target, ast.Name):
+            raise KernelError("a kernel's for loop has one name as target and no else", guard="kernel_syntax", node=node)
+        node.type_comment = None
+        return self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        """No else."""
+        if node.orelse:
+            raise KernelError("a kernel's while loop has no else", guard="kernel_syntax", node=node)
+        return self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """Bounded literals."""
+        check_literal(node)
+        node.kind = None
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A local, a builtin of Triton, a helper kernel, a module constant or an alias."""
+        if isinstance(node.ctx, ast.Store) or node.id in self._locals:
+            return node
+        if node.id in self._kernels:
+            self.helpers.add(node.id)
+            return node
+        if node.id in self._scope.rebound:
+            raise KernelError(f"`{node.id}` is assigned more than once at module level", guard="kernel_constant", node=node)
+        if node.id in self._scope.aliases:
+            return self._word(self._scope.aliases[node.id], node)
+        if node.id in self._scope.assigned:
+            return self._constant(node)
+        if node.id in BUILTINS:
+            return node
+        hint = "; use tl.abs" if node.id == "abs" else ""
+        where = "a plain function: decorate it with @triton.jit" if node.id in self._scope.functions else "not defined there"
+        raise KernelError(f"kernel `{self._function.name}` uses `{node.id}`, which is {where}{hint}", guard="kernel_name", node=node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """A word of a known module, or an attribute that values have."""
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_module = isinstance(root, ast.Name) and root.id not in self._locals and root.id in self._scope.aliases
+        if is_module and isinstance(root, ast.Name):
+            if root.id in self._scope.rebound:
+                raise KernelError(f"`{root.id}` is assigned more than once at module level", guard="kernel_constant", node=node)
+            full = dotted(node, self._scope.aliases)
+            assert full is not None
+            return self._word(full, node)
+        if node.attr not in VALUE_ATTRIBUTES:
+            raise KernelError(f"kernel `{self._function.name}`: `.{node.attr}` is not an attribute kernels may use", node=node)
+        self.atomic = self.atomic or node.attr.startswith("atomic_")
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Calls of Triton functions, helpers and value methods, with plain arguments."""
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise KernelError("`**` has no place in a kernel call", guard="kernel_syntax", node=node)
+        if not isinstance(node.func, (ast.Name, ast.Attribute)):
+            raise KernelError("only named functions can be called in a kernel", guard="kernel_syntax", node=node)
+        if isinstance(node.func, ast.Name) and node.func.id in self._locals:
+            raise KernelError(f"`{node.func.id}` is a value, not a function; function arguments are not supported", node=node)
+        return self.generic_visit(node)
+
+    def _check_target(self, target: ast.expr) -> None:
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        if not all(isinstance(name, ast.Name) for name in names):
+            raise KernelError("kernels assign to names only; write memory with tl.store", guard="kernel_syntax", node=target)
+
+    def _constant(self, node: ast.Name) -> ast.AST:
+        constant = self._resolve(node.id, node)
+        if constant.kind == "plain":
+            raise KernelError(
+                f"kernel `{self._function.name}` reads the global `{node.id}`, which Triton forbids; write `{node.id} = tl.constexpr(...)`"
+                " or pass it as a tl.constexpr argument",
+                guard="kernel_constant",
+                node=node,
+            )
+        return node
+
+    def _word(self, full: str, node: ast.expr) -> ast.expr:
+        """The canonical node of a word of a known module, followed by value attributes (`tl.float32.primitive_bitwidth`)."""
+        parts = full.split(".")
+        for length in range(min(len(parts), 3), 1, -1):
+            module, word = ".".join(parts[: length - 1]), parts[length - 1]
+            if word in _WORDS.get(module, ()) and all(part in VALUE_ATTRIBUTES for part in parts[length:]):
+                self.atomic = self.atomic or word.startswith("atomic_")
+                return canonical_node(full, node)
+        refused = TL_REFUSED.get(parts[1]) if parts[0] == "tl" and len(parts) > 1 else None
+        instead = INSTEAD_OF.get(full)
+        advice = refused or (f"use {instead}" if instead else "it is not in the vocabulary of kernels")
+        guard = "launch_feature" if refused and "descriptor" in refused else "kernel_vocabulary"
+        raise KernelError(f"kernel `{self._function.name}`: `{full}` is not allowed: {advice}", guard=guard, node=node)

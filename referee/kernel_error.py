@@ -1,0 +1,14 @@
+"""Why a kernel cannot be judged, as an exception with the guard that says so."""
+
+from __future__ import annotations
+
+import ast
+
+
+class KernelError(ValueError):
+    """A kernel steps outside what the judge compiles. `guard` is stable; the message is one line of advice."""
+
+    def __init__(self, reason: str, *, guard: str = "kernel_vocabulary", node: ast.AST | None = None) -> None:
+        line = getattr(node, "lineno", None)
+        super().__init__(f"line {line}: {reason}" if line else reason)
+        self.guard = guard

@@ -1,0 +1,107 @@
+"""The words a kernel may use: Triton language functions, value attributes, libdevice and math functions.
+
+Everything else is refused by name. The lists hold what Triton 3.6 and 3.7 offer without leaving the kernel: no inline
+assembly, no printing, no clocks, no device-side descriptors, no dependent launches.
+"""
+
+from __future__ import annotations
+
+TL_DTYPES = frozenset(
+    """
+    int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+    float16 bfloat16 float32 float64 float8e4nv float8e4b8 float8e4b15 float8e5 float8e5b16
+    """.split()
+)
+
+TL_FUNCTIONS = frozenset(
+    """
+    abs add advance arange argmax argmin associative_scan assume
+    atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor
+    bitonic_merge broadcast broadcast_to cast cat cdiv ceil clamp constexpr cos cumprod cumsum debug_barrier div_rn dot dot_scaled
+    erf exp exp2 expand_dims fdiv flip floor fma full gather histogram interleave join load log log2 make_block_ptr
+    max max_constancy max_contiguous maximum min minimum mul multiple_of num_programs
+    pair_uniform_to_normal permute philox philox_impl program_id rand rand4x randint randint4x randn randn4x
+    range ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn squeeze static_assert static_range store sub sum
+    swizzle2d topk trans uint_to_uniform_float umulhi unsqueeze view where xor_sum zeros zeros_like
+    """.split()
+)
+
+TL_MATH = frozenset("abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi".split())
+
+TL_REFUSED = {
+    "inline_asm_elementwise": "inline assembly is not judged; use tl or libdevice functions",
+    "device_print": "remove printing from the kernel",
+    "static_print": "remove printing from the kernel",
+    "device_assert": "remove device assertions from the kernel",
+    "make_tensor_descriptor": "tensor descriptors need scratch memory that a plan does not carry; use tl.load and tl.store",
+    "load_tensor_descriptor": "tensor descriptors are not supported; use tl.load",
+    "store_tensor_descriptor": "tensor descriptors are not supported; use tl.store",
+    "pointer_type": "pointers come in as arguments only",
+    "map_elementwise": "write the expression out elementwise",
+    "extra": "only libdevice functions of triton.language.extra are allowed",
+}
+
+INSTEAD_OF = {
+    "tl.math.tanh": "libdevice.tanh or 2 * tl.sigmoid(2 * x) - 1",
+    "tl.tanh": "libdevice.tanh or 2 * tl.sigmoid(2 * x) - 1",
+    "tl.math.sigmoid": "tl.sigmoid",
+    "tl.math.max": "tl.maximum",
+    "tl.math.min": "tl.minimum",
+    "tl.math.pow": "libdevice.pow or tl.exp2(y * tl.log2(x))",
+    "tl.pow": "libdevice.pow or tl.exp2(y * tl.log2(x))",
+    "tl.math.log1p": "libdevice.log1p",
+    "tl.log1p": "libdevice.log1p",
+    "tl.math.expm1": "libdevice.expm1",
+    "tl.expm1": "libdevice.expm1",
+    "tl.any": "tl.max(mask.to(tl.int32), axis=0)",
+    "tl.all": "tl.min(mask.to(tl.int32), axis=0)",
+    "tl.mean": "tl.sum(x, axis=0) / n",
+    "tl.relu": "tl.maximum(x, 0.0)",
+    "tl.silu": "x * tl.sigmoid(x)",
+    "tl.square": "x * x",
+    "tl.math.round": "libdevice.rint",
+    "tl.libdevice": "`from triton.language.extra import libdevice`",
+    "tl.next_power_of_2": "triton.next_power_of_2 in `run`, passed as a tl.constexpr",
+}
+
+VALUE_ATTRIBUTES = frozenset(
+    """
+    T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg
+    atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum dtype element_ty erf exp exp2 expand_dims flip floor gather histogram
+    int_bitwidth is_bf16 is_block is_bool is_floating is_fp16 is_fp32 is_fp64 is_fp8 is_int is_int1 is_int16 is_int32 is_int64 is_int8
+    is_int_signed is_int_unsigned is_ptr is_standard_floating is_uint16 is_uint32 is_uint64 is_uint8 itemsize log log2 logical_and
+    logical_or max min name nbytes numel permute primitive_bitwidth ravel reduce reduce_or reshape rsqrt scalar shape sigmoid sin
+    softmax sort split sqrt sqrt_rn store sum to trans type value view xor_sum
+    """.split()
+)
+
+MATH = frozenset(
+    """
+    acos asin atan ceil cos e erf exp exp2 expm1 fabs floor inf log log10 log1p log2 nan pi pow sin sqrt tan tanh tau
+    """.split()
+)
+
+TRITON_HELPERS = frozenset({"cdiv", "next_power_of_2"})
+
+# What Triton's compiler itself resolves besides its own language; `abs` is not among them.
+BUILTINS = frozenset({"min", "max", "len", "range", "float", "int"})
+
+LIBDEVICE = frozenset(
+    """
+    abs acos acosh add_rd add_rn add_ru add_rz asin asinh atan atan2 atanh brev byte_perm cbrt ceil clz copysign cos cosh cospi
+    cyl_bessel_i0 cyl_bessel_i1 div_rd div_rn div_ru div_rz double2float_rd double2float_rn double2float_ru double2float_rz
+    double2hiint double2int_rd double2int_rn double2int_ru double2int_rz double2ll_rd double2ll_rn double2ll_ru double2ll_rz
+    double2loint double2uint_rd double2uint_rn double2uint_ru double2uint_rz double2ull_rd double2ull_rn double2ull_ru double2ull_rz
+    double_as_longlong erf erfc erfcinv erfcx erfinv exp exp10 exp2 expm1 fast_cosf fast_dividef fast_exp10f fast_expf fast_log10f
+    fast_log2f fast_logf fast_powf fast_sinf fast_tanf fast_tanhf fdim ffs finitef float2int_rd float2int_rn float2int_ru float2int_rz
+    float2ll_rd float2ll_rn float2ll_ru float2ll_rz float2uint_rd float2uint_rn float2uint_ru float2uint_rz float2ull_rd float2ull_rn
+    float2ull_ru float2ull_rz float_as_int float_as_uint floor fma fma_rd fma_rn fma_ru fma_rz fmod hadd half2float hiloint2double
+    hypot ilogb int2double_rn int2float_rd int2float_rn int2float_ru int2float_rz int_as_float isfinited isinf isnan j0 j1 jn ldexp
+    lgamma ll2double_rd ll2double_rn ll2double_ru ll2double_rz ll2float_rd ll2float_rn ll2float_ru ll2float_rz llrint llround log
+    log10 log1p log2 logb longlong_as_double mul24 mul_rd mul_rn mul_ru mul_rz mulhi nearbyint nextafter norm3d norm4d normcdf
+    normcdfinv popc pow rcbrt rcp64h rcp_rd rcp_rn rcp_ru rcp_rz remainder rhadd rhypot rint rnorm3d rnorm4d round rsqrt rsqrt_rn sad
+    saturatef scalbn signbit sin sinh sinpi sqrt sqrt_rd sqrt_rn sqrt_ru sqrt_rz sub_rd sub_rn sub_ru sub_rz tan tanh tgamma trunc
+    uint2double_rn uint2float_rd uint2float_rn uint2float_ru uint2float_rz uint_as_float ull2double_rd ull2double_rn ull2double_ru
+    ull2double_rz ull2float_rd ull2float_rn ull2float_ru ull2float_rz y0 y1 yn
+    """.split()
+)

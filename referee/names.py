@@ -1,0 +1,110 @@
+"""What a module-level name of a candidate stands for: torch, triton, the Triton language, libdevice or math.
+
+Candidates import the same modules under many spellings; here each gets one canonical dotted name ("tl.math.exp",
+"libdevice.tanh", "torch.cuda.device"). Only these modules may be imported at all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+# Spellings of a module, longest first where one starts with another, and the canonical name of each.
+_CANONICAL = (
+    ("triton.language.extra.cuda.libdevice", "libdevice"),
+    ("triton.language.extra.libdevice", "libdevice"),
+    ("tl.extra.cuda.libdevice", "libdevice"),
+    ("tl.extra.libdevice", "libdevice"),
+    ("triton.language", "tl"),
+    ("tl.core", "tl"),
+    ("tl.standard", "tl"),
+)
+
+IMPORTABLE = ("torch", "triton", "triton.language", "triton.language.extra.libdevice", "math")
+
+_MODULES = frozenset(
+    {
+        "torch",
+        "triton",
+        "triton.language",
+        "triton.language.math",
+        "triton.language.extra",
+        "triton.language.extra.cuda",
+        "triton.language.extra.libdevice",
+        "triton.language.extra.cuda.libdevice",
+        "math",
+        "typing",
+        "__future__",
+    }
+)
+
+_FROM_ROOT = frozenset(
+    {
+        "torch.Tensor",
+        "triton.Config",
+        "triton.autotune",
+        "triton.cdiv",
+        "triton.heuristics",
+        "triton.jit",
+        "triton.language",
+        "triton.next_power_of_2",
+    }
+)
+
+PRELUDE: Mapping[str, str] = {"torch": "torch", "triton": "triton", "tl": "tl"}
+
+
+class ImportRefused(ValueError):
+    """An import that candidates may not make; the message names it."""
+
+
+def canonical(dotted: str) -> str:
+    """One spelling for each thing: "triton.language.exp" and "tl.exp" are both "tl.exp"."""
+    for spelling, name in _CANONICAL:
+        if dotted == spelling or dotted.startswith(spelling + "."):
+            dotted = name + dotted[len(spelling) :]
+    return dotted
+
+
+def imported(statement: ast.Import | ast.ImportFrom) -> dict[str, str]:
+    """Local name -> canonical name of everything one import statement binds. Raises ImportRefused."""
+    if isinstance(statement, ast.Import):
+        return dict(_plain(alias, statement.lineno) for alias in statement.names)
+    module = statement.module or ""
+    if statement.level or module not in _MODULES:
+        raise _refusal("." * statement.level + module, statement.lineno)
+    bound: dict[str, str] = {}
+    for alias in statement.names:
+        full = f"{module}.{alias.name}"
+        if alias.name == "*" or (module in ("torch", "triton") and full not in _FROM_ROOT):
+            raise _refusal(full, statement.lineno)
+        if module == "__future__":
+            if alias.name != "annotations":
+                raise _refusal(full, statement.lineno)
+            continue
+        bound[alias.asname or alias.name] = canonical(full)
+    return bound
+
+
+def _plain(alias: ast.alias, line: int) -> tuple[str, str]:
+    if alias.name not in _MODULES or alias.name == "__future__":
+        raise _refusal(alias.name, line)
+    if alias.asname is None:
+        root = alias.name.partition(".")[0]
+        return root, root
+    return alias.asname, canonical(alias.name)
+
+
+def _refusal(name: str, line: int) -> ImportRefused:
+    return ImportRefused(f"line {line}: `{name}` may not be imported; use only torch, triton, triton.language, libdevice and math")
+
+
+def dotted(node: ast.expr, bound: Mapping[str, str]) -> str | None:
+    """The canonical name of `a.b.c` where `a` is a bound module or function, else None."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in bound:
+        return None
+    return canonical(".".join([bound[node.id], *reversed(parts)]))

@@ -1,0 +1,206 @@
+"""torch as it would look on the target's GPU, in a process that has none: tensors without data that say they are on cuda:0.
+
+Tensors are torch's own "meta" tensors. A function mode answers for their device and turns the device that candidates
+ask for into "meta"; `torch.cuda`'s queries are answered from the target. Works the same in CPU and CUDA builds of torch.
+Runs in the trace worker only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from referee.target import Target
+from referee.violation import Violations
+
+CUDA = torch.device("cuda", 0)
+META = torch.device("meta")
+
+_TENSOR: Any = torch.Tensor
+_ANSWERS: dict[Any, Any] = {
+    _TENSOR.device.__get__: CUDA,
+    _TENSOR.is_cuda.__get__: True,
+    _TENSOR.is_cpu.__get__: False,
+    _TENSOR.is_meta.__get__: False,
+    _TENSOR.get_device: 0,
+    _TENSOR.is_pinned: False,
+    _TENSOR.is_shared: False,
+}
+_VALUE_READERS = {
+    _TENSOR.item: "item()",
+    _TENSOR.tolist: "tolist()",
+    _TENSOR.numpy: "numpy()",
+    _TENSOR.cpu: "cpu()",
+    _TENSOR.__bool__: "a truth value",
+    _TENSOR.__int__: "int()",
+    _TENSOR.__float__: "float()",
+    _TENSOR.__index__: "an index",
+    _TENSOR.__array__: "an array",
+    _TENSOR.__dlpack__: "DLPack",
+    torch.equal: "torch.equal",
+    _TENSOR.equal: "equal()",
+    torch.allclose: "torch.allclose",
+    _TENSOR.allclose: "allclose()",
+    torch.is_nonzero: "torch.is_nonzero",
+}
+_ADDRESS_READERS = {
+    _TENSOR.data_ptr: "data_ptr()",
+    _TENSOR.untyped_storage: "untyped_storage()",
+    _TENSOR.storage: "storage()",
+    _TENSOR.set_: "set_()",
+    _TENSOR.record_stream: "record_stream()",
+    _TENSOR.share_memory_: "share_memory_()",
+    _TENSOR.pin_memory: "pin_memory()",
+}
+_HOST_DATA = {torch.tensor: "torch.tensor", torch.as_tensor: "torch.as_tensor", torch.from_numpy: "torch.from_numpy"}
+
+
+class PretendedDevice(TorchFunctionMode):
+    """Answers device queries with cuda:0 and refuses what would need a tensor's values or address."""
+
+    def __init__(self, violations: Violations) -> None:
+        super().__init__()
+        self._violations = violations
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Called for every torch function and tensor property while the mode is on."""
+        if function in _ANSWERS:
+            return _ANSWERS[function]
+        if function is torch.device:
+            return function(*args, **(kwargs or {}))
+        if function is _TENSOR.cuda:
+            return args[0]
+        if function in _VALUE_READERS:
+            reason = f"{_VALUE_READERS[function]} reads a tensor's values; plans depend on shapes and dtypes only"
+            raise self._violations.add("needs_value", reason)
+        if function in _ADDRESS_READERS:
+            reason = f"{_ADDRESS_READERS[function]} has no meaning in a trace; pass tensors to the kernel"
+            raise self._violations.add("needs_value", reason)
+        if function in _HOST_DATA:
+            reason = f"{_HOST_DATA[function]} builds data on the host; use torch.full or pass the number as an argument"
+            raise self._violations.add("torch_compute", reason)
+        if function is _TENSOR.type and len(args) == 1 and not kwargs:
+            name: str = function(args[0])
+            return name.replace(".meta.", ".cuda.")
+        return function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in (kwargs or {}).items()})
+
+    def _meta(self, value: Any) -> Any:
+        """`value` with cuda devices replaced by the meta device; other devices are refused."""
+        if isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu"):
+            value = torch.device(value)
+        if isinstance(value, torch.device):
+            _check_device(value, self._violations)
+            return META
+        return value
+
+
+def _check_device(device: Any, violations: Violations) -> None:
+    """Note a violation unless `device` (as torch takes it: None, a number, a string, a torch.device) is cuda:0."""
+    if device is None or (isinstance(device, int) and device == 0):
+        return
+    try:
+        wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise violations.add("device", "not a device; use device=x.device") from None
+    if wanted.type != "cuda" or wanted.index not in (None, 0):
+        raise violations.add("device", f"`{wanted}` is used; everything must stay on the inputs' device (device=x.device)")
+
+
+class _Stream:
+    """The null stream."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device_index = 0
+    device = CUDA
+
+    def synchronize(self) -> None:
+        """There is nothing to wait for."""
+
+
+def _answers(target: Target, violations: Violations) -> dict[str, Any]:
+    found = target.properties
+    major, minor = target.capability
+    properties = SimpleNamespace(
+        name=found.name,
+        major=major,
+        minor=minor,
+        total_memory=found.total_memory,
+        multi_processor_count=found.multi_processor_count,
+        warp_size=target.warp_size,
+        regs_per_multiprocessor=found.regs_per_multiprocessor,
+        max_threads_per_multi_processor=found.max_threads_per_multi_processor,
+        shared_memory_per_block=found.shared_memory_per_block,
+        shared_memory_per_block_optin=found.shared_memory_per_block_optin,
+        shared_memory_per_multiprocessor=found.shared_memory_per_multiprocessor,
+        L2_cache_size=found.L2_cache_size,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        clock_rate=found.clock_rate,
+        memory_clock_rate=found.memory_clock_rate,
+        memory_bus_width=found.memory_bus_width,
+    )
+    stream = _Stream()
+
+    class DeviceContext:
+        """`with torch.cuda.device(...)` for the only device."""
+
+        def __init__(self, device: Any = None) -> None:
+            _check_device(device, violations)
+
+        def __enter__(self) -> None:
+            return None
+
+        def __exit__(self, *error: object) -> None:
+            return None
+
+    def refuse(name: str) -> Callable[..., Any]:
+        def refused(*args: Any, **kwargs: Any) -> Any:
+            raise violations.add("launch_feature", f"torch.cuda.{name} is not supported: plans run on one stream, in order")
+
+        return refused
+
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": lambda: None,
+        "_lazy_init": lambda: None,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: _check_device(device, violations),
+        "get_device_name": lambda device=None: found.name,
+        "get_device_capability": lambda device=None: (major, minor),
+        "get_device_properties": lambda device=None: properties,
+        "is_bf16_supported": lambda *args, **kwargs: target.arch >= 80,
+        "get_arch_list": lambda: [target.name],
+        "device": DeviceContext,
+        "device_of": lambda tensor: DeviceContext(),
+        "synchronize": lambda device=None: None,
+        "current_stream": lambda device=None: stream,
+        "default_stream": lambda device=None: stream,
+        **{name: refuse(name) for name in ("Stream", "stream", "Event", "CUDAGraph", "graph", "ExternalStream", "mem_get_info")},
+    }
+
+
+@contextmanager
+def pretended_cuda(target: Target, violations: Violations) -> Iterator[None]:
+    """Let tensors and `torch.cuda` answer for the target while the context lasts."""
+    answers = _answers(target, violations)
+    missing = object()
+    saved = {name: getattr(torch.cuda, name, missing) for name in answers}
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    try:
+        with PretendedDevice(violations):
+            yield
+    finally:
+        for name, original in saved.items():
+            if original is missing:
+                delattr(torch.cuda, name)
+            else:
+                setattr(torch.cuda, name, original)

@@ -1,0 +1,51 @@
+"""Candidate source as a syntax tree, within bounds.
+
+Any text may come in. Whatever it is, the answer is a tree or a `SourceError` with one line of advice, quickly.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 80
+MAX_NODES = 20_000
+
+
+class SourceError(ValueError):
+    """The text cannot be judged; the message says what to change."""
+
+
+def parse(text: str) -> ast.Module:
+    """The tree of `text`. Raises SourceError for text that is not Python or exceeds the bounds of this module."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise SourceError(f"the source is longer than {MAX_BYTES // 1024} KiB; keep to the kernels and `run`")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text.removeprefix("\ufeff"))
+    except SyntaxError as error:
+        raise SourceError(f"syntax error on line {error.lineno or 1}: {_short(error.msg)}") from None
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        raise SourceError(f"the text is not Python source: {_short(str(error)) or 'nested too deeply'}") from None
+    _check_size(tree)
+    return tree
+
+
+def _check_size(tree: ast.Module) -> None:
+    level: list[ast.AST] = [tree]
+    nodes = depth = 0
+    while level:
+        nodes += len(level)
+        depth += 1
+        if nodes > MAX_NODES:
+            raise SourceError(f"the source has more than {MAX_NODES} syntax nodes; keep to the kernels and `run`")
+        if depth > MAX_DEPTH:
+            line = getattr(level[0], "lineno", 1)
+            raise SourceError(f"line {line}: nested more than {MAX_DEPTH} levels deep; use intermediate variables")
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+
+
+def _short(message: str) -> str:
+    return " ".join(message.split())[:120]

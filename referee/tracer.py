@@ -1,0 +1,140 @@
+"""Traces a candidate: runs its Python, in the sandbox and without a GPU or data, and records launch plans.
+
+The worker's side; `trace.py` is the judge's. The candidate's file is imported with torch, triton and tl at hand, and its
+`run` is called twice for each cell on tensors that have shapes but no values. Two calls that differ are state. What this
+process reports could be forged by the candidate in it, and is parsed as data by the judge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from referee import triton_private
+from referee.launch_recorder import LaunchRecorder
+from referee.ops.spec import TensorSpec
+from referee.plan import LaunchPlan
+from referee.plan_parse import dump
+from referee.pretended_cuda import pretended_cuda
+from referee.recorder import Recorder
+from referee.target import Target
+from referee.violation import Violation, Violations
+
+MODULE_NAME = "candidate"
+MAX_MESSAGE = 240
+
+CellShape = tuple[tuple[TensorSpec, ...], int]
+
+
+def trace_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    """Sandbox entry. JSON in: source, target, cells (each: the inputs' specs and the number of outputs).
+
+    JSON out: {"plans": [...]}, or {"rejection": {"guard", "reason", "cell"}} with the cell's index or null.
+    """
+    request = json.loads(payload)
+    cells = [(tuple(_spec(spec) for spec in cell["inputs"]), cell["outputs"]) for cell in request["cells"]]
+    path = os.path.join(scratch, f"{MODULE_NAME}.py")
+    return json.dumps(trace_source(request["source"], path, Target.from_json(request["target"]), cells), allow_nan=False).encode()
+
+
+def trace_source(source: str, path: str, target: Target, cells: Sequence[CellShape]) -> dict[str, Any]:
+    """Write the source to `path`, import it, and trace every cell. Returns what `trace_entry` sends."""
+    triton_private.check_version()
+    violations = Violations()
+    launches = LaunchRecorder(violations)
+    run: Callable[..., Any] | None = None
+    plans: list[dict[str, Any]] = []
+    try:
+        with (
+            pretended_cuda(target, violations),
+            triton_private.active_driver(target),
+            triton_private.launches_go_to(launches.launch, launches.warm_up),
+        ):
+            with Recorder(violations, ()) as outside:
+                run = _import_run(source, path)
+            if violations.first is not None:
+                raise violations.first
+            if outside.used:
+                raise violations.add("module_level", "tensors are made while the file is being imported; make them in `run`")
+            for inputs, outputs in cells:
+                plans.append(_trace_cell(run, inputs, outputs, violations, launches))
+    except BaseException as error:
+        reason = violations.first or (error if isinstance(error, Violation) else Violation("trace_error", _describe(error, path)))
+        return {"rejection": {"guard": reason.guard, "reason": reason.reason, "cell": None if run is None else len(plans)}}
+    finally:
+        sys.modules.pop(MODULE_NAME, None)
+    return {"plans": plans}
+
+
+def _trace_cell(
+    run: Callable[..., Any], inputs: tuple[TensorSpec, ...], outputs: int, violations: Violations, launches: LaunchRecorder
+) -> dict[str, Any]:
+    first, second = (_call(run, inputs, outputs, violations, launches) for _ in range(2))
+    plan = dump(first)
+    # Compared as data, because NaN differs from itself and True equals 1.
+    if json.dumps(plan) != json.dumps(dump(second)):
+        raise violations.add("state", "the second call of `run` does something else than the first; keep nothing between calls")
+    return plan
+
+
+def _call(
+    run: Callable[..., Any], inputs: tuple[TensorSpec, ...], outputs: int, violations: Violations, launches: LaunchRecorder
+) -> LaunchPlan:
+    recorder = Recorder(violations, inputs)
+    launches.recorder = recorder
+    try:
+        with recorder:
+            result = run(*recorder.inputs)
+    finally:
+        launches.recorder = None
+    if violations.first is not None:
+        raise violations.first
+    return recorder.plan(_tensors(result, outputs, violations))
+
+
+def _tensors(result: Any, outputs: int, violations: Violations) -> Sequence[torch.Tensor]:
+    if outputs == 1:
+        result = (result,)
+    elif not isinstance(result, (tuple, list)) or len(result) != outputs:
+        raise violations.add("output_contract", f"`run` must return {outputs} tensors")
+    for tensor in result:
+        if type(tensor) is not torch.Tensor:
+            raise violations.add("output_contract", f"`run` returns a {type(tensor).__name__}; return a plain torch.Tensor")
+    return tuple(result)
+
+
+def _import_run(source: str, path: str) -> Callable[..., Any]:
+    """Import the candidate's file as a module and return its `run`. Triton reads kernel sources back from the file."""
+    with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
+        file.write(source)
+    module = ModuleType(MODULE_NAME)
+    module.__file__ = path
+    module.__dict__.update(torch=torch, triton=triton, tl=tl)
+    sys.modules[MODULE_NAME] = module
+    exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    run = module.__dict__.get("run")
+    if not callable(run):
+        raise AttributeError("the file does not define `run`")
+    checked: Callable[..., Any] = run
+    return checked
+
+
+def _describe(error: BaseException, path: str) -> str:
+    """One line: where in the candidate's file, which exception, and its message's first line."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    where = f"line {lines[-1]}: " if lines else ""
+    message = " ".join(str(error).split())[:MAX_MESSAGE]
+    return f"{where}{type(error).__name__}: {message}" if message else f"{where}{type(error).__name__}"
+
+
+def _spec(data: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(data["name"], tuple(data["shape"]), data["dtype"], tuple(data["strides"]), data["offset"])

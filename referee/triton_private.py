@@ -1,0 +1,269 @@
+"""Everything of Triton's private interface that the referee touches, in one place.
+
+Known for Triton 3.6 and 3.7; any other version is refused with a clear message, because a changed rule here could make a
+verdict false. `tests/referee/trace/test_triton_private.py` pins the behaviour relied on. Runs in worker processes only,
+except `check_version` and `representative`, which import nothing of Triton.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from referee.target import Target
+
+KNOWN = ("3.6", "3.7")
+
+# Kernel parameters that the compiler appends: pointers to global and profile scratch.
+HIDDEN_POINTERS = 2
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+class UnknownTriton(RuntimeError):
+    """This Triton version is not one whose private interface is known."""
+
+
+def version() -> str:
+    """The installed Triton's version, without importing it."""
+    return metadata.version("triton")
+
+
+def check_version(found: str | None = None) -> None:
+    """Raise UnknownTriton unless the version (the installed one by default) is known."""
+    found = found or version()
+    if ".".join(found.split(".")[:2]) not in KNOWN:
+        raise UnknownTriton(f"triton {found} is not supported: the referee knows {' and '.join(KNOWN)}; install one of these")
+
+
+def representative(value: int) -> int:
+    """The smallest integer that Triton specialises like `value`.
+
+    Triton tells integer arguments apart by three things only: equal to 1, divisible by 16, and the narrowest of int32,
+    int64 and uint64 that holds them.
+    """
+    if value == 1:
+        return 1
+    multiple = value % 16 == 0
+    if -(2**31) <= value < 2**31:
+        return 16 if multiple else 17
+    if -(2**63) <= value < 2**63:
+        return 2**32 if multiple else 2**32 + 1
+    return 2**63 if multiple else 2**63 + 1
+
+
+class StandInDriver:
+    """An active driver for a process without a GPU: device 0, stream 0, and the target's properties."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.utils = _Utilities(target)
+
+    def get_current_device(self) -> int:
+        """Always device 0."""
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """There is no other device."""
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        """The null stream."""
+        return 0
+
+    def get_current_target(self) -> Any:
+        """The target, as Triton's GPUTarget."""
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget(self._target.backend, self._target.arch, self._target.warp_size)
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        """Major and minor compute capability."""
+        return self._target.capability
+
+    def get_active_torch_device(self) -> Any:
+        """torch's cuda:0."""
+        import torch
+
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        """torch.cuda."""
+        import torch
+
+        return torch.cuda
+
+
+class _Utilities:
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def get_device_properties(self, device: int = 0) -> dict[str, int]:
+        """The dictionary that Triton's CUDA driver returns."""
+        found = self._target.properties
+        return {
+            "max_shared_mem": found.shared_memory_per_block_optin,
+            "max_num_regs": found.regs_per_multiprocessor,
+            "multiprocessor_count": found.multi_processor_count,
+            "warpSize": self._target.warp_size,
+            "sm_clock_rate": found.clock_rate,
+            "mem_clock_rate": found.memory_clock_rate,
+            "mem_bus_width": found.memory_bus_width,
+        }
+
+
+@contextmanager
+def active_driver(target: Target) -> Iterator[StandInDriver]:
+    """Make a stand-in driver the active one; on leaving, the driver that was (or was not yet) active is restored."""
+    from triton.runtime.driver import driver
+
+    stand_in = StandInDriver(target)
+    before = driver.__dict__.copy()
+    driver.set_active(stand_in)
+    try:
+        yield stand_in
+    finally:
+        driver.__dict__.clear()
+        driver.__dict__.update(before)
+
+
+Runner = Callable[..., Any]
+
+
+@contextmanager
+def launches_go_to(launch: Runner, warm_up: Runner) -> Iterator[None]:
+    """Divert every launch to `launch(kernel, args, grid, kwargs)` and every warm-up call to `warm_up(kernel)`.
+
+    All launch forms, `kernel[grid](...)` and `kernel.run(..., grid=...)`, end in the `run` of one of three classes.
+    """
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.jit import JITFunction, KernelInterface
+
+    def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+        return warm_up(self) if warmup else launch(self, args, grid, kwargs)
+
+    def warm(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return warm_up(self)
+
+    classes = (JITFunction, Autotuner, Heuristics, KernelInterface)
+    saved = [(cls, name, cls.__dict__[name]) for cls in classes for name in ("run", "warmup") if name in cls.__dict__]
+    for cls, name, _ in saved:
+        setattr(cls, name, run if name == "run" else warm)
+    try:
+        yield
+    finally:
+        for cls, name, original in saved:
+            setattr(cls, name, original)
+
+
+@dataclass(frozen=True)
+class AutotuneFacts:
+    """An autotuner's configurations and the names of its hooks, if it has any."""
+
+    configs: tuple[Any, ...]
+    hooks: tuple[str, ...]
+
+
+def autotune_facts(tuner: Any) -> AutotuneFacts:
+    """What an Autotuner would try, and which of its hooks could run code around a launch."""
+    hooks = [name for name in ("perf_model", "early_config_prune") if getattr(tuner, name) is not None]
+    hooks += [name for name in ("pre_hook", "post_hook") if getattr(tuner, f"user_defined_{name}")]
+    if any(config.pre_hook is not None for config in tuner.configs):
+        hooks.append("Config(pre_hook=...)")
+    if any(getattr(config, "ir_override", None) is not None for config in tuner.configs):
+        hooks.append("Config(ir_override=...)")
+    return AutotuneFacts(tuple(tuner.configs), tuple(hooks))
+
+
+def wraps(kernel: Any) -> str:
+    """What a launchable object is: "jit", "autotune", "heuristics" or "unknown"."""
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.jit import JITFunction
+
+    for cls, name in ((JITFunction, "jit"), (Autotuner, "autotune"), (Heuristics, "heuristics")):
+        if type(kernel) is cls:
+            return name
+    return "unknown"
+
+
+def signature_of(kernel: Any) -> inspect.Signature:
+    """The Python signature of a JITFunction's function."""
+    found: inspect.Signature = kernel.signature
+    return found
+
+
+def constexpr_names(kernel: Any) -> frozenset[str]:
+    """Names of the parameters annotated tl.constexpr."""
+    return frozenset(parameter.name for parameter in kernel.params if parameter.is_constexpr)
+
+
+def has_run_hooks(kernel: Any) -> bool:
+    """True when the candidate attached pre-run hooks to the kernel."""
+    return bool(kernel.pre_run_hooks)
+
+
+def prepare_compiler(ptxas_version: str, cache: str) -> None:
+    """Point the compiler of this process at a cache directory, tell it ptxas's version, and skip hashing its installation.
+
+    The hash only names cache entries; the cache is private and empty, so that no name can be stale.
+    """
+    import triton.experimental.gluon  # noqa: F401  (Triton imports it at the first launch; here it is paid for once)
+    from triton import knobs
+    from triton.runtime import cache as cache_module
+
+    cache_module.triton_key = lambda: "private"
+    knobs.NvidiaTool.from_path = staticmethod(lambda path: knobs.NvidiaTool(path, ptxas_version))
+    knobs.nvidia.mock_ptx_version = ptxas_version
+    knobs.nvidia.dump_ptxas_log = True
+    knobs.cache.dir = cache
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What is read off one of Triton's compiled kernels. `signature` holds (name, type) in parameter order."""
+
+    name: str
+    image: bytes
+    ptx: str
+    signature: tuple[tuple[str, Any], ...]
+    shared: int
+    num_warps: int
+    needs: tuple[str, ...]
+
+
+def read_compiled(kernel: Any) -> Compiled:
+    """The parts of a CompiledKernel that a launch needs. `needs` names what a plain launch cannot give it."""
+    meta = kernel.metadata
+    needs = []
+    for field, what in (
+        ("global_scratch_size", "global scratch memory"),
+        ("profile_scratch_size", "profile scratch memory"),
+        ("tmem_size", "tensor memory"),
+    ):
+        if getattr(meta, field, 0):
+            needs.append(what)
+    for field, what in (("launch_cooperative_grid", "a cooperative grid"), ("launch_pdl", "programmatic dependent launch")):
+        if getattr(meta, field, False):
+            needs.append(what)
+    if meta.num_ctas != 1:
+        needs.append("block clusters")
+    if getattr(meta, "tensordesc_meta", None):
+        needs.append("tensor descriptors")
+    return Compiled(
+        name=meta.name,
+        image=bytes(kernel.asm["cubin"]),
+        ptx=kernel.asm["ptx"],
+        signature=tuple(kernel.src.signature.items()),
+        shared=meta.shared,
+        num_warps=meta.num_warps,
+        needs=tuple(needs),
+    )
+
+
+def image_key(compiled: Compiled) -> str:
+    """Content hash of a compiled kernel."""
+    return hashlib.sha256(compiled.image).hexdigest()
