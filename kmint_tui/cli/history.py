@@ -1,0 +1,156 @@
+"""`kmint history`: what was minted; `kmint history show ID`: one session, or one draft with its source and verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmint_tui import paths
+from kmint_tui.cli.framework import LazyGroup
+from kmint_tui.cli.operations import complete_operation
+from kmint_tui.cli.output import Cell, Table
+from kmint_tui.cli.state import State
+from kmint_tui.cli.style import VERDICT_STYLES
+from kmint_tui.errors import UsageError
+
+if TYPE_CHECKING:
+    from kmint_tui.history.records import Draft, Session, Summary
+    from kmint_tui.history.store import History
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.option("--op", metavar="OP", shell_complete=complete_operation, help="Only sessions of this operation.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many sessions.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.history/1).")
+@click.pass_context
+def history(context: click.Context, op: str | None, limit: int, as_json: bool) -> None:
+    """List what was minted, the newest first.
+
+    \b
+      kmint history --op softmax
+      kmint history show 12      one session
+      kmint history show 12.3    one draft
+    """
+    if context.invoked_subcommand is not None:
+        return
+    state = context.ensure_object(State)
+    sessions: tuple[Summary, ...] = ()
+    if paths.history_file().exists():
+        with _open() as store:
+            sessions = store.summaries(op=op, limit=limit)
+    if as_json:
+        state.out.document("kmint.history/1", {"sessions": [asdict(session) for session in sessions]})
+        return
+    headers = ("id", "started", "op", "model", "drafts", "correct", "best", "ratio", "state")
+    state.out.table(Table(headers, [_row(session) for session in sessions], frozenset({"id", "drafts", "correct", "ratio"})))
+    state.err.hint("`kmint history show ID` for one of them" if sessions else "nothing minted yet; `kmint mint softmax` is a start")
+
+
+@history.command("show")
+@click.argument("wanted", metavar="ID")
+@click.option("--source", is_flag=True, help="Only the draft's source, as it was written.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.session/1 or kmint.draft/1).")
+@click.pass_obj
+def show(state: State, wanted: str, source: bool, as_json: bool) -> None:
+    """Show a session (12) or a draft (12.3)."""
+    from kmint_tui.history.records import parse_id
+
+    reference = parse_id(wanted)
+    if not paths.history_file().exists():
+        raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
+    with _open() as store:
+        session = store.session(reference.session)
+        if reference.number is None:
+            if source:
+                raise UsageError("--source needs a draft's id", fix=f"for example `kmint history show {wanted}.0 --source`")
+            _show_session(state, session, store.drafts(session.id), as_json)
+        else:
+            _show_draft(state, session, store.draft(session.id, reference.number), source, as_json)
+
+
+def _open() -> History:
+    from kmint_tui.history.store import History
+
+    return History(paths.history_file())
+
+
+def _row(session: Summary) -> tuple[Cell | str, ...]:
+    best = session.best or ("-" if session.drafted else "")
+    ratio = f"{session.ratio:.3f}x" if session.ratio is not None else ""
+    counts = (f"{session.drafted}/{session.wanted}", str(session.passed))
+    return (
+        str(session.id),
+        session.started[:19],
+        session.op,
+        session.model,
+        *counts,
+        Cell(best, VERDICT_STYLES.get(best, "")),
+        ratio,
+        session.state,
+    )
+
+
+def _show_session(state: State, session: Session, drafts: tuple[Draft, ...], as_json: bool) -> None:
+    if as_json:
+        state.out.document("kmint.session/1", {**asdict(session), "drafts": [_draft_json(draft) for draft in drafts]})
+        return
+    state.out.pairs(
+        [
+            ("session", str(session.id)),
+            ("op", session.op),
+            ("model", f"{session.model} ({session.model_file}, sha256 {session.model_sha256[:16]}…)"),
+            ("seed", str(session.seed)),
+            ("started", session.started),
+            ("finished", session.finished or f"not finished ({session.state})"),
+            *[(name, str(value)) for name, value in session.settings.items()],
+        ]
+    )
+    state.out.text("")
+    rows = [(draft.id, str(draft.tokens), draft.finish, *_judged(draft)) for draft in drafts]
+    state.out.table(Table(("draft", "tokens", "finish", "verdict", "ratio", "why"), rows, frozenset({"tokens", "ratio"})))
+
+
+def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_json: bool) -> None:
+    if as_json:
+        state.out.document("kmint.draft/1", {"op": session.op, "model": session.model, **_draft_json(draft)})
+        return
+    if source:
+        state.out.text(draft.source)
+        return
+    outcome, ratio, why = _judged(draft)
+    state.out.pairs(
+        [
+            ("draft", draft.id),
+            ("op", session.op),
+            ("model", session.model),
+            ("seed", f"{draft.seed} (of session seed {session.seed})"),
+            ("tokens", f"{draft.tokens} in {draft.seconds:.1f} s, ended by {draft.finish}"),
+            ("verdict", outcome.text + (f", {ratio}" if ratio else "")),
+            ("why", why),
+        ]
+    )
+    checks = draft.verdict.get("checks", []) if draft.verdict else []
+    if checks:
+        state.out.text("")
+        rows = [
+            (check["name"], Cell(check["status"], VERDICT_STYLES.get(check["status"], "")), check.get("detail", "")) for check in checks
+        ]
+        state.out.table(Table(("check", "status", "detail"), rows))
+    state.out.text("")
+    state.out.text(draft.source)
+
+
+def _judged(draft: Draft) -> tuple[Cell, str, str]:
+    if draft.duplicate_of is not None:
+        return Cell("same"), "", f"the same kernel as {draft.session}.{draft.duplicate_of}"
+    if draft.verdict is None:
+        return Cell("not judged"), "", ""
+    outcome = draft.outcome or ""
+    ratio = f"{draft.ratio:.3f}x" if draft.ratio is not None else ""
+    return Cell(outcome, VERDICT_STYLES.get(outcome, "")), ratio, str(draft.verdict.get("reason", ""))
+
+
+def _draft_json(draft: Draft) -> dict[str, Any]:
+    return {"id": draft.id, **asdict(draft)}

@@ -1,0 +1,148 @@
+"""`kmint mint OP`: draft kernels, referee every draft, rank them, keep everything in the history."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from kmint_tui import paths
+from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
+from kmint_tui.cli.framework import Command
+from kmint_tui.cli.models import complete_model
+from kmint_tui.cli.operations import complete_operation
+from kmint_tui.cli.state import State
+from kmint_tui.errors import UsageError
+
+if TYPE_CHECKING:
+    from kmint_tui.mint import Mint
+    from kmint_tui.minting.request import MintRequest
+    from kmint_tui.minting.result import MintResult
+
+
+@click.command(cls=Command)
+@click.argument("op", required=False, shell_complete=complete_operation)
+@click.option("--drafts", "-n", type=click.IntRange(1, 64), help="How many kernels to draft.  [default: 8]")
+@click.option("--model", "-m", metavar="ID|PATH", shell_complete=complete_model, help="The smith; by default the best one that is here.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat a session: same model, seed and drafts give the same kernels.")
+@click.option("--temperature", type=click.FloatRange(0, 5), help="By default the model's own.")
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="By default the model's own.")
+@click.option("--max-tokens", type=click.IntRange(16, 32768), help="Longest draft.  [default: the model's own]")
+@click.option("--until", type=click.Choice(["best", "first"]), default="best", show_default=True, help="Stop at the first correct kernel?")
+@click.option("--reference", metavar="FILE.py[:FN]", help="Judge by your own PyTorch function instead of an operation of the catalogue.")
+@click.option("--target", metavar="ARCH", help="GPU to compile for, for example sm_90.  [default: the one here]")
+@click.option("--dialect", type=click.Choice(["card", "trained"]), help="Form of the prompt.  [default: the model's own]")
+@click.option("--dry-run", is_flag=True, help="Show the prompt, the plan and the estimate; draft nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.mint/1).")
+@click.option("--jsonl", is_flag=True, help="A stream of events (kmint.mint-event/1), one JSON object a line.")
+@click.pass_obj
+def mint(
+    state: State,
+    op: str | None,
+    drafts: int | None,
+    model: str | None,
+    seed: int | None,
+    temperature: float | None,
+    top_p: float | None,
+    max_tokens: int | None,
+    until: Literal["best", "first"],
+    reference: str | None,
+    target: str | None,
+    dialect: Literal["card", "trained"] | None,
+    dry_run: bool,
+    as_json: bool,
+    jsonl: bool,
+) -> int:
+    """Draft kernels for an operation, referee every draft and rank them.
+
+    \b
+      kmint mint softmax
+      kmint mint add_rmsnorm_gelu --drafts 16 --until first
+      kmint mint --reference mine.py:fused_norm
+
+    The first Ctrl-C stops drafting and keeps what is done, the second gives up the rest as well. Exit code 0 means that at
+    least one kernel is correct, 1 that none is.
+    """
+    from kmint_tui.cli.planning import Wishes, plan, show_plan
+
+    if as_json and jsonl:
+        raise UsageError("--json and --jsonl exclude each other", fix="--json for one document at the end, --jsonl for a stream")
+    wishes = Wishes(op, reference, model, drafts, seed, temperature, top_p, max_tokens, until, target, dialect)
+    request = plan(wishes, draw_seed=lambda: secrets.randbelow(2**32))
+    if dry_run:
+        show_plan(state.out, request, as_json=as_json)
+        return ExitCode.DONE
+    err = state.err
+    result, failure, interrupted = _run(state, err, request, jsonl=jsonl)
+    if as_json:
+        state.out.document("kmint.mint/1", result.to_json())
+    elif not jsonl:
+        _show(state, err, result)
+    if failure is not None:
+        raise failure
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    return ExitCode.DONE if result.best is not None else ExitCode.NOTHING_PASSED
+
+
+def _run(state: State, err: Diagnostics, request: MintRequest, *, jsonl: bool) -> tuple[MintResult, Exception | None, bool]:
+    from kmint_tui.cli.progress import MintProgress
+    from kmint_tui.cli.referee import judges, no_gpu_reason, open_referee
+    from kmint_tui.events import Finished, to_json
+    from kmint_tui.history.store import History
+    from kmint_tui.mint import Mint
+    from kmint_tui.smith import Options, Smith
+
+    lonely = no_gpu_reason()
+    if lonely is not None:
+        err.note(f"no GPU to time on ({lonely}): kernels are checked by Triton's interpreter")
+    options = Options(log=_log_file(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json")
+    progress = MintProgress(err)
+    result: MintResult | None = None
+    with History(paths.history_file()) as history, open_referee() as referee, Smith(request.model.file.path, options) as smith:
+        session = Mint(request, smith=smith, judge=referee, history=history, times=lonely is None, judges=judges())
+        with _two_step_interrupt(session) as interrupts:
+            for event in session.run():
+                progress.show(event)
+                if jsonl:
+                    state.out.record(to_json(event))
+                if isinstance(event, Finished):
+                    result = event.result
+    assert result is not None
+    return result, session.failure, bool(interrupts)
+
+
+def _show(state: State, err: Diagnostics, result: MintResult) -> None:
+    from kmint_tui.cli.report import show_result
+
+    show_result(state.out, result)
+    if result.best_id is not None:
+        err.hint(f"see it: kmint history show {result.best_id}")
+
+
+@contextmanager
+def _two_step_interrupt(session: Mint) -> Iterator[list[int]]:
+    """The first Ctrl-C stops drafting, the second interrupts everything. Yields the list of interrupts so far."""
+    seen: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        session.stop()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _log_file() -> Path:
+    return paths.private_dir(paths.log_dir()) / "smith.log"

@@ -1,0 +1,107 @@
+"""From the words on the command line to a mint request: flags first, then the settings file, then the model's own values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeVar
+
+from kmint_tui import config, paths
+from kmint_tui.cli.output import Output
+from kmint_tui.cli.referee import no_gpu_reason, wanted_task
+from kmint_tui.minting.request import MintRequest, Until
+from kmint_tui.models import digest, registry, store
+from kmint_tui.models.fit import available_memory, estimate, readable
+from kmint_tui.smith.prompts import build
+from kmint_tui.smith.sampling import Sampling
+
+T = TypeVar("T")
+_TEMPERATURE, _TOP_P, _MAX_TOKENS = 0.7, 0.97, 1024
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What was asked for; None where nothing was."""
+
+    op: str | None
+    reference: str | None
+    model: str | None
+    drafts: int | None
+    seed: int | None
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
+    until: Until
+    target: str | None
+    dialect: Literal["card", "trained"] | None
+
+
+def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
+    """The request. Raises UsageError, ConfigError or ModelError for what cannot be had."""
+    op, task = wanted_task(wishes.op, wishes.reference)
+    settings = config.load(paths.config_file()).config
+    drafts = _first(wishes.drafts, settings.mint_drafts, 8)
+    known = registry.load(paths.user_models_file())
+    wanted = wishes.model or settings.mint_model
+    choice = store.resolve(known, wanted) if wanted else store.choose(known, drafts=drafts)
+    entry = choice.entry
+    sampling = Sampling(
+        temperature=_first(wishes.temperature, settings.mint_temperature, entry.temperature if entry else None, _TEMPERATURE),
+        top_p=_first(wishes.top_p, settings.mint_top_p, entry.top_p if entry else None, _TOP_P),
+    )
+    return MintRequest(
+        op=op,
+        task=task,
+        model=choice,
+        model_sha256=digest.sha256(choice.file.path),
+        prompt=build(op, wishes.dialect or (entry.dialect if entry else "card")),
+        drafts=drafts,
+        seed=draw_seed() if wishes.seed is None else wishes.seed,
+        sampling=sampling,
+        max_tokens=_first(wishes.max_tokens, settings.mint_max_tokens, entry.max_tokens if entry else None, _MAX_TOKENS),
+        until=wishes.until,
+        target=wishes.target or settings.mint_target,
+    )
+
+
+def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
+    """What would be done, the memory it would take, and the prompt."""
+    need = estimate(request.model.file, drafts=request.drafts, max_tokens=request.max_tokens)
+    have, lonely = available_memory(), no_gpu_reason()
+    if as_json:
+        content = {
+            "op": request.op.name,
+            "model": request.model.id,
+            "model_sha256": request.model_sha256,
+            "model_reason": request.model.reason,
+            "drafts": request.drafts,
+            "seed": request.seed,
+            "sampling": asdict(request.sampling),
+            "max_tokens": request.max_tokens,
+            "target": request.target,
+            "mode": "interpret" if lonely else "replay",
+            "memory": {**asdict(need), "total": need.total, "available": have},
+            "prompt": asdict(request.prompt),
+        }
+        out.document("kmint.plan/1", content)
+        return
+    out.pairs(
+        [
+            ("op", f"{request.op.name}: {request.op.formula}"),
+            ("model", f"{request.model.id} ({request.model.file.quant}, {readable(request.model.file.nbytes)}): {request.model.reason}"),
+            ("drafts", f"{request.drafts} of at most {request.max_tokens} tokens, seed {request.seed}"),
+            ("sampling", f"temperature {request.sampling.temperature:g}, top-p {request.sampling.top_p:g}"),
+            ("memory", f"about {readable(need.total)} needed, {readable(have) if have is not None else 'unknown'} free"),
+            ("referee", f"interpreter, no timing ({lonely})" if lonely else "replay and timing on the GPU"),
+        ]
+    )
+    out.text("")
+    out.heading("system")
+    out.text(request.prompt.system)
+    out.text("")
+    out.heading("user")
+    out.text(request.prompt.user)
+
+
+def _first(*values: T | None) -> T:
+    return next(value for value in values if value is not None)

@@ -1,0 +1,104 @@
+"""What happens while kernels are being minted, as frozen dataclasses: the command line and the interface both read these."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kmint_tui.history.records import draft_id
+from kmint_tui.minting.drafts import Draft
+from kmint_tui.minting.request import MintRequest
+from kmint_tui.minting.result import MintResult
+from referee.verdict import Verdict
+
+SCHEMA = "kmint.mint-event/1"
+
+
+@dataclass(frozen=True)
+class Started:
+    """The session exists in the history; the smith is being loaded."""
+
+    session: int
+    request: MintRequest
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The smith has written more of a draft; `tokens` counts all of the draft's tokens so far."""
+
+    index: int
+    tokens: int
+    text: str
+
+
+@dataclass(frozen=True)
+class DraftFinished:
+    """A draft is complete and stored."""
+
+    session: int
+    draft: Draft
+
+
+@dataclass(frozen=True)
+class Judging:
+    """The referee has begun on a draft."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The referee's word on a draft. Not `final` when the draft is still to be timed, once the smith is silent."""
+
+    session: int
+    index: int
+    verdict: Verdict
+    final: bool
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something a person should know, such as a choice kmint made and why."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Drafting has been told to stop; drafts that are done are still judged."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The session is over."""
+
+    result: MintResult
+
+
+MintEvent = Started | Progress | DraftFinished | Judging | Judged | Notice | Stopping | Finished
+
+
+def to_json(event: MintEvent) -> dict[str, Any]:
+    """One line of the `kmint.mint-event/1` stream."""
+    match event:
+        case Started(session=session, request=request):
+            content: dict[str, Any] = {"op": request.op.name, "model": request.model.id, "seed": request.seed, "drafts": request.drafts}
+            return _line("started", history_id=str(session), **content)
+        case Progress(index=index, tokens=tokens):
+            return _line("tokens", index=index, tokens=tokens)
+        case DraftFinished(session=session, draft=draft):
+            return _line("draft", id=draft_id(session, draft.index), **{k: v for k, v in draft.to_json(None).items() if k != "verdict"})
+        case Judging(index=index):
+            return _line("judging", index=index)
+        case Judged(session=session, index=index, verdict=verdict, final=final):
+            return _line("verdict", id=draft_id(session, index), index=index, final=final, verdict=verdict.to_json())
+        case Notice():
+            return _line("notice", **asdict(event))
+        case Stopping():
+            return _line("stopping")
+        case Finished(result=result):
+            return _line("done", result=result.to_json())
+
+
+def _line(name: str, **content: Any) -> dict[str, Any]:
+    return {"schema": SCHEMA, "event": name, **content}

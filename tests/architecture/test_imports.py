@@ -1,0 +1,132 @@
+"""Who may import whom, and what may be loaded when."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"torch", "triton", "llama_cpp", "textual", "numpy", "transformers", "huggingface_hub", "gguf"}
+PACKAGES = ("kmint_tui", "referee", "convert")
+
+NETWORK = {"http", "urllib.request", "ssl", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "huggingface_hub", "socketserver"}
+MAY_USE_NETWORK = {"kmint_tui/models/download.py"}
+MAY_USE_SOCKETS = {
+    # Unnamed socket pairs between a process and its own children; no address is ever bound or connected.
+    "referee/zygote.py",
+    "referee/zygote_job.py",
+    "referee/worker.py",
+    "referee/worker_job.py",
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def uses(names: set[str], wanted: set[str]) -> set[str]:
+    return {name for name in names if any(name == module or name.startswith(module + ".") for module in wanted)}
+
+
+def loaded_by(code: str, home: Path) -> set[str]:
+    script = f"import sys\n{code}\nsys.stderr.write('LOADED ' + ' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "KMINT_HOME": str(home)}
+    )
+    assert "LOADED " in done.stderr, done.stderr
+    return {name.partition(".")[0] for name in done.stderr.rpartition("LOADED ")[2].split()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["mint", "--help"],
+        ["judge", "--help"],
+        ["ops"],
+        ["ops", "show", "softmax"],
+        ["models", "ls"],
+        ["history"],
+        ["path"],
+        ["nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_quick_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    loaded = loaded_by(f"from kmint_tui.cli.main import main\nmain({arguments!r})", tmp_path)
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize(
+    "module", ["referee", "referee.ops", "kmint_tui.mint", "kmint_tui.events", "kmint_tui.smith", "kmint_tui.smith.prompts"]
+)
+def test_light_modules_load_nothing_heavy(module: str, tmp_path: Path) -> None:
+    assert not loaded_by(f"import {module}", tmp_path) & HEAVY
+
+
+def test_importing_the_application_makes_no_directory(tmp_path: Path) -> None:
+    names = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path, _ in modules()]
+    names = [name for name in names if name.startswith("kmint_tui") and not name.endswith("__main__")]
+    home = tmp_path / "home"
+    loaded_by("import importlib\n" + "\n".join(f"importlib.import_module({name!r})" for name in names), home)
+    assert not home.exists()
+
+
+def test_only_the_interface_imports_textual() -> None:
+    allowed = ("kmint_tui/app.py", "kmint_tui/screens/", "kmint_tui/widgets/")
+    assert [path for path, tree in modules() if uses(imported(tree), {"textual"}) and not path.startswith(allowed)] == []
+
+
+def test_only_the_downloader_opens_connections() -> None:
+    for path, tree in modules():
+        names = imported(tree)
+        assert not uses(names, NETWORK) or path in MAY_USE_NETWORK, path
+        assert not uses(names, {"socket"}) or path in MAY_USE_NETWORK | MAY_USE_SOCKETS, path
+
+
+def test_only_two_modules_write_to_the_standard_streams() -> None:
+    allowed = {"kmint_tui/cli/output.py": "stdout", "kmint_tui/cli/diagnostics.py": "stderr"}
+    for path, tree in modules():
+        if not path.startswith("kmint_tui/cli/"):
+            continue
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.attr in ("stdout", "stderr")
+                and node.value.id == "sys"
+            ):
+                writes = path in allowed and allowed[path] == node.attr
+                # `main.py` and `state.py` look at the streams (are they terminals?) and never write.
+                assert writes or path in ("kmint_tui/cli/main.py", "kmint_tui/cli/state.py"), f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in ("print", "click.echo", "click.secho"), f"{path}:{node.lineno}"
+
+
+def test_files_stay_small() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for folder in (*PACKAGES, "forge", "bench", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
+    }
+    assert long == {}

@@ -1,0 +1,36 @@
+"""Runs the real command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """stdout as one JSON document."""
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+
+def kmint(*arguments: str, stdin: bytes = b"", **environment: str) -> Done:
+    """Run `kmint` with these arguments. Whatever it does, a traceback is a failure of the test."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kmint_tui", *arguments], input=stdin, capture_output=True, env={**os.environ, **environment}
+    )
+    out, err = done.stdout.decode(), done.stderr.decode()
+    assert "Traceback" not in err, err
+    return Done(done.returncode, out, err)
