@@ -1,0 +1,284 @@
+"""The only module that opens a socket: finds a model's file on the hub and fetches it.
+
+Metadata, authentication, proxies and the endpoint (`HF_ENDPOINT`) are huggingface_hub's. The transfer itself is done here,
+through its HTTP client, because the hub client starts anew after a kill: bytes go to NAME.part with a small NAME.part.json
+beside it, a later run continues where that ends, and NAME appears only when size and sha256 are right.
+
+Limits: one connection; plain HTTP ranges, no xet. Without a published sha256 only the size is checked, and that is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kmint_tui.errors import KmintError, ModelError, OfflineRefusal, StorageError, TimedOut, storage_error
+from kmint_tui.models.registry import ModelEntry
+
+CHUNK = 1 << 20
+TRIES_WITHOUT_PROGRESS = 5
+LONGEST_WAIT_SECONDS = 60.0
+STALL_SECONDS = 30.0
+SPARE_BYTES = 64 << 20
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One file on the hub at a fixed commit. `sha256` is None when the hub publishes none (files kept in plain git)."""
+
+    repo: str
+    revision: str
+    name: str
+    nbytes: int
+    sha256: str | None
+    licence: str | None
+    url: str
+
+
+class _Interrupted(Exception):
+    """The transfer broke off and may be continued; the message says how."""
+
+
+def find(entry: ModelEntry, *, quant: str | None = None, offline: str | None = None) -> Remote:
+    """The entry's file on the hub: `quant` if given, else the first of the entry's quants that the repository has.
+
+    Raises OfflineRefusal when `offline` names a reason to stay offline, ModelError when the hub does not have or give it.
+    """
+    if entry.repo is None:
+        raise ModelError(f"{entry.id} is not on the hub", fix="`kmint models show` says how to get it")
+    if offline:
+        raise OfflineRefusal(f"looking up {entry.repo} needs the network, and {offline} keeps kmint offline")
+    from huggingface_hub import HfApi, hf_hub_url
+
+    with _hub_errors(entry.repo):
+        info = HfApi().model_info(entry.repo, revision=entry.revision, files_metadata=True)
+    files = {file.rfilename: file for file in info.siblings or [] if file.rfilename.lower().endswith(".gguf")}
+    wanted = [quant] if quant else list(entry.quants)
+    name = next((name for want in wanted for name in sorted(files) if want.lower() in name.lower()), None)
+    if name is None:
+        have = ", ".join(sorted(files)) or "no GGUF file"
+        raise ModelError(f"{entry.repo} has no file of type {' or '.join(wanted)}; it has {have}", fix="choose one with --quant")
+    file, revision = files[name], info.sha or entry.revision or "main"
+    if file.size is None:
+        raise ModelError(f"the hub does not say how large {name} of {entry.repo} is", fix="fetch it by hand and `kmint models import` it")
+    published = file.lfs.sha256 if file.lfs else None
+    pinned = entry.sha256.get(name)
+    if pinned and published and pinned != published:
+        raise ModelError(f"{name}: the hub's sha256 is not the one in models.toml", fix="do not use it; check the model's page")
+    return Remote(
+        entry.repo, revision, name, file.size, pinned or published, entry.licence, hf_hub_url(entry.repo, name, revision=revision)
+    )
+
+
+def fetch(
+    remote: Remote,
+    folder: Path,
+    *,
+    progress: Progress | None = None,
+    limit_rate: float | None = None,
+    stall_seconds: float = STALL_SECONDS,
+    offline: str | None = None,
+) -> Path:
+    """Fetch into `folder` and return the finished file; at once when it is there already. `limit_rate` is in bytes a second.
+
+    Two processes may call this for the same file: the second waits for the first. Raises OfflineRefusal, ModelError,
+    StorageError, TimedOut; KeyboardInterrupt passes through, and what arrived is kept for the next call.
+    """
+    target = folder / Path(remote.name).name
+    try:
+        with _locked(folder / f".{target.name}.lock"):
+            if target.exists() and target.stat().st_size == remote.nbytes:
+                return target
+            if offline:
+                raise OfflineRefusal(f"fetching {remote.name} needs the network, and {offline} keeps kmint offline")
+            part = _Part(remote, target)
+            _check_space(folder, remote.nbytes - part.size)
+            _transfer(part, progress, limit_rate, stall_seconds)
+            part.finish()
+    except OSError as error:
+        raise storage_error(target, error) from error
+    return target
+
+
+class _Part:
+    """NAME.part, what it belongs to, and the running digest of what it holds."""
+
+    def __init__(self, remote: Remote, target: Path) -> None:
+        self.remote, self.target = remote, target
+        self.path = target.with_name(target.name + ".part")
+        self.note = target.with_name(target.name + ".part.json")
+        if not self._belongs():
+            self.restart()
+        self.digest = hashlib.sha256()
+        self.size = 0
+        with self.path.open("rb") as file:
+            while block := file.read(CHUNK):
+                self.digest.update(block)
+                self.size += len(block)
+
+    def _belongs(self) -> bool:
+        try:
+            return bool(json.loads(self.note.read_text(encoding="utf-8")) == asdict(self.remote)) and self.path.is_file()
+        except (OSError, ValueError):
+            return False
+
+    def restart(self) -> None:
+        """Begin anew with an empty part."""
+        self.path.write_bytes(b"")
+        self.note.write_text(json.dumps(asdict(self.remote)), encoding="utf-8")
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def remove(self) -> None:
+        """Drop the part and its note."""
+        self.path.unlink(missing_ok=True)
+        self.note.unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        """Give the part its final name if size and digest are right; otherwise remove it. Raises ModelError."""
+        if self.remote.sha256 is not None and self.digest.hexdigest() != self.remote.sha256:
+            self.remove()
+            raise ModelError(
+                f"{self.remote.name} arrived damaged: its sha256 is not the published one", fix="the part was removed; pull again"
+            )
+        with self.path.open("rb+") as file:
+            os.fsync(file.fileno())
+        self.path.replace(self.target)
+        self.note.unlink(missing_ok=True)
+
+
+def _transfer(part: _Part, progress: Progress | None, limit_rate: float | None, stall_seconds: float) -> None:
+    idle_tries = 0
+    while part.size < part.remote.nbytes:
+        before = part.size
+        try:
+            _one_request(part, progress, limit_rate, stall_seconds)
+            reason: Exception = _Interrupted(f"the server ended early, at {part.size} of {part.remote.nbytes} bytes")
+        except _Interrupted as error:
+            reason = error
+        if part.size >= part.remote.nbytes:
+            return
+        idle_tries = 0 if part.size > before else idle_tries + 1
+        if idle_tries >= TRIES_WITHOUT_PROGRESS:
+            fix = "what arrived is kept; run the same command again to go on"
+            raise TimedOut(f"{part.remote.name}: {reason}, {TRIES_WITHOUT_PROGRESS} times in a row", fix=fix)
+
+
+def _one_request(part: _Part, progress: Progress | None, limit_rate: float | None, stall_seconds: float) -> None:
+    """One GET from where the part ends. Raises _Interrupted when it may be tried again."""
+    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]  # public, but not re-exported for mypy
+
+    remote = part.remote
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if part.size:
+        headers["Range"] = f"bytes={part.size}-"
+    started, received = time.monotonic(), 0
+    try:
+        with get_session().stream("GET", remote.url, headers=headers, timeout=stall_seconds, follow_redirects=True) as response:
+            _judge_status(part, response)
+            with part.path.open("ab") as file:
+                for block in response.iter_bytes():
+                    if part.size + len(block) > remote.nbytes:
+                        part.remove()
+                        raise ModelError(
+                            f"{remote.name}: the server sent more than the {remote.nbytes} bytes it announced", fix="pull again"
+                        )
+                    file.write(block)
+                    file.flush()
+                    part.digest.update(block)
+                    part.size += len(block)
+                    received += len(block)
+                    if progress is not None:
+                        progress(part.size, remote.nbytes)
+                    if limit_rate:
+                        time.sleep(max(0.0, received / limit_rate - (time.monotonic() - started)))
+    except (KmintError, _Interrupted, OSError):
+        raise
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2"):
+            raise _Interrupted(f"{type(error).__name__}: {str(error)[:120] or 'no answer'}") from error
+        raise
+
+
+def _judge_status(part: _Part, response: Any) -> None:
+    """Pass a usable answer; wait and raise _Interrupted for one that may get better; raise ModelError for the rest."""
+    status, remote = response.status_code, part.remote
+    if status == 206:
+        start = response.headers.get("content-range", "").removeprefix("bytes ").partition("-")[0]
+        total = response.headers.get("content-range", "").rpartition("/")[2]
+        if start != str(part.size) or total not in ("*", str(remote.nbytes)):
+            part.restart()
+            raise _Interrupted("the server's file changed, starting anew")
+        return
+    if status == 200:
+        if part.size:
+            part.restart()
+        return
+    if status == 416:
+        part.restart()
+        raise _Interrupted("the server refused to continue, starting anew")
+    if status in (408, 429) or status >= 500:
+        _wait(response.headers.get("retry-after"))
+        raise _Interrupted(f"the server answered {status}")
+    raise _refused(status, remote.repo)
+
+
+def _wait(retry_after: str | None) -> None:
+    seconds = float(retry_after) if retry_after and retry_after.isdigit() else 1.0
+    if seconds > LONGEST_WAIT_SECONDS:
+        raise TimedOut(f"the server asks to wait {seconds:.0f} s", fix="run the same command again later; what arrived is kept")
+    time.sleep(seconds)
+
+
+def _refused(status: int, repo: str) -> ModelError:
+    if status in (401, 403):
+        return ModelError(f"{repo}: access refused ({status})", fix="accept the licence on its page, then log in with `hf auth login`")
+    if status == 404:
+        return ModelError(f"{repo}: not found on the hub (404)", fix="check the name and revision in models.toml")
+    return ModelError(f"{repo}: the hub answered {status}")
+
+
+@contextlib.contextmanager
+def _hub_errors(repo: str) -> Iterator[None]:
+    """Turn what huggingface_hub raises into kmint's errors."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    try:
+        yield
+    except OfflineModeIsEnabled as error:
+        raise OfflineRefusal(f"looking up {repo} needs the network, and HF_HUB_OFFLINE is set") from error
+    except HfHubHTTPError as error:
+        raise _refused(error.response.status_code, repo) from error
+    except LocalEntryNotFoundError as error:
+        raise ModelError(f"{repo}: {error}") from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2"):
+            where = os.environ.get("HF_ENDPOINT", "the hub")
+            raise ModelError(f"{where} cannot be reached ({type(error).__name__})", fix="check the network and proxy settings") from error
+        raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock; waits for another process that has it."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check_space(folder: Path, missing: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < missing + SPARE_BYTES:
+        need = f"{(missing + SPARE_BYTES) / 1e9:.2f} GB are needed in {folder}, {free / 1e9:.2f} GB are free"
+        raise StorageError(need, fix="free some space, or set KMINT_MODELS_DIR to a place with room")

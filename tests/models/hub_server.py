@@ -1,0 +1,114 @@
+"""A small HTTP server on loopback that speaks the hub's protocol: model info, redirects to a file host, ranges, etags.
+
+Faults are switched on by name, one answer at a time, so that a test says exactly what the network does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import deque
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+COMMIT = "c" * 40
+
+
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is what these tests are about."""
+
+
+class Hub:
+    """Serves `files` of one repository. `faults` is a queue: the next file request takes the first one."""
+
+    def __init__(self, repo: str, files: dict[str, bytes]) -> None:
+        self.repo, self.files = repo, dict(files)
+        self.faults: deque[tuple[str, int]] = deque()
+        self.requests: list[tuple[str, str | None]] = []
+        self.served = 0
+        self._server = _Quiet(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Hub:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def info(self) -> dict[str, Any]:
+        siblings = [
+            {"rfilename": name, "size": len(data), "lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 1}}
+            for name, data in self.files.items()
+        ]
+        names = {"id": self.repo, "modelId": self.repo, "sha": COMMIT, "private": False, "downloads": 0, "likes": 0, "tags": []}
+        return {**names, "_id": "1", "siblings": siblings}
+
+    def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:  # noqa: N805
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+                pass
+
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path.startswith(f"/api/models/{hub.repo}"):
+                    self._reply(200, json.dumps(hub.info()).encode(), {"Content-Type": "application/json"})
+                elif path.startswith(f"/{hub.repo}/resolve/"):
+                    self._reply(302, b"", {"Location": f"{hub.endpoint}/blob/{path.rsplit('/', 1)[1]}", "X-Repo-Commit": COMMIT})
+                elif path.startswith("/blob/"):
+                    self._file(path.removeprefix("/blob/"))
+                else:
+                    self._reply(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+
+            def _file(self, name: str) -> None:
+                data, wanted = hub.files[name], self.headers.get("Range")
+                hub.requests.append((name, wanted))
+                fault, amount = hub.faults.popleft() if hub.faults else ("", 0)
+                if fault == "status":
+                    return self._reply(amount, b"no", {"Retry-After": "0"} if amount == 429 else {})
+                if fault == "wait":
+                    return self._reply(429, b"slow down", {"Retry-After": str(amount)})
+                start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and fault != "ignore-range" else 0
+                if start >= len(data):
+                    return self._reply(416, b"", {})
+                if fault == "changed":
+                    data = bytes(255 - byte for byte in data) + b"!"
+                body, headers = data[start:], {"ETag": '"one"'}
+                if start:
+                    headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+                if fault == "more":
+                    body += b"x" * amount
+                length = len(body)
+                if fault in ("drop", "stall"):
+                    body = body[:amount]
+                self.send_response(206 if start else 200)
+                for key, value in {**headers, "Content-Length": str(length)}.items():
+                    self.send_header(key, value)
+                self.end_headers()
+                self.wfile.write(body)
+                self.wfile.flush()
+                hub.served += len(body)
+                if fault == "stall":
+                    self.rfile.read(1)
+                if fault in ("drop", "stall"):
+                    self.close_connection = True
+
+            def _reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+                self.send_response(status)
+                for key, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(key, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+        return Handler
