@@ -6,7 +6,6 @@ The same bytes go to a terminal and to a pipe; only colour depends on where they
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 from kmint_tui import __version__
 from kmint_tui.cli.style import paint
+from kmint_tui.documents import compact, finite
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Output:
 
     def record(self, content: Mapping[str, Any]) -> None:
         """One line of a JSONL stream."""
-        self._write(json.dumps(finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+        self._write(compact(content) + "\n")
 
     def _line(self, row: Sequence[Cell], widths: Sequence[int], table: Table) -> str:
         parts = []
@@ -81,14 +81,3 @@ class Output:
     def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
-
-
-def finite(value: Any) -> Any:
-    """`value` with every number that JSON cannot hold (NaN, infinities) replaced by null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kmint_tui.documents import compact
 from kmint_tui.errors import UsageError
 from kmint_tui.history.database import connect, transaction, translated
 from kmint_tui.history.records import Draft, NewDraft, NewSession, Session, State, Summary
@@ -56,8 +57,8 @@ class History:
                     self._keep(session.user),
                     session.seed,
                     session.wanted,
-                    json.dumps(dict(session.settings)),
-                    json.dumps(dict(session.environment)),
+                    compact(session.settings),
+                    compact(session.environment),
                 ),
             )
         assert cursor.lastrowid is not None
@@ -87,7 +88,7 @@ class History:
         with transaction(self._connection, self._path):
             self._connection.execute(
                 "UPDATE drafts SET outcome = ?, ratio = ?, verdict = ? WHERE session = ? AND number = ?",
-                (verdict["verdict"], ratio, json.dumps(dict(verdict)), session, number),
+                (verdict["verdict"], ratio, compact(verdict), session, number),
             )
 
     def finish(self, session: int, state: State) -> None:
