@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from referee.driver import DEVICE_PAGEABLE_ACCESS, CudaError, Driver
+from referee.target import Target
 
 
 def describe_device(device: str, driver: Driver | None) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def describe_device(device: str, driver: Driver | None) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(0)
     return found | {
         "device": properties.name,
+        "target": Target.of_device().to_json(),
         "arch": properties.major * 10 + properties.minor,
         "multiprocessors": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,

@@ -19,7 +19,7 @@ from typing import Any
 
 from referee.clocks import count_gpus
 from referee.gpu_worker import Device, WorkerLost, WorkerProcess
-from referee.jobs import CellJob, TaskName, pack_jobs, rejection_from_json, result_from_json, task_message
+from referee.jobs import CellJob, Prepared, TaskName, pack_jobs, rejection_from_json, result_from_json
 from referee.measurement import Timing, TimingOptions, timing_from_json
 from referee.ops.spec import Cell
 from referee.verdict import CellResult, Check, Rejection, Stage
@@ -102,16 +102,14 @@ class Replayer:
         answer = self._ask({"do": "hello"})
         return dict(answer["environment"])
 
-    def check(
-        self, task: TaskName, jobs: Sequence[CellJob], *, seed: int, atomics: bool = False, choice: Mapping[int, int] | None = None
-    ) -> Checked:
-        """Replay every job twice on inputs drawn from `seed` and compare. Required cells come first and stop at the first failure.
+    def check(self, prepared: Prepared, *, seed: int) -> Checked:
+        """Replay every cell twice on inputs drawn from `seed` and compare. Required cells come first, up to the first failure.
 
-        `atomics` says that the kernels use atomic operations, so that bits may differ between runs. Raises ReplayerError.
+        Raises ReplayerError.
         """
-        required = [job for job in jobs if job.cell.role != "capability"]
-        capabilities = [job for job in jobs if job.cell.role == "capability"]
-        common = {"do": "check", "task": task_message(task), "seed": seed, "atomics": atomics, "choice": _numbered(choice or {})}
+        required = [job for job in prepared.jobs if job.cell.role != "capability"]
+        capabilities = [job for job in prepared.jobs if job.cell.role == "capability"]
+        common = {"do": "check", "seed": seed, **prepared.message()}
         cells, rejection, seconds = self._check_some(common, required)
         for job in capabilities if rejection is None else ():
             # One request each: a capability may cost the worker its context, and only itself.
@@ -119,14 +117,14 @@ class Replayer:
             cells += found
             seconds |= spent
         known = {result.name: result for result in cells}
-        ordered = tuple(known.get(job.cell.name) or _unreached(job.cell) for job in jobs)
-        return Checked(ordered, rejection, _reports(rejection, atomics), seconds)
+        ordered = tuple(known.get(job.cell.name) or _unreached(job.cell) for job in prepared.jobs)
+        return Checked(ordered, rejection, _reports(rejection, prepared.atomics), seconds)
 
-    def tune(self, job: CellJob, *, seed: int) -> Frozen | Rejection:
-        """Time every configuration of the job's autotuned launches and pick the fastest. Raises ReplayerError."""
-        packed, blobs = pack_jobs([job])
+    def tune(self, prepared: Prepared, *, seed: int) -> Frozen | Rejection:
+        """Time every configuration of the bench cell's autotuned launches and pick the fastest. Raises ReplayerError."""
+        packed, blobs = pack_jobs([_bench(prepared)])
         try:
-            answer = self._ask({"do": "tune", "jobs": packed, "seed": seed}, blobs)
+            answer = self._ask({"do": "tune", "jobs": packed, "seed": seed, **prepared.message()}, blobs)
         except WorkerLost as lost:
             return _timed_out(lost, "correct")
         if rejection := rejection_from_json(answer["rejection"]):
@@ -134,27 +132,10 @@ class Replayer:
         choice = {int(step): int(config) for step, config in answer["choice"].items()}
         return Frozen(choice, _by_step(answer["times"]), _by_step(answer["refused"]))
 
-    def time(
-        self,
-        task: TaskName,
-        job: CellJob,
-        *,
-        seed: int,
-        atomics: bool = False,
-        choice: Mapping[int, int] | None = None,
-        options: TimingOptions | None = None,
-    ) -> Timing | Rejection:
-        """Time one job against the baselines (building them first if they are cold). Raises ReplayerError."""
-        packed, blobs = pack_jobs([job])
-        message = {
-            "do": "time",
-            "task": task_message(task),
-            "jobs": packed,
-            "seed": seed,
-            "atomics": atomics,
-            "choice": _numbered(choice or {}),
-            "options": asdict(options or TimingOptions()),
-        }
+    def time(self, prepared: Prepared, *, seed: int, options: TimingOptions | None = None) -> Timing | Rejection:
+        """Time the bench cell against the baselines, building them first if they are cold. Raises ReplayerError."""
+        packed, blobs = pack_jobs([_bench(prepared)])
+        message = {"do": "time", "jobs": packed, "seed": seed, "options": asdict(options or TimingOptions()), **prepared.message()}
         try:
             answer = self._ask(message, blobs)
         except WorkerLost as lost:
@@ -163,7 +144,8 @@ class Replayer:
 
     def warm(self, task: TaskName, cell: Cell, *, graphed: bool = False) -> dict[str, str]:
         """Build the baselines of a cell ahead of time; returns why some are missing."""
-        return dict(self._ask({"do": "warm", "task": task_message(task), "cell": asdict(cell), "graphed": graphed})["missing"])
+        answer = self._ask({"do": "warm", "task": asdict(task), "cell": asdict(cell), "graphed": graphed})
+        return dict(answer["missing"])
 
     def interrupt(self) -> None:
         """From another thread: end the request in progress by ending the worker. The next request starts a fresh one."""
@@ -236,8 +218,10 @@ def _unreached(cell: Cell) -> CellResult:
     return CellResult(cell.name, cell.role, "skipped", detail="not reached")
 
 
-def _numbered(choice: Mapping[int, int]) -> dict[str, int]:
-    return {str(step): config for step, config in choice.items()}
+def _bench(prepared: Prepared) -> CellJob:
+    if prepared.bench is None:
+        raise ReplayerError("this task has no cell to time")
+    return prepared.bench
 
 
 def _by_step(found: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[int, Any]]:

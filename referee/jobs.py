@@ -8,7 +8,7 @@ Torch-free.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from referee import wire
@@ -53,6 +53,30 @@ class TaskName:
     function: str | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A candidate that has been traced and compiled at every cell: all the replay worker needs of it.
+
+    `atomics` says that its kernels use atomic operations, so that bits may differ between runs. `choice` is the frozen
+    configuration of each autotuned launch, by step number; 0 where it says nothing.
+    """
+
+    task: TaskName
+    jobs: tuple[CellJob, ...]
+    atomics: bool = False
+    choice: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def bench(self) -> CellJob | None:
+        """The job that is timed, if there is one."""
+        return next((job for job in self.jobs if job.cell.role == "bench"), None)
+
+    def message(self) -> wire.Message:
+        """Everything but the jobs, as JSON."""
+        choice = {str(step): config for step, config in self.choice.items()}
+        return {"task": asdict(self.task), "atomics": self.atomics, "choice": choice}
+
+
 def pack_jobs(jobs: Sequence[CellJob]) -> tuple[list[dict[str, Any]], list[bytes]]:
     """Jobs as JSON plus the distinct images."""
     images: dict[bytes, int] = {}
@@ -94,11 +118,6 @@ def result_from_json(data: Mapping[str, Any]) -> CellResult:
 def rejection_from_json(data: Mapping[str, Any] | None) -> Rejection | None:
     """A rejection from `asdict` through JSON, or None."""
     return Rejection(**data) if data else None
-
-
-def task_message(task: TaskName) -> wire.Message:
-    """A task's name as JSON."""
-    return asdict(task)
 
 
 def _spec(data: Mapping[str, Any]) -> TensorSpec:

@@ -32,7 +32,7 @@ def test_values_are_stored_in_their_type(kind: str, value: int | float | None, s
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 3.14159, 1e-40, 60000.0, float("inf"), float("nan")])
 @pytest.mark.parametrize(("kind", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
 def test_half_floats_round_as_torch_rounds(kind: str, dtype: torch.dtype, value: float) -> None:
-    assert pack(kind, value).value == torch.tensor(value, dtype=dtype).view(torch.int16).item() & 0xFFFF
+    assert pack(kind, value).value == torch.tensor(value, dtype=dtype).view(torch.uint16).item()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""The stability gate: the same candidate judged and timed again in fresh processes, each with its own secret seed.
+
+A result is stable when in every run the whole 95 % interval of the ratio to that run's fastest baseline lies above 1. One run
+that does not is reported as it is; nothing is averaged away. Torch-free; the work happens in the replay workers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from referee.gpu import Replayer
+from referee.jobs import Prepared
+from referee.measurement import CANDIDATE, Timing, TimingOptions
+from referee.stats import Decision, Interval, geometric_mean
+from referee.verdict import Rejection
+
+RUNS = 5
+SEED_BITS = 63
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """One fresh process. `ratio` is None when the candidate was rejected or nothing could be compared; `reason` says why."""
+
+    seed: int
+    decision: Decision | None
+    bar: str | None
+    ratio: Interval | None
+    candidate_us: float | None
+    bar_us: float | None
+    reason: str = ""
+
+    @property
+    def above(self) -> bool:
+        """The interval lies above 1."""
+        return self.ratio is not None and self.ratio.low > 1
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """All runs; `ratio` is the geometric mean over those that have one, `spread` the largest over the smallest minus 1."""
+
+    stable: bool
+    reason: str
+    ratio: float | None
+    spread: float | None
+    runs: tuple[GateRun, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and scalars."""
+        return asdict(self)
+
+
+def gate(
+    prepared: Prepared,
+    *,
+    runs: int = RUNS,
+    cache: Path | None = None,
+    options: TimingOptions | None = None,
+    on_run: Callable[[GateRun], None] | None = None,
+) -> GateReport:
+    """Check every cell and time the bench cell in `runs` fresh processes; stops at a rejection. Raises ReplayerError."""
+    chosen = replace(options or TimingOptions(), show_graphed=True)
+    done: list[GateRun] = []
+    for _ in range(runs):
+        with Replayer(cache=cache) as fresh:
+            done.append(_one(fresh, prepared, chosen))
+        if on_run:
+            on_run(done[-1])
+        if done[-1].decision is None:
+            break
+    return report(tuple(done), runs)
+
+
+def report(done: tuple[GateRun, ...], wanted: int) -> GateReport:
+    """What `done` amounts to when `wanted` runs were asked for."""
+    ratios = [run.ratio.ratio for run in done if run.ratio]
+    rejected = next((run for run in done if run.decision is None), None)
+    above = sum(run.above for run in done)
+    if rejected:
+        reason = rejected.reason
+    elif above == wanted:
+        reason = f"in {wanted} of {wanted} fresh processes the interval lies above 1"
+    else:
+        reason = f"only in {above} of {wanted} fresh processes does the interval lie above 1"
+    ratio = geometric_mean(ratios) if ratios else None
+    spread = max(ratios) / min(ratios) - 1 if ratios else None
+    return GateReport(above == wanted and rejected is None, reason, ratio, spread, done)
+
+
+def _one(fresh: Replayer, prepared: Prepared, options: TimingOptions) -> GateRun:
+    seed = secrets.randbits(SEED_BITS)
+    checked = fresh.check(prepared, seed=seed)
+    found: Timing | Rejection = checked.rejection or fresh.time(prepared, seed=seed, options=options)
+    if isinstance(found, Rejection):
+        return GateRun(seed, None, None, None, None, None, f"rejected by {found.guard}: {found.reason}")
+    mine, bar = found.device.get(CANDIDATE), found.device.get(found.bar or "")
+    return GateRun(seed, found.decision, found.bar, found.ratio, mine.median if mine else None, bar.median if bar else None, found.reason)

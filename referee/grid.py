@@ -1,0 +1,190 @@
+"""The shape x dtype grid: one candidate checked and timed at many shapes, every losing cell shown.
+
+Shapes are the published ones (research/ouroboros.md 1.6). Finished cells are appended to a JSON-lines file at once, so that an
+interrupted grid goes on where it stopped; a file made by another kernel, or on another machine, is refused. Torch-free.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from referee.gpu import Replayer, ReplayerError
+from referee.jobs import Prepared
+from referee.measurement import CANDIDATE, TimingOptions
+from referee.ops.ceiling import fit_scales
+from referee.ops.cells import contiguous_strides
+from referee.ops.signatures import KINDS, ROPE_KINDS, Symbol
+from referee.ops.spec import Cell, Dtype, Op, TensorSpec
+from referee.stats import geometric_mean
+from referee.verdict import Rejection
+
+SCHEMA = "kmint.grid/1"
+MATRIX_SHAPES = ((1024, 4096), (4096, 4096), (8192, 4096), (4096, 8192), (16384, 2048), (256, 16384))
+ROPE_SHAPES = ((8192, 128), (32768, 128), (65536, 64), (16384, 256))
+DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16")
+SEED_BITS = 63
+
+
+class GridError(ValueError):
+    """The record cannot be continued, or the op has no grid."""
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One cell of the grid. `decision` is "rejected" or "error" where there is no time, and `reason` says why."""
+
+    rows: int
+    columns: int
+    dtype: str
+    decision: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bar: str | None = None
+    candidate_us: float | None = None
+    bar_us: float | None = None
+    floor_share: float | None = None
+    reason: str = ""
+    seed: int = 0
+
+    @property
+    def loses(self) -> bool:
+        """Slower than the fastest baseline, or not usable at all."""
+        return self.decision in ("loss", "rejected", "error")
+
+
+@dataclass(frozen=True)
+class GridSummary:
+    """Over all cells: the geometric mean of the ratios there are, the share of wins, and every losing cell."""
+
+    cells: int
+    geomean: float | None
+    win_rate: float
+    counts: dict[str, int]
+    losing: tuple[GridPoint, ...]
+
+
+def grid_cells(op: Op) -> tuple[Cell, ...]:
+    """The cells of the grid, each to be timed. Raises GridError for an op that was not made by the catalogue."""
+    if op.kind not in KINDS:
+        raise GridError(f"{op.name}: only operations of the catalogue have a shape grid")
+    shapes = ROPE_SHAPES if op.kind in ROPE_KINDS else MATRIX_SHAPES
+    dtypes = ("float16",) if op.kind == "dequant" else DTYPES
+    return tuple(_cell(op, rows, columns, dtype) for dtype in dtypes for rows, columns in shapes)
+
+
+def run_grid(
+    cells: Sequence[Cell],
+    prepare: Callable[[Cell], Prepared | Rejection],
+    replayer: Replayer,
+    record: Path,
+    *,
+    identity: dict[str, Any],
+    options: TimingOptions | None = None,
+) -> Generator[GridPoint, None, None]:
+    """Yield every point in order, measuring those that `record` does not hold yet. `prepare` traces and compiles a cell.
+
+    `identity` says what is measured and where (source digest, op, device, versions). Raises GridError and OSError.
+    """
+    known = {(point.rows, point.columns, point.dtype): point for point in read_record(record, identity)}
+    with open(record, "a", encoding="utf-8") as file:
+        if file.tell() == 0:
+            _append(file.fileno(), {"schema": SCHEMA, "identity": identity})
+        for cell in cells:
+            place = _place(cell)
+            if place not in known:
+                known[place] = _measure(cell, prepare, replayer, options)
+                _append(file.fileno(), asdict(known[place]))
+            yield known[place]
+
+
+def read_record(record: Path, identity: dict[str, Any]) -> list[GridPoint]:
+    """The finished points of a record; a half-written last line is cut off. Raises GridError when it is not of `identity`."""
+    if not record.exists():
+        return []
+    text = record.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        os.truncate(record, len(whole.encode()))
+    lines = whole.splitlines()
+    if not lines:
+        return []
+    try:
+        head, points = json.loads(lines[0]), [json.loads(line) for line in lines[1:]]
+        names = {field.name for field in fields(GridPoint)}
+        if head["schema"] == SCHEMA and head["identity"] == identity and all(set(point) == names for point in points):
+            return [GridPoint(**point) for point in points]
+    except (ValueError, KeyError, TypeError) as error:
+        raise GridError(f"{record} is not a grid record: {error}") from error
+    raise GridError(f"{record} is the record of another kernel, machine or version: move it away to start a new one")
+
+
+def summarise(points: Sequence[GridPoint]) -> GridSummary:
+    """The summary of the points given."""
+    counts: dict[str, int] = {}
+    for point in points:
+        counts[point.decision] = counts.get(point.decision, 0) + 1
+    ratios = [point.ratio for point in points if point.ratio is not None]
+    wins = counts.get("win", 0) / len(points) if points else 0.0
+    losing = tuple(point for point in points if point.loses)
+    return GridSummary(len(points), geometric_mean(ratios) if ratios else None, wins, counts, losing)
+
+
+def _measure(cell: Cell, prepare: Callable[[Cell], Prepared | Rejection], replayer: Replayer, options: TimingOptions | None) -> GridPoint:
+    rows, columns, dtype = _place(cell)
+    seed = secrets.randbits(SEED_BITS)
+    prepared = prepare(cell)
+    if isinstance(prepared, Rejection):
+        return GridPoint(rows, columns, dtype, "rejected", reason=f"{prepared.guard}: {prepared.reason}", seed=seed)
+    try:
+        found = replayer.check(prepared, seed=seed).rejection or replayer.time(prepared, seed=seed, options=options)
+    except ReplayerError as error:
+        return GridPoint(rows, columns, dtype, "error", reason=str(error).splitlines()[0], seed=seed)
+    if isinstance(found, Rejection):
+        return GridPoint(rows, columns, dtype, "rejected", reason=f"{found.guard}: {found.reason}", seed=seed)
+    ratio, mine, bar = found.ratio, found.device.get(CANDIDATE), found.device.get(found.bar or "")
+    return GridPoint(
+        rows,
+        columns,
+        dtype,
+        found.decision,
+        ratio=ratio.ratio if ratio else None,
+        low=ratio.low if ratio else None,
+        high=ratio.high if ratio else None,
+        bar=found.bar,
+        candidate_us=mine.median if mine else None,
+        bar_us=bar.median if bar else None,
+        floor_share=found.floor_share,
+        reason=found.reason,
+        seed=seed,
+    )
+
+
+def _cell(op: Op, rows: int, columns: int, dtype: Dtype) -> Cell:
+    kind = KINDS[op.kind]
+    sizes: dict[Symbol, int] = {"M": rows, "N": columns, "H": columns // 2, "1": 1}
+
+    def tensor(name: str, symbols: Sequence[Symbol], of: Dtype) -> TensorSpec:
+        shape = tuple(sizes[symbol] for symbol in symbols)
+        return TensorSpec(name, shape, of, contiguous_strides(shape))
+
+    inputs = tuple(tensor(p.name, p.shape, dtype if p.dtype == "x" else p.dtype) for p in kind.parameters)
+    scales = fit_scales(op, (1.0,) * len(inputs), columns=columns, values="normal", dtype=dtype)
+    return Cell(f"grid-{rows}x{columns}-{dtype}", inputs, (tensor("out", kind.output, dtype),), "normal", scales, "bench")
+
+
+def _place(cell: Cell) -> tuple[int, int, str]:
+    rows, columns = cell.inputs[0].shape
+    return rows, columns, cell.outputs[0].dtype
+
+
+def _append(fd: int, data: dict[str, Any]) -> None:
+    """One line in one write, on disk before the next cell is begun."""
+    os.write(fd, (json.dumps(data) + "\n").encode())
+    os.fsync(fd)

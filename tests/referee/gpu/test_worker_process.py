@@ -1,0 +1,163 @@
+"""The replay worker as a process: answers, refusals, restarts, kills. On the CPU device; launches are tried in the gpu tests."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from referee import ops
+from referee.gpu import Replayer, ReplayerError
+from referee.gpu_worker import WorkerLost, WorkerProcess
+from referee.jobs import CellJob, LaunchBinary, Prepared, TaskName, pack_jobs, unpack_jobs
+from referee.ops.spec import Cell
+from referee.plan import Argument, Buffer, Fill, Launch, LaunchConfig, LaunchPlan, View
+from referee.plan_check import input_nbytes, input_view
+
+
+def cell_of(op: str, label: str) -> Cell:
+    return next(cell for cell in ops.cells(ops.get(op), profile="gpu") if label in cell.name)
+
+
+def launching_plan(cell: Cell) -> LaunchPlan:
+    inputs = tuple(input_view(index, spec) for index, spec in enumerate(cell.inputs))
+    buffers = [Buffer(input_nbytes(spec), index) for index, spec in enumerate(cell.inputs)]
+    (out,) = cell.outputs
+    output = View(len(buffers), 0, out.shape, out.strides, out.dtype)
+    size = out.shape[0] * out.shape[1] * (4 if out.dtype == "float32" else 2)
+    config = LaunchConfig((1, 1, 1), (Argument("x", inputs[0], False), Argument("o", output, False)))
+    return LaunchPlan((*buffers, Buffer(size)), inputs, (Launch("k", (config,)),), (output,))
+
+
+def job(cell: Cell) -> CellJob:
+    binary = LaunchBinary("k", b"\x7fELF not a cubin", 4, 0, ("*fp32", "*fp32"))
+    return CellJob(cell, launching_plan(cell), {(0, 0): binary})
+
+
+@pytest.fixture(scope="module")
+def replayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayer]:
+    with Replayer(device="cpu", cache=tmp_path_factory.mktemp("cache")) as found:
+        yield found
+
+
+def test_the_environment_is_reported(replayer: Replayer) -> None:
+    found = replayer.environment()
+    assert found["python"] == sys.version.split()[0]
+    assert found["torch"]
+
+
+def test_an_empty_cell_passes_without_a_kernel(replayer: Replayer) -> None:
+    cell = replace(cell_of("relu2", "empty"), role="required")
+    given = replace(launching_plan(cell), steps=())
+    found = replayer.check(Prepared(TaskName("relu2"), (CellJob(cell, given, {}),)), seed=1)
+    assert found.rejection is None
+    assert [result.status for result in found.cells] == ["pass"]
+    assert {check.status for check in found.checks} == {"pass"}
+
+
+def test_a_launch_on_the_cpu_is_a_rejection_with_its_guard(replayer: Replayer) -> None:
+    cells = [cell_of("relu2", "f32-37x4097"), cell_of("relu2", "f16-1001x127")]
+    found = replayer.check(Prepared(TaskName("relu2"), tuple(job(cell) for cell in cells)), seed=1)
+    assert found.rejection is not None
+    assert (found.rejection.stage, found.rejection.guard) == ("correct", "kernel_error")
+    assert [result.status for result in found.cells] == ["fail", "skipped"]
+    assert next(check for check in found.checks if check.name == "kernel_error").status == "fail"
+
+
+def test_a_capability_that_fails_rejects_nothing(replayer: Replayer) -> None:
+    found = replayer.check(Prepared(TaskName("relu2"), (job(cell_of("relu2", "padded")),)), seed=1)
+    assert found.rejection is None
+    assert found.cells[0].status == "fail"
+
+
+def test_an_unsound_plan_is_refused_by_the_worker_too(replayer: Replayer) -> None:
+    cell = cell_of("relu2", "f32-37x4097")
+    beyond = replace(launching_plan(cell), steps=(Fill(View(1, 0, (1 << 30,), (1,), "float32"), 0.0),))
+    found = replayer.check(Prepared(TaskName("relu2"), (CellJob(cell, beyond, {}),)), seed=1)
+    assert found.rejection is not None
+    assert found.rejection.stage == "trace"
+    assert "beyond its buffer" in found.rejection.reason
+
+
+def test_an_unknown_op_is_the_referees_own_failure_and_the_next_request_works(replayer: Replayer) -> None:
+    with pytest.raises(ReplayerError, match="UnknownOp"):
+        replayer.check(Prepared(TaskName("no_such_op"), (job(cell_of("relu2", "padded")),)), seed=1)
+    assert replayer.environment()["torch"]
+
+
+def test_a_killed_worker_is_replaced_and_the_request_answered(replayer: Replayer) -> None:
+    replayer.environment()
+    before, pid = replayer.started, replayer.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert replayer.environment()["torch"]
+    assert replayer.started == before + 1
+
+
+def test_a_worker_killed_while_it_answers_is_replaced_once(replayer: Replayer) -> None:
+    replayer.environment()
+    pid = replayer.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    # The signal is delivered when the stopped process would continue: the request is already on its way then.
+    os.kill(pid, signal.SIGKILL)
+    assert replayer.environment()["torch"]
+    assert replayer.pid not in (None, pid)
+
+
+def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
+    worker = WorkerProcess("cpu", tmp_path)
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerLost) as lost:
+        worker.request({"do": "hello"}, seconds=0.1)
+    assert lost.value.how == "timeout"
+    assert not worker.alive
+    with pytest.raises(ProcessLookupError):
+        os.killpg(worker.pid, 0)
+    worker.close()
+
+
+def test_the_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from referee.gpu import Replayer\n"
+        "replayer = Replayer(device='cpu', cache=Path(sys.argv[1])); replayer.environment()\n"
+        "print(replayer.pid, flush=True); os._exit(0)\n"
+    )
+    root = Path(ops.__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, check=True, timeout=120)
+    pid = int(done.stdout)
+    try:
+        # Readable as soon as the process has ended.
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(handle)
+    assert poll.poll(20_000)
+    os.close(handle)
+
+
+def test_jobs_survive_the_wire() -> None:
+    jobs = [job(cell_of("relu2", "f32-37x4097")), job(cell_of("relu2", "padded"))]
+    packed, blobs = pack_jobs(jobs)
+    assert len(blobs) == 1
+    assert unpack_jobs(packed, blobs) == jobs
+
+
+def test_availability_is_a_sentence_or_none() -> None:
+    found = Replayer.available()
+    assert found is None or found.strip()
+
+
+def test_a_gpu_is_not_needed_to_say_that_there_is_none() -> None:
+    program = "import sys; from referee.gpu import Replayer; Replayer.available(); print('torch' in sys.modules)"
+    root = Path(ops.__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, check=True, timeout=60)
+    assert done.stdout.strip() == b"False"

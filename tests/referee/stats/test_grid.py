@@ -1,0 +1,118 @@
+"""The grid's cells, its record on disk, its summary and its pictures. Measuring needs a GPU."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from referee import ops
+from referee.gpu import Replayer
+from referee.grid import MATRIX_SHAPES, ROPE_SHAPES, SCHEMA, GridError, GridPoint, grid_cells, read_record, run_grid, summarise
+from referee.grid_picture import svg, text_map
+from referee.jobs import Prepared
+from referee.ops.spec import Cell
+from referee.verdict import Rejection
+
+IDENTITY = {"source": "abc", "op": "relu2", "device": "a GPU"}
+POINTS = (
+    GridPoint(1024, 4096, "float16", "win", 1.5, 1.4, 1.6, "compile", 10.0, 15.0),
+    GridPoint(1024, 4096, "bfloat16", "loss", 0.5, 0.4, 0.6, "compile", 30.0, 15.0),
+    GridPoint(256, 16384, "float16", "tie", 1.0, 0.995, 1.005, "eager", 15.0, 15.0),
+    GridPoint(256, 16384, "bfloat16", "rejected", reason="wrong_answer: <row 3>"),
+)
+
+
+def refuse(cell: Cell) -> Prepared | Rejection:
+    return Rejection("compile", "compile_error", f"no kernel for {cell.name}")
+
+
+@pytest.mark.parametrize(("name", "shapes"), [("rmsnorm", MATRIX_SHAPES), ("rope", ROPE_SHAPES), ("cross_entropy", MATRIX_SHAPES)])
+def test_cells_have_the_published_shapes_in_both_dtypes(name: str, shapes: tuple[tuple[int, int], ...]) -> None:
+    cells = grid_cells(ops.get(name))
+    assert len(cells) == 2 * len(shapes)
+    assert {cell.inputs[0].shape for cell in cells} == set(shapes)
+    assert {cell.outputs[0].dtype for cell in cells} == {"float16", "bfloat16"}
+
+
+def test_a_grid_cell_is_the_bench_cell_where_they_meet() -> None:
+    bench = next(cell for cell in ops.cells(ops.get("add_rmsnorm"), profile="gpu") if cell.role == "bench")
+    (same,) = [cell for cell in grid_cells(ops.get("add_rmsnorm")) if cell.inputs == bench.inputs]
+    assert (same.outputs, same.values, same.scales, same.role) == (bench.outputs, bench.values, bench.scales, "bench")
+
+
+def counted(calls: list[str]) -> Callable[[Cell], Prepared | Rejection]:
+    def prepare(cell: Cell) -> Prepared | Rejection:
+        calls.append(cell.name)
+        return refuse(cell)
+
+    return prepare
+
+
+def test_an_interrupted_grid_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    cells, record = grid_cells(ops.get("relu2")), tmp_path / "grid.jsonl"
+    replayer = Replayer(device="cpu", cache=tmp_path)
+    first = run_grid(cells, refuse, replayer, record, identity=IDENTITY)
+    begun = [next(first), next(first)]
+    first.close()
+    with open(record, "a", encoding="utf-8") as file:
+        file.write('{"rows": 10')
+    calls: list[str] = []
+    points = list(run_grid(cells, counted(calls), replayer, record, identity=IDENTITY))
+    assert points[:2] == begun
+    assert calls == [cell.name for cell in cells[2:]]
+    assert read_record(record, IDENTITY) == points
+    assert {point.decision for point in points} == {"rejected"}
+
+
+@pytest.mark.parametrize("text", ["[]\n", "no json\n", json.dumps({"schema": SCHEMA, "identity": {"source": "other"}}) + "\n"])
+def test_a_record_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    record = tmp_path / "grid.jsonl"
+    record.write_text(text, encoding="utf-8")
+    with pytest.raises(GridError):
+        read_record(record, IDENTITY)
+    assert record.read_text(encoding="utf-8") == text
+
+
+def test_a_point_with_other_fields_is_refused(tmp_path: Path) -> None:
+    record = tmp_path / "grid.jsonl"
+    spoiled = {**asdict(POINTS[0]), "extra": 1}
+    record.write_text(f"{json.dumps({'schema': SCHEMA, 'identity': IDENTITY})}\n{json.dumps(spoiled)}\n", encoding="utf-8")
+    with pytest.raises(GridError):
+        read_record(record, IDENTITY)
+
+
+def test_the_summary_counts_and_lists_every_losing_cell() -> None:
+    found = summarise(POINTS)
+    assert found.geomean == pytest.approx((1.5 * 0.5 * 1.0) ** (1 / 3))
+    assert found.win_rate == 0.25
+    assert found.losing == (POINTS[1], POINTS[3])
+    assert summarise(()).geomean is None
+
+
+def test_the_text_map_shows_each_cell_and_the_losing_ones_again() -> None:
+    text = text_map(POINTS)
+    assert "1.500 +" in text
+    assert "0.500 -" in text
+    assert text.count("losing:") == 2
+    assert "wrong_answer" in text
+
+
+def test_the_svg_is_well_formed_and_escapes_reasons() -> None:
+    tree = ElementTree.fromstring(svg(POINTS, "relu2 <script>"))
+    boxes = [node for node in tree.iter() if node.tag.endswith("rect")]
+    assert len(boxes) == 1 + len(POINTS)
+    greens = [node.get("fill") for node in boxes[1:]]
+    assert greens[0] is not None
+    assert greens[0].endswith(f"ff{round(255 - 150 * math.log2(1.5)):02x}")
+    assert greens[3] == "#d0d0d0"
+
+
+def test_an_op_of_a_user_has_no_grid() -> None:
+    with pytest.raises(GridError):
+        grid_cells(replace(ops.get("relu2"), kind="user"))
