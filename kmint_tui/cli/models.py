@@ -1,4 +1,4 @@
-"""`kmint models ls` and `kmint models show`: the smiths kmint knows, and which of them are here."""
+"""`kmint models`: the smiths kmint knows, and which of them are here. The verbs that move files are in files of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmint_tui import paths
-from kmint_tui.cli.framework import LazyGroup
+from kmint_tui.cli.framework import Lazy, LazyGroup
 from kmint_tui.cli.output import Cell, Table
 from kmint_tui.cli.state import State
 from kmint_tui.errors import ModelError
@@ -30,9 +30,21 @@ def complete_model(context: click.Context, parameter: click.Parameter, incomplet
     return [CompletionItem(entry.id, help=entry.title) for entry in entries if entry.id.startswith(incomplete)]
 
 
-@click.group(cls=LazyGroup)
+_MOVES = "kmint_tui.cli.models_files"
+_NETWORK = "kmint_tui.cli.models_pull"
+VERBS = {
+    "pull": Lazy(f"{_NETWORK}:pull", "Fetch a smith from the hub."),
+    "url": Lazy(f"{_NETWORK}:url", "Print a smith's address, size and sha256."),
+    "import": Lazy(f"{_MOVES}:import_model", "Bring a GGUF or a bundle into the store."),
+    "bundle": Lazy(f"{_MOVES}:bundle_model", "Write an archive for a machine without a network."),
+    "verify": Lazy(f"{_MOVES}:verify_model", "Check a model's header and digest."),
+    "rm": Lazy(f"{_MOVES}:remove_model", "Take a model out of the store."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=VERBS)
 def models() -> None:
-    """List the smiths kmint knows, or show one."""
+    """List, show, fetch, import, bundle, verify and remove smiths."""
 
 
 @models.command("ls")

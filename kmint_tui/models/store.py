@@ -95,4 +95,4 @@ def way_to_get(entry: ModelEntry) -> str:
         return "install kmint again: its own smith is missing from the package"
     if entry.kind == "made":
         return f"make it with `kmint convert`, or put a GGUF file into {where}"
-    return f"put a GGUF file of {entry.repo} into {where}"
+    return f"`kmint models pull {entry.id}`, or `kmint models import FILE` with a GGUF of {entry.repo}"

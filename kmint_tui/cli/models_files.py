@@ -1,0 +1,119 @@
+"""`kmint models import | bundle | verify | rm`: moving model files by hand, without the network."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kmint_tui import paths
+from kmint_tui.cli.framework import Command
+from kmint_tui.cli.models import complete_model
+from kmint_tui.cli.state import State
+from kmint_tui.errors import ModelError
+
+if TYPE_CHECKING:
+    from kmint_tui.models.intake import Imported
+
+
+@click.command("import", cls=Command)
+@click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--as", "as_id", metavar="ID", shell_complete=complete_model, help="The model it is, when its header does not tell.")
+@click.option("--copy", is_flag=True, help="Copy the file into the store instead of linking to it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.import/1).")
+@click.pass_obj
+def import_model(state: State, source: Path, as_id: str | None, copy: bool, as_json: bool) -> None:
+    """Bring a GGUF, or a bundle made with `kmint models bundle`, into the store. The file is known by header and digest.
+
+    \b
+      kmint models import ~/Downloads/smith-Q8_0.gguf
+      kmint models import /media/stick/minicpm5-1b.kmint.tar
+    """
+    from kmint_tui.models import bundle, registry
+    from kmint_tui.models.intake import import_file
+
+    known = registry.load(paths.user_models_file())
+    source = source.expanduser()
+    if bundle.is_bundle(source):
+        folder = paths.private_dir(paths.models_dir())
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as scratch:
+            manifest, model = bundle.unpack(source, Path(scratch))
+            done = import_file(known, model, as_id=as_id or manifest.model_id, copy=True)
+    else:
+        done = import_file(known, source, as_id=as_id, copy=copy)
+    _show(state, done, as_json=as_json)
+
+
+def _show(state: State, done: Imported, *, as_json: bool) -> None:
+    if as_json:
+        content = {"id": done.entry.id, "path": str(done.file.path), "sha256": done.sha256, "linked": done.linked, "reason": done.reason}
+        state.out.document("kmint.import/1", content)
+        return
+    state.out.text(str(done.file.path))
+    how = "linked" if done.linked else "copied"
+    state.err.hint(f"{how} as {done.entry.id} ({done.reason}); use it with `kmint mint OP --model {done.entry.id}`")
+
+
+@click.command("bundle", cls=Command)
+@click.argument("model", metavar="ID", shell_complete=complete_model)
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="The archive to write; ID.kmint.tar by default.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.bundle/1).")
+@click.pass_obj
+def bundle_model(state: State, model: str, out: Path | None, as_json: bool) -> None:
+    """Write one archive with a model, its sha256 and the list of packages, for a machine without a network."""
+    from kmint_tui.models import registry
+    from kmint_tui.models.bundle import write_bundle
+    from kmint_tui.models.store import resolve
+
+    choice = resolve(registry.load(paths.user_models_file()), model)
+    target = out or Path(f"{choice.id}.kmint.tar")
+    manifest = write_bundle(choice.id, choice.file.path, target)
+    if as_json:
+        state.out.document("kmint.bundle/1", {**vars(manifest), "path": str(target)})
+        return
+    state.out.text(str(target))
+    state.err.hint("on the other machine: `kmint models import FILE`; requirements.txt in it lists the wheels to carry along")
+
+
+@click.command("verify", cls=Command)
+@click.argument("model", metavar="ID|PATH", shell_complete=complete_model)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.models.verify/1).")
+@click.pass_obj
+def verify_model(state: State, model: str, as_json: bool) -> None:
+    """Check a model's header and read its whole file for its sha256; compare it with models.toml where that has one."""
+    from kmint_tui.models import digest, registry
+    from kmint_tui.models.store import resolve
+
+    choice = resolve(registry.load(paths.user_models_file()), model)
+    actual = digest.sha256(choice.file.path)
+    pinned = dict(choice.entry.sha256).get(choice.file.path.name) if choice.entry else None
+    verdict = "unknown" if pinned is None else "same" if pinned == actual else "different"
+    if as_json:
+        state.out.document("kmint.models.verify/1", {"id": choice.id, "path": str(choice.file.path), "sha256": actual, "pinned": verdict})
+    else:
+        state.out.pairs([("file", str(choice.file.path)), ("sha256", actual), ("models.toml", verdict)])
+    if verdict == "different":
+        raise ModelError(f"{choice.file.path} is not the file that models.toml names", fix="pull or import it again")
+
+
+@click.command("rm", cls=Command)
+@click.argument("model", metavar="ID", shell_complete=complete_model)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.models.rm/1).")
+@click.pass_obj
+def remove_model(state: State, model: str, yes: bool, as_json: bool) -> None:
+    """Take a model out of the store. A linked file is only unlinked."""
+    from kmint_tui.models import registry
+    from kmint_tui.models.intake import remove
+
+    entry = registry.load(paths.user_models_file()).get(model)
+    if not yes:
+        click.confirm(f"remove {entry.id} from {paths.models_dir()}?", abort=True, err=True)
+    removed = remove(entry)
+    if as_json:
+        state.out.document("kmint.models.rm/1", {"id": entry.id, "removed": [str(path) for path in removed]})
+        return
+    for path in removed:
+        state.out.text(str(path))
