@@ -53,7 +53,7 @@ def load(path: Path) -> Loaded:
     origins = dict.fromkeys(known, _BUILT_IN)
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Loaded(Config(), origins)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error

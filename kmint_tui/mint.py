@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -101,7 +101,7 @@ class Mint:
         """
         began = time.monotonic()
         self._session = self._history.begin(self.request.to_session())
-        state: State = "failed"
+        state: State = "stopped"
         judges = JudgeThreads(self._judge, self.request, self._inbox.put, threads=self._threads)
         try:
             yield Started(self._session, self.request)
@@ -109,21 +109,21 @@ class Mint:
             book = DraftBook()
             while self._drafting or self._open:
                 yield from self._handle(self._inbox.get(), book, judges)
-                if not self._drafting and not self._open:
+                if not self._drafting and not self._open and self._failure is None:
                     self._submit_for_timing(judges)
             if self._failure is not None and not self._drafts:
                 raise self._failure
             state = "failed" if self._failure is not None else "stopped" if self._asked_to_stop else "done"
             yield Finished(self._result(state, time.monotonic() - began))
-        except GeneratorExit:
-            state = "stopped"
+        except Exception:
+            state = "failed"
             raise
         finally:
             self._stopping.set()
             if self._drafting:
                 self._smith.cancel()
+            self._store(lambda: self._history.finish(self._session, state), judges)
             judges.close()
-            self._history.finish(self._session, state)
 
     @property
     def failure(self) -> Exception | None:
@@ -173,15 +173,13 @@ class Mint:
                 yield from self._judged(message, judges)
             case Broke(index=index, error=error):
                 self._open.discard(index)
-                self._failure = error
-                judges.drop_waiting()
-                self._stop_drafting()
+                self._fail(error, judges)
             case Skipped(index=index):
                 self._open.discard(index)
 
     def _finished(self, draft: Draft, judges: JudgeThreads) -> Iterator[MintEvent]:
         self._drafts[draft.index] = draft
-        self._history.add_draft(self._session, _row(draft))
+        self._store(lambda: self._history.add_draft(self._session, _row(draft)), judges)
         yield DraftFinished(self._session, draft)
         if draft.finish != "cancelled" and draft.duplicate_of is None:
             self._submit(draft, "correct" if self._times else self.request.level, judges)
@@ -200,13 +198,25 @@ class Mint:
         self._open.discard(index)
         final = not (self._times and said.level == "correct" and verdict.passed)
         self._verdicts[index] = verdict
-        self._history.set_verdict(self._session, index, verdict.to_json(), ratio=ratio(verdict.timing))
+        self._store(lambda: self._history.set_verdict(self._session, index, verdict.to_json(), ratio=ratio(verdict.timing)), judges)
         yield Judged(self._session, index, verdict, final)
         if not final:
             self._untimed.append(index)
         if verdict.passed and self.request.until == "first" and said.level != "screen":
             judges.drop_waiting()
             self._stop_drafting()
+
+    def _store(self, write: Callable[[], None], judges: JudgeThreads) -> None:
+        """Write to the history. A full disk ends the session, but what is known is still handed over in `Finished`."""
+        try:
+            write()
+        except KmintError as error:
+            self._fail(error, judges)
+
+    def _fail(self, error: Exception, judges: JudgeThreads) -> None:
+        self._failure = self._failure or error
+        judges.drop_waiting()
+        self._stop_drafting()
 
     def _stop_drafting(self) -> None:
         if not self._stopping.is_set():

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kmint_tui.documents import finite
-from kmint_tui.errors import ModelError
+from kmint_tui.errors import ModelError, StorageError
 from kmint_tui.events import DraftFinished, Finished, Judged, MintEvent, Started, Stopping, to_json
+from kmint_tui.history.records import NewDraft
 from kmint_tui.history.store import History
 from kmint_tui.mint import Mint
 from kmint_tui.minting.request import MintRequest, Until
@@ -168,3 +169,19 @@ def test_a_referee_that_breaks_stops_the_smith(model: Choice, history: History) 
     result = last(list(mint.run()))
     assert isinstance(mint.failure, RuntimeError)
     assert (result.state, result.best, len(history.drafts(result.session))) == ("failed", None, 2)
+
+
+class FullDisk(History):
+    """A history whose disk is full once the session has begun."""
+
+    def add_draft(self, session: int, draft: NewDraft) -> None:
+        raise StorageError("no space left")
+
+
+def test_a_full_disk_ends_the_session_but_hands_over_what_is_done(model: Choice, tmp_path: Path) -> None:
+    smith = ScriptedSmith([answer(0, kernel("good")), tokens(1)], wait_after=1)
+    with FullDisk(tmp_path / "full.db") as history:
+        mint = Mint(request(model, 2), smith=smith, judge=ScriptedReferee({"good": verdict("correct")}), history=history)
+        result = last(list(mint.run()))
+    assert isinstance(mint.failure, StorageError)
+    assert (result.state, result.drafts[0].source) == ("failed", kernel("good"))

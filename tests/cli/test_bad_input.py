@@ -1,0 +1,118 @@
+"""What is wrong is told in a line or two, with the exit code meant for it, and nothing is left half-written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import tiny_models
+from tests.cli.runner import Done, kmint
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path: Path = tmp_path / "tiny.gguf"
+    return tiny_models.llama(path)
+
+
+def refused(done: Done, code: int, *words: str) -> None:
+    assert (done.code, done.out) == (code, ""), done.err
+    assert all(word in done.err for word in words), done.err
+    lines = [line for line in done.err.splitlines() if not line.startswith("no GPU")]
+    assert 1 <= len(lines) <= 2, done.err
+
+
+@pytest.mark.parametrize(
+    "command", [["mint", "sofmax"], ["judge", "-", "--op", "sofmax"], ["ops", "show", "sofmax"], ["mint", "sofmax", "--dry-run"]]
+)
+def test_an_unknown_operation_is_answered_with_the_nearest(command: list[str]) -> None:
+    refused(kmint(*command, stdin=b"def run(x): ..."), 2, "'sofmax'", "softmax")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mint"], ["--reference"]),
+        (["mint", "softmax", "--reference", "x.py"], ["--reference"]),
+        (["mint", "softmax", "--json", "--jsonl"], ["--jsonl"]),
+        (["mint", "softmax", "--drafts", "0"], ["--drafts"]),
+        (["mint", "softmax", "--temperature", "hot"], ["--temperature"]),
+        (["mint", "--reference", "nowhere.py"], ["nowhere.py", "does not exist"]),
+    ],
+)
+def test_a_wrong_request_is_told(arguments: list[str], words: list[str]) -> None:
+    refused(kmint(*arguments), 2, *words)
+
+
+def test_a_missing_model_is_exit_4(tmp_path: Path) -> None:
+    refused(kmint("mint", "softmax", "--model", str(tmp_path / "none.gguf")), 4, "does not exist")
+    refused(kmint("mint", "softmax", "--model", "qwen3.6-27b"), 4, "not in the store", "kmint convert")
+    refused(kmint("mint", "softmax", "--model", "embeded"), 4, "embedded")
+
+
+@pytest.mark.parametrize("damage", ["short", "magic", "empty", "text", "folder"])
+def test_a_corrupt_model_is_exit_4(model: Path, damage: str) -> None:
+    content = model.read_bytes()
+    if damage == "folder":
+        model.unlink()
+        model.mkdir()
+    else:
+        model.write_bytes({"short": content[:-64], "magic": b"GGML" + content[4:], "empty": b"", "text": b"not a model\n" * 50}[damage])
+    refused(kmint("mint", "softmax", "--model", str(model)), 4, str(model))
+
+
+def test_no_space_is_exit_6_and_leaves_nothing_half_written(model: Path, kmint_home: Path) -> None:
+    refused(kmint("mint", "softmax", "--model", str(model), file_limit=2048), 6, "history.db")
+    assert list(kmint_home.rglob("*.partial")) == []
+    for path in kmint_home.rglob("*.json"):
+        json.loads(path.read_text())
+    again = kmint("history")
+    assert (again.code, len(again.out.splitlines())) == (0, 1)
+
+
+def test_a_home_that_cannot_be_made_is_exit_6(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    refused(kmint("mint", "softmax", "--model", str(model), KMINT_HOME=str(tmp_path / "file" / "home")), 6, "file")
+
+
+def test_a_history_of_a_newer_kmint_is_exit_3(model: Path, kmint_home: Path) -> None:
+    import sqlite3
+
+    (kmint_home / "data").mkdir(parents=True)
+    connection = sqlite3.connect(kmint_home / "data" / "history.db")
+    connection.execute("PRAGMA user_version = 1000")
+    connection.close()
+    refused(kmint("mint", "softmax", "--model", str(model)), 3, "1000")
+    refused(kmint("history"), 3, "1000")
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "empty"),
+        (b" \n\n", "empty"),
+        (b"def run(x):\n    return '\xff'\n", "UTF-8"),
+        (b"\x00\xd8", "UTF-8"),
+        (b"#" * (2 << 20), "longer"),
+    ],
+    ids=["empty", "blank", "latin-1", "utf-16", "huge"],
+)
+def test_a_draft_file_that_cannot_be_a_kernel_is_exit_2(tmp_path: Path, content: bytes, word: str) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_bytes(content)
+    refused(kmint("judge", str(file), "--op", "softmax"), 2, word, str(file))
+
+
+@pytest.mark.parametrize("name", ["missing.py", "."])
+def test_a_draft_file_that_cannot_be_read_is_exit_2(tmp_path: Path, name: str) -> None:
+    refused(kmint("judge", str(tmp_path / name), "--op", "softmax"), 2, "cannot be read")
+
+
+def test_a_dry_run_writes_nothing(model: Path, kmint_home: Path) -> None:
+    done = kmint("mint", "softmax", "--model", str(model), "--dry-run", "--json", "--seed", "3")
+    assert done.code == 0
+    assert (done.document["schema"], done.document["seed"], done.document["op"]) == ("kmint.plan/1", 3, "softmax")
+    assert "softmax" in done.document["prompt"]["user"]
+    assert not (kmint_home / "data").exists()
