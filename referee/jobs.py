@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from referee import wire
 from referee.ops.spec import Cell, TensorSpec
@@ -17,19 +17,22 @@ from referee.plan import LaunchPlan
 from referee.plan_parse import dump, parse
 from referee.verdict import CellResult, Rejection
 
+Kind: TypeAlias = "str | tuple[Kind, ...]"
+
 
 @dataclass(frozen=True)
 class LaunchBinary:
-    """One compiled kernel as one launch needs it. `parameters` are Triton's type names of what is passed, in order.
+    """One compiled kernel as one launch needs it; `shared` is dynamic shared memory in bytes.
 
-    `shared` is dynamic shared memory in bytes.
+    `parameters` are Triton's types of all arguments of the launch in order: "constexpr" for what was compiled in, a tuple of
+    types for a tuple.
     """
 
     name: str
     image: bytes
     num_warps: int
     shared: int
-    parameters: tuple[str, ...]
+    parameters: tuple[Kind, ...]
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def unpack_jobs(packed: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]) -> 
         cell = cell_from_json(item["cell"])
         binaries = {}
         for entry in item["binaries"]:
-            image, parameters = blobs[entry["blob"]], tuple(entry["parameters"])
+            image, parameters = blobs[entry["blob"]], tuple(map(_kind, entry["parameters"]))
             binary = LaunchBinary(entry["name"], image, entry["num_warps"], entry["shared"], parameters)
             binaries[int(entry["step"]), int(entry["config"])] = binary
         jobs.append(CellJob(cell, parse(item["plan"], cell.inputs, cell.outputs), binaries))
@@ -118,6 +121,10 @@ def result_from_json(data: Mapping[str, Any]) -> CellResult:
 def rejection_from_json(data: Mapping[str, Any] | None) -> Rejection | None:
     """A rejection from `asdict` through JSON, or None."""
     return Rejection(**data) if data else None
+
+
+def _kind(data: Any) -> Kind:
+    return tuple(map(_kind, data)) if isinstance(data, list) else str(data)
 
 
 def _spec(data: Mapping[str, Any]) -> TensorSpec:

@@ -9,21 +9,22 @@ Runs in the replay worker. On the device "cpu" plans without launches work, whic
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from referee.arena import ALIGNMENT, NAN, Damage, Layout, Poison, damage, layout, prepare, window
-from referee.driver import CudaError, Driver, Kernel, ParameterError, PreparedLaunch, pack
-from referee.plan import Copy, Fill, Launch, LaunchPlan, View
+from referee.driver import CudaError, Driver, Kernel, Packed, ParameterError, PreparedLaunch, pack
+from referee.jobs import Kind
+from referee.plan import Copy, Fill, Launch, LaunchPlan, Value, View
 
 SLACK_BYTES = 1 << 21
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Choice = Mapping[int, int]
-Kernels = Mapping[tuple[int, int], tuple[Kernel, tuple[str, ...]]]
+Kernels = Mapping[tuple[int, int], tuple[Kernel, tuple[Kind, ...]]]
 
 
 class PlanFault(RuntimeError):
@@ -109,8 +110,8 @@ class Runner:
         kernel, kinds = self._kernels[number, which]
         try:
             packed = []
-            for kind, value in zip(kinds, passed_values(config.arguments, kinds), strict=True):
-                packed.append(pack(kind, region.address(value) if isinstance(value, View) else value))
+            for kind, argument in zip(kinds, config.arguments, strict=True):
+                packed += [_packed(region, name, value) for name, value in passed(kind, argument.value)]
             # Two hidden pointers end every Triton kernel's parameters: global and profiling scratch, unused here.
             packed += [pack("*", None), pack("*", None)]
             return self._driver.prepare(kernel, config.grid, packed)
@@ -130,6 +131,25 @@ class Bound:
         """Queue every step. Raises CudaError."""
         for step in self.steps:
             step(stream)
+
+
+def passed(kind: Kind, value: Value) -> Iterator[tuple[str, Value]]:
+    """What is really passed for one argument: nothing for a constexpr, each item of a tuple. Raises ValueError on a mismatch."""
+    if isinstance(kind, tuple):
+        if not isinstance(value, tuple):
+            raise ValueError("a tuple was compiled for, and the plan passes something else")
+        for inner, item in zip(kind, value, strict=True):
+            yield from passed(inner, item)
+    elif kind != "constexpr":
+        yield kind, value
+
+
+def _packed(region: Region, kind: str, value: Value) -> Packed:
+    if isinstance(value, View):
+        return pack(kind, region.address(value))
+    if value is None or isinstance(value, int | float):
+        return pack(kind, value)
+    raise ParameterError(f"{value!r} cannot be passed to a kernel")
 
 
 def _fill(target: Tensor, step: Fill) -> Callable[[int], object]:

@@ -19,7 +19,7 @@ from referee.baselines import BaselineStore
 from referee.clocks import Clocks
 from referee.driver import CudaError, Driver, Kernel
 from referee.environment import describe_device
-from referee.jobs import CellJob, cell_from_json, unpack_jobs
+from referee.jobs import CellJob, Kind, cell_from_json, unpack_jobs
 from referee.measurement import TimingOptions
 from referee.ops.task import Task, load
 from referee.ops.user import load_user
@@ -167,7 +167,7 @@ class _Loaded:
         self._kernels: list[Kernel] = []
 
     def __enter__(self) -> Runner:
-        loaded: dict[tuple[int, int], tuple[Kernel, tuple[str, ...]]] = {}
+        loaded: dict[tuple[int, int], tuple[Kernel, tuple[Kind, ...]]] = {}
         driver, known = self._host.driver, {}
         for slot, binary in self._job.binaries.items():
             if driver is None:
