@@ -16,6 +16,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
+# torch imports it at the first operation on a tensor without data; here the fork server does, once.
+import torch.fx.experimental.symbolic_shapes
 import triton
 import triton.language as tl
 

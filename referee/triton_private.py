@@ -211,7 +211,6 @@ def prepare_compiler(ptxas_version: str, cache: str) -> None:
 
     The hash only names cache entries; the cache is private and empty, so that no name can be stale.
     """
-    import triton.experimental.gluon  # noqa: F401  (Triton imports it at the first launch; here it is paid for once)
     from triton import knobs
     from triton.runtime import cache as cache_module
 

@@ -1,0 +1,170 @@
+"""The judge's side of compilation: plans in, compiled kernels for every launch and configuration out, or a rejection.
+
+Equal specialisations are compiled once over all plans of a judgement, in several sandboxed workers at a time, and kept in
+an optional cache. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from referee.binaries import Binaries, Binary, BinaryError, parse_binary
+from referee.compile_cache import CompileCache
+from referee.kernels import KernelModule
+from referee.plan import Launch, LaunchPlan
+from referee.specialise import key_of, request
+from referee.target import Target
+from referee.toolchain import Toolchain, toolchain
+from referee.verdict import Rejection
+from referee.zygote import Limits, Outcome, Zygote
+
+__all__ = ["Binaries", "Binary", "compile_plan", "compile_plans"]
+
+ENTRY = "referee.compile_worker:compile_entry"
+SECONDS = 60.0
+MEMORY_BYTES = 3 << 30
+OUTPUT_BYTES = 64 << 20
+MAX_WORKERS = 8
+MAX_REASON = 400
+
+_ENDINGS = {
+    "crash": "the compiler crashed on this kernel; simplify it",
+    "exited": "the compiler ended without an answer",
+    "timeout": f"compiling took longer than {SECONDS:g} s; unroll less or use smaller blocks",
+    "memory": "the compiler ran out of memory; unroll less or use smaller blocks",
+    "flood": "the compiled kernels are too large",
+}
+
+# A request's key -> the compiled kernel, or (reason, whether an autotuner would skip it).
+Results = dict[str, Binary | tuple[str, bool]]
+
+
+def compile_plan(
+    zygote: Zygote, module: KernelModule, plan: LaunchPlan, target: Target, cache_dir: Path | None = None
+) -> Binaries | Rejection:
+    """The kernels of one plan. Raises ToolchainError, UnknownTriton or ZygoteError when this host cannot compile."""
+    compiled = compile_plans(zygote, module, [plan], target, cache_dir)
+    return compiled if isinstance(compiled, Rejection) else compiled[0]
+
+
+def compile_plans(
+    zygote: Zygote, module: KernelModule, plans: Sequence[LaunchPlan], target: Target, cache_dir: Path | None = None
+) -> tuple[Binaries, ...] | Rejection:
+    """The kernels of several plans of one candidate, in the plans' order. Raises as `compile_plan`.
+
+    A configuration of an autotuned launch that Triton's autotuner would skip is dropped, unless none is left.
+    """
+    tools = toolchain(target)
+    context = (module.text, json.dumps(target.to_json(), sort_keys=True), tools.identity)
+    wanted: dict[str, dict[str, Any]] = {}
+    keys: list[dict[tuple[int, int], str]] = []
+    for plan in plans:
+        keys.append({})
+        for place, compile_request in _requests(plan):
+            key = key_of(compile_request, *context)
+            wanted[key] = compile_request
+            keys[-1][place] = key
+    cache = CompileCache(cache_dir) if cache_dir is not None else None
+    results: Results = {}
+    if cache is not None:
+        loaded = {key: cache.load(key, wanted[key]["kernel"]) for key in wanted}
+        results.update({key: binary for key, binary in loaded.items() if binary is not None})
+    missing = {key: wanted[key] for key in wanted if key not in results}
+    if missing:
+        made = _compile(zygote, module, missing, target, tools)
+        if isinstance(made, Rejection):
+            return made
+        results.update(made)
+        if cache is not None:
+            for result in made.values():
+                if isinstance(result, Binary):
+                    cache.store(result)
+            cache.prune()
+    return _assemble(plans, keys, results, target)
+
+
+def _requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Launch):
+            for position, config in enumerate(step.configs):
+                yield (number, position), request(step.kernel, config)
+
+
+def _compile(
+    zygote: Zygote, module: KernelModule, wanted: dict[str, dict[str, Any]], target: Target, tools: Toolchain
+) -> Results | Rejection:
+    workers = min(len(wanted), os.cpu_count() or 1, MAX_WORKERS)
+    keys = list(wanted)
+    groups = [keys[first::workers] for first in range(workers)]
+    limits = Limits(SECONDS, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,))
+
+    def run(group: list[str]) -> Outcome:
+        job = {
+            "text": module.text,
+            "target": target.to_json(),
+            "ptxas_version": tools.ptxas_version,
+            "requests": [wanted[key] for key in group],
+        }
+        return zygote.run(ENTRY, json.dumps(job).encode(), limits=limits)
+
+    with ThreadPoolExecutor(workers) as pool:
+        outcomes = list(pool.map(run, groups))
+    results: Results = {}
+    for group, outcome in zip(groups, outcomes, strict=True):
+        if outcome.status != "ok":
+            return Rejection("compile", "compile_error" if outcome.status == "exited" else outcome.status, _ENDINGS[outcome.status])
+        try:
+            results.update(_read(outcome.data, group, wanted))
+        except (BinaryError, ValueError, RecursionError) as error:
+            return Rejection("compile", "compile_error", f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON])
+    return results
+
+
+def _read(data: bytes, group: list[str], wanted: dict[str, dict[str, Any]]) -> Results:
+    answer = json.loads(data)
+    if not isinstance(answer, list) or len(answer) != len(group):
+        raise BinaryError("not one result for each kernel")
+    results: Results = {}
+    for key, item in zip(group, answer, strict=True):
+        if isinstance(item, dict) and isinstance(item.get("error"), str) and isinstance(item.get("skippable"), bool):
+            results[key] = (" ".join(item["error"].split())[:MAX_REASON], item["skippable"])
+        elif isinstance(item, dict) and "binary" in item:
+            results[key] = parse_binary(item["binary"], wanted[key]["kernel"], key)
+        else:
+            raise BinaryError("a result that is neither a kernel nor an error")
+    return results
+
+
+def _assemble(
+    plans: Sequence[LaunchPlan], keys: list[dict[tuple[int, int], str]], results: Results, target: Target
+) -> tuple[Binaries, ...] | Rejection:
+    assembled: list[Binaries] = []
+    for plan, places in zip(plans, keys, strict=True):
+        found: dict[tuple[int, int], Binary] = {}
+        dropped: dict[tuple[int, int], str] = {}
+        for place, key in places.items():
+            result = _within_limits(results[key], target)
+            if isinstance(result, Binary):
+                found[place] = result
+                continue
+            reason, skippable = result
+            if not skippable:
+                return Rejection("compile", "compile_error", reason)
+            dropped[place] = reason
+        for number, step in enumerate(plan.steps):
+            if isinstance(step, Launch) and not any((number, position) in found for position in range(len(step.configs))):
+                return Rejection("compile", "compile_error", dropped[number, 0])
+        assembled.append(Binaries(found, dropped))
+    return tuple(assembled)
+
+
+def _within_limits(result: Binary | tuple[str, bool], target: Target) -> Binary | tuple[str, bool]:
+    limit = target.properties.shared_memory_per_block_optin
+    if isinstance(result, Binary) and result.shared > limit:
+        return f"kernel `{result.kernel}` needs {result.shared} bytes of shared memory; {target.name} has {limit}: use smaller blocks", True
+    return result
