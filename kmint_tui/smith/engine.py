@@ -25,6 +25,7 @@ from kmint_tui.smith.sampling import Sampling
 
 DEFAULT_MAX_TOKENS = 768
 _CRASHES = {signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE}
+_FATAL = {"native", "killed", "protocol"}
 _CLOSING_SECONDS = 5.0
 _LOG_TAIL = 4096
 
@@ -114,8 +115,8 @@ class Smith:
                 while not ended:
                     event = child.events.get()
                     ended = isinstance(event, (RunDone, Failed))
-                    if isinstance(event, Failed):
-                        self._after_failure(child)
+                    if isinstance(event, Failed) and event.code in _FATAL:
+                        self._drop(child)
                     yield event
             finally:
                 if not ended:
@@ -156,7 +157,7 @@ class Smith:
             if isinstance(event, Loaded):
                 self.loaded = event
             elif isinstance(event, Failed):
-                self._after_failure(child)
+                self._drop(child)
                 if child.crashed and not self._plain_reason:
                     self._plain_reason = f"llama.cpp crashed ({child.signal_name}) with weights repacked for this processor"
                     continue
@@ -174,9 +175,10 @@ class Smith:
             "tuning": str(options.tuning) if options.tuning is not None else None,
         }
 
-    def _after_failure(self, child: _Child) -> None:
-        if not child.running and self._child is child:
-            child.close()
+    def _drop(self, child: _Child) -> None:
+        """Bury a child that is of no use any more; the next run starts another."""
+        child.close()
+        if self._child is child:
             self._child = None
             self.loaded = None
 

@@ -8,6 +8,7 @@ version and model file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -70,7 +71,8 @@ def save(path: Path | None, key: str, tuned: Tuned) -> None:
         partial.write_text(json.dumps(dict(list(entries.items())[-_KEEP:]), indent=1), encoding="utf-8")
         partial.replace(path)
     except OSError:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def key(machine: str, file: str) -> str:

@@ -1,0 +1,53 @@
+"""Tiny model files, made once, and smiths that are closed when a test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kmint_tui.smith import DraftDone, Event, Options, Smith
+from tests import tiny_models
+
+MakeSmith = Callable[..., Smith]
+
+SCRIPT = (b"```python\n", b"@triton.jit\n", b"def _k(): pass\n", "# é".encode()[:3], "é".encode()[1:], b"\n```", b"\nThat was it.")
+
+
+@pytest.fixture(scope="session")
+def model_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Model files by name: llama, quantised (Q8_0), hybrid (recurrent), scripted, mute (no chat template)."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "llama": tiny_models.llama(folder / "llama.gguf", end=-9),
+        "quantised": tiny_models.llama(folder / "quantised.gguf", end=-9, quant="Q8_0"),
+        "ending": tiny_models.llama(folder / "ending.gguf", end=0.5, seed=1),
+        "hybrid": tiny_models.qwen35(folder / "hybrid.gguf"),
+        "scripted": tiny_models.scripted(folder / "scripted.gguf", SCRIPT),
+        "mute": tiny_models.llama(folder / "mute.gguf", template=None),
+    }
+
+
+@pytest.fixture
+def make_smith(model_files: dict[str, Path], tmp_path: Path) -> Iterator[MakeSmith]:
+    """Makes smiths by the name of a model file, or by path; options beyond the log are given by name."""
+    made: list[Smith] = []
+
+    def make(model: str | Path, **wishes: Any) -> Smith:
+        path = model_files[model] if isinstance(model, str) else model
+        smith = Smith(path, Options(log=tmp_path / f"smith-{len(made)}.log", **wishes))
+        made.append(smith)
+        return smith
+
+    yield make
+    for smith in made:
+        smith.close()
+
+
+def done(events: list[Event]) -> dict[int, DraftDone]:
+    """The finished drafts by index; each may finish only once."""
+    drafts = [event for event in events if isinstance(event, DraftDone)]
+    assert len({draft.draft for draft in drafts}) == len(drafts)
+    return {draft.draft: draft for draft in drafts}

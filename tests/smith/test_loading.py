@@ -1,0 +1,111 @@
+"""Loading: remembered measurements, the pinned library, the machine's facts, and the test of equal rows."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from kmint_tui.smith import Loaded, machine, tuning
+from kmint_tui.smith.native import Log, Model, NativeError, library
+from tests.smith.conftest import MakeSmith
+
+TUNED = tuning.Tuned(threads=1, step=0.01, sampling="turn", plain="", quiet=True, reason="by hand")
+
+
+def test_measurements_are_kept_by_key(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "tuning.json"
+    assert tuning.load(path, "a") is None
+    tuning.save(path, "a", TUNED)
+    tuning.save(path, "b", TUNED)
+    assert tuning.load(path, "a") == TUNED
+    assert tuning.load(path, "c") is None
+    assert [entry.name for entry in path.parent.iterdir()] == ["tuning.json"]
+
+
+def test_only_the_newest_measurements_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.json"
+    for number in range(70):
+        tuning.save(path, str(number), TUNED)
+    assert len(json.loads(path.read_text())) == 64
+    assert tuning.load(path, "0") is None and tuning.load(path, "69") == TUNED
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 3}', '{"a": {"threads": 1}}', '{"a": {"other": 1}}'])
+def test_a_file_that_is_not_ours_counts_as_empty(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tuning.json"
+    path.write_text(content)
+    assert tuning.load(path, "a") is None
+    tuning.save(path, "a", TUNED)
+    assert tuning.load(path, "a") == TUNED
+
+
+def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    tuning.save(blocker / "tuning.json", "a", TUNED)
+    tuning.save(None, "a", TUNED)
+    assert tuning.load(None, "a") is None
+
+
+def test_what_is_remembered_is_not_measured_again(make_smith: MakeSmith, model_files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "tuning.json"
+    key = tuning.key(machine.machine_key(), machine.file_key(model_files["llama"]))
+    remembered = tuning.Tuned(1, 0.01, "turn", "a reason from before", True, "by hand")
+    tuning.save(path, key, remembered)
+    *_, loaded = make_smith("llama", tuning=path).load()
+    assert isinstance(loaded, Loaded)
+    choices = {choice.name: choice for choice in loaded.choices}
+    assert choices["threads"].reason == "remembered from an earlier start: by hand"
+    assert choices["weights"].reason == "a reason from before"
+
+
+def test_the_file_key_follows_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(b"a" * 10)
+    first = machine.file_key(path)
+    assert machine.file_key(path) == first
+    path.write_bytes(b"b" * 10)
+    assert machine.file_key(path) != first
+
+
+def test_the_machine_answers() -> None:
+    cores = machine.cores()
+    assert cores.count >= 1 and "core" in cores.reason
+    memory = machine.available_memory()
+    assert memory is None or memory > 1 << 20
+    assert len(machine.machine_key()) == 16 and machine.machine_key() == machine.machine_key()
+    assert machine.copy_bandwidth() > 1e8
+    assert machine.OtherWork().cores() >= 0
+
+
+def test_another_version_of_the_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "0.3.99")
+    with pytest.raises(NativeError, match="0.3.99 is installed and kmint needs 0.3.36") as caught:
+        library()
+    assert caught.value.code == "environment"
+
+
+@pytest.mark.parametrize("model", ["llama", "hybrid"])
+def test_equal_rows_agree_with_plain_weights(model_files: dict[str, Path], model: str) -> None:
+    lib = library()
+    log = Log(lib, lambda level, line: None)
+    loaded = Model(lib, model_files[model], gpu_layers=0, memory_map=False, plain_weights=True, progress=lambda fraction: True)
+    times = tuning.measure_threads(loaded, (1,))
+    assert times[1] > 0
+    assert set(tuning.measure_sampling(loaded, 2)) == {"turn", "pool", "device"}
+    loaded.close()
+    del log
+
+
+def test_rows_that_differ_are_reported(model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    lib = library()
+    log = Log(lib, lambda level, line: None)
+    loaded = Model(lib, model_files["llama"], gpu_layers=0, memory_map=False, plain_weights=True, progress=lambda fraction: True)
+    monkeypatch.setattr(tuning, "_ROUNDING", -1.0)
+    with pytest.raises(tuning.WrongResults, match="equal rows of a batch differ by"):
+        tuning.measure_threads(loaded, (1,))
+    loaded.close()
+    del log
