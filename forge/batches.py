@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-IGNORE = -100
 _POOL = 8192
+Integers = NDArray[np.int64]
+Batch = tuple[Integers, Integers, Integers]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Corpus:
         return b"".join(self.token_bytes[token] for token in tokens if token < len(self.token_bytes)).decode("utf-8", errors="replace")
 
 
-def _rows(flat: NDArray[np.uint16], ends: NDArray[np.int64]) -> list[NDArray[np.uint16]]:
+def _rows(flat: NDArray[np.uint16], ends: Integers) -> list[NDArray[np.uint16]]:
     return np.split(flat, ends[:-1])
 
 
@@ -42,20 +43,24 @@ def load(path: Path) -> Corpus:
     """Read corpus.npz."""
     with np.load(path) as data:
         return Corpus(
-            _rows(data["prompts"], data["prompts_ends"]), _rows(data["answers"], data["answers_ends"]), data["pairs"],
-            [row.tolist() for row in _rows(data["eval_prompts"], data["eval_prompts_ends"])], json.loads(str(data["eval_names"])),
-            [text.encode("latin-1") for text in json.loads(str(data["token_bytes"]))], int(data["eos"]),
+            _rows(data["prompts"], data["prompts_ends"]),
+            _rows(data["answers"], data["answers_ends"]),
+            data["pairs"],
+            [row.tolist() for row in _rows(data["eval_prompts"], data["eval_prompts_ends"])],
+            json.loads(str(data["eval_names"])),
+            [text.encode("latin-1") for text in json.loads(str(data["token_bytes"]))],
+            int(data["eos"]),
         )
 
 
-def batches(corpus: Corpus, tokens_per_batch: int, seed: int, context: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Endless (tokens, targets) batches. Targets are shifted: targets[i] follows tokens[i]; IGNORE where no loss is taken."""
+def batches(corpus: Corpus, tokens_per_batch: int, seed: int, context: int) -> Iterator[Batch]:
+    """Endless batches (tokens, where, labels): `labels[i]` is the token that follows flat position `where[i]`, answers only."""
     rng = np.random.default_rng(seed)
     lengths = np.array([len(corpus.prompts[p]) + len(corpus.answers[a]) for p, a in corpus.pairs]) - 1
     usable = np.nonzero(lengths <= context)[0]
     while True:
         order = rng.permutation(usable)
-        pieces: list[NDArray[np.int64]] = []
+        pieces: list[Integers] = []
         for start in range(0, len(order), _POOL):
             pool = order[start : start + _POOL]
             pool = pool[np.argsort(lengths[pool], kind="stable")]
@@ -74,26 +79,33 @@ def _round_up(length: int) -> int:
     return -(-length // 64) * 64
 
 
-def _batch(corpus: Corpus, members: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _batch(corpus: Corpus, members: Integers, width: int) -> Batch:
     tokens = np.full((len(members), width), corpus.eos, dtype=np.int64)
-    targets = np.full((len(members), width), IGNORE, dtype=np.int64)
+    where, labels = [], []
     for row, member in enumerate(members):
         prompt, answer = (corpus.prompts[corpus.pairs[member, 0]], corpus.answers[corpus.pairs[member, 1]])
         head, total = len(prompt), len(prompt) + len(answer)
         tokens[row, :head] = prompt
         tokens[row, head : total - 1] = answer[:-1]
-        targets[row, head - 1 : total - 1] = answer
-    return tokens, targets
+        where.append(np.arange(row * width + head - 1, row * width + total - 1))
+        labels.append(answer.astype(np.int64))
+    return tokens, np.concatenate(where), np.concatenate(labels)
 
 
-def prefetched(source: Iterator[Any], depth: int = 8) -> Iterator[Any]:
-    """`source` drawn ahead in a daemon thread."""
-    ready: queue.Queue[Any] = queue.Queue(depth)
+def prefetched(source: Iterator[Batch], depth: int = 8) -> Iterator[Batch]:
+    """`source` drawn ahead in a daemon thread; its error is raised here."""
+    ready: queue.Queue[Batch | Exception] = queue.Queue(depth)
 
     def fill() -> None:
-        for item in source:
-            ready.put(item)
+        try:
+            for item in source:
+                ready.put(item)
+        except Exception as error:
+            ready.put(error)
 
     threading.Thread(target=fill, daemon=True).start()
     while True:
-        yield ready.get()
+        item = ready.get()
+        if isinstance(item, Exception):
+            raise item
+        yield item

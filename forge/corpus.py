@@ -15,7 +15,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,11 @@ class Share:
 
 
 SHARES = {
-    "chain": Share(10, 180), "other": Share(16, 450), "short": Share(8, 150), "synthetic": Share(5, 120), "remix": Share(2, 30),
+    "chain": Share(10, 180),
+    "other": Share(16, 450),
+    "short": Share(8, 150),
+    "synthetic": Share(5, 120),
+    "remix": Share(2, 30),
 }
 
 
@@ -55,7 +59,7 @@ class Pair:
     answer: str
 
 
-@lru_cache(maxsize=None)
+@cache
 def group(op: Op) -> str:
     """Which share an op gets."""
     if op.origin == "remix":
@@ -65,7 +69,6 @@ def group(op: Op) -> str:
     return "short" if op.regime == "short" else "chain" if op.family == "chain" else "other"
 
 
-@lru_cache(maxsize=None)
 def op_designs(op: Op) -> tuple[Design, ...]:
     """The designs of an op that the corpus may use (before validation)."""
     return designs(op, SHARES[group(op)].designs, SEED)
@@ -74,18 +77,20 @@ def op_designs(op: Op) -> tuple[Design, ...]:
 def feedback(op: Op, rng: random.Random) -> str:
     """A line such as the referee gives about an earlier draft."""
     names = signature(op)
-    return rng.choice((
-        f"incorrect: error {rng.uniform(0.01, 900):.3g} at f16-37x4097-mixed-x64, {rng.randint(1, 150000)} elements over the tolerance",
-        f"compile: NameError('{rng.choice(names)}_ptr is not defined')",
-        "incorrect: the output holds NaN at f32-5x1000-mixed-x1; subtract the row maximum and mask the tail of the row",
-        f"trace: run() takes {len(names)} arguments {names}",
-        "compile: mean is not defined",
-        "screen: no function decorated with @triton.jit",
-        "screen: the source does not parse: '(' was never closed",
-        f"incorrect: wrong at odd sizes (rows of {rng.choice((127, 1000, 4097))}): masked lanes enter the reduction",
-        f"loss: {rng.uniform(0.4, 0.98):.2f}x of the fastest baseline; the row is read {rng.choice((2, 3))} times",
-        "trace: aten._softmax: the answer must be computed in Triton",
-    ))
+    return rng.choice(
+        (
+            f"incorrect: error {rng.uniform(0.01, 900):.3g} at f16-37x4097-mixed-x64, {rng.randint(1, 150000)} elements over the tolerance",
+            f"compile: NameError('{rng.choice(names)}_ptr is not defined')",
+            "incorrect: the output holds NaN at f32-5x1000-mixed-x1; subtract the row maximum and mask the tail of the row",
+            f"trace: run() takes {len(names)} arguments {names}",
+            "compile: mean is not defined",
+            "screen: no function decorated with @triton.jit",
+            "screen: the source does not parse: '(' was never closed",
+            f"incorrect: wrong at odd sizes (rows of {rng.choice((127, 1000, 4097))}): masked lanes enter the reduction",
+            f"loss: {rng.uniform(0.4, 0.98):.2f}x of the fastest baseline; the row is read {rng.choice((2, 3))} times",
+            "trace: aten._softmax: the answer must be computed in Triton",
+        )
+    )
 
 
 @lru_cache(maxsize=20_000)
@@ -140,8 +145,8 @@ def build_corpus(folder: Path, *, pre: str = bpe.PRE, passed: frozenset[str] | N
     tokenizer = bpe.train([*unique_prompts[:400], *unique_answers[:12000]], pre=pre)
     bpe.save(tokenizer, folder)
     prompt_tokens = [row.ids for row in tokenizer.encode_batch(unique_prompts)]
-    eos = tokenizer.token_to_id(bpe.EOS)
-    answer_tokens = [[*row.ids, eos] for row in tokenizer.encode_batch(unique_answers)]
+    eos = bpe.SPECIAL.index(bpe.EOS)
+    answer_tokens: list[list[int]] = [[*row.ids, eos] for row in tokenizer.encode_batch(unique_answers)]
     prompt_index = {text: index for index, text in enumerate(unique_prompts)}
     answer_index = {text: index for index, text in enumerate(unique_answers)}
     table = np.array([(prompt_index[example.prompt], answer_index[example.answer]) for example in examples], dtype=np.int32)
@@ -152,16 +157,28 @@ def build_corpus(folder: Path, *, pre: str = bpe.PRE, passed: frozenset[str] | N
     for name, rows in (("prompts", prompt_tokens), ("answers", answer_tokens), ("eval_prompts", eval_tokens)):
         arrays[name], arrays[f"{name}_ends"] = _flatten(rows)
     np.savez_compressed(
-        folder / "corpus.npz", pairs=table, eval_names=np.array(json.dumps(names)), eos=np.array(eos),
-        token_bytes=np.array(json.dumps([token.decode("latin-1") for token in bpe.token_bytes(tokenizer)])), **arrays,
+        folder / "corpus.npz",
+        pairs=table,
+        eval_names=np.array(json.dumps(names)),
+        eos=np.array(eos),
+        token_bytes=np.array(json.dumps([token.decode("latin-1") for token in bpe.token_bytes(tokenizer)])),
+        **arrays,
     )
     lengths = [len(prompt_tokens[p]) + len(answer_tokens[a]) for p, a in table.tolist()]
     figures = {
-        "pairs": len(examples), "ops": len({example.op for example in examples}), "answers": len(unique_answers),
-        "prompts": len(unique_prompts), "vocabulary": tokenizer.get_vocab_size(), "pre": pre,
-        "prompt_tokens_card": len(eval_tokens[0]), "prompt_tokens_mean": float(np.mean([len(prompt_tokens[p]) for p in table[:, 0]])),
+        "pairs": len(examples),
+        "ops": len({example.op for example in examples}),
+        "answers": len(unique_answers),
+        "prompts": len(unique_prompts),
+        "vocabulary": tokenizer.get_vocab_size(),
+        "pre": pre,
+        "prompt_tokens_card": len(eval_tokens[0]),
+        "prompt_tokens_mean": float(np.mean([len(prompt_tokens[p]) for p in table[:, 0]])),
         "answer_tokens_mean": float(np.mean([len(answer_tokens[a]) for a in table[:, 1]])),
-        "answer_tokens_max": max(map(len, answer_tokens)), "tokens_max": max(lengths), "tokens_mean": float(np.mean(lengths)), "seed": SEED,
+        "answer_tokens_max": max(map(len, answer_tokens)),
+        "tokens_max": max(lengths),
+        "tokens_mean": float(np.mean(lengths)),
+        "seed": SEED,
     }
     (folder / "corpus.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return figures
@@ -173,7 +190,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passed", type=Path, help="hashes the referee passed, one a line, optionally gzipped")
     parser.add_argument("--pre", default=bpe.PRE)
-    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--scale", type=float, default=2.0, help="multiplies the pairs of every op")
     arguments = parser.parse_args()
     passed = None
     if arguments.passed:

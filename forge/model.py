@@ -32,12 +32,28 @@ class Shape:
     def config(self, eos: int, pad: int, bos: int) -> dict[str, Any]:
         """config.json of a LlamaForCausalLM."""
         return {
-            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": self.hidden,
-            "intermediate_size": self.ffn, "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
-            "num_key_value_heads": self.heads, "head_dim": self.head_dim, "max_position_embeddings": self.context,
-            "rms_norm_eps": self.eps, "rope_theta": self.rope_theta, "rope_scaling": None, "tie_word_embeddings": True,
-            "attention_bias": False, "mlp_bias": False, "vocab_size": self.vocabulary, "initializer_range": 0.02,
-            "bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad, "torch_dtype": "float16",
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "hidden_size": self.hidden,
+            "intermediate_size": self.ffn,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads,
+            "head_dim": self.head_dim,
+            "max_position_embeddings": self.context,
+            "rms_norm_eps": self.eps,
+            "rope_theta": self.rope_theta,
+            "rope_scaling": None,
+            "tie_word_embeddings": True,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "vocab_size": self.vocabulary,
+            "initializer_range": 0.02,
+            "bos_token_id": bos,
+            "eos_token_id": eos,
+            "pad_token_id": pad,
+            "torch_dtype": "float16",
         }
 
 
@@ -69,8 +85,9 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(shape.hidden, width, bias=False) for _ in range(3))
         self.o_proj = nn.Linear(width, shape.hidden, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None) -> tuple[
-            Tensor, tuple[Tensor, Tensor]]:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         split = (x.shape[0], x.shape[1], self.heads, self.head_dim)
         q, k, v = (layer(x).view(split).transpose(1, 2) for layer in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotary(q, cos, sin), rotary(k, cos, sin)
@@ -101,11 +118,22 @@ class Layer(nn.Module):
         self.input_layernorm, self.post_attention_layernorm = (RMSNorm(shape.hidden, shape.eps) for _ in range(2))
         self.self_attn, self.mlp = Attention(shape), MLP(shape)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None) -> tuple[
-            Tensor, tuple[Tensor, Tensor]]:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         attended, cache = self.self_attn(self.input_layernorm(x), cos, sin, mask, past)
         x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x)), cache
+
+
+class Body(nn.Module):
+    """Embeddings, layers and the last norm, under the names Hugging Face gives them."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.norm = RMSNorm(shape.hidden, shape.eps)
 
 
 class Llama(nn.Module):
@@ -114,10 +142,7 @@ class Llama(nn.Module):
     def __init__(self, shape: Shape, seed: int = 0) -> None:
         super().__init__()
         self.shape = shape
-        self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden)
-        self.model.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
-        self.model.norm = RMSNorm(shape.hidden, shape.eps)
+        self.model = Body(shape)
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
@@ -133,8 +158,14 @@ class Llama(nn.Module):
         angle = torch.cat((angle, angle), dim=-1)
         return angle.cos().to(dtype), angle.sin().to(dtype)
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None, mask: Tensor | None = None, past: Cache | None = None,
-                dtype: torch.dtype = torch.float32) -> tuple[Tensor, Cache]:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        past: Cache | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> tuple[Tensor, Cache]:
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
         cos, sin = self.tables(positions, dtype)

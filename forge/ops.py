@@ -84,7 +84,9 @@ def is_heldout(op: Op) -> bool:
 
 
 def _alike(op: Op, other: Op) -> bool:
-    return (op.kind, op.norm, op.residual, op.eps) == (other.kind, other.norm, other.residual, other.eps) and bool(_acts(op)) == bool(_acts(other))
+    return (op.kind, op.norm, op.residual, op.eps) == (other.kind, other.norm, other.residual, other.eps) and bool(_acts(op)) == bool(
+        _acts(other)
+    )
 
 
 def _acts(op: Op) -> tuple[str, ...]:
@@ -107,7 +109,11 @@ def synthetic() -> tuple[Op, ...]:
         if name not in _PLAIN:
             ops.append(_synthetic(name, "unary", act.title, f"n = x; out = {formula}; all in fp32, cast to x.dtype", name))
         if name != "gelu":
-            ops.append(_synthetic(f"bias_{name}", "bias", f"bias + {act.title}", f"n = x + bias; out = {formula}; all in fp32, cast to x.dtype", name))
+            ops.append(
+                _synthetic(
+                    f"bias_{name}", "bias", f"bias + {act.title}", f"n = x + bias; out = {formula}; all in fp32, cast to x.dtype", name
+                )
+            )
         if name not in gated:
             text = f"n = gate; out = ({formula}) * up; all in fp32, cast to gate.dtype"
             ops.append(_synthetic(f"{name}_glu", "gate_up", f"gated {act.title}", text, name))
@@ -143,9 +149,21 @@ def task(op: Op) -> Task:
         return Task(op, chosen, eager_of(op), oracle_of(op), public_tolerances(op), rowwise=True)
     fast, exact = eager.ACTS[op.acts[0]], oracle.ACTS[op.acts[0]]
     if op.kind == "gate_up":
-        return Task(op, chosen, lambda gate, up: (fast(gate.float()) * up.float()).to(gate.dtype),
-                    lambda gate, up: exact(gate.double()) * up.double(), public_tolerances(op), rowwise=True)
+        return Task(
+            op,
+            chosen,
+            lambda gate, up: (fast(gate.float()) * up.float()).to(gate.dtype),
+            lambda gate, up: exact(gate.double()) * up.double(),
+            public_tolerances(op),
+            rowwise=True,
+        )
     if op.kind == "bias":
-        return Task(op, chosen, lambda x, bias: fast(x.float() + bias.float()).to(x.dtype),
-                    lambda x, bias: exact(x.double() + bias.double()), public_tolerances(op), rowwise=True)
+        return Task(
+            op,
+            chosen,
+            lambda x, bias: fast(x.float() + bias.float()).to(x.dtype),
+            lambda x, bias: exact(x.double() + bias.double()),
+            public_tolerances(op),
+            rowwise=True,
+        )
     return Task(op, chosen, lambda x: fast(x.float()).to(x.dtype), lambda x: exact(x.double()), public_tolerances(op), rowwise=True)

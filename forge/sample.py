@@ -23,8 +23,18 @@ def pick(scores: Tensor, temperature: float, top_p: float, generator: torch.Gene
 
 
 @torch.no_grad()
-def sample(model: Llama, prompts: Sequence[Sequence[int]], drafts: int, *, eos: int, limit: int, seed: int, temperature: float = 0.7,
-           top_p: float = 0.97, dtype: torch.dtype = torch.float32) -> list[list[list[int]]]:
+def sample(
+    model: Llama,
+    prompts: Sequence[Sequence[int]],
+    drafts: int,
+    *,
+    eos: int,
+    limit: int,
+    seed: int,
+    temperature: float = 0.7,
+    top_p: float = 0.97,
+    dtype: torch.dtype = torch.float32,
+) -> list[list[list[int]]]:
     """For every prompt, `drafts` token lists without the end token; a list of `limit` tokens was cut."""
     device = model.model.embed_tokens.weight.device
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -32,8 +42,8 @@ def sample(model: Llama, prompts: Sequence[Sequence[int]], drafts: int, *, eos: 
     tokens = torch.full((len(prompts), longest), eos, device=device)
     valid = torch.zeros((len(prompts), longest), dtype=torch.bool, device=device)
     for row, prompt in enumerate(prompts):
-        tokens[row, longest - len(prompt):] = torch.tensor(prompt, device=device)
-        valid[row, longest - len(prompt):] = True
+        tokens[row, longest - len(prompt) :] = torch.tensor(prompt, device=device)
+        valid[row, longest - len(prompt) :] = True
     positions = (valid.cumsum(1) - 1).clamp(min=0)
     causal = torch.ones((longest, longest), dtype=torch.bool, device=device).tril()
     mask = causal[None, None] & (valid[:, None, None, :] | torch.eye(longest, dtype=torch.bool, device=device)[None, None])

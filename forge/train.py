@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from forge.batches import IGNORE, Corpus, batches, load, prefetched
+from forge.batches import Corpus, batches, load, prefetched
 from forge.model import Llama, Shape, describe
 from forge.sample import sample
 
@@ -37,19 +37,25 @@ def learning_rate(step: int, total: int, peak: float) -> float:
     return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
 
 
-def loss_of(model: Llama, tokens: Tensor, targets: Tensor) -> Tensor:
+def loss_of(model: Llama, tokens: Tensor, where: Tensor, labels: Tensor) -> Tensor:
     """Mean cross entropy over the answers' tokens. Under autocast the residual stream and the rotary tables stay float32."""
     hidden, _ = model(tokens)
-    wanted = targets != IGNORE
-    return F.cross_entropy(model.logits(hidden[wanted]).float(), targets[wanted])
+    chosen = hidden.reshape(-1, hidden.shape[-1])[where]
+    with torch.autocast(tokens.device.type, enabled=False):
+        return F.cross_entropy(model.logits(chosen.float()), labels)
 
 
 def optimiser_of(model: Llama, peak: float, decay: float, fused: bool) -> torch.optim.AdamW:
     """AdamW, weight decay on matrices only."""
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
-    return torch.optim.AdamW([{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}], lr=peak,
-                             betas=(0.9, 0.95), eps=1e-8, fused=fused)
+    return torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}],
+        lr=peak,
+        betas=(0.9, 0.95),
+        eps=1e-8,
+        fused=fused,
+    )
 
 
 def train(model: Llama, corpus: Corpus, arguments: argparse.Namespace, device: str) -> dict[str, Any]:
@@ -66,10 +72,10 @@ def train(model: Llama, corpus: Corpus, arguments: argparse.Namespace, device: s
     while step < total:
         for group in optimiser.param_groups:
             group["lr"] = learning_rate(step, total if total < 10**9 else 10 * WARMUP, arguments.lr)
-        tokens, targets = (torch.from_numpy(part).to(device, non_blocking=True) for part in next(source))
+        tokens, where, labels = (torch.from_numpy(part).to(device, non_blocking=True) for part in next(source))
         with torch.autocast(device, dtype=torch.bfloat16, enabled=cuda):
-            loss = run(model, tokens, targets)
-        loss.backward()
+            loss = run(model, tokens, where, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
@@ -94,8 +100,15 @@ def train(model: Llama, corpus: Corpus, arguments: argparse.Namespace, device: s
         if time.perf_counter() - started > 1.15 * arguments.seconds and not arguments.steps:
             break
     seconds = time.perf_counter() - started
-    return {"steps": step, "planned_steps": total, "sequences": sequences, "padded_tokens": seen, "seconds": round(seconds, 1),
-            "epochs": round(sequences / len(corpus.pairs), 2), "loss": curve}
+    return {
+        "steps": step,
+        "planned_steps": total,
+        "sequences": sequences,
+        "padded_tokens": seen,
+        "seconds": round(seconds, 1),
+        "epochs": round(sequences / len(corpus.pairs), 2),
+        "loss": curve,
+    }
 
 
 def save_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -127,7 +140,7 @@ def save(model: Llama, out: Path, eos: int) -> None:
             filled = 0
         shards[-1][name] = tensor
         filled += tensor.numel() * 2
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for index, shard in enumerate(shards):
         file = f"model-{index + 1:05d}-of-{len(shards):05d}.safetensors"
         save_safetensors(out / file, shard)
@@ -143,12 +156,23 @@ def write_drafts(model: Llama, corpus: Corpus, arguments: argparse.Namespace) ->
     with (arguments.out / "drafts.jsonl").open("w", encoding="utf-8") as file:
         for start in range(0, len(chosen), 64):
             part = chosen[start : start + 64]
-            drawn = sample(model, [corpus.eval_prompts[i] for i in part], arguments.drafts, eos=corpus.eos, limit=arguments.max_tokens,
-                           seed=arguments.seed + start)
+            drawn = sample(
+                model,
+                [corpus.eval_prompts[i] for i in part],
+                arguments.drafts,
+                eos=corpus.eos,
+                limit=arguments.max_tokens,
+                seed=arguments.seed + start,
+            )
             for index, rows in zip(part, drawn, strict=True):
                 for number, row in enumerate(rows):
-                    entry = {**corpus.eval_names[index], "index": number, "tokens": len(row), "cut": len(row) >= arguments.max_tokens,
-                             "source": corpus.decode(row)}
+                    entry = {
+                        **corpus.eval_names[index],
+                        "index": number,
+                        "tokens": len(row),
+                        "cut": len(row) >= arguments.max_tokens,
+                        "source": corpus.decode(row),
+                    }
                     file.write(json.dumps(entry) + "\n")
 
 
@@ -186,13 +210,14 @@ def main() -> None:
     shape = Shape(vocabulary, arguments.hidden, arguments.layers, arguments.heads, ffn=arguments.ffn)
     model = Llama(shape, arguments.seed).to(device)
     parameters = sum(p.numel() for p in model.parameters())
-    print(f"{parameters / 1e6:.2f} M parameters, {len(corpus.pairs)} pairs, {device}, loaded in {time.perf_counter() - began:.1f} s", flush=True)
+    loaded = time.perf_counter() - began
+    print(f"{parameters / 1e6:.2f} M parameters, {len(corpus.pairs)} pairs, {device}, loaded in {loaded:.1f} s", flush=True)
     figures = train(model, corpus, arguments, device)
     save(model, arguments.out, corpus.eos)
     settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(arguments).items()}
     machine = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    report = {"settings": settings, "shape": describe(shape), "parameters": parameters, "torch": torch.__version__, "machine": machine, **figures}
-    (arguments.out / "training.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    about = {"settings": settings, "shape": describe(shape), "parameters": parameters, "torch": torch.__version__, "machine": machine}
+    (arguments.out / "training.json").write_text(json.dumps({**about, **figures}, indent=1) + "\n", encoding="utf-8")
     print(f"saved after {time.perf_counter() - began:.0f} s", flush=True)
     model.eval()
     write_drafts(model, corpus, arguments)

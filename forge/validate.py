@@ -74,8 +74,15 @@ def _work(argument: tuple[Job, str]) -> dict[str, Any]:
     job, level = argument
     started = time.perf_counter()
     reason = judge_referee(job) if level == "referee" else judge_quick(job)
-    return {"hash": job.hash, "op": job.op.name, "structure": job.structure, "level": level, "passed": not reason, "reason": reason,
-            "seconds": round(time.perf_counter() - started, 3)}
+    return {
+        "hash": job.hash,
+        "op": job.op.name,
+        "structure": job.structure,
+        "level": level,
+        "passed": not reason,
+        "reason": reason,
+        "seconds": round(time.perf_counter() - started, 3),
+    }
 
 
 def _prepare() -> None:

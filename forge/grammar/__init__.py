@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import cache
 
 from forge.grammar.acts import ACTS
 from forge.grammar.canonical import canonical_hash
@@ -21,7 +22,7 @@ from referee.ops import Op
 
 GATES = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu", "glu": "sigmoid"}
 BARE = Naming({})
-_TRIES = 40
+_TRIES = 6
 
 _Structures = dict[str, int]
 _ROW: _Structures = {"row": 7, "tile": 2, "loop": 2}
@@ -81,17 +82,20 @@ def recipe(op: Op) -> tuple[Callable[[Design], str], _Structures]:
     raise LookupError(f"the grammar has no template for {op.name}")
 
 
+@cache
 def designs(op: Op, count: int, seed: int) -> tuple[Design, ...]:
-    """Up to `count` designs of an op whose programs differ, in drawing order."""
+    """About `count` designs of an op whose programs differ: each structure gets its share, and one at least."""
     template, weights = recipe(op)
     rng = random.Random(f"{seed}:design:{op.name}")
+    naming = fixed_naming(op)
     found: dict[str, Design] = {}
-    for _ in range(count * _TRIES):
-        design = draw_design(rng, rng.choices(tuple(weights), tuple(weights.values()))[0])
-        source = fixed_naming(op).fill(template(design))
-        found.setdefault(canonical_hash(source), design)
-        if len(found) == count:
-            break
+    for structure, weight in weights.items():
+        wanted = len(found) + max(1, round(count * weight / sum(weights.values())))
+        for _ in range(count * _TRIES):
+            design = draw_design(rng, structure)
+            found.setdefault(canonical_hash(naming.fill(template(design))), design)
+            if len(found) == wanted:
+                break
     return tuple(found.values())
 
 

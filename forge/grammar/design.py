@@ -72,8 +72,21 @@ class Naming:
 
 _LONG = {"residual": "residual", "w": "weight", "b": "bias", "bias": "bias", "tgt": "target"}
 _SHORT = {"residual": "res"}
-_CAPS = {"x": "X", "residual": "R", "w": "W", "b": "B", "bias": "B", "gate": "GATE", "up": "UP", "scale": "SCALE", "q": "Q", "tgt": "TGT",
-         "cos": "COS", "sin": "SIN", "y": "Y"}
+_CAPS = {
+    "x": "X",
+    "residual": "R",
+    "w": "W",
+    "b": "B",
+    "bias": "B",
+    "gate": "GATE",
+    "up": "UP",
+    "scale": "SCALE",
+    "q": "Q",
+    "tgt": "TGT",
+    "cos": "COS",
+    "sin": "SIN",
+    "y": "Y",
+}
 _ARGUMENTS = ("x", "residual", "w", "b", "bias", "gate", "up", "scale", "q", "tgt", "cos", "sin", "y")
 
 
@@ -95,10 +108,20 @@ def draw_naming(rng: random.Random, op_name: str) -> Naming:
     rows, columns = rng.choices((("M", "N"), ("n_rows", "n_cols")), (3, 1))[0]
     cols = rng.choices(("cols", "offs", "col"), (5, 3, 1))[0]
     names |= {
-        "kernel": kernel, "BLOCK": block, "ROWS": {"BLOCK": "ROWS", "BLOCK_N": "BLOCK_M", "BLOCK_SIZE": "ROWS"}[block],
-        "M": rows, "N": columns, "cols": cols, "idx": "idx" if cols == "offs" else rng.choice(("offs", "idx")),
-        "row": rng.choices(("row", "pid"), (3, 1))[0], "rows": "rows", "mask": "mask",
-        "start": rng.choices(("start", "off"), (3, 1))[0], "rstd": rng.choices(("rstd", "inv", "scale"), (3, 1, 1))[0],
-        "n_elements": rng.choices(("n_elements", "numel", "total"), (3, 1, 1))[0], "offs": rng.choice(("offs", "idx")), "pid": "pid",
+        "kernel": kernel,
+        "BLOCK": block,
+        "ROWS": {"BLOCK": "ROWS", "BLOCK_N": "BLOCK_M", "BLOCK_SIZE": "ROWS"}[block],
+        "M": rows,
+        "N": columns,
+        "cols": cols,
+        "idx": "idx" if cols == "offs" else rng.choice(("offs", "idx")),
+        "row": rng.choices(("row", "pid"), (3, 1))[0],
+        "rows": "rows",
+        "mask": "mask",
+        "start": rng.choices(("start", "off"), (3, 1))[0],
+        "rstd": rng.choices(("rstd", "inv", "scale"), (3, 1, 1))[0],
+        "n_elements": rng.choices(("n_elements", "numel", "total"), (3, 1, 1))[0],
+        "offs": rng.choice(("offs", "idx")),
+        "pid": "pid",
     }
     return Naming(names)

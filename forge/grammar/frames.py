@@ -48,8 +48,16 @@ class Frame:
     axis = "axis=0"
     needs_rows = False
 
-    def __init__(self, design: Design, arguments: tuple[str, ...], matrices: tuple[str, ...], *, per_row: bool = False,
-                 eps: float | None = None, allocation: str | None = None) -> None:
+    def __init__(
+        self,
+        design: Design,
+        arguments: tuple[str, ...],
+        matrices: tuple[str, ...],
+        *,
+        per_row: bool = False,
+        eps: float | None = None,
+        allocation: str | None = None,
+    ) -> None:
         self.design, self.arguments, self.matrices, self.per_row, self.eps = design, arguments, matrices, per_row, eps
         self.allocation = allocation or self._allocation()
 
@@ -114,7 +122,13 @@ class Frame:
     def host(self) -> tuple[str, ...]:
         launch = ", ".join([*self.call(), *(f"{name}={name}" for name in self.constants()), *filter(None, [self.warps()])])
         first = self.matrices[0]
-        return (f"$M, $N = {first}.shape", f"$run_out = {self.allocation}", *self.setup(), f"$kernel[{self.grid()}]({launch})", "return $run_out")
+        return (
+            f"$M, $N = {first}.shape",
+            f"$run_out = {self.allocation}",
+            *self.setup(),
+            f"$kernel[{self.grid()}]({launch})",
+            "return $run_out",
+        )
 
     def at(self, matrix: str, cols: str = "$cols") -> str:
         """Address of a block of a matrix row."""
@@ -244,7 +258,12 @@ class LoopFrame(Frame):
 
     def host(self) -> tuple[str, ...]:
         launch = ", ".join([*self.call(), f"$BLOCK={self.block()}", self.warps()])
-        return (f"$M, $N = {self.matrices[0]}.shape", f"$run_out = {self.allocation}", f"$kernel[{self.grid()}]({launch})", "return $run_out")
+        return (
+            f"$M, $N = {self.matrices[0]}.shape",
+            f"$run_out = {self.allocation}",
+            f"$kernel[{self.grid()}]({launch})",
+            "return $run_out",
+        )
 
     def loop(self, lines: list[str], *, masked: bool = True) -> list[str]:
         """One pass over the row. With the design's inline mask, `$mask` is written out where it is used."""

@@ -111,13 +111,23 @@ def _looped(spec: NormSpec, frame: LoopFrame) -> list[str]:
     loads, value = load_row(spec, frame)
     lines, centred = [], value
     if spec.norm == "layer":
-        lines += ["acc = tl.zeros(($BLOCK,), dtype=tl.float32)", *frame.loop([*loads, f"acc += {value}"]), f"mean = {mean_of('tl.sum(acc, axis=0)')}"]
+        lines += [
+            "acc = tl.zeros(($BLOCK,), dtype=tl.float32)",
+            *frame.loop([*loads, f"acc += {value}"]),
+            f"mean = {mean_of('tl.sum(acc, axis=0)')}",
+        ]
         centred = f"({value} - mean)"
     square = [f"d = tl.where($mask, {value} - mean, 0.0)", "sq += d * d"] if spec.norm == "layer" else [f"sq += {value} * {value}"]
     lines += ["sq = tl.zeros(($BLOCK,), dtype=tl.float32)", *frame.loop([*loads, *square])]
     total = "tl.sum(sq, axis=0)" + ("" if spec.norm == "l2" else " / $N")
     lines.append(f"$rstd = {inverse(design, f'{total} + {frame.eps_text}')}")
-    last = [*loads, *vectors(spec, frame), f"v = {affine(spec, f'{centred} * $rstd')}", *activations(spec.acts, design, "v"), frame.store("v")]
+    last = [
+        *loads,
+        *vectors(spec, frame),
+        f"v = {affine(spec, f'{centred} * $rstd')}",
+        *activations(spec.acts, design, "v"),
+        frame.store("v"),
+    ]
     return [*lines, *frame.loop(last)]
 
 
@@ -125,32 +135,48 @@ def _split(spec: NormSpec, design: Design) -> str:
     """Two kernels for few very long rows: partial sums of a chunk each, then every chunk normalised by all partial sums."""
     block = 4096 if design.block < 4096 else 8192
     eps = f"{spec.eps:g}".replace("e-0", "e-")
-    start = ["$row = tl.program_id(0).to(tl.int64)", "part = tl.program_id(1)", "$cols = part * $BLOCK + tl.arange(0, $BLOCK)", "$mask = $cols < $N"]
-    first = kernel_text("$kernel_sum", ("$x_ptr", "part_ptr", "$N", "parts", "$BLOCK: tl.constexpr"), (
-        *start,
-        "x = tl.load($x_ptr + $row * $N + $cols, mask=$mask, other=0.0).to(tl.float32)",
-        "tl.store(part_ptr + $row * parts + part, tl.sum(x * x, axis=0))",
-    ))
-    second = kernel_text("$kernel", ("$x_ptr", "$w_ptr", "part_ptr", "$out_ptr", "$N", "parts", "$BLOCK: tl.constexpr", "PARTS: tl.constexpr"), (
-        *start,
-        "p = tl.arange(0, PARTS)",
-        "ms = tl.sum(tl.load(part_ptr + $row * parts + p, mask=p < parts, other=0.0), axis=0) / $N",
-        f"$rstd = {inverse(design, f'ms + {eps}')}",
-        "x = tl.load($x_ptr + $row * $N + $cols, mask=$mask, other=0.0).to(tl.float32)",
-        "w = tl.load($w_ptr + $cols, mask=$mask, other=0.0).to(tl.float32)",
-        "v = x * $rstd * w",
-        "tl.store($out_ptr + $row * $N + $cols, v, mask=$mask)",
-    ))
-    host = run_text(("x", "w"), (
-        "$M, $N = x.shape",
-        "$run_out = torch.empty_like(x)",
-        f"$BLOCK = {block}",
-        "parts = triton.cdiv($N, $BLOCK)",
-        "part = torch.empty(($M, parts), device=x.device, dtype=torch.float32)",
-        "$kernel_sum[($M, parts)](x, part, $N, parts, $BLOCK=$BLOCK, num_warps=8)",
-        "$kernel[($M, parts)](x, w, part, $run_out, $N, parts, $BLOCK=$BLOCK, PARTS=triton.next_power_of_2(parts), num_warps=8)",
-        "return $run_out",
-    ))
+    start = [
+        "$row = tl.program_id(0).to(tl.int64)",
+        "part = tl.program_id(1)",
+        "$cols = part * $BLOCK + tl.arange(0, $BLOCK)",
+        "$mask = $cols < $N",
+    ]
+    first = kernel_text(
+        "$kernel_sum",
+        ("$x_ptr", "part_ptr", "$N", "parts", "$BLOCK: tl.constexpr"),
+        (
+            *start,
+            "x = tl.load($x_ptr + $row * $N + $cols, mask=$mask, other=0.0).to(tl.float32)",
+            "tl.store(part_ptr + $row * parts + part, tl.sum(x * x, axis=0))",
+        ),
+    )
+    second = kernel_text(
+        "$kernel",
+        ("$x_ptr", "$w_ptr", "part_ptr", "$out_ptr", "$N", "parts", "$BLOCK: tl.constexpr", "PARTS: tl.constexpr"),
+        (
+            *start,
+            "p = tl.arange(0, PARTS)",
+            "ms = tl.sum(tl.load(part_ptr + $row * parts + p, mask=p < parts, other=0.0), axis=0) / $N",
+            f"$rstd = {inverse(design, f'ms + {eps}')}",
+            "x = tl.load($x_ptr + $row * $N + $cols, mask=$mask, other=0.0).to(tl.float32)",
+            "w = tl.load($w_ptr + $cols, mask=$mask, other=0.0).to(tl.float32)",
+            "v = x * $rstd * w",
+            "tl.store($out_ptr + $row * $N + $cols, v, mask=$mask)",
+        ),
+    )
+    host = run_text(
+        ("x", "w"),
+        (
+            "$M, $N = x.shape",
+            "$run_out = torch.empty_like(x)",
+            f"$BLOCK = {block}",
+            "parts = triton.cdiv($N, $BLOCK)",
+            "part = torch.empty(($M, parts), device=x.device, dtype=torch.float32)",
+            "$kernel_sum[($M, parts)](x, part, $N, parts, $BLOCK=$BLOCK, num_warps=8)",
+            "$kernel[($M, parts)](x, w, part, $run_out, $N, parts, $BLOCK=$BLOCK, PARTS=triton.next_power_of_2(parts), num_warps=8)",
+            "return $run_out",
+        ),
+    )
     return f"{first}\n\n{second}\n\n{host}"
 
 

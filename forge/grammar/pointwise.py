@@ -42,8 +42,10 @@ def pointwise_kernel(spec: PointwiseSpec, design: Design) -> str:
 def _body(spec: PointwiseSpec, frame: Frame) -> list[str]:
     if spec.kind == "dequant":
         return [f"s = {frame.row_scalar('scale')}.to(tl.float32)", f"v = {frame.load('q', '0')} * s"]
-    loads = {"bias": {"v": frame.load("x"), "b": frame.vector("bias")} if spec.kind == "bias" else {},
-             "gate_up": {"g": frame.load(spec.matrices[0]), "u": frame.load(spec.matrices[-1])}}
+    loads = {
+        "bias": {"v": frame.load("x"), "b": frame.vector("bias")} if spec.kind == "bias" else {},
+        "gate_up": {"g": frame.load(spec.matrices[0]), "u": frame.load(spec.matrices[-1])},
+    }
     return _compute(spec, frame.design, loads.get(spec.kind) or {"v": frame.load("x")})
 
 
@@ -98,7 +100,11 @@ def _flat_warps(design: Design) -> str:
 def _grid(spec: PointwiseSpec, design: Design) -> str:
     place = "$row * $N + $cols"
     if spec.kind == "dequant":
-        compute = ["s = tl.load($scale_ptr + $row).to(tl.float32)", "q = tl.load($q_ptr + " + place + ", mask=$mask, other=0)", "v = q.to(tl.float32) * s"]
+        compute = [
+            "s = tl.load($scale_ptr + $row).to(tl.float32)",
+            "q = tl.load($q_ptr + " + place + ", mask=$mask, other=0)",
+            "v = q.to(tl.float32) * s",
+        ]
     else:
         loads = {"v": _matrix("x", place)}
         if spec.kind == "gate_up":
@@ -107,11 +113,21 @@ def _grid(spec: PointwiseSpec, design: Design) -> str:
             loads["b"] = _matrix("bias", "$cols")
         compute = _compute(spec, design, loads)
     parameters = (*(f"${name}_ptr" for name in spec.arguments), "$out_ptr", "$N", "$BLOCK: tl.constexpr")
-    body = ("$row = tl.program_id(0).to(tl.int64)", "$cols = tl.program_id(1) * $BLOCK + tl.arange(0, $BLOCK)", "$mask = $cols < $N",
-            *compute, _store(design, place))
+    body = (
+        "$row = tl.program_id(0).to(tl.int64)",
+        "$cols = tl.program_id(1) * $BLOCK + tl.arange(0, $BLOCK)",
+        "$mask = $cols < $N",
+        *compute,
+        _store(design, place),
+    )
     first = spec.matrices[0]
     empty = "torch.empty(q.shape, device=q.device, dtype=scale.dtype)" if spec.kind == "dequant" else f"torch.empty_like({first})"
     call = ", ".join([*spec.arguments, "$run_out", "$N"])
-    host = (f"$M, $N = {first}.shape", f"$run_out = {empty}", f"$BLOCK = {design.block}",
-            f"$kernel[($M, triton.cdiv($N, $BLOCK))]({call}, $BLOCK=$BLOCK, {_flat_warps(design)})", "return $run_out")
+    host = (
+        f"$M, $N = {first}.shape",
+        f"$run_out = {empty}",
+        f"$BLOCK = {design.block}",
+        f"$kernel[($M, triton.cdiv($N, $BLOCK))]({call}, $BLOCK=$BLOCK, {_flat_warps(design)})",
+        "return $run_out",
+    )
     return f"{kernel_text('$kernel', parameters, body)}\n\n{run_text(spec.arguments, host)}"

@@ -29,8 +29,12 @@ class _Halves:
 
     def head(self) -> list[str]:
         if self.tile:
-            return ["$rows = tl.program_id(0).to(tl.int64) * $ROWS + tl.arange(0, $ROWS)[:, None]", "$cols = tl.arange(0, $BLOCK)[None, :]",
-                    "$mask = ($rows < $M) & ($cols < H)", self._base()]
+            return [
+                "$rows = tl.program_id(0).to(tl.int64) * $ROWS + tl.arange(0, $ROWS)[:, None]",
+                "$cols = tl.arange(0, $BLOCK)[None, :]",
+                "$mask = ($rows < $M) & ($cols < H)",
+                self._base(),
+            ]
         return ["$row = tl.program_id(0).to(tl.int64)", "$cols = tl.arange(0, $BLOCK)", "$mask = $cols < H", self._base()]
 
     def _base(self) -> str:
@@ -66,12 +70,27 @@ def rope_kernel(op: str, design: Design, eps: float = 1e-6) -> str:
         body += [f"x1 += {halves.load('residual', False)}", f"x2 += {halves.load('residual', True)}"]
     if "norm" in op:
         value = f"{halves.total('x1 * x1 + x2 * x2')} / $N + {_eps(design, eps)}"
-        body += [f"$rstd = {inverse(design, value)}", f"x1 = x1 * $rstd * {halves.weight(False)}", f"x2 = x2 * $rstd * {halves.weight(True)}"]
+        body += [
+            f"$rstd = {inverse(design, value)}",
+            f"x1 = x1 * $rstd * {halves.weight(False)}",
+            f"x2 = x2 * $rstd * {halves.weight(True)}",
+        ]
     if halves.pair:
-        body += [f"c = {halves.table('cos')}", f"s = {halves.table('sin')}", halves.store(False, "x1 * c - x2 * s"), halves.store(True, "x1 * s + x2 * c")]
+        body += [
+            f"c = {halves.table('cos')}",
+            f"s = {halves.table('sin')}",
+            halves.store(False, "x1 * c - x2 * s"),
+            halves.store(True, "x1 * s + x2 * c"),
+        ]
     else:
-        body += [f"c1 = {halves.load('cos', False)}", f"c2 = {halves.load('cos', True)}", f"s1 = {halves.load('sin', False)}",
-                 f"s2 = {halves.load('sin', True)}", halves.store(False, "x1 * c1 - x2 * s1"), halves.store(True, "x2 * c2 + x1 * s2")]
+        body += [
+            f"c1 = {halves.load('cos', False)}",
+            f"c2 = {halves.load('cos', True)}",
+            f"s1 = {halves.load('sin', False)}",
+            f"s2 = {halves.load('sin', True)}",
+            halves.store(False, "x1 * c1 - x2 * s1"),
+            halves.store(True, "x2 * c2 + x1 * s2"),
+        ]
     return _wrap(op, design, eps, tuple(body), halves.tile, whole=False)
 
 
@@ -90,10 +109,17 @@ def _wrap(op: str, design: Design, eps: float, body: tuple[str, ...], tile: bool
     parameters = (*(f"${name}_ptr" for name in arguments), "$out_ptr", *sizes, *extra, *(f"{name}: tl.constexpr" for name in constants))
     values = [*arguments, "$run_out", *sizes, *([text if design.eps == "argument" else f"EPS={text}"] if passed else [])]
     values += [f"{name}={name}" for name in constants]
-    host = ["$M, $N = x.shape", "H = $N // 2", "$run_out = torch.empty_like(x)", f"$BLOCK = triton.next_power_of_2({'$N' if whole else 'H'})"]
+    host = [
+        "$M, $N = x.shape",
+        "H = $N // 2",
+        "$run_out = torch.empty_like(x)",
+        f"$BLOCK = triton.next_power_of_2({'$N' if whole else 'H'})",
+    ]
     if tile:
-        host += [f"$ROWS = max(1, min(32, {2048 if design.warps % 2 == 0 else 1024} // $BLOCK))",
-                 f"$kernel[(triton.cdiv($M, $ROWS),)]({', '.join(values)}, {TILE_WARPS[0]})"]
+        host += [
+            f"$ROWS = max(1, min(32, {2048 if design.warps % 2 == 0 else 1024} // $BLOCK))",
+            f"$kernel[(triton.cdiv($M, $ROWS),)]({', '.join(values)}, {TILE_WARPS[0]})",
+        ]
     else:
         host.append(f"$kernel[($M,)]({', '.join(values)}, num_warps={(1, 2, 4, 1)[design.warps]})")
     return f"{kernel_text('$kernel', parameters, body)}\n\n{run_text(arguments, (*host, 'return $run_out'))}"
@@ -103,8 +129,11 @@ def _gather(op: str, design: Design, eps: float) -> str:
     """The row and its rotated copy, by index arithmetic."""
     pair = op == "rope_interleaved"
     body = ["$row = tl.program_id(0).to(tl.int64)", "$cols = tl.arange(0, $BLOCK)", "$mask = $cols < $N"]
-    body += ["other = $cols ^ 1", "sign = tl.where($cols % 2 == 0, -1.0, 1.0)"] if pair else [
-        "other = tl.where($cols < H, $cols + H, $cols - H)", "sign = tl.where($cols < H, -1.0, 1.0)"]
+    body += (
+        ["other = $cols ^ 1", "sign = tl.where($cols % 2 == 0, -1.0, 1.0)"]
+        if pair
+        else ["other = tl.where($cols < H, $cols + H, $cols - H)", "sign = tl.where($cols < H, -1.0, 1.0)"]
+    )
 
     def load(pointer: str, cols: str, row: str = "$row * $N + ") -> str:
         return f"tl.load(${pointer}_ptr + {row}{cols}, mask=$mask, other=0.0).to(tl.float32)"
@@ -113,12 +142,19 @@ def _gather(op: str, design: Design, eps: float) -> str:
     if op == "add_rmsnorm_rope":
         body += [f"x += {load('residual', '$cols')}", f"z += {load('residual', 'other')}"]
     if "norm" in op:
-        body += [f"$rstd = {inverse(design, f'tl.sum(x * x, axis=0) / $N + {_eps(design, eps)}')}",
-                 f"x = x * $rstd * {load('w', '$cols', '')}", f"z = z * $rstd * {load('w', 'other', '')}"]
+        body += [
+            f"$rstd = {inverse(design, f'tl.sum(x * x, axis=0) / $N + {_eps(design, eps)}')}",
+            f"x = x * $rstd * {load('w', '$cols', '')}",
+            f"z = z * $rstd * {load('w', 'other', '')}",
+        ]
     table = ("$cols // 2", "$row * H + ") if pair else ("$cols", "$row * $N + ")
     value = "v.to($out_ptr.dtype.element_ty)" if design.cast_store else "v"
-    body += [f"c = {load('cos', *table)}", f"s = {load('sin', *table)}", "v = x * c + sign * z * s",
-             f"tl.store($out_ptr + $row * $N + $cols, {value}, mask=$mask)"]
+    body += [
+        f"c = {load('cos', *table)}",
+        f"s = {load('sin', *table)}",
+        "v = x * c + sign * z * s",
+        f"tl.store($out_ptr + $row * $N + $cols, {value}, mask=$mask)",
+    ]
     return _wrap(op, design, eps, tuple(body), tile=False, whole=True)
 
 

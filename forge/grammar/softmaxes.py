@@ -106,8 +106,12 @@ def _maximum(frame: LoopFrame, load: list[str], name: str, result: str) -> list[
 
 def _looped_softmax(op: str, frame: LoopFrame) -> list[str]:
     load = _input(op, frame)
-    body = [*_scale(op), *_maximum(frame, load, "x", "m"), "acc = tl.zeros(($BLOCK,), dtype=tl.float32)",
-            *frame.loop([*load, "acc += tl.exp(x - m)"])]
+    body = [
+        *_scale(op),
+        *_maximum(frame, load, "x", "m"),
+        "acc = tl.zeros(($BLOCK,), dtype=tl.float32)",
+        *frame.loop([*load, "acc += tl.exp(x - m)"]),
+    ]
     if op == "log_softmax":
         body.append("lse = tl.log(tl.sum(acc, axis=0))")
         return [*body, *frame.loop([*load, "v = x - m - lse", frame.store("v")])]

@@ -12,7 +12,12 @@ from forge.corpus import pairs
 from forge.grammar import designs, write
 from referee.ops import get
 
-TOUGH = ("x  =  1024*0.7978845608\n\n\n\tif N>=2048:\r\n   pass", "don't we'll a_b__c  \n  ", "é漢字 🙂 1234567 x1y22", "<|im_start|>user\nhi<|im_end|>\n")
+TOUGH = (
+    "x  =  1024*0.7978845608\n\n\n\tif N>=2048:\r\n   pass",
+    "don't we'll a_b__c  \n  ",
+    "é漢字 🙂 1234567 x1y22",
+    "<|im_start|>user\nhi<|im_end|>\n",
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +41,8 @@ def test_llama_cpp_gives_the_same_tokens(pre: str, texts: list[str], tmp_path: P
     writer.add_token_list(names)
     writer.add_token_types([3 if name in bpe.SPECIAL else 1 for name in names])
     vocab.add_to_gguf(writer)
-    for add in (writer.add_context_length, writer.add_embedding_length, writer.add_block_count, writer.add_feed_forward_length, writer.add_head_count):
-        add(64)
+    for name in ("context_length", "embedding_length", "block_count", "feed_forward_length", "head_count"):
+        getattr(writer, f"add_{name}")(64)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
