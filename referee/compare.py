@@ -1,0 +1,104 @@
+"""Compare a candidate's outputs with float64, element by element, under the budget of `tolerance.py`.
+
+Every element counts: there is no share that may be wrong, NaN equals only a NaN that belongs there, and infinities must match in
+place and sign. Works on any device; a huge cell of a row-wise op is compared in pieces of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from referee.feedback import explain
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.tolerance import Expected, Tensors, expectations
+from referee.verdict import CellResult
+
+PIECE_ELEMENTS = 1 << 27
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output against what was expected: the worst element's error and budget, and why it fails, or None."""
+
+    error: float
+    budget: float
+    failure: str | None
+
+
+def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CellResult:
+    """Judge `outputs` for `inputs`, both in the cell's order. `error` and `budget` are those of the worst element."""
+    problem = _contract(cell, outputs)
+    if problem:
+        return CellResult(cell.name, cell.role, "fail", detail=problem)
+    worst = Comparison(0.0, 0.0, None)
+    for piece_inputs, piece_outputs, first_row in _pieces(task, inputs, tuple(outputs)):
+        for index, (expected, output) in enumerate(zip(expectations(task, cell, piece_inputs), piece_outputs, strict=True)):
+            found = against(expected, output, first_row=first_row)
+            if found.failure and len(outputs) > 1:
+                found = Comparison(found.error, found.budget, f"output {index}: {found.failure}")
+            if found.failure:
+                return CellResult(cell.name, cell.role, "fail", found.error, found.budget, found.failure)
+            worst = max(worst, found, key=lambda c: c.error / c.budget if c.budget else 0.0)
+    return CellResult(cell.name, cell.role, "pass", worst.error, worst.budget)
+
+
+def against(expected: Expected, output: Tensor, *, first_row: int = 0) -> Comparison:
+    """Compare one output with its expectation. `first_row` only numbers the rows in the message."""
+    if not output.numel():
+        return Comparison(0.0, 0.0, None)
+    if not output.is_floating_point():
+        wrong = output != expected.value
+        error, budget = (output.double() - expected.value.double()).abs(), expected.budget
+    else:
+        error, wrong = _judged(expected, output)
+        budget = expected.budget
+    finite = torch.where(error.isfinite() & budget.isfinite(), error / budget.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
+    at = int(finite.argmax())
+    worst_error, worst_budget = float(error.flatten()[at]), float(budget.flatten()[at])
+    if not bool(wrong.any()):
+        return Comparison(worst_error, worst_budget, None)
+    failure = explain(expected, output, error, wrong, first_row=first_row)
+    return Comparison(worst_error, worst_budget, failure)
+
+
+def _judged(expected: Expected, output: Tensor) -> tuple[Tensor, Tensor]:
+    """|output - expected| and which elements are wrong, for a floating output."""
+    value, budget = expected.value, expected.budget
+    answer = output.double()
+    error = (answer - value).abs()
+    limit = torch.finfo(expected.dtype).max
+    # What overflows on its way into the dtype may arrive as infinity or as the largest number, if that is within the budget.
+    overflows = value.isfinite() & (value.abs() + budget > limit) & (answer == torch.copysign(torch.full_like(value, torch.inf), value))
+    same_infinity = value.isinf() & (answer == value)
+    both_nan = value.isnan() & answer.isnan()
+    within = value.isfinite() & (error <= budget)
+    return error, ~(within | overflows | same_infinity | both_nan)
+
+
+def _contract(cell: Cell, outputs: Sequence[Tensor]) -> str | None:
+    if len(outputs) != len(cell.outputs):
+        return f"{len(outputs)} outputs, and the operation has {len(cell.outputs)}"
+    for spec, output in zip(cell.outputs, outputs, strict=True):
+        dtype = str(output.dtype).removeprefix("torch.")
+        if dtype != spec.dtype or tuple(output.shape) != spec.shape:
+            return f"the output is {dtype} {list(output.shape)}, and must be {spec.dtype} {list(spec.shape)}"
+    return None
+
+
+def _pieces(task: Task, inputs: Sequence[Tensor], outputs: Tensors) -> Iterator[tuple[Tensors, Tensors, int]]:
+    """The whole cell, or pieces of its rows when it is huge and the op allows it."""
+    given = tuple(inputs)
+    rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
+    largest = max((tensor.numel() for tensor in (*given, *outputs)), default=0)
+    if not task.rowwise or largest <= PIECE_ELEMENTS or rows < 2:
+        yield given, outputs, 0
+        return
+    step = max(1, rows * PIECE_ELEMENTS // largest)
+    for first in range(0, rows, step):
+        piece = slice(first, min(first + step, rows))
+        yield tuple(t[piece] if t.shape[0] == rows else t for t in given), tuple(t[piece] for t in outputs), first

@@ -1,0 +1,143 @@
+"""How far an answer may be from float64: the error budget of each element, derived and not tuned per operation.
+
+A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside and one rounding to the output's dtype. So
+
+    budget = 1.5 ulp(expected)                      in the output's dtype
+           + 8 max(|fp32 eager - float64|, |float64 of inputs moved by one fp32 rounding - float64|)    row maximum
+           + 16 eps32 A                             A: magnitude of the row's intermediates
+
+- 1.5 ulp: the final rounding (1/2 ulp) and at most one intermediate rounding to that dtype (up to 1 ulp of the product).
+- The second line is what fp32 can do on these data: eager's own fp32 error is one sample of it; the sensitivity of the
+  float64 result to input changes of 2^-24 relative (random signs) bounds any backward-stable algorithm and does not depend
+  on eager's luck (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Other summation orders and
+  exact rewritings stay within a small multiple of either.
+- The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
+  fewer elements than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
+  numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
+  least one, times |up| in a gate; for soft-capped softmax the cap, times the row's largest probability.
+
+Rows are the last dimension; an output of one dimension has one element a row. A user's eager may round to half precision in the
+middle, so its own error in the cell's dtype is added to the second line. There is no share of elements that may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from referee.ops.catalogue import SOFTCAP, base_name
+from referee.ops.spec import Cell, Op
+from referee.ops.task import Task
+
+ULPS = 1.5
+ERRORS = 8.0
+FLOOR = 16.0
+EPS32 = 2.0**-23
+# Below the smallest normal fp32 number hardware may flush to zero.
+TINY = 2.0**-126
+PERTURBATIONS = 2
+PERTURBATIONS_OF_SCALARS = 4
+
+CANCELLING = frozenset({"tanh", "elu", "selu", "softplus", "mish", "gelu", "gelu_erf", "bias_gelu", "geglu"})
+
+Tensors = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output's float64 value and allowance, elementwise, and the dtype the answer must have."""
+
+    value: Tensor
+    budget: Tensor
+    dtype: torch.dtype
+
+
+def ulp(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The spacing of `dtype` at |value| (float64 in, float64 out); at zero its smallest subnormal. Infinite for inf and NaN."""
+    info = torch.finfo(dtype)
+    exponent = torch.frexp(value.abs().clamp(min=info.smallest_normal)).exponent - 1
+    spacing = torch.ldexp(torch.full_like(value, info.eps), exponent)
+    return torch.where(value.isfinite(), spacing, torch.inf)
+
+
+def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expected, ...]:
+    """What each output of the cell must be and how far it may be off, for these inputs (any device)."""
+    dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
+    exact = _call(task.oracle, inputs)
+    moved = [_call(task.oracle, _perturbed(inputs, seed)) for seed in range(_samples(exact))]
+    single = _call(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
+    native = _call(task.eager, inputs) if task.op.origin == "user" else ()
+    expected = []
+    for index, value in enumerate(exact):
+        if not value.is_floating_point() or not dtypes[index].is_floating_point:
+            expected.append(Expected(value, torch.zeros_like(value, dtype=torch.float64), dtypes[index]))
+            continue
+        value = value.double()
+        errors = [_row_max(_difference(other[index], value)) for other in (*moved, single, *([native] if native else []))]
+        spread = torch.stack(errors).amax(0)
+        budget = ULPS * ulp(value, dtypes[index]) + ERRORS * spread + FLOOR * EPS32 * _magnitude(task.op, value, inputs) + TINY
+        expected.append(Expected(value, budget, dtypes[index]))
+    return tuple(expected)
+
+
+def _call(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Tensors:
+    result = function(*inputs)
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
+def _samples(exact: Tensors) -> int:
+    return PERTURBATIONS if all(value.dim() > 1 and value.shape[-1] > 1 for value in exact) else PERTURBATIONS_OF_SCALARS
+
+
+def _perturbed(inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
+    moved = []
+    for tensor in inputs:
+        if not tensor.is_floating_point():
+            moved.append(tensor)
+            continue
+        generator = torch.Generator(device=tensor.device).manual_seed(seed)
+        signs = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device).mul_(2).sub_(1)
+        moved.append(tensor.double() * (1.0 + EPS32 / 2 * signs))
+        seed += 1_000_003
+    return moved
+
+
+def _difference(other: Tensor, value: Tensor) -> Tensor:
+    # Where either is not finite there is nothing to learn about rounding.
+    return (other.double() - value).abs().nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _row_max(error: Tensor) -> Tensor:
+    if error.dim() < 2 or not error.shape[-1]:
+        return error
+    return error.amax(-1, keepdim=True)
+
+
+def _magnitude(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    """A of the module's formula, broadcastable to `value`."""
+    found = _row_max(_size(value))
+    if base_name(op) == "softcap_softmax":
+        found = found * SOFTCAP
+    if CANCELLING & {base_name(op), *op.acts}:
+        found = found.clamp(min=1.0)
+        if op.kind == "gate_up":
+            found = torch.maximum(found, _row_max(_size(inputs[1])))
+    for tensor in inputs:
+        if tensor.is_floating_point() and tensor.numel() > value.numel() > 0:
+            found = torch.maximum(found, _per_row(_size(tensor), value))
+    return found
+
+
+def _size(tensor: Tensor) -> Tensor:
+    return tensor.abs().double().nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _per_row(size: Tensor, value: Tensor) -> Tensor:
+    """The largest of `size` in each row of `value`, or overall where their rows do not match."""
+    if not value.dim() or size.shape[0] != value.shape[0]:
+        return size.max()
+    return size.reshape(size.shape[0], -1).amax(-1).reshape(-1, *([1] * (value.dim() - 1)))
