@@ -153,12 +153,20 @@ def _is_deterministic(function: Callable[..., Any], inputs: tuple[Tensor, ...]) 
     return all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(first, second, strict=True))
 
 
-def load_user(reference: str, profile: Profile) -> Task:
-    """The task of `FILE.py` or `FILE.py:function`. Raises UserReferenceError with a one-line reason."""
-    file, _, name = reference.partition(".py:")
-    path = Path(file + ".py" if name else reference)
+def split_reference(reference: str) -> tuple[Path, str | None]:
+    """`FILE.py:function` as its path and function name; the name is None for `FILE.py`."""
+    file, colon, name = reference.rpartition(".py:")
+    return (Path(file + ".py"), name) if colon else (Path(reference), None)
+
+
+def load_user(file: str | Path, function: str | None, profile: Profile) -> Task:
+    """The task of a reference file: its function of that name, else its `Model`, else its only function.
+
+    Raises UserReferenceError with a one-line reason.
+    """
+    path, name = Path(file), function
     module = _import(path)
-    chosen, examples = _chosen(module, name or None), _examples(module)
+    chosen, examples = _chosen(module, name), _examples(module)
     title = path.stem if not name or name == path.stem else f"{path.stem}:{name}"
     if isinstance(chosen, type) and issubclass(chosen, torch.nn.Module):
         init = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []

@@ -1,0 +1,147 @@
+"""Cells cover what the referee promises, within its limits on size and on compiles."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Literal
+
+import pytest
+import torch
+
+from referee.ops import Cell, TensorSpec, catalogue, cells, get, signature
+from referee.ops.cells import contiguous_strides
+from referee.ops.signatures import ROPE_KINDS
+from referee.ops.task import load
+from referee.ops.values import draw
+
+PROFILES: tuple[Literal["cpu", "gpu"], ...] = ("cpu", "gpu")
+OPS = catalogue()
+ROPES = tuple(op for op in OPS if op.kind in ROPE_KINDS)
+MATRICES = tuple(op for op in OPS if op.kind not in ROPE_KINDS and op.regime == "standard" and op.kind != "dequant")
+SCALABLE = frozenset({"x", "residual", "gate", "up", "y", "w", "b", "bias", "cos", "sin"})
+# One op of every signature kind and every growth of the output, remixes included.
+SAMPLE = (
+    "rmsnorm layernorm_square add_rmsnorm_gelu add_layernorm_relu2 softmax cumsum entropy swiglu bias_gelu softmax_scale relu2 l2norm "
+    "dequant_int8 cross_entropy kl_div rope rope_interleaved qknorm_rope add_rmsnorm_rope rmsnorm_gemma rmsnorm_short "
+    "rmsnorm_square_relu2 add_layernorm_square_square"
+).split()
+
+
+def required(name: str, profile: Literal["cpu", "gpu"]) -> tuple[Cell, ...]:
+    return tuple(cell for cell in cells(get(name), profile=profile) if cell.role != "capability")
+
+
+def is_contiguous(spec: TensorSpec) -> bool:
+    return spec.offset == 0 and spec.strides == contiguous_strides(spec.shape)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_cells_are_well_formed(profile: Literal["cpu", "gpu"]) -> None:
+    for op in OPS:
+        made = cells(op, profile=profile)
+        assert len({cell.name for cell in made}) == len(made)
+        for cell in made:
+            assert tuple(spec.name for spec in cell.inputs) == signature(op)
+            assert len(cell.scales) == len(cell.inputs)
+            assert all(len(spec.shape) == len(spec.strides) for spec in (*cell.inputs, *cell.outputs))
+            assert all(is_contiguous(spec) for spec in cell.outputs)
+            if cell.role != "capability":
+                assert all(is_contiguous(spec) for spec in cell.inputs), cell
+                assert all(size > 0 for spec in cell.inputs for size in spec.shape), cell
+
+
+def test_cpu_cells_are_small_and_few() -> None:
+    for op in OPS:
+        made = required(op.name, "cpu")
+        assert 5 <= len(made) <= 9
+        assert all(cell.role == "required" for cell in made)
+        for cell in cells(op, profile="cpu"):
+            assert cell.inputs[0].shape[0] <= 5
+            assert cell.inputs[0].shape[-1] <= 5000
+        assert sum(cell.inputs[0].shape[-1] > 4096 for cell in made) <= 2
+
+
+def test_gpu_cells_hold_one_bench_cell_of_the_public_shape() -> None:
+    shapes = {"standard": (8192, 4096), "short": (16384, 2048), "wide": (8, 131072)}
+    for op in OPS:
+        bench = [cell for cell in cells(op, profile="gpu") if cell.role == "bench"]
+        expected = (32768, 128) if op.kind in ROPE_KINDS else shapes[op.regime]
+        assert [cell.inputs[0].shape for cell in bench] == [expected]
+        assert bench[0].outputs[0].dtype == "float16"
+        assert 12 <= len(required(op.name, "gpu")) <= 20
+
+
+def test_gpu_cells_cost_few_compiles() -> None:
+    for op in OPS:
+        columns = {(cell.inputs[0].shape[-1], cell.outputs[0].dtype) for cell in required(op.name, "gpu")}
+        assert len(columns) <= 12, (op.name, columns)
+
+
+def test_required_gpu_cells_cover_sizes_dtypes_and_structures() -> None:
+    for op in MATRICES:
+        made = required(op.name, "gpu")
+        rows = {cell.inputs[0].shape[0] for cell in made}
+        columns = {cell.inputs[0].shape[-1] for cell in made}
+        assert {1} <= rows
+        assert {1, 127, 128, 1000, 4096, 4097, 8192} <= columns
+        assert {cell.outputs[0].dtype for cell in made} == {"float32", "float16", "bfloat16"}
+        assert {"normal", "mixed", "sorted", "constant", "one_hot", "shifted", "cancellation"} <= {cell.values for cell in made}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_operand_is_scaled_up_and_down(profile: Literal["cpu", "gpu"]) -> None:
+    for op in OPS:
+        for position, name in enumerate(signature(op)):
+            if name in SCALABLE:
+                scales = {cell.scales[position] for cell in required(op.name, profile)}
+                assert max(scales) == 64.0, (op.name, name, scales)
+                assert min(scales) <= 1 / 256, (op.name, name, scales)
+
+
+def test_capabilities_cover_layouts_empty_nonfinite_and_large() -> None:
+    for op in (*MATRICES, *ROPES):
+        made = {cell.name: cell for cell in cells(op, profile="gpu") if cell.role == "capability"}
+        padded = [c for c in made.values() if c.inputs[0].strides[0] > c.inputs[0].shape[1] > 1]
+        offset = [c for c in made.values() if c.inputs[0].offset * 2 % 16]
+        empty = [c for c in made.values() if 0 in c.inputs[0].shape]
+        large = [c for c in made.values() if prod(c.inputs[0].shape) > 2**31]
+        assert len(padded) == len(offset) == len(empty) == len(large) == 1, made
+        assert any(c.values == "nonfinite" for c in made.values()) == (op.name != "cumsum")
+        assert not any(prod(c.inputs[0].shape) > 2**20 for c in cells(op, profile="cpu"))
+
+
+def test_the_fixed_dtypes_of_integer_arguments() -> None:
+    for cell in cells(get("dequant_int8"), profile="gpu"):
+        assert [spec.dtype for spec in cell.inputs] == ["int8", "float16"]
+        assert cell.outputs[0].dtype == "float16"
+        assert cell.inputs[1].shape == (cell.inputs[0].shape[0], 1)
+    for cell in cells(get("cross_entropy"), profile="cpu"):
+        assert cell.inputs[1].dtype == "int64"
+        assert cell.outputs[0].shape == cell.inputs[1].shape == (cell.inputs[0].shape[0],)
+
+
+def test_interleaved_tables_are_half_as_wide() -> None:
+    for cell in cells(get("rope_interleaved"), profile="gpu"):
+        assert cell.inputs[1].shape[-1] * 2 == cell.inputs[0].shape[-1]
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_right_answers_are_finite_in_their_dtype_at_required_cells(name: str, profile: Literal["cpu", "gpu"]) -> None:
+    task = load(name, profile)
+    for cell in task.required:
+        if prod(cell.inputs[0].shape) < 600_000:
+            inputs = draw(cell, 11)
+            assert all(bool(tensor.double().isfinite().all()) for tensor in inputs), cell.name
+            out = task.eager(*inputs)
+            assert bool(out.isfinite().all()), cell.name
+            assert bool(task.oracle(*inputs).to(out.dtype).isfinite().all()), cell.name
+
+
+def test_bench_and_required_are_read_off_the_task() -> None:
+    task = load("softmax", "gpu")
+    assert task.bench is not None
+    assert task.bench in task.required
+    assert load("softmax", "cpu").bench is None
+    assert task.tolerances["float16"].rtol == 2e-2
+    assert torch.float32 is getattr(torch, next(iter(task.tolerances)))

@@ -1,0 +1,153 @@
+"""Inputs are reproducible from their seed, laid out as asked, and structured as their recipe says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from referee.ops import Cell, TensorSpec, catalogue, cells, get
+from referee.ops.cells import contiguous_strides
+from referee.ops.values import MIXTURE, RECIPES, draw, generator_for
+
+
+def matrix(recipe: str, rows: int = 12, columns: int = 257, scale: float = 1.0) -> Cell:
+    spec = TensorSpec("x", (rows, columns), "float32", contiguous_strides((rows, columns)))
+    return Cell("test", (spec,), (spec,), recipe, (scale,), "required")
+
+
+def drawn(recipe: str, seed: int = 1, **size: int) -> Tensor:
+    return draw(matrix(recipe, **size), seed)[0]
+
+
+def same_bits(first: Tensor, second: Tensor) -> bool:
+    return torch.equal(first.contiguous().view(torch.uint8), second.contiguous().view(torch.uint8))
+
+
+def test_the_same_seed_gives_the_same_bits_at_every_cpu_cell() -> None:
+    for op in catalogue()[:30]:
+        for cell in cells(op, profile="cpu"):
+            for first, second in zip(draw(cell, 2**63 + 5), draw(cell, 2**63 + 5), strict=True):
+                assert same_bits(first, second)
+
+
+def test_seed_cell_and_operand_each_change_the_values() -> None:
+    cell = cells(get("kl_div"), profile="cpu")[0]
+    x, y = draw(cell, 1)
+    assert not same_bits(x, y)
+    assert not same_bits(x, draw(cell, 2)[0])
+    assert not same_bits(x, draw(replace(cell, name="another"), 1)[0])
+
+
+def test_all_64_bits_of_a_seed_matter() -> None:
+    states = {generator_for(1 << bit, "cell", 0, "x", "cpu").initial_seed() for bit in range(64)}
+    assert len(states) == 64
+
+
+def test_tensors_are_laid_out_as_their_specs_say() -> None:
+    for name in ("add_layernorm_gelu", "cross_entropy", "rope", "dequant_int8"):
+        for cell in cells(get(name), profile="cpu"):
+            for spec, tensor in zip(cell.inputs, draw(cell, 3), strict=True):
+                assert tuple(tensor.shape) == spec.shape
+                assert tensor.stride() == spec.strides
+                assert tensor.storage_offset() == spec.offset
+                assert str(tensor.dtype) == f"torch.{spec.dtype}"
+
+
+def test_gaps_between_padded_rows_hold_nan() -> None:
+    cell = next(c for c in cells(get("rmsnorm"), profile="cpu") if c.inputs[0].strides[0] > c.inputs[0].shape[1])
+    x = draw(cell, 1)[0]
+    rows, columns = x.shape
+    whole = x.as_strided((rows - 1, x.stride(0)), (x.stride(0), 1), 0)
+    assert bool(whole[:, columns:].isnan().all())
+    assert bool(whole[:, :columns].isfinite().all())
+
+
+def test_int8_uses_its_whole_range_and_classes_are_valid() -> None:
+    bench = next(c for c in cells(get("dequant_int8"), profile="gpu") if c.inputs[0].shape == (37, 4097))
+    q = draw(bench, 4)[0]
+    assert (int(q.min()), int(q.max())) == (-128, 127)
+    for cell in cells(get("cross_entropy"), profile="cpu"):
+        x, tgt = draw(cell, 4)
+        assert bool(((tgt >= 0) & (tgt < x.shape[1])).all())
+
+
+def test_a_scale_multiplies_the_values_exactly() -> None:
+    assert torch.equal(draw(matrix("normal", scale=64.0), 1)[0], 64.0 * draw(matrix("normal"), 1)[0])
+
+
+def test_constant_rows_are_exact_quarters() -> None:
+    x = drawn("constant")
+    assert bool((x == x[:, :1]).all())
+    assert bool((x * 4 == (x * 4).round()).all())
+    assert bool((x != 0).all())
+
+
+def test_one_hot_rows_hold_one_value() -> None:
+    assert bool(((drawn("one_hot") != 0).sum(-1) == 1).all())
+
+
+def test_sorted_rows_ascend() -> None:
+    assert bool((drawn("sorted").diff(dim=-1) >= 0).all())
+
+
+def test_shifted_rows_have_a_large_mean_of_either_sign() -> None:
+    means = drawn("shifted").mean(-1)
+    assert bool((means.abs() > 250).all())
+    assert {float(sign) for sign in means.sign()} == {-1.0, 1.0}
+    assert bool((drawn("shifted").std(-1) < 2).all())
+
+
+def test_cancelling_rows_sum_to_far_less_than_their_size() -> None:
+    x = drawn("cancellation")
+    assert bool((x.double().sum(-1).abs() < 1e-3 * x.double().abs().sum(-1)).all())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_mixed_cell_holds_every_structure_whatever_the_seed(seed: int) -> None:
+    x = drawn("mixed", seed, rows=len(MIXTURE))
+    assert int((x == x[:, :1]).all(-1).sum()) == 1
+    assert int(((x != 0).sum(-1) == 1).sum()) == 1
+    assert int((x.mean(-1).abs() > 200).sum()) == 1
+    assert int((x.diff(dim=-1) >= 0).all(-1).sum()) == 2  # the sorted and the constant row
+
+
+def test_nonfinite_rows_hold_nan_and_both_infinities_after_a_clean_first_row() -> None:
+    x = drawn("nonfinite", rows=7)
+    assert bool(x[0].isfinite().all())
+    assert not bool(x[1:].isfinite().all(-1).any())
+    assert bool(x.isnan().any())
+    assert bool(x.isposinf().any())
+    assert bool(x.isneginf().any())
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+@pytest.mark.parametrize(("rows", "columns"), [(0, 5), (1, 1), (1, 7), (7, 1), (5, 2)])
+def test_every_recipe_survives_degenerate_shapes(recipe: str, rows: int, columns: int) -> None:
+    assert drawn(recipe, rows=rows, columns=columns).shape == (rows, columns)
+
+
+def test_values_beyond_a_dtype_are_clamped_to_it() -> None:
+    cell = matrix("normal", scale=2.0**20)
+    half = replace(cell, inputs=(replace(cell.inputs[0], dtype="float16"),))
+    assert float(draw(half, 1)[0].abs().max()) == torch.finfo(torch.float16).max
+
+
+def test_operands_may_each_have_their_own_recipe() -> None:
+    specs = tuple(TensorSpec(name, (64,), dtype, (1,)) for name, dtype in (("a", "float32"), ("b", "int32"), ("c", "bool")))  # type: ignore[arg-type]
+    cell = Cell("user", specs, specs[:1], "uniform|range:-3:9|range:0:1|", (2.0, 1.0, 1.0), "required")
+    a, b, c = draw(cell, 1)
+    assert 0 <= float(a.min()) <= float(a.max()) <= 2
+    assert -3 <= int(b.min()) <= int(b.max()) <= 9
+    assert c.dtype == torch.bool
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_draws_reproducibly() -> None:
+    for cell in cells(get("add_layernorm"), profile="gpu")[:4]:
+        for first, second in zip(draw(cell, 9, "cuda"), draw(cell, 9, "cuda"), strict=True):
+            assert first.is_cuda
+            assert same_bits(first, second)
