@@ -20,6 +20,7 @@ COMMANDS = {
     "judge": Lazy(f"{_PACKAGE}.judge:judge", "Referee a kernel file that someone or something else wrote."),
     "ops": Lazy(f"{_PACKAGE}.ops:ops", "List the operations, or show one."),
     "history": Lazy(f"{_PACKAGE}.history:history", "List what was minted, or show one session or draft."),
+    "save": Lazy(f"{_PACKAGE}.save:save", "Save a kernel that passed into a project."),
     "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),
     "convert": Lazy(f"{_PACKAGE}.convert:convert", "Merge an adapter into its base and write a proven GGUF."),
     "selftest": Lazy(f"{_PACKAGE}.selftest:selftest", "Check the referee itself against good, wrong and cheating kernels."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 from collections.abc import Iterator
@@ -18,12 +19,14 @@ from kmint_tui.cli.framework import Command
 from kmint_tui.cli.models import complete_model
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.state import State
-from kmint_tui.errors import UsageError
+from kmint_tui.errors import KmintError, UsageError
 
 if TYPE_CHECKING:
     from kmint_tui.mint import Mint
     from kmint_tui.minting.request import MintRequest
     from kmint_tui.minting.result import MintResult
+
+_KEPT_LOGS = 10
 
 
 @click.command(cls=Command)
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--reference", metavar="FILE.py[:FN]", help="Judge by your own PyTorch function instead of an operation of the catalogue.")
 @click.option("--target", metavar="ARCH", help="GPU to compile for, for example sm_90.  [default: the one here]")
 @click.option("--dialect", type=click.Choice(["card", "trained"]), help="Form of the prompt.  [default: the model's own]")
+@click.option("--save", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Save the best kernel into DIR.")
 @click.option("--dry-run", is_flag=True, help="Show the prompt, the plan and the estimate; draft nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.mint/1).")
 @click.option("--jsonl", is_flag=True, help="A stream of events (kmint.mint-event/1), one JSON object a line.")
@@ -55,6 +59,7 @@ def mint(
     reference: str | None,
     target: str | None,
     dialect: Literal["card", "trained"] | None,
+    folder: Path | None,
     dry_run: bool,
     as_json: bool,
     jsonl: bool,
@@ -79,7 +84,7 @@ def mint(
         show_plan(state.out, request, as_json=as_json)
         return ExitCode.DONE
     err = state.err
-    result, failure, interrupted = _run(state, err, request, jsonl=jsonl)
+    result, failure, interrupted = _run(state, err, request, jsonl=jsonl, folder=folder, reference=reference)
     if as_json:
         state.out.document("kmint.mint/1", result.to_json())
     elif not jsonl:
@@ -91,9 +96,12 @@ def mint(
     return ExitCode.DONE if result.best is not None else ExitCode.NOTHING_PASSED
 
 
-def _run(state: State, err: Diagnostics, request: MintRequest, *, jsonl: bool) -> tuple[MintResult, Exception | None, bool]:
+def _run(
+    state: State, err: Diagnostics, request: MintRequest, *, jsonl: bool, folder: Path | None, reference: str | None
+) -> tuple[MintResult, Exception | None, bool]:
     from kmint_tui.cli.progress import MintProgress
     from kmint_tui.cli.referee import judges, no_gpu_reason, open_referee
+    from kmint_tui.cli.save import save_draft
     from kmint_tui.events import Finished, to_json
     from kmint_tui.history.store import History
     from kmint_tui.mint import Mint
@@ -114,8 +122,15 @@ def _run(state: State, err: Diagnostics, request: MintRequest, *, jsonl: bool) -
                     state.out.record(to_json(event))
                 if isinstance(event, Finished):
                     result = event.result
-    assert result is not None
-    return result, session.failure, bool(interrupts)
+        assert result is not None
+        failure = session.failure
+        if folder is not None and result.best_id is not None and failure is None:
+            try:
+                saved = save_draft(history, referee, result.best_id, folder, reference=reference)
+                err.note(f"saved {', '.join(str(path) for path in saved.files)}")
+            except KmintError as error:
+                failure = error
+    return result, failure, bool(interrupts)
 
 
 def _show(state: State, err: Diagnostics, result: MintResult) -> None:
@@ -123,7 +138,8 @@ def _show(state: State, err: Diagnostics, result: MintResult) -> None:
 
     show_result(state.out, result)
     if result.best_id is not None:
-        err.hint(f"see it: kmint history show {result.best_id}")
+        err.hint(f"see it:  kmint history show {result.best_id}")
+        err.hint(f"save it: kmint save {result.best_id} --to DIR")
 
 
 @contextmanager
@@ -145,4 +161,8 @@ def _two_step_interrupt(session: Mint) -> Iterator[list[int]]:
 
 
 def _log_file() -> Path:
-    return paths.private_dir(paths.log_dir()) / "smith.log"
+    """A file for the smith's words, of this process alone; the oldest ones go."""
+    folder = paths.private_dir(paths.log_dir())
+    for old in sorted(folder.glob("smith-*.log"), key=lambda path: path.stat().st_mtime)[: -_KEPT_LOGS + 1]:
+        old.unlink(missing_ok=True)
+    return folder / f"smith-{os.getpid()}.log"

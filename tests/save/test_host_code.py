@@ -1,0 +1,164 @@
+"""What may be saved and what may not: a saved file runs unsandboxed, so everything unknown is refused."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from kmint_tui.save.host_code import NotSaveable, check
+
+KERNEL = """
+@triton.jit
+def _kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * N + cols, mask=cols < N, other=-float("inf")).to(tl.float32)
+    x = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * N + cols, x / tl.sum(x, axis=0), mask=cols < N)
+"""
+
+GOOD = (
+    KERNEL
+    + """
+
+# whole row in one block
+def run(x):
+    M, N = x.shape
+    y = torch.empty_like(x)
+    BLOCK = triton.next_power_of_2(N)
+    _kernel[(M,)](x, y, N, BLOCK=BLOCK, num_warps=8 if BLOCK >= 4096 else 4)
+    return y
+"""
+)
+
+
+def test_an_ordinary_kernel_is_kept_whole() -> None:
+    kept = check('"""Doc."""\nimport torch\nimport triton\nimport triton.language as tl\n' + GOOD)
+    assert kept.arguments == ("x",)
+    assert "import" not in kept.body
+    assert "# whole row in one block" in kept.body
+    before, after = ast.parse(GOOD), ast.parse(kept.body)
+    assert ast.dump(before) == ast.dump(after)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if x.dim() != 2:\n        raise ValueError(f'two dimensions, not {x.dim()}')\n    M, N = x.shape",
+        "x = x.contiguous().view(-1, x.shape[-1])\n    M, N = x.size(0), x.size(1)",
+        "M, N = x.shape[0], x.shape[1]\n    assert N > 0, 'empty'",
+        "M = x.numel() // x.stride(0)\n    N = max(1, int(x.shape[-1]))",
+    ],
+)
+def test_ordinary_host_code_is_kept(body: str) -> None:
+    check(GOOD.replace("M, N = x.shape", body))
+
+
+def test_a_grid_function_and_a_device_guard_are_kept() -> None:
+    launch = "with torch.cuda.device(x.device):\n        _kernel[lambda meta: (triton.cdiv(M, 1),)](x, y, N, BLOCK=BLOCK)\n"
+    source = GOOD.replace("_kernel[(M,)](x, y, N, BLOCK=BLOCK, num_warps=8 if BLOCK >= 4096 else 4)\n", launch)
+    assert launch.strip() in check(source).body
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os",
+        "from subprocess import run as go",
+        "import torch.utils.cpp_extension",
+        "print('hello')",
+        "open('x', 'w')",
+        "X = open('x')",
+        "X = [].__class__",
+        "X = torch.load",
+        "X = torch.load('x')",
+        "X = eval('1')",
+        "_hidden = 1",
+        "class A: pass",
+        "try:\n    import os\nexcept ImportError:\n    pass",
+        "if True:\n    import os",
+        "for x in range(3): pass",
+        "def helper(x=open('x')): return x",
+        "def helper(x: open('x')): return x",
+        "def helper(x) -> print('x'): return x",
+        "@print\ndef helper(x): return x",
+        "def helper(*x): return x",
+        "async def helper(x): return x",
+        "import triton as torch",
+        "@triton.jit\ndef k2(x_ptr, N=open('x')):\n    tl.store(x_ptr, 1)",
+        "@triton.jit\ndef k2(x_ptr, N: open('x')):\n    tl.store(x_ptr, 1)",
+        "@triton.jit(debug=open('x'))\ndef k2(x_ptr):\n    tl.store(x_ptr, 1)",
+        "@triton.jit\ndef k2(x_ptr):\n    os.system('x')",
+        "@triton.jit\ndef k2(x_ptr):\n    tl.core.builtins.open('x')",
+    ],
+)
+def test_what_would_run_at_import_is_refused(line: str) -> None:
+    with pytest.raises(NotSaveable):
+        check(line + "\n" + GOOD)
+    with pytest.raises(NotSaveable):
+        check(GOOD + line + "\n")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "print(x)",
+        "__import__('os').system('x')",
+        "open('x', 'w').write('x')",
+        "x.__class__.__base__.__subclasses__()",
+        "getattr(x, 'data')",
+        "torch.save(x, 'x')",
+        "torch.ops.aten.relu(x)",
+        "torch.hub.load('x')",
+        "torch.softmax(x, -1)",
+        "x.register_hook(lambda g: g)",
+        "x.backward()",
+        "x.tolist()",
+        "x.data_ptr()",
+        "triton.runtime.driver.active",
+        "tl.load.__globals__",
+        "global y",
+        "y = [i for i in range(3)]",
+        "import os",
+        "y = (lambda: open('x'))()",
+        "exec('1')",
+        "eval('1')",
+        "while True: pass",
+        "try:\n        pass\n    except ValueError:\n        pass",
+        "with open('x') as f: pass",
+        "with torch.cuda.device(open('x')): pass",
+        "raise SystemExit",
+        "raise KeyError('x')",
+        "del x",
+        "yield x",
+        "_kernel.run(x)",
+        "_kernel.fn.__globals__",
+        "y = _kernel",
+        "torch = x",
+        "_kernel = x",
+        "len = x",
+        "f'{open(1)}'",
+        "y = {'a': open}",
+        "x[open('x')]",
+        "x.shape[__import__('os')]",
+        "type(x).mro()",
+        "vars()",
+    ],
+)
+def test_what_would_run_in_a_call_is_refused(statement: str) -> None:
+    with pytest.raises(NotSaveable):
+        check(GOOD.replace("    return y\n", f"    {statement}\n    return y\n"))
+
+
+def test_autotuned_kernels_are_refused_with_the_way_out() -> None:
+    tuned = "@triton.autotune(configs=[triton.Config({'BLOCK': 1024})], key=['N'])" + GOOD
+    with pytest.raises(NotSaveable) as refused:
+        check(tuned)
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("source", ["", "def run(x): return x\n", KERNEL, "def run(:\n", GOOD.replace("def run", "@triton.jit\ndef run")])
+def test_what_is_no_kernel_file_is_refused(source: str) -> None:
+    with pytest.raises(NotSaveable):
+        check(source)

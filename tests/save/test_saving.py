@@ -1,0 +1,155 @@
+"""Saved files: what they hold, that they are whole, and that nobody's edits are lost."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kmint_tui.errors import StorageError, UsageError
+from kmint_tui.history.records import Draft, Session
+from kmint_tui.save import writer
+from kmint_tui.save.host_code import NotSaveable
+from kmint_tui.save.saving import Saved, save
+from referee.ops import Op, get
+from referee.verdict import Verdict
+from tests.save.test_host_code import GOOD
+
+SESSION = Session(
+    id=12,
+    started="2026-01-01T00:00:00+00:00",
+    finished=None,
+    state="done",
+    op="softmax",
+    model='odd"""\\x00 name',
+    model_file="m.gguf",
+    model_sha256="ab" * 32,
+    system="s",
+    user="u",
+    seed=7,
+    wanted=8,
+    settings={},
+    environment={"torch": "2.11", "triton": None},
+)
+
+
+def verdict(outcome: str = "correct") -> Verdict:
+    return Verdict("softmax", outcome, "done", "because", None, "interpret")  # type: ignore[arg-type]
+
+
+def draft(source: str = GOOD, outcome: str | None = "correct", duplicate_of: int | None = None) -> Draft:
+    document = verdict().to_json() if outcome else None
+    return Draft(12, 3, source, "cd" * 32, 11, 0.7, 100, 1.0, "stop", duplicate_of, outcome, None, document)
+
+
+def saved(folder: Path, source: str = GOOD, *, op: Op | None = None, force: bool = False) -> Saved:
+    return save(SESSION, draft(source), op or get("softmax"), folder, judge=lambda text: verdict(), force=force)
+
+
+def test_three_files_that_belong_together(tmp_path: Path) -> None:
+    files = saved(tmp_path / "new" / "folder").files
+    assert [path.name for path in files] == ["softmax.py", "test_softmax.py", "softmax.receipt.json"]
+    receipt = json.loads(files[2].read_text(encoding="utf-8"))
+    assert (receipt["schema"], receipt["id"], receipt["verdict"]["verdict"]) == ("kmint.receipt/1", "12.3", "correct")
+    assert receipt["files"] == {path.name: writer.sha256(path.read_text(encoding="utf-8")) for path in files[:2]}
+    assert {path.name for path in files} == {path.name for path in files[0].parent.iterdir()}
+
+
+def test_the_file_says_where_it_is_from(tmp_path: Path) -> None:
+    text = saved(tmp_path).files[0].read_text(encoding="utf-8")
+    block = text.split("# /// kmint\n")[1].split("# ///\n")[0]
+    origin = tomllib.loads("\n".join(line.removeprefix("# ") for line in block.splitlines()))
+    assert (origin["id"], origin["seed"], origin["model"], origin["version"]) == ("12.3", 7, SESSION.model, {"torch": "2.11"})
+
+
+def test_the_file_runs_nothing_at_import_and_needs_no_gpu(tmp_path: Path) -> None:
+    saved(tmp_path)
+    tree = ast.parse((tmp_path / "softmax.py").read_text(encoding="utf-8"))
+    assert {type(node) for node in tree.body} == {ast.Expr, ast.Import, ast.FunctionDef}
+    code = "import softmax; print(softmax.run.__name__, softmax.__doc__.splitlines()[0])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    )
+    assert (done.returncode, done.stdout) == (0, "run softmax.\n"), done.stderr
+
+
+@pytest.mark.parametrize("formula", ['x"""\nimport os', "back\\slash \\N{DEL}", "line\nbreak", '"'])
+def test_no_formula_escapes_the_docstring(tmp_path: Path, formula: str) -> None:
+    from dataclasses import replace
+
+    saved(tmp_path, op=replace(get("softmax"), title=formula, formula=formula))
+    tree = ast.parse((tmp_path / "softmax.py").read_text(encoding="utf-8"))
+    assert {type(node) for node in tree.body} == {ast.Expr, ast.Import, ast.FunctionDef}
+
+
+@pytest.mark.parametrize("outcome", ["rejected", "error", None])
+def test_only_what_passed_is_saved(tmp_path: Path, outcome: str | None) -> None:
+    with pytest.raises(UsageError, match="only kernels that passed"):
+        save(SESSION, draft(outcome=outcome), get("softmax"), tmp_path, judge=lambda text: verdict())
+    with pytest.raises(UsageError, match="12.1"):
+        save(SESSION, draft(outcome=None, duplicate_of=1), get("softmax"), tmp_path, judge=lambda text: verdict())
+
+
+def test_what_does_not_pass_in_its_saved_form_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotSaveable, match="because"):
+        save(SESSION, draft(), get("softmax"), tmp_path, judge=lambda text: verdict("rejected"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_again_replaces_our_own_files(tmp_path: Path) -> None:
+    saved(tmp_path)
+    saved(tmp_path, GOOD.replace(">= 4096", ">= 2048"))
+    assert ">= 2048" in (tmp_path / "softmax.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["softmax.py", "test_softmax.py", "softmax.receipt.json"])
+def test_an_edited_file_is_not_overwritten_unless_asked(tmp_path: Path, name: str) -> None:
+    saved(tmp_path)
+    file = tmp_path / name
+    file.write_text("# mine\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="edited"):
+        saved(tmp_path, GOOD.replace(">= 4096", ">= 2048"))
+    assert file.read_text(encoding="utf-8") == "# mine\n"
+    saved(tmp_path, force=True)
+    assert file.read_text(encoding="utf-8") != "# mine\n"
+
+
+def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(StorageError):
+        saved(tmp_path / "file" / "folder")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from kmint_tui.save import writer
+print("ready", flush=True)
+for number in range(10**9):
+    text = f"# {number}\\n" * 20000
+    writer.write(Path(sys.argv[1]), {"a.py": text, "a.receipt.json": text}, "a.receipt.json", force=True)
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_leaves_whole_files(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert process.stdout is not None
+    for _ in range(12):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    for name in ("a.py", "a.receipt.json"):
+        lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 20000
+        assert len(set(lines)) == 1
