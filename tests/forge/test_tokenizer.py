@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from convert.job import Job, Request
+from convert.verify import verify_tokenizer
 from forge import tokenizer as bpe
 from forge.corpus import pairs
+from forge.export import assemble
 from forge.grammar import designs, write
+from forge.model import Llama, Shape
+from forge.train import save
 from referee.ops import get
 
 TOUGH = (
@@ -28,28 +33,17 @@ def texts() -> list[str]:
 
 @pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe"])
 def test_llama_cpp_gives_the_same_tokens(pre: str, texts: list[str], tmp_path: Path) -> None:
-    llama_cpp = pytest.importorskip("llama_cpp")
-    gguf = pytest.importorskip("gguf")
     trained = bpe.train(texts, pre=pre)
-    bpe.save(trained, tmp_path)
-    names = [trained.id_to_token(i) for i in range(trained.get_vocab_size())]
-    path = tmp_path / "vocab.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    vocab = gguf.SpecialVocab(tmp_path, load_merges=True)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(names)
-    writer.add_token_types([3 if name in bpe.SPECIAL else 1 for name in names])
-    vocab.add_to_gguf(writer)
-    for name in ("context_length", "embedding_length", "block_count", "feed_forward_length", "head_count"):
-        getattr(writer, f"add_{name}")(64)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
-    for text in (*texts, *TOUGH):
-        assert model.tokenize(text.encode(), add_bos=False, special=True) == trained.encode(text).ids, text[:80]
-    model.close()
+    bpe.save(trained, tmp_path / "corpus")
+    size = -(-trained.get_vocab_size() // 64) * 64
+    save(Llama(Shape(size, hidden=32, layers=1, heads=1, head_dim=32, ffn=32)), tmp_path / "run", eos=1)
+    assemble(tmp_path / "run", tmp_path / "corpus", tmp_path / "hf")
+    with Job(Request(base=tmp_path / "hf", out=tmp_path / "smith.gguf", kinds=("F16",), level="structure")) as job:
+        (written,) = job.run()
+    assert any(pre in note for note in written.notes)
+    finding = verify_tokenizer(Path(written.path), tmp_path / "hf", [*texts, *TOUGH])
+    assert finding.status == "pass", finding.detail
+    assert finding.figures["tokens"] > 10_000
 
 
 def test_tokens_decode_to_their_text(texts: list[str]) -> None:
