@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 # Triton imports it at the first launch; here the fork server does, once.
-import triton.experimental.gluon
+import triton.experimental.gluon  # noqa: F401
 import triton.language as tl
 
 from referee import triton_private
