@@ -17,6 +17,7 @@ from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 Profile = Literal["cpu", "gpu"]
 
 ODD_PAD = 3
+MAX_LOGIT_SCALE = 8.0
 _SHORT_NAMES: dict[Dtype, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
@@ -37,6 +38,13 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: Dtype, layout: str) -> Ten
     return TensorSpec(name, shape, dtype, strides, ODD_PAD if layout == "offset" else 0)
 
 
+def _scale(op: Op, name: str, draft: Draft) -> float:
+    if draft.scaled and name not in draft.scaled:
+        return 1.0
+    # A scalar that multiplies the logits: with both at their extremes the softmax would be constant, or one-hot throughout.
+    return min(max(draft.scale, 1.0 / MAX_LOGIT_SCALE), MAX_LOGIT_SCALE) if op.kind == "scale" and name == "scale" else draft.scale
+
+
 def _cell(op: Op, draft: Draft) -> Cell:
     kind = KINDS[op.kind]
     sizes: dict[Symbol, int] = {"M": draft.rows, "N": draft.columns, "H": draft.columns // 2, "1": 1}
@@ -46,7 +54,7 @@ def _cell(op: Op, draft: Draft) -> Cell:
     )
     shape = tuple(sizes[s] for s in kind.output)
     outputs = (TensorSpec("out", shape, dtype, contiguous_strides(shape)),)
-    wanted = tuple(draft.scale if p.name in draft.scaled or not draft.scaled else 1.0 for p in kind.parameters)
+    wanted = tuple(_scale(op, p.name, draft) for p in kind.parameters)
     scales = fit_scales(op, wanted, columns=draft.columns, values=draft.values, dtype=dtype)
     label = draft.label or draft.values
     name = f"{_SHORT_NAMES[dtype]}-{draft.rows}x{draft.columns}-{label}-x{draft.scale:g}"

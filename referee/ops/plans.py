@@ -40,10 +40,10 @@ _CPU = (
     Draft(5, 1000, F32, "mixed"),
     Draft(2, 4097, F16, "normal", 64.0),
     Draft(5, 1000, BF16, "mixed", 64.0),
-    Draft(3, 1000, F16, "normal", LOW, scaled=_DATA),
+    Draft(3, 128, F16, "normal", LOW, scaled=_DATA),
     Draft(2, 1000, F32, "normal", SMALL),
     Draft(3, 1000, F32, "normal", 64.0),
-    Draft(1, 128, F32, "normal"),
+    Draft(1, 1000, F32, "normal"),
     Draft(3, 1, F32, "normal"),
 )
 

@@ -2,7 +2,7 @@
 
 Every operand gets its own generator, seeded by a hash of (seed, cell name, operand position and name). On one device and
 torch version the same seed gives the same bits; the CPU and a GPU give different ones. Values are drawn in fp32, scaled,
-clamped into the dtype's range and cast.
+clamped into float16's range for a float16 operand, and cast.
 
 Recipes for data operands (unit scale): normal; sorted (rows ascending); constant (each row one multiple of 1/4 in [-4, 4]);
 one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
@@ -27,6 +27,7 @@ from referee.ops.spec import Cell, TensorSpec
 Draw = Callable[[tuple[int, int], Generator], Tensor]
 
 MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "normal")
+HALF_MAX = 65504.0
 _SHIFT, _BIG, _NOISE, _SPIKE = 256.0, 64.0, 1.0 / 64.0, 8.0
 
 
@@ -169,9 +170,6 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
 def place(spec: TensorSpec, values: Tensor) -> Tensor:
     """`values` laid out as `spec` asks: its strides and storage offset, gaps filled with NaN (integers: the smallest value)."""
     dtype: torch.dtype = getattr(torch, spec.dtype)
-    if dtype.is_floating_point:
-        limit = torch.finfo(dtype).max
-        values = values.clamp_(-limit, limit) if not values.isinf().any() else values
     shaped = values.to(dtype).reshape(spec.shape)
     if spec.offset == 0 and shaped.stride() == spec.strides:
         return shaped
@@ -187,5 +185,9 @@ def draw(cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
     for position, (spec, scale) in enumerate(zip(cell.inputs, cell.scales, strict=True)):
         generator = generator_for(seed, cell.name, position, spec.name, device)
         raw = _raw(spec, cell, position, generator)
-        tensors.append(place(spec, raw.mul_(scale) if raw.is_floating_point() and scale != 1.0 else raw))
+        if raw.is_floating_point() and scale != 1.0:
+            raw.mul_(scale)
+        if spec.dtype == "float16" and cell.values != "nonfinite":
+            raw.clamp_(-HALF_MAX, HALF_MAX)
+        tensors.append(place(spec, raw))
     return tuple(tensors)

@@ -129,7 +129,7 @@ def test_every_recipe_survives_degenerate_shapes(recipe: str, rows: int, columns
     assert drawn(recipe, rows=rows, columns=columns).shape == (rows, columns)
 
 
-def test_values_beyond_a_dtype_are_clamped_to_it() -> None:
+def test_values_beyond_float16_are_clamped_to_it() -> None:
     cell = matrix("normal", scale=2.0**20)
     half = replace(cell, inputs=(replace(cell.inputs[0], dtype="float16"),))
     assert float(draw(half, 1)[0].abs().max()) == torch.finfo(torch.float16).max
