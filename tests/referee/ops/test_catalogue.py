@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -145,5 +146,5 @@ def test_listing_the_catalogue_loads_no_torch() -> None:
         "for op in catalogue(): cells(op, profile='gpu'); card_text(op); trained_text(op)\n"
         "assert not {'torch', 'triton', 'numpy'} & set(sys.modules), sorted(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr

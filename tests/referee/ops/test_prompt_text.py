@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,10 +20,8 @@ def test_the_card_signature_is_typed() -> None:
 
 def test_both_dialects_name_the_arguments_in_order() -> None:
     for op in catalogue():
-        for text in (card_text(op), trained_text(op)):
-            positions = [text.signature.index(f"{name}{mark}") for name, mark in zip(signature(op), ":" * 9, strict=False)
-                         if text is not trained_text(op) and f"{name}:" in text.signature]
-            assert positions == sorted(positions)
+        typed = card_text(op).signature.removeprefix("run(").split(") -> ")[0]
+        assert tuple(re.findall(r"(\w+): Tensor", typed)) == signature(op)
         line = trained_text(op).signature.splitlines()[0]
         function = ast.parse(line.split("#")[0] + " pass").body[0]
         assert isinstance(function, ast.FunctionDef)
