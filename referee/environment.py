@@ -13,8 +13,8 @@ from referee.driver import DEVICE_PAGEABLE_ACCESS, CudaError, Driver
 from referee.target import Target
 
 
-def describe_device(device: str, driver: Driver | None) -> dict[str, Any]:
-    """The environment as JSON. On "cpu" only the versions are known."""
+def describe_device(driver: Driver | None) -> dict[str, Any]:
+    """The environment as JSON; without a driver only the versions and the processor are known."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),

@@ -71,6 +71,7 @@ class Replayer:
         self._cache = cache or default_cache()
         self._worker: WorkerProcess | None = None
         self._lock = threading.Lock()
+        self._interrupts = 0
         self.started = 0
 
     def __enter__(self) -> Replayer:
@@ -96,6 +97,11 @@ class Replayer:
         """The running worker's process id; None when none runs."""
         worker = self._worker
         return worker.pid if worker and worker.alive else None
+
+    @property
+    def busy(self) -> bool:
+        """True while a request is being answered."""
+        return self._lock.locked()
 
     def environment(self) -> dict[str, Any]:
         """Device, driver and versions, as the worker sees them."""
@@ -148,7 +154,8 @@ class Replayer:
         return dict(answer["missing"])
 
     def interrupt(self) -> None:
-        """From another thread: end the request in progress by ending the worker. The next request starts a fresh one."""
+        """From another thread: end the requests made so far, by ending the worker; they raise ReplayerError."""
+        self._interrupts += 1
         if worker := self._worker:
             worker.kill()
 
@@ -174,8 +181,11 @@ class Replayer:
 
     def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
         """One request to a live worker. Raises WorkerLost when a candidate's kernel ran too long, ReplayerError otherwise."""
+        interrupts = self._interrupts
         with self._lock:
             for attempt in (1, 2):
+                if self._interrupts != interrupts:
+                    raise ReplayerError("interrupted")
                 worker = self._running()
                 try:
                     answer = worker.request(message, blobs, seconds=FIRST_STEP_SECONDS)
@@ -183,7 +193,7 @@ class Replayer:
                     self._drop()
                     if lost.how == "timeout" and lost.step.whose == "candidate":
                         raise
-                    if attempt == 2:
+                    if attempt == 2 and self._interrupts == interrupts:
                         raise ReplayerError(str(lost)) from lost
                     continue
                 if answer.get("ends"):
@@ -191,7 +201,7 @@ class Replayer:
                 if "broken" in answer:
                     raise ReplayerError(f"the replay worker failed while {worker.step.text}: {answer['broken']}")
                 return answer
-        raise AssertionError("unreachable")
+        raise ReplayerError("interrupted")
 
     def _running(self) -> WorkerProcess:
         if self._worker is None or not self._worker.alive:

@@ -9,39 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from referee import wire
+from referee.binaries import Binary
 from referee.ops.spec import Cell, TensorSpec
 from referee.plan import LaunchPlan
 from referee.plan_parse import dump, parse
 from referee.verdict import CellResult, Rejection
 
-Kind: TypeAlias = "str | tuple[Kind, ...]"
-
-
-@dataclass(frozen=True)
-class LaunchBinary:
-    """One compiled kernel as one launch needs it; `shared` is dynamic shared memory in bytes.
-
-    `parameters` are Triton's types of all arguments of the launch in order: "constexpr" for what was compiled in, a tuple of
-    types for a tuple.
-    """
-
-    name: str
-    image: bytes
-    num_warps: int
-    shared: int
-    parameters: tuple[Kind, ...]
-
 
 @dataclass(frozen=True)
 class CellJob:
-    """A plan at a cell with its binaries by (step number, configuration number)."""
+    """A plan at a cell with its compiled kernels by (step number, configuration number)."""
 
     cell: Cell
     plan: LaunchPlan
-    binaries: Mapping[tuple[int, int], LaunchBinary]
+    binaries: Mapping[tuple[int, int], Binary]
 
 
 @dataclass(frozen=True)
@@ -61,7 +45,7 @@ class Prepared:
     """A candidate that has been traced and compiled at every cell: all the replay worker needs of it.
 
     `atomics` says that its kernels use atomic operations, so that bits may differ between runs. `choice` is the frozen
-    configuration of each autotuned launch, by step number; 0 where it says nothing.
+    configuration of each autotuned launch, by step number; the first that compiled where it says nothing.
     """
 
     task: TaskName
@@ -88,7 +72,7 @@ def pack_jobs(jobs: Sequence[CellJob]) -> tuple[list[dict[str, Any]], list[bytes
         binaries = []
         for (step, config), binary in job.binaries.items():
             fields = {name: value for name, value in vars(binary).items() if name != "image"}
-            binaries.append({"step": step, "config": config, "blob": images.setdefault(binary.image, len(images)), **fields})
+            binaries.append({"step": step, "config": config, "blob": images.setdefault(binary.image, len(images)), "binary": fields})
         packed.append({"cell": asdict(job.cell), "plan": dump(job.plan), "binaries": binaries})
     return packed, list(images)
 
@@ -98,11 +82,7 @@ def unpack_jobs(packed: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]) -> 
     jobs = []
     for item in packed:
         cell = cell_from_json(item["cell"])
-        binaries = {}
-        for entry in item["binaries"]:
-            image, parameters = blobs[entry["blob"]], tuple(map(_kind, entry["parameters"]))
-            binary = LaunchBinary(entry["name"], image, entry["num_warps"], entry["shared"], parameters)
-            binaries[int(entry["step"]), int(entry["config"])] = binary
+        binaries = {(int(e["step"]), int(e["config"])): _binary(e["binary"], blobs[e["blob"]]) for e in item["binaries"]}
         jobs.append(CellJob(cell, parse(item["plan"], cell.inputs, cell.outputs), binaries))
     return jobs
 
@@ -123,8 +103,9 @@ def rejection_from_json(data: Mapping[str, Any] | None) -> Rejection | None:
     return Rejection(**data) if data else None
 
 
-def _kind(data: Any) -> Kind:
-    return tuple(map(_kind, data)) if isinstance(data, list) else str(data)
+def _binary(fields: Mapping[str, Any], image: bytes) -> Binary:
+    listed = {"parameters": tuple(fields["parameters"]), "paths": tuple(map(tuple, fields["paths"]))}
+    return Binary(**{**fields, **listed, "image": image})
 
 
 def _spec(data: Mapping[str, Any]) -> TensorSpec:

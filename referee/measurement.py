@@ -1,8 +1,8 @@
 """What a timing run reports, as plain data. Torch-free: the judge's own process reads it.
 
-All times are microseconds. `device` times are between two events on the device with the L2 cache flushed before each
-call and the queue kept full; `call` times are what a caller who waits for the result sees, host work included; `graph`
-times are device times of the same work replayed as a CUDA graph.
+All times but `seconds` (what measuring itself took) are microseconds. `device` times are between two events on the device
+with the L2 cache flushed before each call and the queue kept full; `call` times are what a caller who waits for the result
+sees, host work included; `graph` times are device times of the same work replayed as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Timing:
     neighbours: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

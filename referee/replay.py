@@ -9,22 +9,22 @@ Runs in the replay worker. On the device "cpu" plans without launches work, whic
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from referee.arena import ALIGNMENT, NAN, Damage, Layout, Poison, damage, layout, prepare, window
+from referee.binaries import Binary
 from referee.driver import CudaError, Driver, Kernel, Packed, ParameterError, PreparedLaunch, pack
-from referee.jobs import Kind
-from referee.plan import Copy, Fill, Launch, LaunchPlan, Value, View
+from referee.plan import Copy, Fill, Launch, LaunchConfig, LaunchPlan, Value, View
 
 SLACK_BYTES = 1 << 21
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Choice = Mapping[int, int]
-Kernels = Mapping[tuple[int, int], tuple[Kernel, tuple[Kind, ...]]]
+Kernels = Mapping[tuple[int, int], tuple[Kernel, Binary]]
 
 
 class PlanFault(RuntimeError):
@@ -96,29 +96,34 @@ class Runner:
         steps: list[Callable[[int], object]] = []
         for number, step in enumerate(self.plan.steps):
             if isinstance(step, Launch):
-                steps.append(self._prepared(region, step, number, choice.get(number, 0)).launch)
+                steps.append(self._prepared(region, step, number, choice.get(number)).launch)
             elif isinstance(step, Fill):
                 steps.append(_fill(region.tensor(step.target), step))
             else:
                 steps.append(_copy(region, step))
         return Bound(tuple(steps))
 
-    def _prepared(self, region: Region, step: Launch, number: int, which: int) -> PreparedLaunch:
+    def configurations(self, number: int) -> list[int]:
+        """The configurations of a launch that were compiled, by number."""
+        return sorted(config for step, config in self._kernels if step == number)
+
+    def _prepared(self, region: Region, step: Launch, number: int, which: int | None) -> PreparedLaunch:
         if self._driver is None:
-            raise PlanFault("launch", "launches need a GPU")
-        config = step.configs[which]
-        kernel, kinds = self._kernels[number, which]
+            raise PlanFault("kernel_error", "launches need a GPU")
+        known = self.configurations(number)
+        chosen = which if which is not None or not known else known[0]
+        if chosen not in known:
+            raise PlanFault("kernel_error", f"configuration {chosen} of kernel {step.kernel} was not compiled")
+        config, (kernel, binary) = step.configs[chosen], self._kernels[number, chosen]
         try:
-            packed = []
-            for kind, argument in zip(kinds, config.arguments, strict=True):
-                packed += [_packed(region, name, value) for name, value in passed(kind, argument.value)]
+            values = zip(binary.parameters, (_at(config, path) for path in binary.paths), strict=True)
             # Two hidden pointers end every Triton kernel's parameters: global and profiling scratch, unused here.
-            packed += [pack("*", None), pack("*", None)]
+            packed = [*(_packed(region, kind, value) for kind, value in values), pack("*", None), pack("*", None)]
             return self._driver.prepare(kernel, config.grid, packed)
-        except (ParameterError, ValueError) as error:
-            raise PlanFault("launch", f"kernel {step.kernel}: {error}") from error
+        except ParameterError as error:
+            raise PlanFault("kernel_error", f"kernel {step.kernel}: {error}") from error
         except CudaError as error:
-            raise PlanFault("launch", f"kernel {step.kernel}: {error}", sticky=error.sticky) from error
+            raise PlanFault("kernel_error", f"kernel {step.kernel}: {error}", sticky=error.sticky) from error
 
 
 @dataclass(frozen=True)
@@ -133,15 +138,17 @@ class Bound:
             step(stream)
 
 
-def passed(kind: Kind, value: Value) -> Iterator[tuple[str, Value]]:
-    """What is really passed for one argument: nothing for a constexpr, each item of a tuple. Raises ValueError on a mismatch."""
-    if isinstance(kind, tuple):
-        if not isinstance(value, tuple):
-            raise ValueError("a tuple was compiled for, and the plan passes something else")
-        for inner, item in zip(kind, value, strict=True):
-            yield from passed(inner, item)
-    elif kind != "constexpr":
-        yield kind, value
+def _at(config: LaunchConfig, path: tuple[int, ...]) -> Value:
+    """The argument, or the item within a tuple, that a path leads to. Raises ParameterError where there is none."""
+    try:
+        value = config.arguments[path[0]].value
+        for position in path[1:]:
+            if not isinstance(value, tuple):
+                raise ParameterError("a tuple was compiled for, and the plan passes something else")
+            value = value[position]
+    except IndexError:
+        raise ParameterError("more arguments were compiled for than the plan passes") from None
+    return value
 
 
 def _packed(region: Region, kind: str, value: Value) -> Packed:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import torch
 
 from referee import wire
 from referee.baselines import BaselineStore
+from referee.binaries import Binary
 from referee.clocks import Clocks
 from referee.driver import CudaError, Driver, Kernel
 from referee.environment import describe_device
-from referee.jobs import CellJob, Kind, cell_from_json, unpack_jobs
+from referee.jobs import CellJob, cell_from_json, unpack_jobs
 from referee.measurement import TimingOptions
 from referee.ops.task import Task, load
 from referee.ops.user import load_user
@@ -45,6 +46,7 @@ class Service:
         self._tasks: dict[str, Task] = {}
         self._baselines = BaselineStore(lambda text, seconds: progress(text, seconds, "referee"))
         self._flush: Flush | None = None
+        self._environment = describe_device(self.host.driver)
 
     def answer(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         """One request's answer. Raises only for mistakes of our own; a candidate's faults are answers."""
@@ -58,7 +60,7 @@ class Service:
         return handlers[message["do"]](message, blobs)
 
     def _hello(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
-        return {"environment": describe_device(self.host.device, self.host.driver)}
+        return {"environment": self._environment}
 
     def _check(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         task, jobs = self._task(message["task"]), self._jobs(message, blobs)
@@ -82,7 +84,7 @@ class Service:
     def _one_cell(self, job: CellJob, task: Task, message: wire.Message) -> tuple[CellOutcome, bool]:
         choice = {int(step): int(config) for step, config in message["choice"].items()}
         try:
-            with _Loaded(self.host, job) as runner:
+            with Loaded(self.host, job) as runner:
                 outcome = check_cell(self.host, runner, task, job.cell, message["seed"], choice=choice, atomics=message["atomics"])
                 return outcome, False
         except PlanFault as error:
@@ -103,7 +105,7 @@ class Service:
         if isinstance(jobs, Rejection):
             return {"rejection": asdict(jobs)}
         try:
-            with _Loaded(self.host, jobs[0]) as runner:
+            with Loaded(self.host, jobs[0]) as runner:
                 found = tune(self.host, runner, jobs[0].cell, message["seed"], self._flushing())
         except PlanFault as error:
             return _refused("correct", error)
@@ -119,7 +121,7 @@ class Service:
         baselines = self._baselines.get(task, _key(message["task"]), job.cell, graphed=options.show_graphed)
         choice = {int(step): int(config) for step, config in message["choice"].items()}
         try:
-            with _Loaded(self.host, job) as runner:
+            with Loaded(self.host, job) as runner:
                 contest = Contest(task, job.cell, runner, choice, message["atomics"], baselines, message["seed"])
                 found = Timer(self.host, contest, options, self._flushing(), self._clocks()).measure()
         except PlanFault as error:
@@ -128,7 +130,7 @@ class Service:
             return _refused("timing", fault(error))
         except torch.AcceleratorError as error:
             return _refused("timing", torch_fault(error))
-        return {"rejection": None, "timing": found.to_json()}
+        return {"rejection": None, "timing": replace(found, environment=self._environment).to_json()}
 
     def _warm(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         task, cell = self._task(message["task"]), cell_from_json(message["cell"])
@@ -159,7 +161,7 @@ class Service:
         return Clocks.open(self.host.driver.pci_bus_id())
 
 
-class _Loaded:
+class Loaded:
     """A job's kernels on the device, for the length of a `with`; gives the plan's runner."""
 
     def __init__(self, host: Host, job: CellJob) -> None:
@@ -167,19 +169,24 @@ class _Loaded:
         self._kernels: list[Kernel] = []
 
     def __enter__(self) -> Runner:
-        loaded: dict[tuple[int, int], tuple[Kernel, tuple[Kind, ...]]] = {}
-        driver, known = self._host.driver, {}
-        for slot, binary in self._job.binaries.items():
-            if driver is None:
-                raise PlanFault("kernel_error", "a kernel cannot be loaded without a GPU")
-            if binary not in known:
-                try:
-                    known[binary] = driver.load(binary.image, binary.name, num_warps=binary.num_warps, shared=binary.shared)
-                except CudaError as error:
-                    raise PlanFault("kernel_error", f"kernel {binary.name} cannot be loaded: {error}", sticky=error.sticky) from error
-                self._kernels.append(known[binary])
-            loaded[slot] = (known[binary], binary.parameters)
-        return Runner(self._job.plan, loaded, driver)
+        loaded: dict[tuple[int, int], tuple[Kernel, Binary]] = {}
+        known: dict[tuple[bytes, str, int, int], Kernel] = {}
+        for place, binary in self._job.binaries.items():
+            what = (binary.image, binary.name, binary.num_warps, binary.shared)
+            if what not in known:
+                known[what] = self._load(binary)
+            loaded[place] = (known[what], binary)
+        return Runner(self._job.plan, loaded, self._host.driver)
+
+    def _load(self, binary: Binary) -> Kernel:
+        if self._host.driver is None:
+            raise PlanFault("kernel_error", "a kernel cannot be loaded without a GPU")
+        try:
+            kernel = self._host.driver.load(binary.image, binary.name, num_warps=binary.num_warps, shared=binary.shared)
+        except CudaError as error:
+            raise PlanFault("kernel_error", f"kernel {binary.kernel} cannot be loaded: {error}", sticky=error.sticky) from error
+        self._kernels.append(kernel)
+        return kernel
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         lost = isinstance(error, PlanFault | CudaError) and error.sticky

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +92,7 @@ class Timer:
         self.options = options
         assert host.driver is not None
         self._driver = host.driver
+        self._spent: dict[str, float] = {}
         self._generator = np.random.default_rng(subseed(contest.seed, "order"))
         plan = contest.runner.plan
         first = Region(plan, host.device)
@@ -158,12 +161,15 @@ class Timer:
         return 1e6 * (time.perf_counter() - start)
 
     def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> None:
-        self._stage(number)
+        with self._clocked("preparing"):
+            self._stage(number)
         self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
         samples: list[Sample] = []
-        block = run_block(self.entries(), self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
-        self.host.wait()
-        self._check()
+        with self._clocked("rounds"):
+            block = run_block(self.entries(), self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
+            self.host.wait()
+        with self._clocked("checking"):
+            self._check()
         if warm_up:
             return
         if why := self._unusable(block, samples, record):
@@ -211,6 +217,12 @@ class Timer:
             elif any(bool(differ(left, right)) for left, right in zip(outputs, known, strict=True)):
                 raise PlanFault("timed_output", "timed calls on the same values gave different outputs")
 
+    @contextmanager
+    def _clocked(self, what: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._spent[what] = self._spent.get(what, 0.0) + time.perf_counter() - started
+
     def _settled(self, record: _Record) -> bool:
         bar = self._bar(record)
         if bar is None:
@@ -238,7 +250,8 @@ class Timer:
         # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
         if contest.task.op.origin != "user" and (problem := self._floor.problem(device, ratios)):
             raise PlanFault("below_floor", problem)
-        call = self._call_times()
+        with self._clocked("call times"):
+            call = self._call_times()
         shortest = min((device[name].median for name in (CANDIDATE, bar) if name in device), default=0.0)
         graphs, uncaptured = self._graphs() if 0 < shortest < SHORT_US else ({}, {})
         notes += [f"{name} as a CUDA graph {why}" for name, why in uncaptured.items()]
@@ -275,6 +288,7 @@ class Timer:
             neighbours=tuple(f"{other.name} (pid {other.pid})" for other in others),
             notes=tuple(notes),
             settings={"rounds": self.rounds, "values": self.options.values, "flush_reads": self.flush.passes},
+            seconds=self._spent,
         )
 
     def _call_times(self) -> dict[str, stats.Summary]:

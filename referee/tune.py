@@ -39,14 +39,14 @@ def tune(host: Host, runner: Runner, cell: Cell, seed: int, flush: Flush) -> Tun
     tuned = Tuned({}, {}, {})
     for number, step in enumerate(runner.plan.steps):
         if isinstance(step, Launch) and len(step.configs) > 1:
-            _tune_launch(host, runner, region, number, len(step.configs), tuned, flush)
+            _tune_launch(host, runner, region, number, tuned, flush)
     return tuned
 
 
-def _tune_launch(host: Host, runner: Runner, region: Region, number: int, count: int, tuned: Tuned, flush: Flush) -> None:
+def _tune_launch(host: Host, runner: Runner, region: Region, number: int, tuned: Tuned, flush: Flush) -> None:
     entries = []
     refused: dict[int, str] = {}
-    for which in range(count):
+    for which in runner.configurations(number):
         choice = {**tuned.choice, number: which}
         host.progress(f"trying configuration {which} of launch {number}", CANDIDATE_SECONDS, "candidate")
         try:
@@ -59,7 +59,8 @@ def _tune_launch(host: Host, runner: Runner, region: Region, number: int, count:
             continue
         entries.append(Entry(str(which), _queueing(host, runner.bind(region, choice))))
     if not entries:
-        raise PlanFault("kernel_error", f"none of the {count} configurations can run; the first: {refused[0]}")
+        first = next(iter(refused.values()), "none was compiled")
+        raise PlanFault("kernel_error", f"no configuration of launch {number} can run: {first}")
     host.progress(f"timing {len(entries)} configurations of launch {number}", CANDIDATE_SECONDS * 6, "candidate")
     block = run_block(entries, ROUNDS, flush, np.random.default_rng(0), during=lambda: None)
     host.wait()

@@ -7,7 +7,7 @@ import torch
 
 from referee.arena import HUGE, NAN
 from referee.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Step, View
-from referee.replay import PlanFault, Region, Runner, differ, passed
+from referee.replay import PlanFault, Region, Runner, differ
 
 ROWS, COLUMNS = 3, 5
 BYTES = ROWS * COLUMNS * 4
@@ -102,12 +102,3 @@ def test_a_launch_without_a_gpu_is_refused() -> None:
     region = filled(plan(Launch("k", (LaunchConfig((1, 1, 1), ()),))))
     with pytest.raises(PlanFault, match="need a GPU"):
         Runner(region.plan, {}, None).bind(region, {})
-
-
-def test_what_is_passed_follows_the_compiled_types() -> None:
-    out = view(1)
-    assert list(passed("*fp32", out)) == [("*fp32", out)]
-    assert list(passed("constexpr", 64)) == []
-    assert list(passed(("i32", ("constexpr", "fp32")), (7, (None, 0.5)))) == [("i32", 7), ("fp32", 0.5)]
-    with pytest.raises(ValueError, match="tuple"):
-        list(passed(("i32",), 7))

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from referee import ops
+from referee.binaries import Binary
 from referee.gpu import Replayer, ReplayerError
 from referee.gpu_worker import WorkerLost, WorkerProcess
-from referee.jobs import CellJob, LaunchBinary, Prepared, TaskName, pack_jobs, unpack_jobs
+from referee.jobs import CellJob, Prepared, TaskName, pack_jobs, unpack_jobs
 from referee.ops.spec import Cell
 from referee.plan import Argument, Buffer, Fill, Launch, LaunchConfig, LaunchPlan, View
 from referee.plan_check import input_nbytes, input_view
@@ -37,7 +39,7 @@ def launching_plan(cell: Cell) -> LaunchPlan:
 
 
 def job(cell: Cell) -> CellJob:
-    binary = LaunchBinary("k", b"\x7fELF not a cubin", 4, 0, ("*fp32", "*fp32"))
+    binary = Binary("k", "", b"\x7fELF not a cubin", "k", 0, 4, 32, None, ("*fp32", "*fp32"), ((0,), (1,)))
     return CellJob(cell, launching_plan(cell), {(0, 0): binary})
 
 
@@ -110,6 +112,28 @@ def test_a_worker_killed_while_it_answers_is_replaced_once(replayer: Replayer) -
     os.kill(pid, signal.SIGKILL)
     assert replayer.environment()["torch"]
     assert replayer.pid not in (None, pid)
+
+
+def test_an_interrupted_request_ends_with_an_error_and_the_next_one_works(replayer: Replayer) -> None:
+    replayer.environment()
+    pid = replayer.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    caught: list[ReplayerError] = []
+
+    def ask() -> None:
+        with pytest.raises(ReplayerError) as error:
+            replayer.environment()
+        caught.append(error.value)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not replayer.busy:
+        asking.join(0.001)
+    replayer.interrupt()
+    asking.join()
+    assert str(caught[0]) == "interrupted"
+    assert replayer.environment()["torch"]
 
 
 def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:

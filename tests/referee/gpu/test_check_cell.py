@@ -1,0 +1,75 @@
+"""Checking a cell by replay, with real memory and the real comparator, on the CPU: plans of fills and copies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from referee.ops.spec import Cell, Op, TensorSpec
+from referee.ops.task import Task
+from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
+from referee.replay import Runner
+from referee.replay_check import CellOutcome, Host, check_cell
+
+ROWS, COLUMNS = 4, 6
+SPEC = TensorSpec("x", (ROWS, COLUMNS), "float32", (COLUMNS, 1))
+CELL = Cell("f32-4x6", (SPEC,), (TensorSpec("out", SPEC.shape, "float32", SPEC.strides),), "normal", (1.0,), "required")
+OP = Op("identity", "unary", "test", "identity", "x", "familiar", origin="user")
+TASK = Task(OP, (CELL,), lambda x: x.clone(), lambda x: x.double())
+INPUT, SCRATCH, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float32") for buffer in range(3))
+SIZE = ROWS * COLUMNS * 4
+
+
+def outcome(*steps: Step, atomics: bool = False) -> tuple[CellOutcome, list[tuple[str, str]]]:
+    told: list[tuple[str, str]] = []
+    host = Host("cpu", None, lambda text, seconds, whose: told.append((whose, text)))
+    plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
+    found = check_cell(host, Runner(plan, {}, None), TASK, CELL, 7, choice={}, atomics=atomics)
+    return found, told
+
+
+@pytest.mark.parametrize("atomics", [False, True])
+def test_a_right_answer_passes_with_its_error_and_budget(atomics: bool) -> None:
+    found, _ = outcome(Copy(SCRATCH, INPUT), Copy(OUTPUT, SCRATCH), atomics=atomics)
+    assert found.rejection is None
+    assert (found.result.status, found.result.error) == ("pass", 0.0)
+    assert found.result.budget is not None
+
+
+def test_the_candidate_runs_twice_before_anything_is_compared() -> None:
+    _, told = outcome(Copy(OUTPUT, INPUT))
+    assert [text for whose, text in told if whose == "candidate"] == ["replaying f32-4x6"] * 2
+    assert told[-1] == ("referee", "inspecting f32-4x6")
+
+
+def test_a_wrong_answer_is_rejected_with_the_cell_and_the_place() -> None:
+    found, _ = outcome(Copy(OUTPUT, INPUT), Fill(View(2, 4, (1,), (1,), "float32"), 9.0))
+    assert found.rejection is not None
+    assert (found.rejection.stage, found.rejection.guard) == ("correct", "wrong_answer")
+    assert "at f32-4x6" in found.rejection.reason
+    assert "row 0, column 1" in found.rejection.reason
+
+
+def test_an_output_that_is_never_written_is_wrong() -> None:
+    found, _ = outcome(Copy(SCRATCH, INPUT))
+    assert found.rejection is not None
+    assert found.rejection.guard == "wrong_answer"
+    assert "written" in found.rejection.reason
+
+
+def test_a_changed_input_is_rejected_even_if_the_answer_is_right() -> None:
+    found, _ = outcome(Copy(OUTPUT, INPUT), Fill(View(0, 8, (2,), (1,), "float32"), 0.5))
+    assert found.rejection is not None
+    assert (found.rejection.stage, found.rejection.guard) == ("honest", "input_mutated")
+    assert "input x" in found.rejection.reason
+
+
+def test_scratch_that_was_never_written_shows_as_a_difference_between_runs() -> None:
+    # The first poison is NaN and so is the right answer here: only the second run, with the other poison, tells them apart.
+    task = Task(OP, (CELL,), lambda x: torch.full_like(x, float("nan")), lambda x: torch.full_like(x, float("nan")).double())
+    host = Host("cpu", None, lambda text, seconds, whose: None)
+    half = View(1, 0, (ROWS, COLUMNS), (COLUMNS, 1), "float32")
+    plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), (Copy(OUTPUT, half),), (OUTPUT,))
+    found = check_cell(host, Runner(plan, {}, None), task, CELL, 7, choice={}, atomics=False)
+    assert found.rejection is not None
+    assert (found.rejection.stage, found.rejection.guard) == ("honest", "not_deterministic")

@@ -1,0 +1,134 @@
+"""Hand-written kernels through the replay worker on a real GPU. The same kernels serve `bench/gpu_smoke.py`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from referee.gpu import Frozen, Replayer
+from referee.jobs import Prepared
+from referee.measurement import CANDIDATE, FLOOR, Timing, TimingOptions
+from referee.ops.values import draw
+from referee.target import Target
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+SHORT = TimingOptions(least_blocks=2, most_blocks=4)
+
+
+@pytest.fixture(scope="module")
+def handmade() -> Any:
+    from bench import handmade as module
+
+    return module
+
+
+@pytest.fixture(scope="module")
+def replayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayer]:
+    with Replayer(cache=tmp_path_factory.mktemp("cache")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def arch() -> int:
+    return Target.of_device().arch
+
+
+def small(handmade: Any, op: str) -> Any:
+    return next(cell for cell in handmade.usable_cells(op) if cell.name.startswith("bf16-1000x4096"))
+
+
+@pytest.mark.parametrize("kernel", ["rmsnorm", "softmax", "relu2"])
+def test_right_kernels_pass_every_required_cell(handmade: Any, replayer: Replayer, arch: int, kernel: str) -> None:
+    cells = tuple(cell for cell in handmade.usable_cells(kernel) if cell.role != "capability")
+    found = replayer.check(handmade.prepared(kernel, kernel, cells, arch=arch), seed=11)
+    assert found.rejection is None
+    assert {result.status for result in found.cells} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "guard"),
+    [
+        ("wrong_formula", "wrong_answer"),
+        ("beyond_the_end", "guard_band"),
+        ("writes_its_input", "input_mutated"),
+        ("reads_what_nobody_wrote", "not_deterministic"),
+        ("far_outside", "out_of_bounds"),
+        ("never_ends", "timeout"),
+    ],
+)
+def test_wrong_kernels_fall_to_their_guard_and_the_next_one_is_judged_right(
+    handmade: Any, replayer: Replayer, arch: int, kernel: str, guard: str
+) -> None:
+    cells = (small(handmade, "relu2"),)
+    found = replayer.check(handmade.prepared(kernel, "relu2", cells, arch=arch), seed=12)
+    assert found.rejection is not None
+    assert found.rejection.guard == guard
+    assert replayer.check(handmade.prepared("relu2", "relu2", cells, arch=arch), seed=13).rejection is None
+
+
+@pytest.mark.parametrize("kernel", ["rmsnorm", "softmax", "relu2"])
+def test_replay_gives_the_bits_of_a_direct_launch(handmade: Any, arch: int, kernel: str) -> None:
+    from referee.arena import NAN
+    from referee.driver import Driver
+    from referee.replay import Region, differ
+    from referee.replay_check import Host, outputs_of
+    from referee.replay_service import Loaded
+
+    cell = handmade.bench_cell(kernel)
+    inputs = draw(cell, 14, "cuda")
+    expected = handmade.direct(kernel)(*inputs)
+    host = Host("cuda", Driver(), lambda text, seconds, whose: None)
+    job = handmade.job(kernel, cell, arch=arch)
+    with Loaded(host, job) as runner:
+        region = Region(job.plan, "cuda")
+        region.fill(inputs, NAN)
+        runner.bind(region, {}).run(host.stream())
+        host.wait()
+        assert not bool(differ(outputs_of(region)[0], expected))
+        assert region.damage() is None
+
+
+def test_timing_reports_all_contestants(handmade: Any, replayer: Replayer, arch: int) -> None:
+    found = replayer.time(handmade.prepared("softmax", "softmax", (handmade.bench_cell("softmax"),), arch=arch), seed=15, options=SHORT)
+    assert isinstance(found, Timing)
+    assert set(found.device) | set(found.missing) >= {CANDIDATE, "eager", "compile", "max-autotune-no-cudagraphs", FLOOR}
+    assert found.decision in ("win", "tie", "loss", "unsure")
+    assert found.flush_bytes >= 3 * found.l2_bytes
+    assert found.environment["torch"] == str(torch.__version__)
+
+
+def test_a_candidate_whose_timed_outputs_are_wrong_has_no_time(handmade: Any, replayer: Replayer, arch: int) -> None:
+    prepared = handmade.prepared("wrong_formula", "relu2", (handmade.bench_cell("relu2"),), arch=arch)
+    found = replayer.time(prepared, seed=16, options=SHORT)
+    assert not isinstance(found, Timing)
+    assert (found.stage, found.guard) == ("timing", "timed_output")
+
+
+def test_tuning_freezes_one_configuration_and_it_is_the_one_that_is_checked(handmade: Any, replayer: Replayer, arch: int) -> None:
+    cells = (handmade.bench_cell("softmax"),)
+    several = handmade.prepared("softmax", "softmax", cells, arch=arch, warps=handmade.WARPS)
+    found = replayer.tune(several, seed=17)
+    assert isinstance(found, Frozen)
+    assert set(found.times[0]) == set(range(len(handmade.WARPS)))
+    frozen = Prepared(several.task, several.jobs, choice=found.choice)
+    assert replayer.check(frozen, seed=18).rejection is None
+
+
+def test_a_worker_killed_in_the_middle_costs_no_verdict(handmade: Any, replayer: Replayer, arch: int) -> None:
+    prepared = handmade.prepared("softmax", "softmax", (handmade.bench_cell("softmax"),), arch=arch)
+    replayer.environment()
+    pid = replayer.pid
+    assert pid is not None
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(replayer.check(prepared, seed=19)))
+    asking.start()
+    os.kill(pid, signal.SIGKILL)
+    asking.join()
+    assert answers[0].rejection is None
