@@ -16,6 +16,9 @@ _HEADER = struct.Struct("<4sBQ")
 _STATUSES: tuple[FrameStatus, ...] = ("ok", "crash", "memory")
 HEADER_BYTES = _HEADER.size
 
+# Longest explanation in a frame that is not "ok".
+DETAIL_BYTES = 4000
+
 
 @dataclass(frozen=True)
 class Header:

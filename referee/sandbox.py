@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -30,6 +29,7 @@ from referee.linux import (
 )
 from referee.namespaces import NOBODY, Namespaces
 from referee.protection import Protection
+from referee.removal import remove_tree
 
 SCRATCH_BYTES = 256 << 20
 
@@ -82,15 +82,19 @@ class Sandbox:
         return pid
 
     def clean(self, pid: int) -> None:
-        """Remove what the job with this process id left on the host."""
+        """Remove what the job with this process id left on the host. A child does it: it may take long."""
         scratch = self._scratches.pop(pid, None)
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None and os.fork() == 0:
+            try:
+                _keep_only(())
+                remove_tree(scratch)
+            finally:
+                os._exit(0)
 
     def close(self) -> None:
         """Remove everything the sandbox has on the host."""
         if self.base is not None:
-            shutil.rmtree(self.base, ignore_errors=True)
+            remove_tree(self.base)
 
     def enter(self, job: Limits, keep: Sequence[int]) -> str:
         """Called in the child: take on every layer, keeping the descriptors `keep`. Returns the scratch directory.

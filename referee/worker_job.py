@@ -9,11 +9,9 @@ import sys
 import traceback
 from typing import NoReturn
 
-from referee.job_frame import FrameStatus, build
+from referee.job_frame import DETAIL_BYTES, FrameStatus, build
 from referee.limits import Limits
 from referee.sandbox import Sandbox, SandboxError
-
-DETAIL_BYTES = 4000
 
 # Triton asks for its home when it is imported, before a job has one; the variable overrides that.
 _SCRATCH_VARIABLES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_HOME")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,10 +21,11 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 from referee.limits import Limits
+from referee.outcome import Outcome
 from referee.protection import Protection
+from referee.removal import remove_tree
 from referee.zygote_job import Job, ServerGone
 
 __all__ = ["DEFAULT_PRELOAD", "Limits", "Outcome", "Protection", "Zygote", "ZygoteError"]
@@ -34,8 +34,6 @@ DEFAULT_PRELOAD = ("torch", "triton", "triton.language")
 STARTUP_SECONDS = 180.0
 CLOSE_SECONDS = 3.0
 
-Status = Literal["ok", "crash", "timeout", "memory", "flood", "exited"]
-
 
 class ZygoteError(RuntimeError):
     """The fork server could not be started; the message says why."""
@@ -43,21 +41,6 @@ class ZygoteError(RuntimeError):
 
 class _EndedEarly(ZygoteError):
     """The server ended without a word, perhaps because someone killed it."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a job ended. `data` is the entry's result when `status` is "ok", else empty.
-
-    "crash": killed by a signal, or the entry raised; "exited": ended without a result; "flood": too large a result or
-    too much printed. `killed_outside`: something other than the job and its limits ended it, so it may be run again.
-    """
-
-    status: Status
-    data: bytes
-    detail: str
-    seconds: float
-    killed_outside: bool = False
 
 
 @dataclass
@@ -127,7 +110,7 @@ class Zygote:
             server = self._ready()
             try:
                 with Job(server.control, request, payload, fds) as job:
-                    return Outcome(*job.watch(limits.seconds, limits.output_bytes))
+                    return job.watch(limits.seconds, limits.output_bytes)
             except ServerGone as gone:
                 self._discard(server)
                 if gone.started:
@@ -222,6 +205,9 @@ def _handshake(server: _Server) -> None:
 
 def _stop(server: _Server) -> None:
     server.control.close()
+    if server.protections is None:
+        # It is importing and does not listen yet; it has no job.
+        server.process.kill()
     try:
         server.process.wait(CLOSE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -231,7 +217,7 @@ def _stop(server: _Server) -> None:
         os.close(server.errors)
         if server.scratch is not None:
             # The server removes it itself, unless it was killed.
-            shutil.rmtree(server.scratch, ignore_errors=True)
+            remove_tree(server.scratch)
 
 
 def _environment(interpret: bool) -> dict[str, str]:

@@ -7,6 +7,7 @@ fork server reports its start and its end. Closing that socket makes the server 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -14,18 +15,27 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from referee.job_frame import HEADER_BYTES, parse_header
+from referee.job_frame import DETAIL_BYTES, HEADER_BYTES, parse_header
+from referee.outcome import Outcome, Status
 
 LOG_BYTES = 1 << 20
 LOG_TAIL_BYTES = 4000
+LOG_LINES = 8
 START_SECONDS = 60.0
 KILL_SECONDS = 20.0
 _CHUNK = 1 << 16
 
-Result = tuple[Any, bytes, str, float, bool]
+
+@dataclass(frozen=True)
+class _Ordered:
+    """What the parent has decided of a job, and why; an empty reason if the job's own result says it."""
+
+    status: Status
+    reason: str
 
 
 class ServerGone(Exception):
@@ -78,20 +88,20 @@ class Job:
         while self._open:
             os.close(self._open.pop())
 
-    def watch(self, seconds: float, output_bytes: int) -> Result:
-        """Wait for the job's end or its limits. Returns the fields of an Outcome; raises ServerGone."""
+    def watch(self, seconds: float, output_bytes: int) -> Outcome:
+        """Wait for the job's end or its limits, `seconds` from its start. Raises ServerGone."""
         poller = select.poll()
         for fd in (self._result_fd, self._log_fd, self._report.fileno()):
             poller.register(fd, select.POLLIN)
         deadline = time.monotonic() + START_SECONDS
-        verdict: tuple[str, str] | None = None
+        ordered: _Ordered | None = None
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                if verdict is not None or self._started is None:
+                if ordered is not None or self._started is None:
                     raise ServerGone(self._started is not None, self._elapsed())
-                verdict = self._kill("timeout", f"no result within {seconds:g} s")
-                deadline = time.monotonic() + KILL_SECONDS
+                ordered = _Ordered("timeout", f"no result within {seconds:g} s")
+                deadline = self._kill()
             for fd, _ in poller.poll(max(0.0, remaining) * 1000):
                 if fd == self._report.fileno():
                     message = self._receive()
@@ -99,13 +109,13 @@ class Job:
                         self._started = time.monotonic()
                         deadline = self._started + seconds
                         continue
-                    return self._finish(message, verdict, output_bytes)
+                    return self._finish(message, ordered, output_bytes)
                 if not self._drain(fd, output_bytes):
                     poller.unregister(fd)
-            if verdict is None:
-                verdict = self._limit_reached(output_bytes)
-                if verdict is not None:
-                    deadline = time.monotonic() + KILL_SECONDS
+            if ordered is None:
+                ordered = self._limit_reached(output_bytes)
+                if ordered is not None:
+                    deadline = self._kill()
 
     def _elapsed(self) -> float:
         return 0.0 if self._started is None else time.monotonic() - self._started
@@ -121,24 +131,22 @@ class Job:
         report: dict[str, Any] = json.loads(message)
         return report
 
-    def _kill(self, status: str, detail: str) -> tuple[str, str]:
-        try:
+    def _kill(self) -> float:
+        """Have the server kill the job; returns until when it may take. A job that has ended by itself is no error."""
+        with contextlib.suppress(OSError):
             self._report.send(b"kill")
-        except OSError:
-            # The job has ended by itself: the server's last message waits in the socket.
-            return status, detail
-        return status, detail
+        return time.monotonic() + KILL_SECONDS
 
-    def _limit_reached(self, output_bytes: int) -> tuple[str, str] | None:
+    def _limit_reached(self, output_bytes: int) -> _Ordered | None:
         if self._log_seen > LOG_BYTES:
-            return self._kill("flood", f"printed more than {LOG_BYTES} bytes")
-        if len(self._result) > HEADER_BYTES + output_bytes:
-            return self._kill("flood", f"the result is larger than {output_bytes} bytes")
+            return _Ordered("flood", f"printed more than {LOG_BYTES} bytes")
         header = parse_header(self._result)
-        if header is not None and header.size > output_bytes:
-            return self._kill("flood", f"the result of {header.size} bytes is larger than {output_bytes} bytes")
+        allowed = output_bytes if header is None or header.status == "ok" else DETAIL_BYTES
+        size = max(len(self._result) - HEADER_BYTES, 0 if header is None else header.size)
+        if size > allowed:
+            return _Ordered("flood", f"the result of at least {size} bytes is larger than {allowed} bytes")
         if header is not None and len(self._result) >= HEADER_BYTES + header.size:
-            return self._kill("done", "")
+            return _Ordered(header.status, "")
         return None
 
     def _drain(self, fd: int, output_bytes: int) -> bool:
@@ -153,39 +161,52 @@ class Job:
             if fd == self._log_fd:
                 self._log_seen += len(chunk)
                 self._log = (self._log + chunk)[-LOG_TAIL_BYTES:]
-            elif len(self._result) <= HEADER_BYTES + output_bytes:
+            elif len(self._result) <= HEADER_BYTES + max(output_bytes, DETAIL_BYTES):
                 self._result += chunk
         return True
 
-    def _finish(self, end: dict[str, Any], verdict: tuple[str, str] | None, output_bytes: int) -> Result:
+    def _finish(self, end: dict[str, Any], ordered: _Ordered | None, output_bytes: int) -> Outcome:
         elapsed = self._elapsed()
         for fd in (self._result_fd, self._log_fd):
             self._drain(fd, output_bytes)
-        printed = self._log.decode("utf-8", "replace").strip()
-        tail = "\n".join(printed.splitlines()[-8:])
-        if verdict is None or verdict[0] == "done":
-            verdict = self._limit_reached(output_bytes) or verdict
-        return (*_conclude(end, verdict, bytes(self._result), tail), elapsed, bool(end.get("outside")) and verdict is None)
+        if ordered is None:
+            ordered = self._limit_reached(output_bytes)
+        data = bytes(self._result[HEADER_BYTES:])
+        printed = self._log.decode("utf-8", "replace").splitlines()[-LOG_LINES:]
+        if ordered is None:
+            ordered = _own_end(end, printed)
+            return Outcome(ordered.status, b"", _text(ordered.reason, *printed), elapsed, bool(end.get("outside")))
+        if ordered.status == "ok":
+            return Outcome("ok", data[: self._size()], "", elapsed)
+        explanation = ordered.reason or data[: self._size()].decode("utf-8", "replace")
+        return Outcome(ordered.status, b"", _text(explanation, *printed), elapsed)
+
+    def _size(self) -> int:
+        header = parse_header(self._result)
+        return 0 if header is None else header.size
 
 
-def _conclude(end: dict[str, Any], verdict: tuple[str, str] | None, result: bytes, tail: str) -> tuple[str, bytes, str]:
-    header = parse_header(result)
-    if verdict is not None and verdict[0] != "done":
-        return verdict[0], b"", "\n".join(part for part in (verdict[1], tail) if part)
-    if header is not None and len(result) >= HEADER_BYTES + header.size:
-        data = result[HEADER_BYTES : HEADER_BYTES + header.size]
-        if header.status == "ok":
-            return "ok", data, ""
-        return header.status, b"", "\n".join(part for part in (data.decode("utf-8", "replace"), tail) if part)
+def _own_end(end: dict[str, Any], printed: Sequence[str]) -> _Ordered:
+    """What to say of a job that ended without a result and without being told to."""
     if "failed" in end:
-        return "crash", b"", str(end["failed"])
-    if end.get("signal"):
-        cause = f"killed by {signal.Signals(end['signal']).name}"
-        status = "memory" if "bad_alloc" in tail else "crash"
-    else:
-        cause = f"exit code {end.get('exit')} without a result"
-        status = "exited"
-    return status, b"", "\n".join(part for part in (cause, tail) if part)
+        return _Ordered("crash", str(end["failed"]))
+    if "signal" not in end:
+        return _Ordered("exited", f"exit code {end.get('exit')} without a result")
+    out_of_memory = any("bad_alloc" in line for line in printed)
+    return _Ordered("memory" if out_of_memory else "crash", f"killed by {_signal_name(end['signal'])}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _text(*lines: str) -> str:
+    """Lines joined, with control characters made harmless: a terminal may show them."""
+    text = "\n".join(line for line in lines if line).strip()
+    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
 
 
 def _memory_file(content: bytes) -> int:

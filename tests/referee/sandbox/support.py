@@ -1,0 +1,124 @@
+"""What the sandbox tests share: the worlds they run in, how an attack is made, and how processes are watched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pytest
+
+from referee.zygote import Limits, Outcome, Zygote
+
+HOSTILE = Path(__file__).parent / "hostile"
+LIMITS = Limits(seconds=20.0, memory_bytes=512 << 20, output_bytes=1 << 16)
+NAMESPACES = (
+    "user namespace",
+    "mount namespace",
+    "network namespace",
+    "ipc namespace",
+    "uts namespace",
+    "pid namespace",
+)
+
+# Each world must hold alone: everything; what is left in a container that allows no namespaces; namespaces alone.
+WORLDS: dict[str, Collection[str]] = {
+    "full": (),
+    "container": (*NAMESPACES, "private root"),
+    "namespaces only": ("landlock", "system-call filter"),
+}
+SECRET = "KMINT_TEST_SECRET"
+
+
+def make(without: Collection[str] = ()) -> Zygote:
+    """A fork server that starts quickly and finds the hostile entries."""
+    return Zygote(preload=(), extra_path=(str(HOSTILE),), without=without)
+
+
+class Attack:
+    """Runs a hostile entry in one world, then checks that the next job and the server are unaffected."""
+
+    def __init__(self, servers: dict[str, Zygote]) -> None:
+        self._servers = servers
+
+    def __call__(
+        self, entry: str, payload: str | bytes = b"", *, world: str = "full", limits: Limits = LIMITS, fds: Sequence[int] = ()
+    ) -> Outcome:
+        zygote = self._servers[world]
+        self._need(zygote, world)
+        server = zygote.pid
+        outcome = zygote.run(f"hostile_{entry}", payload.encode() if isinstance(payload, str) else payload, limits=limits, fds=fds)
+        following = zygote.run("hostile_resources:echo", b"still here", limits=LIMITS)
+        assert (following.status, following.data) == ("ok", b"still here"), following
+        assert zygote.pid == server, "the fork server was replaced"
+        self._nothing_left(server, world)
+        return outcome
+
+    def _nothing_left(self, server: int, world: str) -> None:
+        children = [pid for pid in descendants(server) if parent_of(pid) == server]
+        assert len(children) == 1
+        left = descendants(children[0])
+        # Without a mount namespace a process of ours removes the scratch directory; it ends by itself.
+        assert world == "container" or not left, "a process was left behind"
+        assert Processes(left).all_end(), "a process was left behind"
+
+    def _need(self, zygote: Zygote, world: str) -> None:
+        active = {protection.name for protection in zygote.protections if protection.active}
+        wanted = {
+            "full": set[str](),
+            "container": {"landlock", "system-call filter"},
+            "namespaces only": {*NAMESPACES, "private root"},
+        }[world]
+        if wanted - active:
+            pytest.skip(f"this host lacks {', '.join(sorted(wanted - active))}")
+
+
+def parent_of(pid: int) -> int:
+    """Process id of a process's parent; 0 if it is dead, reaped or not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[1])
+
+
+def descendants(pid: int) -> set[int]:
+    """Ids of all living processes below one."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            children.setdefault(parent_of(int(name)), []).append(int(name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.update(below)
+        waiting += below
+    return found
+
+
+class Processes:
+    """Process descriptors of some processes, so that their end can be awaited whoever their parent is."""
+
+    def __init__(self, pids: Collection[int]) -> None:
+        self._fds: dict[int, int] = {}
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                self._fds[os.pidfd_open(pid)] = pid
+
+    def all_end(self, seconds: float = 20.0) -> bool:
+        """Whether all have ended within the time."""
+        poller = select.poll()
+        for fd in self._fds:
+            poller.register(fd, select.POLLIN)
+        while self._fds:
+            ready = poller.poll(seconds * 1000)
+            if not ready:
+                return False
+            for fd, _ in ready:
+                poller.unregister(fd)
+                os.close(fd)
+                del self._fds[fd]
+        return True

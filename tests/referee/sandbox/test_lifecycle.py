@@ -1,0 +1,230 @@
+"""Servers and jobs end when they should, restart when they can, and leave nothing behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from referee.zygote import Limits, Outcome, Zygote, ZygoteError
+from tests.referee.sandbox.support import HOSTILE, LIMITS, WORLDS, Processes, descendants, make, parent_of
+
+LONG = dataclasses.replace(LIMITS, seconds=600.0)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as executor:
+        yield executor
+
+
+@pytest.fixture
+def own() -> Iterator[Zygote]:
+    """A fork server of the test's own, to be killed."""
+    with make() as zygote:
+        yield zygote
+
+
+def start_sleeping(zygote: Zygote, pool: ThreadPoolExecutor) -> Future[Outcome]:
+    """Submit a job that sleeps, and wait until it does."""
+    read, write = os.pipe()
+    job = pool.submit(zygote.run, "hostile_resources:sleep", b"", limits=LONG, fds=[write])
+    try:
+        assert os.read(read, 6) == b"asleep"
+    finally:
+        os.close(read)
+        os.close(write)
+    return job
+
+
+def works(zygote: Zygote) -> bool:
+    outcome = zygote.run("hostile_resources:echo", b"works", limits=LIMITS)
+    return (outcome.status, outcome.data) == ("ok", b"works")
+
+
+@pytest.mark.parametrize("whose", ("parent", "first process", "server"))
+@pytest.mark.parametrize("world", ("full", "container"))
+def test_killing_any_of_the_three_leaves_no_orphan(whose: str, world: str) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, str(HOSTILE / "hostile_orphan.py"), *WORLDS[world]],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        first = int(parent.stdout.readline())
+    below = descendants(parent.pid)
+    assert len(below) == 3
+    (server,) = (pid for pid in below if parent_of(pid) == first)
+    watched = Processes(below)
+    os.kill({"parent": parent.pid, "first process": first, "server": server}[whose], signal.SIGKILL)
+    assert watched.all_end()
+    assert parent.wait(20) == (-signal.SIGKILL if whose == "parent" else 0)
+
+
+@pytest.mark.parametrize("which", ("first process", "server"))
+def test_a_killed_server_is_replaced_and_its_job_told_apart(own: Zygote, pool: ThreadPoolExecutor, which: str) -> None:
+    job = start_sleeping(own, pool)
+    below = descendants(own.pid)
+    watched = Processes({own.pid, *below})
+    before = own.pid
+    os.kill(before if which == "first process" else min(below), signal.SIGKILL)
+    outcome = job.result(20)
+    assert (outcome.status, outcome.killed_outside) == ("crash", True)
+    assert watched.all_end()
+    assert works(own)
+    assert own.pid != before
+
+
+def test_a_server_killed_while_idle_is_replaced_unnoticed(own: Zygote) -> None:
+    assert works(own)
+    for _ in range(3):
+        watched = Processes({own.pid})
+        os.kill(own.pid, signal.SIGKILL)
+        assert watched.all_end()
+        assert works(own)
+
+
+def test_a_server_killed_while_starting_is_replaced(own: Zygote) -> None:
+    with make() as starting:
+        os.kill(starting._server.process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        assert works(starting)
+
+
+def test_a_job_killed_from_outside_is_told_apart(own: Zygote, pool: ThreadPoolExecutor) -> None:
+    assert works(own)
+    server = descendants(own.pid)
+    job = start_sleeping(own, pool)
+    (process,) = descendants(own.pid) - server
+    os.kill(process, signal.SIGKILL)
+    outcome = job.result(20)
+    assert (outcome.status, outcome.killed_outside) == ("crash", True)
+    assert "SIGKILL" in outcome.detail
+    assert works(own)
+
+
+def test_an_interrupted_run_kills_its_job(own: Zygote) -> None:
+    assert works(own)
+    server = descendants(own.pid)
+    read, write = os.pipe()
+    watched: list[Processes] = []
+
+    def interrupt() -> None:
+        os.read(read, 6)
+        watched.append(Processes(descendants(own.pid) - server))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        own.run("hostile_resources:sleep", b"", limits=LONG, fds=[write])
+    thread.join()
+    assert watched[0].all_end()
+    os.close(read)
+    os.close(write)
+    assert works(own)
+    assert descendants(own.pid) == server
+
+
+def test_close_ends_running_jobs_and_every_process(pool: ThreadPoolExecutor) -> None:
+    zygote = make()
+    job = start_sleeping(zygote, pool)
+    watched = Processes({zygote.pid, *descendants(zygote.pid)})
+    zygote.close()
+    assert watched.all_end()
+    assert job.result(20).status == "crash"
+    zygote.close()
+    with pytest.raises(ZygoteError, match="closed"):
+        works(zygote)
+    with pytest.raises(ZygoteError, match="closed"):
+        _ = zygote.protections
+
+
+def test_close_before_the_server_is_ready() -> None:
+    zygote = Zygote()
+    assert zygote._server is not None
+    watched = Processes({zygote._server.process.pid})
+    zygote.close()
+    assert watched.all_end()
+
+
+def test_many_jobs_at_once(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
+    payloads = [str(number).encode() * 1000 for number in range(100)]
+    jobs = [pool.submit(zygote.run, "hostile_resources:echo", payload, limits=LIMITS) for payload in payloads]
+    assert [job.result(60).data for job in jobs] == payloads
+
+
+def test_a_deadline_holds_while_other_jobs_run(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
+    spinning = [
+        pool.submit(zygote.run, "hostile_resources:spin", b"1", limits=dataclasses.replace(LIMITS, seconds=0.5)) for _ in range(4)
+    ]
+    assert works(zygote)
+    assert {job.result(60).status for job in spinning} == {"timeout"}
+
+
+def test_large_payloads_and_results(zygote: Zygote) -> None:
+    payload = os.urandom(8 << 20)
+    outcome = zygote.run("hostile_resources:echo", payload, limits=dataclasses.replace(LIMITS, output_bytes=8 << 20))
+    assert outcome.data == payload
+
+
+def test_given_descriptors_arrive_and_stay_ours(zygote: Zygote) -> None:
+    read, write = os.pipe()
+    outcome = zygote.run("hostile_resources:write_to_given", b"hello", limits=LIMITS, fds=[write, read])
+    assert outcome.data == b"2"
+    os.close(write)
+    with open(read, "rb") as pipe:
+        assert pipe.read() == b"hello"
+
+
+def test_no_descriptor_leaks(zygote: Zygote) -> None:
+    assert works(zygote)
+    before = len(os.listdir("/proc/self/fd"))
+    for entry in ("echo", "raise_error", "exit_quietly", "fault"):
+        zygote.run(f"hostile_resources:{entry}", b"", limits=LIMITS)
+    with pytest.raises(OSError):
+        zygote.run("hostile_resources:echo", b"", limits=LIMITS, fds=[1 << 20])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_server_that_cannot_import_says_why() -> None:
+    with Zygote(preload=("no_such_module_at_all",)) as zygote, pytest.raises(ZygoteError, match="No module named 'no_such_module_at_all'"):
+        zygote.run("hostile_resources:echo", b"", limits=LIMITS)
+
+
+def test_nothing_is_left_in_the_temporary_directory() -> None:
+    before = set(os.listdir("/tmp"))
+    with make(WORLDS["container"]) as zygote:
+        assert works(zygote)
+        made = {name for name in set(os.listdir("/tmp")) - before if name.startswith("kmint-jobs-")}
+        assert made
+    assert not made & set(os.listdir("/tmp"))
+
+
+def test_a_killed_servers_scratch_is_removed_by_the_parent() -> None:
+    with make(WORLDS["container"]) as zygote:
+        assert works(zygote)
+        assert zygote._server is not None
+        scratch = zygote._server.scratch
+        assert scratch is not None and os.path.isdir(scratch)
+        watched = Processes({zygote.pid, *descendants(zygote.pid)})
+        os.kill(zygote.pid, signal.SIGKILL)
+        assert watched.all_end()
+        assert works(zygote)
+        assert not os.path.exists(scratch)
+
+
+def test_limits_are_per_job(zygote: Zygote) -> None:
+    tight = Limits(seconds=20.0, memory_bytes=32 << 20, output_bytes=10)
+    assert zygote.run("hostile_resources:allocate", b"", limits=tight).status == "memory"
+    assert zygote.run("hostile_resources:oversized_result", b"11", limits=tight).status == "flood"
+    assert zygote.run("hostile_resources:oversized_result", b"11", limits=LIMITS).status == "ok"
