@@ -102,7 +102,11 @@ class WorkerProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        self._process.wait(END_SECONDS)
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # The driver takes its time to stop a running kernel; the process cannot run any more code of its own.
+            pass
 
     def close(self) -> None:
         """Let the worker end by itself, or kill it when it does not; then release the pipes."""

@@ -33,6 +33,9 @@ from referee.tune import tune
 from referee.verdict import CellResult, Rejection, Stage
 
 
+KEPT_SHARE = 0.1  # of the device's memory: more than that is given back after a request
+
+
 class Service:
     """Answers requests. Construction starts CUDA unless `device` is "cpu"."""
 
@@ -47,6 +50,7 @@ class Service:
         self._baselines = BaselineStore(lambda text, seconds: progress(text, seconds, "referee"))
         self._flush: Flush | None = None
         self._environment = describe_device(self.host.driver)
+        self._memory = torch.cuda.get_device_properties(0).total_memory if driver else 0
 
     def answer(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         """One request's answer. Raises only for mistakes of our own; a candidate's faults are answers."""
@@ -57,7 +61,11 @@ class Service:
             "time": self._time,
             "warm": self._warm,
         }
-        return handlers[message["do"]](message, blobs)
+        answer = handlers[message["do"]](message, blobs)
+        if self.host.driver and not answer.get("ends") and torch.cuda.memory_reserved() > KEPT_SHARE * self._memory:
+            # The smith may live on the same GPU.
+            torch.cuda.empty_cache()
+        return answer
 
     def _hello(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         return {"environment": self._environment}
@@ -109,6 +117,8 @@ class Service:
                 found = tune(self.host, runner, jobs[0].cell, message["seed"], self._flushing())
         except PlanFault as error:
             return _refused("correct", error)
+        except CudaError as error:
+            return _refused("correct", fault(error))
         except torch.AcceleratorError as error:
             return _refused("correct", torch_fault(error))
         return {"rejection": None, **asdict(found)}
@@ -189,10 +199,14 @@ class Loaded:
         return kernel
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        lost = isinstance(error, PlanFault | CudaError) and error.sticky
-        if self._host.driver and not lost:
+        try:
             for kernel in self._kernels:
-                self._host.driver.unload(kernel)
+                if self._host.driver:
+                    self._host.driver.unload(kernel)
+        except CudaError:
+            # After a lost context nothing can be unloaded, and the first error is the one that counts.
+            if error is None:
+                raise
 
 
 def _refused(stage: Stage, error: PlanFault) -> wire.Message:
