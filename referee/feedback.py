@@ -52,8 +52,8 @@ def _unwritten(output: Tensor, wrong: Tensor) -> str | None:
     untouched = int(((bits == poison) & wrong).sum())
     if not untouched:
         return None
-    share = "no element" if untouched == output.numel() else f"{output.numel() - untouched} of {output.numel()} elements"
-    return f"{share} was written, or NaN was read from outside a tensor: check the grid and the masks"
+    share = "no element was" if untouched == output.numel() else f"only {output.numel() - untouched} of {output.numel()} elements were"
+    return f"{share} written, or memory outside a tensor was read: check the grid and the masks"
 
 
 def _not_finite(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:

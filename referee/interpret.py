@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from referee.arena import NAN, Layout, Poison, damage, layout, prepare, window
 from referee.plan import LaunchPlan
 from referee.verdict import Rejection
+from referee.workers import JobLost
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,10 +30,6 @@ ENTRY = "referee.interpreter.job:interpret_entry"
 HEADER_BYTES = 4096
 WORKER_MEMORY = 2 << 30
 ANSWER_BYTES = 1 << 20
-
-
-class WorkerLost(RuntimeError):
-    """The worker ended for a reason that is not the candidate's; the same call may succeed when repeated."""
 
 
 class InterpreterUnsupported(RuntimeError):
@@ -94,7 +91,7 @@ class _Shared:
 def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, seconds: float) -> list[Executed | Rejection]:
     """Runs `executions` in order in one worker, which gets `seconds` for all of them.
 
-    `text` is the clean kernel module. The result ends with the first rejection. Raises WorkerLost or InterpreterUnsupported
+    `text` is the clean kernel module. The result ends with the first rejection. Raises JobLost or InterpreterUnsupported
     when the candidate is not to blame.
     """
     from referee.interpreter.request import Request, Run
@@ -122,7 +119,7 @@ def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, secon
 def _answer(outcome: Outcome, count: int, begun: int, seconds: float) -> tuple[int, Rejection | None]:
     """How many runs completed, and why the next one did not."""
     if outcome.killed_outside:
-        raise WorkerLost(f"the interpreter worker was lost: {outcome.detail}")
+        raise JobLost(f"the interpreter worker was lost: {outcome.detail}")
     if outcome.status == "ok":
         answers = _parsed(outcome.data, count)
         failures = [answer for answer in answers if answer is not None]
@@ -142,14 +139,14 @@ def _answer(outcome: Outcome, count: int, begun: int, seconds: float) -> tuple[i
 def _parsed(data: bytes, count: int) -> list[dict[str, str] | None]:
     answers: Any = json.loads(data)
     if not isinstance(answers, list) or not 0 < len(answers) <= max(count, 1):
-        raise WorkerLost("the interpreter worker gave a malformed answer")
+        raise JobLost("the interpreter worker gave a malformed answer")
     for index, answer in enumerate(answers):
         last = index == len(answers) - 1
         if answer is None and (not last or len(answers) == count):
             continue
         if last and isinstance(answer, dict) and all(isinstance(answer.get(key), str) for key in ("kind", "message")):
             continue
-        raise WorkerLost("the interpreter worker gave a malformed answer")
+        raise JobLost("the interpreter worker gave a malformed answer")
     return answers
 
 

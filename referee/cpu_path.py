@@ -1,0 +1,121 @@
+"""Correctness without a GPU: traced plans run by Triton's interpreter in the sandbox, compared here.
+
+Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order. Expected values stay in
+this process. It is weaker than a replay: the compiled code is not what runs, and programs never run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from referee.arena import HUGE, NAN
+from referee.compare import compare
+from referee.interpret import Executed, Execution, execute
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.ops.values import draw
+from referee.plan import Launch, LaunchPlan
+from referee.verdict import CellResult, Rejection
+from referee.workers import Workers
+
+SECONDS = 30.0
+MOST_CONFIGS = 16
+
+Traced = Sequence[tuple[Cell, LaunchPlan]]
+
+
+@dataclass(frozen=True)
+class CpuPath:
+    """One candidate on the CPU. `text` is its clean kernel module, `configs` the configurations of autotuned launches to run."""
+
+    workers: Workers
+    task: Task
+    text: str
+    atomic: bool
+    seed: int
+    configs: tuple[int, ...] = (0,)
+
+    def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
+        """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
+        groups = [self._runs(cell, plan, first=index == 0) for index, (cell, plan) in enumerate(traced)]
+        answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
+        results: list[CellResult] = []
+        for (cell, _), runs in zip(traced, groups, strict=True):
+            result, rejection = self._judged(cell, runs, answers)
+            results.append(result)
+            if rejection:
+                rest = (CellResult(cell.name, cell.role, "skipped", detail="not reached") for cell, _ in traced[len(results) :])
+                return (*results, *rest), rejection
+        return tuple(results), None
+
+    def capabilities(self, traced: Traced) -> Iterator[CellResult]:
+        """Judge each cell on its own; a failure costs only its badge."""
+        left = list(traced)
+        while left:
+            groups = [self._runs(cell, plan, first=False) for cell, plan in left]
+            answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
+            for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
+                result, _ = self._judged(cell, runs, answers)
+                yield result
+                if result.status != "pass":
+                    left = left[index + 1 :]
+                    break
+            else:
+                return
+
+    def _runs(self, cell: Cell, plan: LaunchPlan, *, first: bool) -> list[Execution]:
+        inputs = draw(cell, self.seed)
+        config = self.configs[0]
+        runs = [
+            Execution(plan, inputs, NAN, config=config),
+            Execution(plan, inputs, HUGE, reverse=True, backwards=not self.atomic, config=config),
+        ]
+        return runs + [Execution(plan, inputs, config=other) for other in self.configs[1:] if first]
+
+    def _judged(
+        self, cell: Cell, runs: Sequence[Execution], answers: Iterator[Executed | Rejection]
+    ) -> tuple[CellResult, Rejection | None]:
+        outputs: list[tuple[Tensor, ...]] = []
+        result = CellResult(cell.name, cell.role, "pass")
+        for number, run in enumerate(runs):
+            answer = next(answers)
+            if isinstance(answer, Rejection):
+                reason = f"at {cell.name}: {answer.reason}"
+                return CellResult(cell.name, cell.role, "fail", detail=answer.reason), Rejection(answer.stage, answer.guard, reason)
+            outputs.append(answer.outputs)
+            # With atomics the order of additions may differ, so the second run is compared on its own instead of bit by bit.
+            if number == 1 and not self.atomic:
+                continue
+            found = compare(self.task, cell, run.inputs, answer.outputs)
+            if found.status != "pass":
+                config = f" with configuration {run.config}" if number > 1 else ""
+                return found, Rejection("correct", "wrong_answer", f"at {cell.name}{config}: {found.detail}")
+            result = found if number == 0 else result
+        if not self.atomic and not _same_bits(outputs[0], outputs[1]):
+            reason = (
+                "a second run with other poison, addresses and program order gave different bits: memory was read that nothing wrote, "
+                "or programs depend on each other's order"
+            )
+            failed = CellResult(cell.name, cell.role, "fail", detail=reason)
+            return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
+        return result, None
+
+
+def configurations(plan: LaunchPlan, dropped: Mapping[tuple[int, int], str]) -> tuple[int, ...]:
+    """The configuration numbers of the plan's autotuned launches that compiled, at most MOST_CONFIGS."""
+    launches = [(number, step) for number, step in enumerate(plan.steps) if isinstance(step, Launch)]
+    most = max((len(step.configs) for _, step in launches), default=1)
+    usable = [config for config in range(most) if all((number, config) not in dropped for number, _ in launches)]
+    return tuple(usable[:MOST_CONFIGS]) or (0,)
+
+
+def _same_bits(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
+    return all(torch.equal(_bytes(a), _bytes(b)) for a, b in zip(left, right, strict=True))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).contiguous().view(torch.uint8)

@@ -1,0 +1,169 @@
+"""The judge: one candidate in, one verdict out. Cheapest stage first, stop at the first failure.
+
+    from referee import judge
+    verdict = judge(open("softmax.py").read(), "softmax")
+
+The candidate's text is screened; its Python runs only in the trace worker, on tensors without values; its kernels, cut out by
+the judge, are compiled; then the traced plan is replayed on a GPU or interpreted on the CPU, with inputs drawn from a seed chosen
+after all that. Several threads may judge at once. What goes wrong on the referee's own side is a verdict "error", never
+"rejected". A level below "correct" ends in "unsure": nothing was found, and nothing more is known.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from referee.gpu import Replayer, ReplayerError
+from referee.interpret import InterpreterUnsupported
+from referee.jobs import TaskName
+from referee.judgement import SEED_BITS, Judgement, Level
+from referee.measurement import TimingOptions
+from referee.report import Rejected, Report
+from referee.subject import Subject
+from referee.target import Target
+from referee.toolchain import ToolchainError
+from referee.triton_private import UnknownTriton
+from referee.verdict import Mode, Verdict
+from referee.versions import describe_host
+from referee.workers import JobLost, Workers
+from referee.zygote import ZygoteError
+
+if TYPE_CHECKING:
+    from referee.ops.task import Task
+
+__all__ = ["Level", "Referee", "TaskName", "judge"]
+
+
+class Referee:
+    """Keeps workers warm between verdicts. Construction waits for nothing; close it, or use it as a context.
+
+    `mode` None replays where a GPU can be used and interprets otherwise. `cache` is a directory for compiled kernels and
+    baselines, made when first needed; None keeps no kernels, and baselines where `referee.gpu` keeps them.
+    """
+
+    def __init__(self, *, mode: Mode | None = None, cache: Path | None = None, timing: TimingOptions | None = None) -> None:
+        self.no_gpu = Replayer.available()
+        self.mode: Mode = mode or ("interpret" if self.no_gpu else "replay")
+        self._cache = cache
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._workers = Workers()
+        self._interpreters = Workers(interpret=True) if self.mode == "interpret" else None
+        self._replayer = Replayer(cache=cache / "baselines" if cache else None) if self.mode == "replay" else None
+        self._device: dict[str, Any] | None = None
+        self._vacuity: dict[TaskName | int, str] = {}
+
+    def __enter__(self) -> Referee:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every worker. May be called more than once."""
+        self._workers.close()
+        with self._lock:
+            if self._interpreters:
+                self._interpreters.close()
+        if self._replayer:
+            self._replayer.close()
+
+    def judge(
+        self, source: str, op: str | Task | TaskName, *, level: Level = "full", target: str | Target | None = None, seed: int | None = None
+    ) -> Verdict:
+        """The verdict on `source`, for an op by its catalogue or remix name, a task, or a user's reference file (TaskName).
+
+        Without a GPU, for another target than the GPU here, or for a task that only this process holds, `full` means `correct`.
+        `seed` repeats the inputs of an earlier verdict. Raises UnknownOp, UnknownTarget or UserReferenceError for arguments that
+        name nothing; nothing that the candidate or the referee's own machinery does raises.
+        """
+        wanted = Target.parse(target) if isinstance(target, str) else target
+        subject = Subject(op)
+        report = Report(subject.op.name, self.mode, seed)
+        try:
+            return self._judged(report, source, subject, level, wanted)
+        except Rejected as rejected:
+            return report.rejected(rejected.rejection)
+        except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost, InterpreterUnsupported) as error:
+            return report.failed("referee", str(error))
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{os.path.basename(where.filename)}:{where.lineno}"
+            return report.failed("referee", f"internal failure at {place}: {type(error).__name__}: {error}")
+
+    def _judged(self, report: Report, source: str, subject: Subject, level: Level, wanted: Target | None) -> Verdict:
+        judgement = Judgement(report, source, subject, wanted or Target(), self._workers, self._cache)
+        module = judgement.screen()
+        if level == "screen":
+            reason = "the screen found nothing; nothing was compiled or run"
+            return report.ended("unsure", reason, unreached="the level asked for is screen")
+        judgement.target, why = self._settle(report, subject, wanted)
+        if subject.op.origin == "user":
+            self._note_vacuity(report, subject)
+        if level == "compile":
+            return judgement.compile_only(module)
+        if why is None and self._replayer:
+            return judgement.replay(module, self._replayer, level, self._timing)
+        return judgement.interpret(module, self._interpreter, why or "the referee was opened without a GPU")
+
+    def _settle(self, report: Report, subject: Subject, wanted: Target | None) -> tuple[Target, str | None]:
+        """The target, and why it cannot be replayed on; both go into the report."""
+        report.environment = describe_host(self._workers.protections)
+        why = self.no_gpu
+        target = wanted or Target()
+        if self._replayer:
+            with self._lock:
+                self._device = self._device or self._replayer.environment()
+            known = self._device["target"]
+            here = Target.from_json(known) if known else Target(arch=self._device["arch"])
+            target = wanted or here
+            if target.arch != here.arch:
+                why = f"the GPU here is {here.name}"
+            elif not subject.replayable:
+                why = "the reference is no file that the replay worker could load"
+            else:
+                report.environment |= self._device
+        report.mode = "interpret" if why or not self._replayer else "replay"
+        report.environment.setdefault("device", "cpu")
+        report.environment["target"] = target.name
+        return target, why
+
+    def _interpreter(self) -> Workers:
+        with self._lock:
+            self._interpreters = self._interpreters or Workers(interpret=True)
+            return self._interpreters
+
+    def _note_vacuity(self, report: Report, subject: Subject) -> None:
+        """Whether a user's reference can tell a right answer from an obviously wrong one; it does not change the verdict."""
+        key = subject.name or id(subject.task("cpu"))
+        if key not in self._vacuity:
+            from referee.compare import compare
+            from referee.ops.vacuity import prove
+
+            self._vacuity[key] = prove(subject.task("cpu"), compare, seed=secrets.randbits(SEED_BITS)).summary()
+        note = report.fails if "accepts" in self._vacuity[key] else report.passes
+        note("vacuity", f"reference supplied by the user: {self._vacuity[key]}")
+
+
+def judge(
+    source: str, op: str | Task | TaskName, *, level: Level = "full", target: str | Target | None = None, seed: int | None = None
+) -> Verdict:
+    """One verdict with workers of its own; open a `Referee` for more than one. Arguments and errors as `Referee.judge`."""
+    with Referee() as referee:
+        return referee.judge(source, op, level=level, target=target, seed=seed)
+
+
+class _CallableModule(ModuleType):
+    # `from referee import judge` must give something to call, also after `import referee.judge` has put this module there.
+    def __call__(self, source: str, op: str | Task | TaskName, **options: Any) -> Verdict:
+        return judge(source, op, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

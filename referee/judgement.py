@@ -1,0 +1,205 @@
+"""One candidate on its way through the stages."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from referee.binaries import Binaries
+from referee.compile import compile_plans
+from referee.gpu import Checked, Replayer
+from referee.jobs import CellJob, Prepared
+from referee.kernels import KernelModule, extract
+from referee.measurement import TimingOptions
+from referee.ops.spec import Cell
+from referee.plan import Launch, LaunchPlan
+from referee.report import Rejected, Report
+from referee.screen import screen
+from referee.subject import Subject, capabilities, compile_sample, feasible, required
+from referee.target import Target
+from referee.trace import trace
+from referee.verdict import CellResult, Rejection, Verdict
+from referee.workers import Workers
+
+T = TypeVar("T")
+Level = Literal["screen", "compile", "correct", "full"]
+Traced = list[tuple[Cell, LaunchPlan]]
+
+SEED_BITS = 63
+
+
+class Judgement:
+    """Stages on one candidate. Every method raises Rejected when the candidate falls there."""
+
+    def __init__(self, report: Report, source: str, subject: Subject, target: Target, workers: Workers, cache: Path | None) -> None:
+        self.report, self.source, self.subject, self.target = report, source, subject, target
+        self._workers, self._cache = workers, cache
+
+    def screen(self) -> KernelModule:
+        """Read the text; the judge's own cut of its kernels."""
+        with self.report.during("screen"):
+            checks, rejection = screen(self.source)
+            self.report.add(checks)
+            _stop(rejection)
+            return extract(self.source)
+
+    def trace(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
+        """Run the candidate's Python, without values, for every cell."""
+        with self.report.during("trace"):
+            plans = _unless_rejected(trace(self._workers, self.source, cells, self.target, module))
+        self.report.passes("trace", f"{len(plans)} cells traced twice each")
+        self.report.passes("output_contract", "type, dtype, shape and own memory of every output")
+        return list(zip(cells, plans, strict=True))
+
+    def trace_capabilities(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[Traced, list[CellResult]]:
+        """The capability cells that can be traced, and a failed result for each of the others."""
+        if not cells:
+            return [], []
+        with self.report.during("trace"):
+            plans = trace(self._workers, self.source, cells, self.target, module)
+        if not isinstance(plans, Rejection):
+            return list(zip(cells, plans, strict=True)), []
+        if len(cells) == 1:
+            return [], [CellResult(cells[0].name, cells[0].role, "fail", detail=plans.reason)]
+        parts = [self.trace_capabilities(module, [cell]) for cell in cells]
+        return [pair for traced, _ in parts for pair in traced], [result for _, failed in parts for result in failed]
+
+    def compile(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> tuple[Binaries, ...]:
+        """Compile every launch of the plans for the target."""
+        with self.report.during("compile"):
+            cache = self._cache / "kernels" if self._cache else None
+            compiled = _unless_rejected(compile_plans(self._workers, module, plans, self.target, cache))
+        self.report.passes("compile", _compile_detail(compiled, self.target))
+        return compiled
+
+    def compile_only(self, module: KernelModule) -> Verdict:
+        """Trace and compile, and nothing more."""
+        wanted = required(self.subject.cells("cpu"))
+        bench = self.subject.bench()
+        traced = self.trace(module, [*wanted, *([bench] if bench and bench not in wanted else [])])
+        self.compile(module, [traced[index][1] for index in compile_sample([cell for cell, _ in traced])])
+        why = "the level asked for is compile"
+        return self.report.ended("unsure", f"compiles for {self.target.name}; no kernel was run", unreached=why)
+
+    def replay(self, module: KernelModule, replayer: Replayer, level: Level, options: TimingOptions | None) -> Verdict:
+        """Everything on the GPU."""
+        name, report = self.subject.name, self.report
+        assert name is not None
+        cells = self.subject.cells("gpu")
+        traced = self.trace(module, required(cells))
+        extra, untraced = self.trace_capabilities(module, capabilities(cells))
+        binaries = self.compile(module, [plan for _, plan in (*traced, *extra)])
+        jobs = tuple(
+            CellJob(cell, plan, binary.found) for (cell, plan), binary in zip((*traced, *extra), binaries, strict=True)
+        )
+        prepared = Prepared(name, jobs, _atomic(module, traced))
+        report.seed = _fresh(report.seed)
+        with report.during("correct"):
+            prepared = self._tuned(prepared, replayer, report.seed)
+            checked = replayer.check(prepared, seed=report.seed)
+            self._take(checked, untraced)
+        if level == "correct" or prepared.bench is None:
+            why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
+            reason = f"{_passed(report)} cells agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
+            return report.ended("correct", reason, unreached=why)
+        with report.during("timing"):
+            timing = _unless_rejected(replayer.time(prepared, seed=report.seed, options=options))
+        report.timing = timing.to_json()
+        report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
+        return report.ended(timing.decision, timing.reason)
+
+    def _tuned(self, prepared: Prepared, replayer: Replayer, seed: int) -> Prepared:
+        """The candidate with a configuration frozen for each autotuned launch."""
+        bench = prepared.bench
+        if bench is None or not any(isinstance(step, Launch) and len(step.configs) > 1 for step in bench.plan.steps):
+            return prepared
+        frozen = _unless_rejected(replayer.tune(prepared, seed=seed))
+        self.report.passes("autotune", f"configurations by step: {frozen.choice}")
+        return Prepared(prepared.task, prepared.jobs, prepared.atomics, frozen.choice)
+
+    def _take(self, checked: Checked, untraced: Sequence[CellResult]) -> None:
+        report = self.report
+        report.add(checked.checks)
+        report.cells = (*checked.cells, *untraced)
+        _stop(checked.rejection)
+        report.passes("kernel_error", "no launch failed")
+        report.skips("out_of_bounds", "on a GPU the guard bands catch writes; only the CPU path checks every address")
+        report.passes("same_plan", "the plan that is timed is the plan that was checked")
+
+    def interpret(self, module: KernelModule, interpreters: Callable[[], Workers], why: str) -> Verdict:
+        """Correctness on the CPU; `why` says why no GPU is used."""
+        from referee.cpu_path import CpuPath, configurations
+
+        report, task = self.report, self.subject.task("cpu")
+        cells = [cell for cell in required(task.cells) if feasible(cell)]
+        if not cells:
+            return report.failed("referee", "no cell of this task is small enough for the CPU path: judge it on a GPU")
+        bench = self.subject.bench()
+        traced = self.trace(module, [*cells, *([bench] if bench and bench not in cells else [])])
+        sample = [traced[index][1] for index in compile_sample([cell for cell, _ in traced])]
+        if _autotuned(sample[0]):
+            sample = sample[:1]
+        binaries = self.compile(module, sample)
+        configs = configurations(sample[0], binaries[0].dropped)
+        report.seed = _fresh(report.seed)
+        path = CpuPath(interpreters(), task, module.text, _atomic(module, traced), report.seed, configs)
+        with report.during("correct"):
+            report.cells, rejection = path.required(traced[: len(cells)])
+            _stop(rejection)
+        extra, untraced = self.trace_capabilities(module, [cell for cell in capabilities(task.cells) if feasible(cell)])
+        with report.during("correct"):
+            report.cells = (*report.cells, *path.capabilities(extra), *untraced)
+        _pass_cpu_guards(report, path.atomic)
+        reason = f"{len(cells)} cells agree with float64 in Triton's interpreter, which is weaker than a replay on a GPU; not timed: {why}"
+        return report.ended("correct", reason, unreached=why)
+
+
+def _pass_cpu_guards(report: Report, atomic: bool) -> None:
+    report.passes("kernel_error", "no kernel failed")
+    report.passes("out_of_bounds", "every address read or written lies in a buffer")
+    report.passes("guard_band", "nothing was written outside the buffers")
+    report.passes("wrong_answer", "answers agree with float64")
+    report.passes("input_mutated", "inputs are bit for bit unchanged")
+    if atomic:
+        report.skips("not_deterministic", "the kernels use atomic operations; each run was compared on its own")
+    else:
+        report.passes("not_deterministic", "a second run with other poison, addresses and program order gave the same bits")
+
+
+def _fresh(seed: int | None) -> int:
+    return secrets.randbits(SEED_BITS) if seed is None else seed
+
+
+def _stop(rejection: Rejection | None) -> None:
+    if rejection is not None:
+        raise Rejected(rejection)
+
+
+def _unless_rejected(answer: T | Rejection) -> T:
+    if isinstance(answer, Rejection):
+        raise Rejected(answer)
+    return answer
+
+
+def _passed(report: Report) -> int:
+    return sum(cell.status == "pass" and cell.role != "capability" for cell in report.cells)
+
+
+def _autotuned(plan: LaunchPlan) -> bool:
+    return any(isinstance(step, Launch) and len(step.configs) > 1 for step in plan.steps)
+
+
+def _atomic(module: KernelModule, traced: Traced) -> bool:
+    launched = {step.kernel for _, plan in traced for step in plan.steps if isinstance(step, Launch)}
+    return any(signature.atomic for signature in module.signatures if signature.name in launched)
+
+
+def _compile_detail(compiled: Sequence[Binaries], target: Target) -> str:
+    kernels = {binary.key: binary for binaries in compiled for binary in binaries.found.values()}.values()
+    registers = [binary.registers for binary in kernels if binary.registers is not None]
+    spills = sum(binary.spills or 0 for binary in kernels)
+    shared = max((binary.shared for binary in kernels), default=0)
+    most = f", at most {max(registers)} registers" if registers else ""
+    return f"{len(kernels)} specialisations for {target.name}{most}, {shared} bytes of shared memory, {spills} bytes spilled"

@@ -1,0 +1,29 @@
+"""What a verdict was reached with: versions, platform and sandbox, read without importing torch or triton."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from referee.protection import Protection
+
+
+def describe_host(protections: Sequence[Protection]) -> dict[str, Any]:
+    """The part of a verdict's `environment` that does not depend on the device. `sandbox` names every layer, active or not."""
+    return {
+        "kmint": _version("kmint"),
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "sandbox": [{"name": layer.name, "active": layer.active, "detail": layer.detail} for layer in protections],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
