@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import site
 import sys
+import sysconfig
 from collections.abc import Iterable, Sequence
 
 from referee.linux import (
@@ -48,6 +50,7 @@ SYSTEM = (
     "/sys/devices/system/cpu",
 )
 
+SCRATCH_BYTES = 256 << 20
 SCRATCH_FILES = 16384
 
 _PROC = "/proc"
@@ -61,9 +64,8 @@ def readable_paths(extra: Iterable[str]) -> tuple[str, ...]:
     `sys.path` itself is not trusted for this: an entry may be a directory full of the user's own files.
     """
     package = os.path.dirname(os.path.abspath(__file__))
-    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     libraries = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry)]
-    wanted = [*SYSTEM, *prefixes, *site.getsitepackages(), package, *libraries, *extra, *_mapped_files()]
+    wanted = [*SYSTEM, *_installation(pwd.getpwuid(os.getuid()).pw_dir), package, *libraries, *extra, *_mapped_files()]
     kept: list[str] = []
     for path in dict.fromkeys(os.path.normpath(path) for path in wanted):
         if path != "/" and os.path.exists(path) and not any(_below(path, root) for root in kept):
@@ -71,8 +73,15 @@ def readable_paths(extra: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
+def _installation(home: str) -> list[str]:
+    """This Python's directories. One installed straight into the user's home is shown by its library folders only."""
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return [*(prefix for prefix in prefixes if not _below(home, prefix)), *folders, *site.getsitepackages()]
+
+
 def enter(paths: Sequence[str]) -> None:
-    """Make a read-only root of `paths` and the devices this process's root, with an empty scratch directory in it.
+    """Make a read-only root of `paths` and the devices this process's root, with an empty scratch file system in it.
 
     It has a /proc if the host allows mounting one. Raises OSError; the root may then be unusable, so try in a child.
     """
@@ -93,20 +102,17 @@ def enter(paths: Sequence[str]) -> None:
     os.rmdir(old)
     os.mkdir(SCRATCH, 0o700)
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    mount_scratch(SCRATCH)
 
 
-def mount_own_proc() -> bool:
-    """In a mount namespace of one's own: a read-only /proc of this process's pid namespace. False if not allowed."""
-    try:
-        mount("proc", _PROC, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
-    except OSError:
-        return False
-    return True
+def mount_proc() -> None:
+    """In a mount namespace of one's own: a read-only /proc of this process's pid namespace. Raises OSError."""
+    mount("proc", _PROC, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
 
 
-def mount_scratch(path: str, size: int) -> None:
-    """An empty file system in memory at `path`, of `size` bytes and SCRATCH_FILES files. Raises OSError."""
-    mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={size},nr_inodes={SCRATCH_FILES},mode=700")
+def mount_scratch(path: str) -> None:
+    """An empty file system in memory at `path`, of SCRATCH_BYTES and SCRATCH_FILES. Raises OSError."""
+    mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700")
 
 
 def _show(old: str, path: str, flags: int) -> None:

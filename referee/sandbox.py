@@ -6,6 +6,7 @@ that cannot take on a layer which the trial had is not run: the sandbox fails cl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -31,8 +32,6 @@ from referee.namespaces import NOBODY, Namespaces
 from referee.protection import Protection
 from referee.removal import remove_tree
 
-SCRATCH_BYTES = 256 << 20
-
 _SIGKILL = 9
 _TRIAL = Limits(seconds=10.0, memory_bytes=1 << 30, output_bytes=0)
 _PROCESS_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/filesystems")
@@ -47,7 +46,8 @@ class Sandbox:
     """The fork server's side of the sandbox and, after `fork`, the job's.
 
     Make it in the server's process, when the modules are imported and while no thread exists.
-    `readable` are further paths jobs may read; `without` names layers to leave out.
+    `readable` are further paths jobs may read; `without` names layers to leave out. `base` is the directory on the host
+    that holds the scratch directories, if it is not in memory.
     """
 
     def __init__(self, spaces: Namespaces, readable: Collection[str], without: Collection[str] = ()) -> None:
@@ -58,12 +58,14 @@ class Sandbox:
         self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if spaces.has(CLONE_NEWPID) else None
         self._server_pid = os.getpid()
         view = self._enter_view()
-        self.base = None if view.active else tempfile.mkdtemp(prefix="kmint-jobs-", dir="/tmp")
-        if self.base is not None:
-            # Jobs of another user must be able to pass through, and to see no names.
-            os.chmod(self.base, 0o711)
+        self._base = file_view.SCRATCH if view.active else tempfile.mkdtemp(prefix="kmint-jobs-", dir="/tmp")
+        self.base = None if view.active else self._base
+        # Jobs of another user must be able to pass through, and to see no names.
+        os.chmod(self._base, 0o711)
         self._scratches: dict[int, str] = {}
-        self._next_scratch = file_view.SCRATCH
+        self._next_scratch = self._base
+        self._private_root = view.active
+        self._unshared_mounts = False
         self._own_proc = False
         self._alone = False
         self._required: frozenset[str] | None = None
@@ -74,27 +76,29 @@ class Sandbox:
 
     def fork(self) -> int:
         """As os.fork; the child is the first process of its own pid namespace where the host has them."""
-        if self.base is not None:
-            self._next_scratch = tempfile.mkdtemp(dir=self.base)
+        self._next_scratch = tempfile.mkdtemp(dir=self._base)
         pid = os.fork() if self._home is None else namespaces.fork_into_pid_namespace(self._home)
-        if pid != 0 and self.base is not None:
+        if pid != 0:
             self._scratches[pid] = self._next_scratch
         return pid
 
     def clean(self, pid: int) -> None:
-        """Remove what the job with this process id left on the host. A child does it: it may take long."""
-        scratch = self._scratches.pop(pid, None)
-        if scratch is not None and os.fork() == 0:
-            try:
-                _keep_only(())
-                remove_tree(scratch)
-            finally:
-                os._exit(0)
+        """Remove what the job with this process id left. A child does it if there is anything: it may take long."""
+        scratch = self._scratches.pop(pid)
+        with contextlib.suppress(OSError):
+            os.rmdir(scratch)
+            return
+        with contextlib.suppress(OSError):
+            if os.fork() == 0:
+                try:
+                    _keep_only(())
+                    remove_tree(scratch)
+                finally:
+                    os._exit(0)
 
     def close(self) -> None:
-        """Remove everything the sandbox has on the host."""
-        if self.base is not None:
-            remove_tree(self.base)
+        """Remove every scratch directory."""
+        remove_tree(self._base)
 
     def enter(self, job: Limits, keep: Sequence[int]) -> str:
         """Called in the child: take on every layer, keeping the descriptors `keep`. Returns the scratch directory.
@@ -144,7 +148,8 @@ class Sandbox:
         process = _open_own_process()
         layers: tuple[tuple[str, Callable[[], str]], ...] = (
             ("closed descriptors", lambda: _keep_only([*keep, process] if process is not None else keep)),
-            ("scratch quota", self._mount_job_files),
+            ("private /proc", self._mount_own_proc),
+            ("scratch quota", self._mount_own_scratch),
             ("unprivileged user", self._become_nobody),
             ("parent death signal", self._die_with_server),
             ("job namespaces", lambda: self._nest(process)),
@@ -174,13 +179,27 @@ class Sandbox:
                 raise SandboxError(f"cannot take on {name}: {error}") from error
             return Protection(name, False, str(error))
 
-    def _mount_job_files(self) -> str:
+    def _mount_own_proc(self) -> str:
+        if not self._spaces.has(CLONE_NEWPID):
+            raise OSError("needs a pid namespace")
+        self._own_mounts()
+        if self._private_root and not os.path.isdir("/proc/self"):
+            return "there is none at all"
+        file_view.mount_proc()
+        self._own_proc = True
+        return "shows the job alone, read-only"
+
+    def _mount_own_scratch(self) -> str:
+        self._own_mounts()
+        file_view.mount_scratch(self._next_scratch)
+        return f"{file_view.SCRATCH_BYTES >> 20} MiB and {file_view.SCRATCH_FILES} files, in memory"
+
+    def _own_mounts(self) -> None:
         if not self._spaces.has(CLONE_NEWNS):
-            raise OSError("needs a mount namespace; only single files are limited")
-        unshare(CLONE_NEWNS)
-        self._own_proc = self._spaces.has(CLONE_NEWPID) and file_view.mount_own_proc()
-        file_view.mount_scratch(self._next_scratch, SCRATCH_BYTES)
-        return f"{SCRATCH_BYTES >> 20} MiB and {file_view.SCRATCH_FILES} files, in memory"
+            raise OSError("needs a mount namespace")
+        if not self._unshared_mounts:
+            unshare(CLONE_NEWNS)
+            self._unshared_mounts = True
 
     def _become_nobody(self) -> str:
         if os.geteuid() != 0:

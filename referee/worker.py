@@ -202,7 +202,7 @@ def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None,
     try:
         for name in settings["preload"]:
             importlib.import_module(name)
-        sandbox = Sandbox(spaces, settings["path"], settings["without"])
+        sandbox = Sandbox(spaces, settings["readable"], settings["without"])
         gc.collect()
         gc.freeze()
         server = Server(control, parent, sandbox)

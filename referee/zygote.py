@@ -128,11 +128,13 @@ class Zygote:
     def _start(self) -> _Server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors = os.memfd_create("zygote-errors")
+        folders, readable = _find(self._preload)
         config = {
             "parent": os.getpid(),
             "control": theirs.fileno(),
             "preload": self._preload,
-            "path": _import_path(self._preload, self._extra_path),
+            "path": [*self._extra_path, *dict.fromkeys(folders)],
+            "readable": [*self._extra_path, *dict.fromkeys(readable)],
             "without": self._without,
         }
         root = str(Path(__file__).resolve().parent.parent)
@@ -241,12 +243,18 @@ def _environment(interpret: bool) -> dict[str, str]:
     return environment
 
 
-def _import_path(preload: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Directories the server needs beyond its own default path: where this process finds the preloaded packages."""
-    found = list(extra)
+def _find(preload: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Where this process finds the packages to preload: directories to import from, and paths to make readable.
+
+    Of a directory that is no site-packages, such as a source tree on PYTHONPATH, only the package itself is readable.
+    """
+    folders, readable = [], []
     for name in preload:
         spec = find_spec(name.partition(".")[0])
-        if spec is not None and spec.origin not in (None, "built-in", "frozen"):
-            origin = Path(str(spec.origin)).resolve()
-            found.append(str(origin.parent.parent if origin.name == "__init__.py" else origin.parent))
-    return list(dict.fromkeys(found))
+        if spec is None or spec.origin in (None, "built-in", "frozen"):
+            continue
+        origin = Path(str(spec.origin)).resolve()
+        package = origin.parent if origin.name == "__init__.py" else origin
+        folders.append(str(package.parent))
+        readable.append(str(package.parent if package.parent.name in ("site-packages", "dist-packages") else package))
+    return folders, readable

@@ -164,9 +164,7 @@ def test_many_jobs_at_once(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
 
 
 def test_a_deadline_holds_while_other_jobs_run(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
-    spinning = [
-        pool.submit(zygote.run, "hostile_resources:spin", b"1", limits=dataclasses.replace(LIMITS, seconds=0.5)) for _ in range(4)
-    ]
+    spinning = [pool.submit(zygote.run, "hostile_resources:spin", b"1", limits=dataclasses.replace(LIMITS, seconds=0.5)) for _ in range(4)]
     assert works(zygote)
     assert {job.result(60).status for job in spinning} == {"timeout"}
 

@@ -3,8 +3,13 @@
 import ctypes
 import mmap
 import os
+from typing import TYPE_CHECKING
 
-from attempt import attempt
+# In the sandbox this folder is on the import path; for the type checker it is a package.
+if TYPE_CHECKING:
+    from tests.referee.sandbox.hostile.attempt import attempt
+else:
+    from attempt import attempt
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -70,18 +75,18 @@ def create_beside(path: str, scratch: str) -> object:
 
 
 @attempt
-def make_directory_beside(path: str, scratch: str) -> object:
-    return os.mkdir(path + ".directory")
+def make_directory_beside(path: str, scratch: str) -> None:
+    os.mkdir(path + ".directory")
 
 
 @attempt
-def link_beside(path: str, scratch: str) -> object:
-    return os.symlink("/etc", path + ".link")
+def link_beside(path: str, scratch: str) -> None:
+    os.symlink("/etc", path + ".link")
 
 
 @attempt
-def truncate_by_name(path: str, scratch: str) -> object:
-    return os.truncate(path, 0)
+def truncate_by_name(path: str, scratch: str) -> None:
+    os.truncate(path, 0)
 
 
 @attempt
@@ -90,41 +95,41 @@ def truncate_while_reading(path: str, scratch: str) -> object:
 
 
 @attempt
-def delete(path: str, scratch: str) -> object:
-    return os.unlink(path)
+def delete(path: str, scratch: str) -> None:
+    os.unlink(path)
 
 
 @attempt
-def move_into_scratch(path: str, scratch: str) -> object:
-    return os.rename(path, os.path.join(scratch, "moved"))
+def move_into_scratch(path: str, scratch: str) -> None:
+    os.rename(path, os.path.join(scratch, "moved"))
 
 
 @attempt
-def replace_from_scratch(path: str, scratch: str) -> object:
+def replace_from_scratch(path: str, scratch: str) -> None:
     source = os.path.join(scratch, "source")
     with open(source, "wb") as file:
         file.write(b"forged")
-    return os.replace(source, path)
+    os.replace(source, path)
 
 
 @attempt
-def change_mode(path: str, scratch: str) -> object:
-    return os.chmod(path, 0o777)
+def change_mode(path: str, scratch: str) -> None:
+    os.chmod(path, 0o777)
 
 
 @attempt
-def change_owner(path: str, scratch: str) -> object:
-    return os.chown(path, os.getuid(), os.getgid())
+def change_owner(path: str, scratch: str) -> None:
+    os.chown(path, os.getuid(), os.getgid())
 
 
 @attempt
-def change_times(path: str, scratch: str) -> object:
-    return os.utime(path, (0, 0))
+def change_times(path: str, scratch: str) -> None:
+    os.utime(path, (0, 0))
 
 
 @attempt
-def set_attribute(path: str, scratch: str) -> object:
-    return os.setxattr(path, "user.mark", b"x")
+def set_attribute(path: str, scratch: str) -> None:
+    os.setxattr(path, "user.mark", b"x")
 
 
 @attempt

@@ -5,8 +5,13 @@ import os
 import socket
 import sys
 import tempfile
+from typing import TYPE_CHECKING
 
-from attempt import attempt
+# In the sandbox this folder is on the import path; for the type checker it is a package.
+if TYPE_CHECKING:
+    from tests.referee.sandbox.hostile.attempt import attempt
+else:
+    from attempt import attempt
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _COLUMN = {"x86_64": 0, "aarch64": 1}
@@ -108,21 +113,21 @@ def resolve_name(argument: str, scratch: str) -> object:
 
 
 @attempt
-def connect_unix_path(argument: str, scratch: str) -> object:
+def connect_unix_path(argument: str, scratch: str) -> None:
     with socket.socket(socket.AF_UNIX) as client:
-        return client.connect(argument)
+        client.connect(argument)
 
 
 @attempt
-def connect_unix_abstract(argument: str, scratch: str) -> object:
+def connect_unix_abstract(argument: str, scratch: str) -> None:
     with socket.socket(socket.AF_UNIX) as client:
-        return client.connect("\0" + argument)
+        client.connect("\0" + argument)
 
 
 @attempt
-def listen_unix(argument: str, scratch: str) -> object:
+def listen_unix(argument: str, scratch: str) -> None:
     with socket.socket(socket.AF_UNIX) as server:
-        return server.bind(os.path.join(scratch, "socket"))
+        server.bind(os.path.join(scratch, "socket"))
 
 
 @attempt

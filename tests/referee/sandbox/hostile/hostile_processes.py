@@ -11,11 +11,15 @@ import subprocess
 import sys
 import threading
 import time
-from ctypes.util import find_library
+from typing import TYPE_CHECKING
 
-from attempt import attempt
+# In the sandbox this folder is on the import path; for the type checker it is a package.
+if TYPE_CHECKING:
+    from tests.referee.sandbox.hostile.attempt import attempt
+else:
+    from attempt import attempt
 
-_LIBC = ctypes.CDLL(find_library("c"), use_errno=True)
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _PTRACE_TRACEME, _PTRACE_ATTACH, _PTRACE_SEIZE = 0, 16, 0x4206
 
 
@@ -95,8 +99,8 @@ def stop_group(argument: str, scratch: str) -> object:
 
 
 @attempt
-def kill_everything(argument: str, scratch: str) -> object:
-    return os.kill(-1, signal.SIGKILL)
+def kill_everything(argument: str, scratch: str) -> None:
+    os.kill(-1, signal.SIGKILL)
 
 
 @attempt
@@ -151,8 +155,8 @@ def fork_and_detach(argument: str, scratch: str) -> object:
 
 
 @attempt
-def become_session_leader(argument: str, scratch: str) -> object:
-    return os.setsid()
+def become_session_leader(argument: str, scratch: str) -> None:
+    os.setsid()
 
 
 @attempt

@@ -6,8 +6,13 @@ import signal
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
-from attempt import attempt
+# In the sandbox this folder is on the import path; for the type checker it is a package.
+if TYPE_CHECKING:
+    from tests.referee.sandbox.hostile.attempt import attempt
+else:
+    from attempt import attempt
 
 
 def echo(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
@@ -51,10 +56,10 @@ def many_descriptors(argument: str, scratch: str) -> object:
 
 
 @attempt
-def raise_limits(argument: str, scratch: str) -> object:
+def raise_limits(argument: str, scratch: str) -> None:
     import resource
 
-    return resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def deep_tree(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
@@ -198,6 +203,13 @@ def stop_self(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(3600)
     return b""
+
+
+def print_escape(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    """Terminal control sequences, then an end without a result."""
+    sys.stdout.write("\x1b[31mred\x07\x00")
+    sys.stdout.flush()
+    os._exit(3)
 
 
 def raise_error(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
