@@ -167,10 +167,7 @@ class BodyChecker(ast.NodeTransformer):
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
-        is_module = isinstance(root, ast.Name) and root.id not in self._locals and root.id in self._scope.aliases
-        if is_module and isinstance(root, ast.Name):
-            if root.id in self._scope.rebound:
-                raise KernelError(f"`{root.id}` is assigned more than once at module level", guard="kernel_constant", node=node)
+        if isinstance(root, ast.Name) and root.id not in self._locals and root.id in self._scope.aliases:
             full = dotted(node, self._scope.aliases)
             assert full is not None
             return self._word(full, node)

@@ -91,6 +91,8 @@ class _Extraction:
         self._check_places(tree)
 
     def _check_places(self, tree: ast.Module) -> None:
+        for name in sorted(self._scope.rebound & self._scope.aliases.keys()):
+            raise KernelError(f"`{name}` is assigned more than once at module level", guard="kernel_constant")
         top = {id(function) for function in self._kernels.values()}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and is_kernel(node, self._scope) and id(node) not in top:

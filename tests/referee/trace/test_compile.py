@@ -1,0 +1,216 @@
+"""Compiling plans in the sandbox, for targets this machine does not have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from referee.binaries import Binaries, Binary, BinaryError, dump_binary, parse_binary
+from referee.compile import compile_plan, compile_plans
+from referee.compile_cache import CompileCache
+from referee.kernels import KernelModule, extract
+from referee.plan import LaunchPlan
+from referee.target import Target
+from referee.toolchain import toolchain
+from referee.trace import trace
+from referee.verdict import Rejection
+from referee.zygote import Zygote
+from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
+from tests.referee.trace.good import GOOD, rows
+
+
+def traced(zygote: Zygote, source: str, *cells: tuple[int, int]) -> tuple[KernelModule, tuple[LaunchPlan, ...]]:
+    plans = trace(zygote, source, [rows("x", shape=shape) for shape in cells or ((3, 100),)], Target())
+    assert isinstance(plans, tuple), plans
+    return extract(source), plans
+
+
+def compiled(zygote: Zygote, source: str, target: Target | None = None) -> Binaries | Rejection:
+    module, plans = traced(zygote, source)
+    return compile_plan(zygote, module, plans[0], target or Target())
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_style_compiles(name: str, zygote: Zygote) -> None:
+    good = GOOD[name]
+    plans = trace(zygote, good.source, [good.cell], Target())
+    assert isinstance(plans, tuple), plans
+    binaries = compile_plan(zygote, extract(good.source), plans[0], Target())
+    assert isinstance(binaries, Binaries), binaries
+    assert all(binary.image.startswith(b"\x7fELF") and binary.registers for binary in binaries.found.values())
+
+
+def test_parameters_are_the_arguments_that_did_not_become_constants(zygote: Zygote) -> None:
+    module, plans = traced(zygote, GOOD["tuples"].source.replace("residual", "x").replace("run(x, x)", "run(x)"))
+    binaries = compile_plan(zygote, module, plans[0], Target())
+    assert isinstance(binaries, Binaries)
+    binary = binaries.found[0, 0]
+    assert binary.parameters == ("*fp16", "*fp16", "*fp16", "i32", "i32")
+    # The second stride is 1 and became a constant.
+    assert binary.paths == ((0, 0), (0, 1), (1,), (2, 0), (3,))
+
+
+@pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
+def test_other_targets_need_no_gpu(name: str, zygote: Zygote) -> None:
+    assert isinstance(compiled(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"), Target.parse(name)), Binaries)
+
+
+def test_equal_specialisations_are_compiled_once(zygote: Zygote) -> None:
+    module, plans = traced(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"), (1, 100), (1, 101), (1, 102), (7, 16), (9, 32))
+    binaries = compile_plans(zygote, module, plans, Target())
+    assert isinstance(binaries, tuple)
+    keys = [binary.found[0, 0].key for binary in binaries]
+    assert len(set(keys)) == 2
+    assert keys[0] == keys[1] == keys[2] != keys[3] == keys[4]
+
+
+ERRORS = {
+    "type": ("kernel `copy` at `v = tl.load(n)`", "v = tl.load(n)"),
+    "shape": ("tl.arange(0, 100)", "v = tl.arange(0, 100)"),
+    "name_of_helper_argument": ("kernel `copy`", "v = tl.sum(x, axis=0, nonsense=1)"),
+    "static_assert": ("kernel `copy`", "tl.static_assert(BLOCK == 1, 'only one')"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_compile_errors_are_one_useful_line(name: str, zygote: Zygote) -> None:
+    says, line = ERRORS[name]
+    rejection = compiled(zygote, COPY.replace("    tl.store", f"    {line}\n    tl.store") + body(ALLOCATE, LAUNCH, "return y"))
+    assert isinstance(rejection, Rejection)
+    assert (rejection.stage, rejection.guard) == ("compile", "compile_error")
+    assert says in rejection.reason and "\n" not in rejection.reason and len(rejection.reason) <= 400
+
+
+def test_a_constant_that_cannot_be_evaluated_is_a_compile_error(zygote: Zygote) -> None:
+    source = COPY.replace("mask=i < n), mask", "mask=i < n) * BAD, mask") + body(
+        ALLOCATE, LAUNCH, "return y", before="BAD = tl.constexpr(1 / 0)\n"
+    )
+    module = extract(source)
+    _, plans = traced(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"))
+    rejection = compile_plan(zygote, module, plans[0], Target())
+    assert isinstance(rejection, Rejection) and "division by zero" in rejection.reason
+
+
+def test_too_much_shared_memory_is_told_by_target(zygote: Zygote) -> None:
+    good = GOOD["whole_row"]
+    small = replace(Target(), device=replace(Target().properties, shared_memory_per_block_optin=8))
+    plans = trace(zygote, good.source, [good.cell], small)
+    assert isinstance(plans, tuple)
+    rejection = compile_plan(zygote, extract(good.source), plans[0], small)
+    assert isinstance(rejection, Rejection) and "bytes of shared memory; sm_90 has 8" in rejection.reason
+
+
+TUNED = """
+@triton.autotune([triton.Config({"N": n}) for n in SIZES], key=[])
+@triton.jit
+def k(x, y, N: tl.constexpr):
+    tl.static_assert(N < 1000, "too large")
+    i = tl.arange(0, N)
+    tl.store(y + i, tl.load(x + i))
+
+def run(x):
+    y = torch.empty_like(x)
+    k[(1,)](x, y)
+    return y
+"""
+
+
+def test_configurations_that_triton_would_skip_are_dropped_unless_none_is_left(zygote: Zygote) -> None:
+    binaries = compiled(zygote, TUNED.replace("SIZES", "(64, 2048, 128)"))
+    assert isinstance(binaries, Binaries)
+    assert (sorted(binaries.found), sorted(binaries.dropped)) == ([(0, 0), (0, 2)], [(0, 1)])
+    assert "too large" in binaries.dropped[0, 1]
+    rejection = compiled(zygote, TUNED.replace("SIZES", "(1024, 2048)"))
+    assert isinstance(rejection, Rejection) and "too large" in rejection.reason
+
+
+def test_a_configuration_with_a_real_error_rejects_the_candidate(zygote: Zygote) -> None:
+    rejection = compiled(zygote, TUNED.replace("SIZES", "(64, 100)"))
+    assert isinstance(rejection, Rejection) and rejection.guard == "compile_error"
+
+
+def test_compile_bombs_end_and_cost_only_their_candidate(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.compile.SECONDS", 3.0)
+    bomb = COPY.replace("    tl.store", "    for j in tl.static_range(0, 10000000):\n        i += j\n    tl.store") + body(
+        ALLOCATE, LAUNCH, "return y"
+    )
+    rejection = compiled(zygote, bomb)
+    assert isinstance(rejection, Rejection) and rejection.guard in ("timeout", "memory")
+    assert isinstance(compiled(zygote, COPY + body(ALLOCATE, LAUNCH, "return y")), Binaries)
+
+
+def test_the_cache_saves_the_compiler(zygote: Zygote, tmp_path: Path) -> None:
+    module, plans = traced(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"))
+    first = compile_plan(zygote, module, plans[0], Target(), tmp_path / "cache")
+    assert isinstance(first, Binaries)
+    with Zygote() as unused:
+        unused.close()
+        assert compile_plan(unused, module, plans[0], Target(), tmp_path / "cache") == first
+    other = compile_plan(zygote, module, plans[0], Target.parse("sm_80"), tmp_path / "cache")
+    assert isinstance(other, Binaries) and other.found[0, 0].key != first.found[0, 0].key
+
+
+def test_damaged_cache_entries_count_as_missing(tmp_path: Path) -> None:
+    cache = CompileCache(tmp_path)
+    binary = Binary("k", "a" * 64, b"\x7fELF" + b"0" * 100, "k", 0, 4, 16, 0, ("*fp16",), ((0,),))
+    cache.store(binary)
+    assert cache.load(binary.key, "k") == binary
+    for content in (b"", b"{}", b"[" * 100000, b'{"image": 3}', b"\xff"):
+        (tmp_path / f"{binary.key}.json").write_bytes(content)
+        assert cache.load(binary.key, "k") is None
+    assert cache.load("b" * 64, "k") is None
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = CompileCache(tmp_path / "file" / "below")
+    cache.store(Binary("k", "a" * 64, b"\x7fELF", "k", 0, 4, None, None, (), ()))
+    cache.prune()
+    assert cache.load("a" * 64, "k") is None
+
+
+def test_a_full_cache_loses_its_oldest_quarter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.compile_cache.MAX_ENTRIES", 7)
+    cache = CompileCache(tmp_path)
+    for number in range(8):
+        cache.store(Binary("k", f"{number:064}", b"\x7fELF", "k", 0, 4, None, None, (), ()))
+    cache.prune()
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+FORGED = [
+    {"image": "AAAA"},
+    {"image": 3},
+    {"image": "not base64!"},
+    {"name": "a b"},
+    {"name": ""},
+    {"shared": -1},
+    {"shared": True},
+    {"shared": 1 << 40},
+    {"num_warps": "4"},
+    {"registers": 1.5},
+    {"parameters": ["nvTmaDesc"], "paths": [[0]]},
+    {"parameters": ["*fp16", "i32"]},
+    {"parameters": ["i32"], "paths": [[]]},
+    {"parameters": ["i32"], "paths": [[-1]]},
+    {"parameters": ["i32"], "paths": [0]},
+    {"extra": 1},
+]
+
+
+@pytest.mark.parametrize("change", FORGED, ids=[json.dumps(change) for change in FORGED])
+def test_forged_reports_are_refused(change: dict[str, object]) -> None:
+    honest = Binary("k", "key", b"\x7fELF", "k", 0, 4, 16, 0, ("*fp16",), ((0,),))
+    assert parse_binary(dump_binary(honest), "k", "key") == honest
+    with pytest.raises(BinaryError):
+        parse_binary({**dump_binary(honest), **change}, "k", "key")
+
+
+def test_the_toolchain_tells_its_versions() -> None:
+    tools = toolchain(Target())
+    assert tools.identity == f"triton {tools.triton}, ptxas {tools.ptxas_version}"
+    assert tools.ptxas.endswith("ptxas")
+    assert toolchain(replace(Target(), arch=100)).ptxas.endswith("ptxas-blackwell")

@@ -1,0 +1,122 @@
+"""The screen: it lets good candidates through, names what is wrong with others, and takes milliseconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from referee.screen import NAMES, screen
+from tests.referee.trace.bad import ALLOCATE, BAD, COPY, LAUNCH, body
+from tests.referee.trace.good import GOOD
+
+
+def candidate(*lines: str, before: str = "") -> str:
+    """A candidate with the copy kernel and this `run`."""
+    return COPY + body(*lines, before=before)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_candidates_pass_every_check(name: str) -> None:
+    checks, rejection = screen(GOOD[name].source)
+    assert rejection is None
+    assert [(check.name, check.status) for check in checks] == [(name, "pass") for name in NAMES]
+
+
+REJECTED = {
+    "syntax": ("parse", "line 2", "def run(x):\n    return (x\n"),
+    "no_run": ("entry_point", "`run`", COPY),
+    "run_twice": ("entry_point", "more than once", candidate("pass") + "\ndef run(x):\n    pass\n"),
+    "run_is_a_value": ("entry_point", "`run`", COPY + "\nrun = 3\n"),
+    "run_in_class": ("entry_point", "`run`", COPY + "\nclass A:\n    def run(x):\n        pass\n"),
+    "no_kernel": ("no_kernel", "Triton kernel", "def run(x):\n    return torch.softmax(x, -1)\n"),
+    "import": ("imports", "`numpy`", "import numpy as np\n" + candidate("return x")),
+    "functional": ("imports", "torch.nn.functional", "import torch.nn.functional as F\n" + candidate("return F.gelu(x)")),
+    "softmax": ("torch_compute", "`torch.softmax`: the answer must be computed in Triton", candidate("return torch.softmax(x, -1)")),
+    "dotted_functional": ("torch_compute", "torch.nn.functional.gelu", candidate("return torch.nn.functional.gelu(x)")),
+    "method": ("torch_compute", "`.softmax`", candidate("return x.softmax(-1)")),
+    "compile": ("torch_compute", "torch.compile", candidate("return torch.compile(copy)(x)")),
+    "host_data": ("torch_compute", "torch.full", candidate("t = torch.tensor([1.0])", "return t")),
+    "item": ("needs_value", "`.item`", candidate("k = x.item()", "return k")),
+    "cpu": ("needs_value", "`.cpu`", candidate("return x.cpu()")),
+    "try": ("try_except", "try/except", candidate("try:", f"    {ALLOCATE}", "except Exception:", "    pass", "return y")),
+    "try_at_top": ("try_except", "try/except", "try:\n    pass\nfinally:\n    pass\n" + candidate("return x")),
+    "class": ("statement", "classes", candidate("return x", before="class Model:\n    pass\n")),
+    "global": ("state", "`global`", candidate("global COUNT", "COUNT = 1", "return x", before="COUNT = 0\n")),
+    "cache": ("state", "`CACHE`", candidate("CACHE[x.shape] = 1", "return x", before="CACHE = {}\n")),
+    "cache_update": ("state", "`CACHE`", candidate("CACHE.update(a=1)", "return x", before="CACHE = {}\n")),
+    "function_attribute": ("state", "`run`", candidate("return run.cache")),
+    "attribute_set": ("state", "setting", candidate("x.y = 1", "return x")),
+    "mutable_default": ("state", "mutable default", COPY + "\ndef run(x, cache={}):\n    return x\n"),
+    "host_decorator": ("state", "decorator", COPY + "\n@torch.compiler.disable\ndef run(x):\n    return x\n"),
+    "eval": ("vocabulary", "`eval`", candidate('eval("1")', "return x")),
+    "exec": ("vocabulary", "`exec`", candidate('exec("1")', "return x")),
+    "open": ("vocabulary", "`open`", candidate('open("f")', "return x")),
+    "getattr": ("vocabulary", "`getattr`", candidate('getattr(x, "sum")()', "return x")),
+    "dunder": ("vocabulary", "`.__class__`", candidate("x.__class__", "return x")),
+    "private": ("vocabulary", "private", candidate("torch._C.x", "return x")),
+    "builtins": ("vocabulary", "`__builtins__`", candidate('__builtins__["eval"]', "return x")),
+    "undefined": ("vocabulary", "`y`", candidate("copy[(1,)](x, y, 1)", "return x")),
+    "print": ("vocabulary", "printing", candidate("print(x)", "return x")),
+    "ops": ("vocabulary", "torch.ops", candidate("return torch.ops.aten.exp(x)")),
+    "default_device": ("vocabulary", "set_default_device", candidate('torch.set_default_device("cuda")', "return x")),
+    "stream": ("launch_feature", "one stream", candidate("s = torch.cuda.Stream()", "return x")),
+    "testing": ("vocabulary", "triton.testing", candidate("triton.testing.do_bench(run)", "return x")),
+    "tl_on_host": ("vocabulary", "belongs in kernels", candidate("return tl.exp(x)")),
+    "context": ("vocabulary", "torch.autocast", candidate('with torch.autocast("cuda"):', "    pass", "return x")),
+    "module_loop": ("module_level", "top level", candidate("return x", before="for i in range(3):\n    pass\n")),
+    "module_call": ("module_level", "top level", candidate("return x", before="run(1)\n")),
+    "generator": ("statement", "generators", candidate("yield x")),
+    "lambda": ("statement", "lambdas", candidate("f = lambda a, b: a", "return x")),
+    "import_in_run": ("imports", "top of the file", candidate("import math", "return x")),
+    "plain_global": (
+        "kernel_constant",
+        "tl.constexpr",
+        COPY.replace("BLOCK: tl.constexpr", "m").replace("BLOCK", "SIZE") + body("return x", before="SIZE = 64\n"),
+    ),
+    "kernel_print": ("kernel_vocabulary", "printing", COPY.replace("i = ", "tl.device_print('x')\n    i = ") + body("return x")),
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_bad_candidates_are_rejected_with_a_reason(name: str) -> None:
+    guard, says, source = REJECTED[name]
+    checks, rejection = screen(source)
+    assert rejection is not None
+    assert (rejection.stage, rejection.guard, says in rejection.reason) == ("screen", guard, True), rejection
+    statuses = [check.status for check in checks]
+    assert statuses == ["pass"] * statuses.index("fail") + ["fail"] + ["skipped"] * (len(NAMES) - 1 - statuses.index("fail"))
+
+
+@pytest.mark.parametrize("name", ["softmax", "item", "memoised_output", "exception", "stream"])
+def test_what_the_tracer_would_catch_is_mostly_caught_here(name: str) -> None:
+    _, rejection = screen(BAD[name].source)
+    if name == "exception":
+        assert rejection is None
+    else:
+        assert rejection is not None and rejection.guard == BAD[name].guard
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("y = torch.empty_like(x)", "if y.numel() == 0:", "    return y", LAUNCH, "return y"),
+        ("assert x.is_cuda and x.dim() == 2, 'two dimensions'", ALLOCATE, LAUNCH, "return y"),
+        ("if not x.is_contiguous():", "    raise ValueError(f'bad {x.shape!r}')", ALLOCATE, LAUNCH, "return y"),
+        ("def grid(meta):", "    return (triton.cdiv(x.numel(), meta['BLOCK']),)", ALLOCATE, LAUNCH, "return y"),
+        ("sizes = [s for s in x.shape]", "y = x.new_empty(tuple(sizes))", LAUNCH, "return y.view_as(x)"),
+        ("dtype = torch.float32 if x.dtype == torch.float16 else x.dtype", ALLOCATE, LAUNCH, "return y.to(dtype)"),
+        ("n = int(math.ceil(x.numel() / 128))", ALLOCATE, LAUNCH, "return y"),
+        ("with torch.cuda.device(x.device), torch.no_grad():", f"    {ALLOCATE}", f"    {LAUNCH}", "return y"),
+        ("bits = torch.finfo(x.dtype).bits + x.dtype.itemsize", ALLOCATE, LAUNCH, "return y"),
+        ("*lead, n = x.shape", ALLOCATE, LAUNCH, "return y"),
+        ("table = {'warps': 4}", "table['warps'] = 8", ALLOCATE, LAUNCH, "return y"),
+        ("out: torch.Tensor = torch.empty_like(x)", "copy[(1,)](x, out, x.numel(), BLOCK=128, num_warps=WARPS[x.dtype])", "return out"),
+    ],
+)
+def test_ordinary_host_code_passes(lines: tuple[str, ...]) -> None:
+    source = "import math\nfrom typing import Any\n\nWARPS = {torch.float16: 4, torch.float32: 8}\n" + candidate(*lines)
+    assert screen(source)[1] is None
+
+
+def test_the_main_block_is_ignored() -> None:
+    source = candidate(ALLOCATE, LAUNCH, "return y") + '\n\nif __name__ == "__main__":\n    import os\n    print(os)\n'
+    assert screen(source)[1] is None
