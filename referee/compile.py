@@ -21,6 +21,7 @@ from referee.specialise import key_of, request
 from referee.target import Target
 from referee.toolchain import Toolchain, toolchain
 from referee.verdict import Rejection
+from referee.workers import JobLost
 from referee.zygote import Limits, Outcome, Zygote
 
 __all__ = ["Binaries", "Binary", "compile_plan", "compile_plans"]
@@ -47,7 +48,10 @@ Results = dict[str, Binary | tuple[str, bool]]
 def compile_plan(
     zygote: Zygote, module: KernelModule, plan: LaunchPlan, target: Target, cache_dir: Path | None = None
 ) -> Binaries | Rejection:
-    """The kernels of one plan. Raises ToolchainError, UnknownTriton or ZygoteError when this host cannot compile."""
+    """The kernels of one plan.
+
+    Raises ToolchainError, UnknownTriton or ZygoteError when this host cannot compile, JobLost if a worker was ended from outside.
+    """
     compiled = compile_plans(zygote, module, [plan], target, cache_dir)
     return compiled if isinstance(compiled, Rejection) else compiled[0]
 
@@ -116,6 +120,8 @@ def _compile(
         outcomes = list(pool.map(run, groups))
     results: Results = {}
     for group, outcome in zip(groups, outcomes, strict=True):
+        if outcome.killed_outside:
+            raise JobLost("a compile worker was lost")
         if outcome.status != "ok":
             return Rejection("compile", "compile_error" if outcome.status == "exited" else outcome.status, _ENDINGS[outcome.status])
         try:

@@ -78,14 +78,16 @@ def import_text(text: str, path: str) -> ModuleType:
 def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
     """One result, as `compile_entry` sends it."""
     kernel = getattr(module, request["kernel"])
-    arguments = {name: argument(value, constexpr) for name, value, constexpr in request["arguments"]}
+    declared = triton_private.constexpr_names(kernel)
+    arguments = {name: argument(value, constexpr and name not in declared) for name, value, constexpr in request["arguments"]}
     options = {"num_warps": request["num_warps"], "num_stages": request["num_stages"]}
     if request["maxnreg"] is not None:
         options["maxnreg"] = request["maxnreg"]
     log = io.StringIO()
     try:
         with contextlib.redirect_stdout(log):
-            compiled = triton_private.read_compiled(kernel.run(grid=(1,), warmup=True, **arguments, **options))
+            # A parameter may share its name with a launch option; Triton then takes its value for both.
+            compiled = triton_private.read_compiled(kernel.run(grid=(1,), warmup=True, **{**options, **arguments}))
         if compiled.needs:
             return {"error": f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which is not supported", "skippable": False}
     except Exception as error:
@@ -98,8 +100,10 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
     return {"binary": dump_binary(binary)}
 
 
-def argument(value: Any, constexpr: bool) -> Any:
-    """The Python object that stands for one argument of a request."""
+def argument(value: Any, wrapped: bool) -> Any:
+    """The Python object that stands for one argument of a request; `wrapped` makes a constant of it."""
+    if wrapped:
+        return tl.constexpr(argument(value, False))
     if isinstance(value, dict):
         if "pointer" in value:
             return Pointer(value["pointer"], value["offset"])
@@ -107,7 +111,7 @@ def argument(value: Any, constexpr: bool) -> Any:
             return tl.dtype(value["dtype"])
         if "float" in value:
             return float(value["float"])
-        return tuple(argument(item, constexpr) for item in value["tuple"])
+        return tuple(argument(item, False) for item in value["tuple"])
     return value
 
 

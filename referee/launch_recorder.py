@@ -95,7 +95,9 @@ class LaunchRecorder:
             if name in _NEEDS_MORE:
                 raise self._fail("launch_feature", f"launch option `{name}`: {_NEEDS_MORE[name]}")
             raise KeyError(f"keyword argument `{name}` is neither a parameter of `{kernel.__name__}` nor a launch option")
-        numbers = {name: self._option(name, value) for name, value in options.items() if value is not None}
+        # A parameter may share its name with a launch option; Triton then takes its value for both.
+        given = {name: kwargs[name] for name in triton_private.LAUNCH_OPTIONS if kwargs.get(name) is not None}
+        numbers = {name: self._option(name, value) for name, value in given.items()}
         if numbers.get("num_ctas", 1) != 1:
             raise self._fail("launch_feature", "num_ctas > 1: block clusters are not supported")
         constexpr = triton_private.constexpr_names(kernel)

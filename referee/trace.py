@@ -17,6 +17,7 @@ from referee.plan import LaunchPlan
 from referee.plan_parse import PlanError, parse
 from referee.target import Target
 from referee.verdict import Rejection
+from referee.workers import JobLost
 from referee.zygote import Limits, Outcome, Zygote
 
 ENTRY = "referee.tracer:trace_entry"
@@ -40,7 +41,7 @@ def trace(
 ) -> tuple[LaunchPlan, ...] | Rejection:
     """One plan for each cell, in order. `module` is the clean kernel module, cut from the source if not given.
 
-    Raises ZygoteError if the sandbox cannot be started.
+    Raises ZygoteError if the sandbox cannot be started, JobLost if the worker was ended from outside.
     """
     if module is None:
         try:
@@ -58,7 +59,9 @@ def request(source: str, cells: Sequence[Cell], target: Target) -> bytes:
 
 
 def read_answer(outcome: Outcome, cells: Sequence[Cell], module: KernelModule) -> tuple[LaunchPlan, ...] | Rejection:
-    """The plans in a worker's answer, or why there are none."""
+    """The plans in a worker's answer, or why there are none. Raises JobLost."""
+    if outcome.killed_outside:
+        raise JobLost(f"the trace worker was lost: {_one_line(outcome.detail)}")
     if outcome.status != "ok":
         detail = _one_line(outcome.detail)
         return _rejected(outcome.status, f"{_ENDINGS.get(outcome.status, outcome.status)}{f' ({detail})' if detail else ''}")

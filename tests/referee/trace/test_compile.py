@@ -53,6 +53,24 @@ def test_parameters_are_the_arguments_that_did_not_become_constants(zygote: Zygo
     assert binary.paths == ((0, 0), (0, 1), (1,), (2, 0), (3,))
 
 
+def test_a_constexpr_value_becomes_a_constant_of_a_plain_parameter(zygote: Zygote) -> None:
+    source = COPY.replace("tl.arange(0, BLOCK)", "tl.arange(0, n)") + body(
+        ALLOCATE, "copy[(1,)](x, y, tl.constexpr(64), BLOCK=128)", "return y"
+    )
+    binaries = compiled(zygote, source)
+    assert isinstance(binaries, Binaries), binaries
+    assert binaries.found[0, 0].parameters == ("*fp16", "*fp16")
+
+
+def test_a_parameter_may_be_named_like_a_launch_option(zygote: Zygote) -> None:
+    source = COPY.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, num_warps: tl.constexpr") + body(
+        ALLOCATE, "copy[(1,)](x, y, 1, BLOCK=128, num_warps=8)", "return y"
+    )
+    binaries = compiled(zygote, source)
+    assert isinstance(binaries, Binaries), binaries
+    assert binaries.found[0, 0].num_warps == 8
+
+
 @pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
 def test_other_targets_need_no_gpu(name: str, zygote: Zygote) -> None:
     assert isinstance(compiled(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"), Target.parse(name)), Binaries)

@@ -13,6 +13,7 @@ from referee.plan_parse import dump
 from referee.target import Target, UnknownTarget
 from referee.trace import GUARDS, MAX_REASON, read_answer, trace
 from referee.verdict import Rejection
+from referee.workers import JobLost
 from referee.zygote import Outcome, Zygote
 from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD, rows
@@ -102,6 +103,11 @@ FORGED = {
 def test_forged_answers_are_rejections(name: str) -> None:
     result = answered(FORGED[name])
     assert isinstance(result, Rejection) and result.stage == "trace" and result.reason
+
+
+def test_a_worker_killed_from_outside_is_nobody_s_fault() -> None:
+    with pytest.raises(JobLost):
+        read_answer(Outcome("crash", b"", "killed", 0.1, killed_outside=True), [CELL], extract(HONEST))
 
 
 def test_forged_reasons_are_one_printable_line() -> None:
