@@ -9,6 +9,7 @@ from kmint_tui.history.records import draft_id
 from kmint_tui.minting.drafts import Draft
 from kmint_tui.minting.request import MintRequest
 from kmint_tui.minting.result import MintResult
+from kmint_tui.smith.events import Choice
 from referee.verdict import Verdict
 
 SCHEMA = "kmint.mint-event/1"
@@ -57,8 +58,15 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Choices:
+    """What the smith decided by itself, each with its reason."""
+
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
 class Notice:
-    """Something a person should know, such as a choice kmint made and why."""
+    """Something a person should know while the session goes on."""
 
     text: str
 
@@ -75,7 +83,7 @@ class Finished:
     result: MintResult
 
 
-MintEvent = Started | Progress | DraftFinished | Judging | Judged | Notice | Stopping | Finished
+MintEvent = Started | Progress | DraftFinished | Judging | Judged | Choices | Notice | Stopping | Finished
 
 
 def to_json(event: MintEvent) -> dict[str, Any]:
@@ -92,6 +100,8 @@ def to_json(event: MintEvent) -> dict[str, Any]:
             return _line("judging", index=index)
         case Judged(session=session, index=index, verdict=verdict, final=final):
             return _line("verdict", id=draft_id(session, index), index=index, final=final, verdict=verdict.to_json())
+        case Choices(choices=choices):
+            return _line("choices", choices=[asdict(choice) for choice in choices])
         case Notice():
             return _line("notice", **asdict(event))
         case Stopping():

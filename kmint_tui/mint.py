@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from kmint_tui.errors import EnvironmentUnfit, KmintError, ModelError, UsageError
-from kmint_tui.events import DraftFinished, Finished, Judged, Judging, MintEvent, Notice, Progress, Started, Stopping
+from kmint_tui.events import Choices, DraftFinished, Finished, Judged, Judging, MintEvent, Notice, Progress, Started, Stopping
 from kmint_tui.history.records import NewDraft, State
 from kmint_tui.history.store import History
 from kmint_tui.minting.drafts import Draft, DraftBook
@@ -153,8 +153,8 @@ class Mint:
                 yield Progress(index, tokens, text)
             case DraftDone():
                 yield from self._finished(book.add(message), judges)
-            case Loaded() | RunDone():
-                yield from (Notice(f"{choice.name}: {choice.value} ({choice.reason})") for choice in message.choices)
+            case Loaded(choices=choices) | RunDone(choices=choices) if choices:
+                yield Choices(choices)
             case Note(text=text):
                 yield Notice(text)
             case Failed(code=code, reason=reason, log=log):

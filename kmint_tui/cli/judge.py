@@ -55,9 +55,10 @@ def judge(
     The file defines `run` with the operation's arguments (`kmint ops show OP`). With --reference, FILE.py holds a PyTorch
     function and `get_inputs()`, or a KernelBench-style `Model`. Exit code 0 means that the kernel passed, 1 that it did not.
     """
-    from kmint_tui.cli.referee import open_referee, wanted_task
+    from kmint_tui.cli.referee import check_target, open_referee, unfit, wanted_task
 
     source = read_source(file)
+    check_target(target)
     task = wanted_task(op, reference)[1]
     with open_referee() as referee:
         verdict = referee.judge(source, task, level=level, target=target, seed=seed)
@@ -65,6 +66,8 @@ def judge(
         state.out.document("kmint.verdict/1", verdict.to_json())
     else:
         show_verdict(state.out, verdict)
+    if verdict.verdict == "error":
+        raise unfit(verdict)
     return ExitCode.DONE if verdict.passed else ExitCode.NOTHING_PASSED
 
 

@@ -75,6 +75,7 @@ def mint(
     least one kernel is correct, 1 that none is.
     """
     from kmint_tui.cli.planning import Wishes, plan, show_plan
+    from kmint_tui.cli.referee import unfit
 
     if as_json and jsonl:
         raise UsageError("--json and --jsonl exclude each other", fix="--json for one document at the end, --jsonl for a stream")
@@ -93,6 +94,8 @@ def mint(
         raise failure
     if interrupted:
         return ExitCode.INTERRUPTED
+    if result.best is None and (broken := [verdict for verdict in result.verdicts.values() if verdict.verdict == "error"]):
+        raise unfit(broken[0])
     return ExitCode.DONE if result.best is not None else ExitCode.NOTHING_PASSED
 
 
@@ -100,21 +103,20 @@ def _run(
     state: State, err: Diagnostics, request: MintRequest, *, jsonl: bool, folder: Path | None, reference: str | None
 ) -> tuple[MintResult, Exception | None, bool]:
     from kmint_tui.cli.progress import MintProgress
-    from kmint_tui.cli.referee import judges, no_gpu_reason, open_referee
+    from kmint_tui.cli.referee import judges, open_referee
     from kmint_tui.cli.save import save_draft
     from kmint_tui.events import Finished, to_json
     from kmint_tui.history.store import History
     from kmint_tui.mint import Mint
     from kmint_tui.smith import Options, Smith
 
-    lonely = no_gpu_reason()
-    if lonely is not None:
-        err.note(f"no GPU to time on ({lonely}): kernels are checked by Triton's interpreter")
     options = Options(log=_log_file(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json")
     progress = MintProgress(err)
     result: MintResult | None = None
     with History(paths.history_file()) as history, open_referee() as referee, Smith(request.model.file.path, options) as smith:
-        session = Mint(request, smith=smith, judge=referee, history=history, times=lonely is None, judges=judges())
+        if referee.no_gpu:
+            err.note(f"no GPU to time on ({referee.no_gpu}): kernels are checked by Triton's interpreter")
+        session = Mint(request, smith=smith, judge=referee, history=history, times=referee.mode == "replay", judges=judges())
         with _two_step_interrupt(session) as interrupts:
             for event in session.run():
                 progress.show(event)

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from kmint_tui import config, paths
 from kmint_tui.cli.output import Output
-from kmint_tui.cli.referee import no_gpu_reason, wanted_task
+from kmint_tui.cli.referee import check_target, no_gpu_reason, wanted_task
 from kmint_tui.minting.request import MintRequest, Until
 from kmint_tui.models import digest, registry, store
 from kmint_tui.models.fit import available_memory, estimate, readable
@@ -60,7 +60,7 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
         sampling=sampling,
         max_tokens=_first(wishes.max_tokens, settings.mint_max_tokens, entry.max_tokens if entry else None, _MAX_TOKENS),
         until=wishes.until,
-        target=wishes.target or settings.mint_target,
+        target=check_target(wishes.target or settings.mint_target),
     )
 
 

@@ -7,7 +7,7 @@ import time
 
 from kmint_tui.cli.diagnostics import Diagnostics
 from kmint_tui.cli.referee import why
-from kmint_tui.events import DraftFinished, Finished, Judged, Judging, MintEvent, Notice, Progress, Started, Stopping
+from kmint_tui.events import Choices, DraftFinished, Finished, Judged, Judging, MintEvent, Notice, Progress, Started, Stopping
 
 _REFRESH_SECONDS = 0.1
 
@@ -40,6 +40,9 @@ class MintProgress:
                 self._set(index, "being judged")
             case Judged(index=index, verdict=verdict, final=final):
                 self._set(index, f"{verdict.verdict}: {why(verdict)}" if final else f"{verdict.verdict}, to be timed", line=final)
+            case Choices(choices=choices):
+                self._err.hint("smith: " + ", ".join(f"{choice.name} {choice.value}" for choice in choices))
+                self._refresh(force=True)
             case Notice(text=text):
                 self._err.note(text)
                 self._refresh(force=True)

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kmint_tui import paths
 from kmint_tui.cli.operations import operation
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 
 if TYPE_CHECKING:
+    from referee.jobs import TaskName
     from referee.judge import Referee
     from referee.ops import Op
-    from referee.ops.task import Task
     from referee.verdict import Verdict
 
 
@@ -31,28 +32,14 @@ def judges() -> int:
 
 @contextmanager
 def open_referee() -> Iterator[Referee]:
-    """The referee with its processes. Raises EnvironmentUnfit when it cannot work on this machine."""
+    """The referee with its workers, which are warm by the time the first draft is done."""
     from referee.judge import Referee
 
-    with referee_errors(), Referee() as referee:
+    with Referee(cache=paths.cache_dir() / "referee") as referee:
         yield referee
 
 
-@contextmanager
-def referee_errors() -> Iterator[None]:
-    """Failures of the referee's own machinery, raised as EnvironmentUnfit."""
-    from referee.gpu import ReplayerError
-    from referee.zygote import ZygoteError
-
-    try:
-        yield
-    except (ReplayerError, ZygoteError) as error:
-        raise EnvironmentUnfit(
-            str(error), title="the referee cannot work", fix="`kmint selftest` shows what does and what does not"
-        ) from error
-
-
-def wanted_task(op: str | None, reference: str | None) -> tuple[Op, str | Task]:
+def wanted_task(op: str | None, reference: str | None) -> tuple[Op, str | TaskName]:
     """What a kernel is judged by: an operation of the catalogue, or a reference that the user brings.
 
     Raises UsageError when neither or both are given, or either is not usable.
@@ -62,18 +49,43 @@ def wanted_task(op: str | None, reference: str | None) -> tuple[Op, str | Task]:
     if op is not None:
         return operation(op), op
     assert reference is not None
+    from referee.jobs import TaskName
     from referee.ops.user import UserReferenceError, load_user, split_reference
 
+    path, function = split_reference(reference)
     try:
-        task = load_user(*split_reference(reference), profile="cpu" if no_gpu_reason() else "gpu")
+        found = load_user(path, function, "cpu" if no_gpu_reason() else "gpu").op
     except UserReferenceError as error:
-        raise UsageError(str(error), title="reference not usable", fix="docs: `kmint judge --help`") from error
-    return task.op, task
+        raise UsageError(str(error), title="reference not usable", fix="`kmint judge --help` says what such a file holds") from error
+    return found, TaskName(found.name, str(path.resolve()), function)
+
+
+def check_target(name: str | None) -> str | None:
+    """The name of a GPU architecture to compile for. Raises UsageError naming the known ones."""
+    from referee.target import Target, UnknownTarget
+
+    if name is not None:
+        try:
+            Target.parse(name)
+        except UnknownTarget as error:
+            raise UsageError(str(error), title="unknown target") from error
+    return name
+
+
+def unfit(verdict: Verdict) -> EnvironmentUnfit:
+    """The error that a verdict of "error" stands for: the referee could not work, and nothing is said of the kernel."""
+    return EnvironmentUnfit(verdict.reason, title="the referee cannot work here")
 
 
 def why(verdict: Verdict) -> str:
     """One line that says what the verdict rests on."""
-    return f"{verdict.stage}: {verdict.reason}" if verdict.verdict in ("rejected", "error") else verdict.reason
+    if verdict.verdict in ("rejected", "error"):
+        return f"{verdict.stage}: {verdict.reason}"
+    if verdict.verdict == "correct":
+        agreeing = sum(cell.role != "capability" and cell.status == "pass" for cell in verdict.cells)
+        how = "Triton's interpreter" if verdict.mode == "interpret" else "replay, not timed"
+        return f"{agreeing} cells agree with float64 ({how})"
+    return verdict.reason
 
 
 def device_microseconds(timing: Mapping[str, Any] | None) -> float | None:

@@ -17,14 +17,14 @@ from kmint_tui.minting.request import Level, MintRequest
 from referee.verdict import Verdict
 
 if TYPE_CHECKING:
-    from referee.ops.task import Task
+    from referee.jobs import TaskName
 
 
 class Judge(Protocol):
     """What is needed of the referee (`referee.judge.Referee`): verdicts, from several threads at once."""
 
     def judge(
-        self, source: str, op: str | Task, *, level: Level = "full", target: str | None = None, seed: int | None = None
+        self, source: str, op: str | TaskName, *, level: Level = "full", target: str | None = None, seed: int | None = None
     ) -> Verdict: ...
 
 

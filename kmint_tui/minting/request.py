@@ -15,7 +15,7 @@ from kmint_tui.smith.sampling import Sampling
 from referee.ops import Op
 
 if TYPE_CHECKING:
-    from referee.ops.task import Task
+    from referee.jobs import TaskName
 
 Until = Literal["best", "first"]
 Level = Literal["screen", "compile", "correct", "full"]
@@ -25,10 +25,10 @@ _VERSIONED = ("llama-cpp-python", "torch", "triton", "textual")
 
 @dataclass(frozen=True)
 class MintRequest:
-    """One session. `task` is what the referee judges by: the op's name, or the task of a user's own reference."""
+    """One session. `task` is what the referee judges by: the op's name, or the file of a user's own reference."""
 
     op: Op
-    task: str | Task
+    task: str | TaskName
     model: Choice
     model_sha256: str
     prompt: Prompt

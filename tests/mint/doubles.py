@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kmint_tui.minting.request import Level
     from kmint_tui.smith.prompts import Prompt
     from kmint_tui.smith.sampling import Sampling
-    from referee.ops.task import Task
+    from referee.jobs import TaskName
 
 
 def answer(index: int, source: str, finish: Any = "stop") -> DraftDone:
@@ -76,7 +76,9 @@ class ScriptedReferee:
     def release(self) -> None:
         self._gate.set()
 
-    def judge(self, source: str, op: str | Task, *, level: Level = "full", target: str | None = None, seed: int | None = None) -> Verdict:
+    def judge(
+        self, source: str, op: str | TaskName, *, level: Level = "full", target: str | None = None, seed: int | None = None
+    ) -> Verdict:
         word = source.split("'")[1]
         self.asked.put((word, level))
         self._gate.wait()
