@@ -31,6 +31,7 @@ RESERVED = frozenset({"tl", "triton", "libdevice", "math"})
 _WORDS: dict[str, Container[str]] = {
     "tl": TL_FUNCTIONS | TL_DTYPES,
     "tl.math": TL_MATH,
+    "tl.PropagateNan": frozenset({"ALL", "NONE"}),
     "libdevice": LIBDEVICE,
     "math": MATH,
     "triton": TRITON_HELPERS,

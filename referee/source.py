@@ -10,7 +10,7 @@ import warnings
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 80
-MAX_NODES = 20_000
+MAX_NODES = 10_000
 
 
 class SourceError(ValueError):

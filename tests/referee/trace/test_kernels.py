@@ -56,6 +56,7 @@ def test_spellings_become_canonical() -> None:
     source = kernel(
         "a = T.load(x + T.arange(0, BLOCK))",
         "b = tanh(a) + ld.erf(a) + triton.language.exp(a) + tl.extra.cuda.libdevice.pow(a, a) + e2(a) + m.rsqrt(a)",
+        "b = tl.maximum(b, 0.0, propagate_nan=T.PropagateNan.ALL)",
         "tl.store(x, b.to(F32))",
         before="import triton.language as T\nfrom triton.language.extra.libdevice import tanh\n"
         "import triton.language.extra.cuda.libdevice as ld\nimport triton.language.math as m\ne2 = tl.exp2\nF32 = tl.float32\n",
@@ -63,6 +64,7 @@ def test_spellings_become_canonical() -> None:
     assert clean_body(source) == [
         "a = tl.load(x + tl.arange(0, BLOCK))",
         "b = libdevice.tanh(a) + libdevice.erf(a) + tl.exp(a) + libdevice.pow(a, a) + tl.exp2(a) + tl.math.rsqrt(a)",
+        "b = tl.maximum(b, 0.0, propagate_nan=tl.PropagateNan.ALL)",
         "tl.store(x, b.to(tl.float32))",
     ]
 
