@@ -45,7 +45,11 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a tiny model. `head` is the size of one attention head, independent of `hidden`."""
+    """Sizes of a model. `head` is the size of one attention head, independent of `hidden`.
+
+    Tokens beyond the learned vocabulary are fillers. With `same_layers`, all layers share one set of weights, which makes
+    large files quickly.
+    """
 
     layers: int = 2
     hidden: int = 64
@@ -55,6 +59,8 @@ class Shape:
     feed_forward: int = 128
     context: int = 2048
     spread: float = 0.2
+    vocabulary: int = 384
+    same_layers: bool = False
 
 
 def tokenizer(vocabulary: int = 384) -> Tokenizer:
@@ -99,14 +105,23 @@ def llama(
     output[:, 0] = 0
     output[1, 0] = end
     _add(writer, "output.weight", output, kind)
+    sizes = {
+        "attn_q": (query, shape.hidden),
+        "attn_k": (key, shape.hidden),
+        "attn_v": (key, shape.hidden),
+        "attn_output": (shape.hidden, query),
+        "ffn_gate": (shape.feed_forward, shape.hidden),
+        "ffn_up": (shape.feed_forward, shape.hidden),
+        "ffn_down": (shape.hidden, shape.feed_forward),
+    }
+    weights: dict[str, npt.NDArray[np.generic]] = {}
     for layer in range(shape.layers):
-        block = f"blk.{layer}."
-        _add(writer, block + "attn_norm.weight", np.ones(shape.hidden, np.float32))
-        _add(writer, block + "attn_q.weight", _random(draw, shape, query, shape.hidden), kind)
-        _add(writer, block + "attn_k.weight", _random(draw, shape, key, shape.hidden), kind)
-        _add(writer, block + "attn_v.weight", _random(draw, shape, key, shape.hidden), kind)
-        _add(writer, block + "attn_output.weight", _keep_first(_random(draw, shape, shape.hidden, query)), kind)
-        _feed_forward(writer, draw, shape, block, "ffn_norm.weight", kind)
+        if not (weights and shape.same_layers):
+            weights = {name: quantize(_for_hidden(name, _random(draw, shape, *size)), kind) for name, size in sizes.items()}
+        for name, values in weights.items():
+            writer.add_tensor(f"blk.{layer}.{name}.weight", values, raw_dtype=kind)
+        for name in ("attn_norm", "ffn_norm"):
+            _add(writer, f"blk.{layer}.{name}.weight", np.ones(shape.hidden, np.float32))
     return _finish(writer, path)
 
 
@@ -205,6 +220,7 @@ def qwen35(path: Path, shape: Shape | None = None, *, seed: int = 0, template: s
 def _begin(path: Path, architecture: str, shape: Shape, template: str | None, extra: Sequence[str] = ()) -> tuple[GGUFWriter, int]:
     made = tokenizer()
     names = [made.id_to_token(index) for index in range(made.get_vocab_size())] + list(extra)
+    names += [f"[filler {index}]" for index in range(len(names), shape.vocabulary)]
     vocabulary = len(names)
     merges = _merges(made)
     writer = GGUFWriter(path, architecture)
@@ -242,9 +258,10 @@ def _byte_letters() -> dict[int, str]:
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(rest)}
 
 
-def _keep_first(matrix: Floats) -> Floats:
+def _for_hidden(name: str, matrix: Floats) -> Floats:
     """Stop a matrix that writes to the hidden state from changing its first component."""
-    matrix[0] = 0
+    if name in ("attn_output", "ffn_down"):
+        matrix[0] = 0
     return matrix
 
 
@@ -256,7 +273,7 @@ def _feed_forward(writer: GGUFWriter, draw: np.random.Generator, shape: Shape, b
     _add(writer, block + norm, np.ones(shape.hidden, np.float32))
     _add(writer, block + "ffn_gate.weight", _random(draw, shape, shape.feed_forward, shape.hidden), kind)
     _add(writer, block + "ffn_up.weight", _random(draw, shape, shape.feed_forward, shape.hidden), kind)
-    _add(writer, block + "ffn_down.weight", _keep_first(_random(draw, shape, shape.hidden, shape.feed_forward)), kind)
+    _add(writer, block + "ffn_down.weight", _random(draw, shape, shape.hidden, shape.feed_forward), kind)
 
 
 def _add(writer: GGUFWriter, name: str, values: Floats, kind: GGMLQuantizationType = GGMLQuantizationType.F32) -> None:

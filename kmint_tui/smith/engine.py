@@ -282,9 +282,10 @@ class _Child:
             self.events.put(self._ending(code))
 
     def _spawn(self) -> subprocess.Popen[str]:
-        # Threads that wait for one another spin for some microseconds only. libgomp's default is milliseconds, and a
-        # thread whose partner was descheduled then burns its whole time slice: measured 170 times slower steps.
-        spin = {} if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ) else {"GOMP_SPINCOUNT": "1000"}
+        # Threads that wait for one another spin some microseconds before they sleep. libgomp's default is milliseconds: a
+        # thread whose partner was descheduled then burns its time slice, and two threads were seen to be 170 times slower
+        # than one. Not spinning at all costs a factor of six on an idle machine, this much 1 %.
+        spin = {} if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ) else {"GOMP_SPINCOUNT": "10000"}
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._log.open("wb") as log:

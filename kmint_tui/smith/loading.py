@@ -223,7 +223,7 @@ def _load_model(lib: Any, order: Order, words: Words, layers: int, mapped: bool,
 def _measure(model: Model, on_gpu: bool, plain: str) -> tuning.Tuned:
     cores = machine.cores()
     others = machine.OtherWork()
-    times = tuning.measure_threads(model, (min(4, cores.count),) if on_gpu else counts(cores.count))
+    times = tuning.measure_threads(model, (min(4, cores.count),) if on_gpu else counts(cores.count), on_gpu=on_gpu)
     busy = others.cores()
     threads = min(times, key=lambda count: times[count])
     shown = ", ".join(f"{count}: {1000 * seconds:.2f} ms" for count, seconds in times.items())

@@ -21,6 +21,7 @@ from kmint_tui.smith.native import Ids, Logits, NativeError
 from kmint_tui.smith.sampling import Sampling, is_greedy
 
 _MIN_GROUPS = 4096
+_ROWS_A_WORKER = 4
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
@@ -47,16 +48,20 @@ def peaks(rows: Logits, k: int) -> Peaks | None:
 
 
 def candidates(row: Logits, maxima: Logits, bound: float) -> tuple[Ids, Logits]:
-    """Ids and values of a row, shape (vocabulary,), that are at least `bound`: its k largest are among them."""
+    """Ids and values of a row, shape (vocabulary,), that are at least `bound`: its k largest are among them.
+
+    `maxima` and `bound` are the row's part of its `Peaks`. The order of the ids is that of the groups.
+    """
     groups = maxima.size
     depth = row.size // groups
-    columns = np.flatnonzero(maxima >= bound)
-    levels, offsets = np.nonzero(row[: depth * groups].reshape(depth, groups)[:, columns] >= bound)
-    ids = levels * groups + columns[offsets]
-    tail = np.flatnonzero(row[depth * groups :] >= bound)
+    columns = (maxima >= bound).nonzero()[0]
+    block = row[: depth * groups].reshape(depth, groups)[:, columns]
+    levels, offsets = (block >= bound).nonzero()
+    ids, values = levels * groups + columns[offsets], block[levels, offsets]
+    tail = (row[depth * groups :] >= bound).nonzero()[0]
     if tail.size:
-        ids = np.concatenate([ids, depth * groups + tail])
-    return ids.astype(np.int32), row[ids]
+        ids, values = np.concatenate([ids, depth * groups + tail]), np.concatenate([values, row[depth * groups + tail]])
+    return ids.astype(np.int32), values
 
 
 class Chain:
@@ -130,9 +135,9 @@ class Picker:
 
     def pick(self, rows: Logits, chains: Sequence[Chain]) -> list[int]:
         """One token for each row of (drafts, vocabulary), by the chain at the same index. The workers never matter."""
-        if self._pool is None or len(chains) < 2:
+        if self._pool is None or len(chains) <= _ROWS_A_WORKER:
             return _pick(rows, chains)
-        parts = min(self.workers, len(chains))
+        parts = min(self.workers, -(-len(chains) // _ROWS_A_WORKER))
         edges = [len(chains) * part // parts for part in range(parts + 1)]
         slices = [slice(low, high) for low, high in zip(edges, edges[1:], strict=False)]
         later = [self._pool.submit(_pick, rows[part], chains[part]) for part in slices[1:]]

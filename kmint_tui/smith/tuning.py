@@ -80,12 +80,12 @@ def key(machine: str, file: str) -> str:
     return f"{machine}/{PINNED}/{file}"
 
 
-def measure_threads(model: Model, counts: tuple[int, ...]) -> dict[int, float]:
+def measure_threads(model: Model, counts: tuple[int, ...], *, on_gpu: bool) -> dict[int, float]:
     """Seconds of a step of REFERENCE_WIDTH rows by thread count, rising until more threads stop helping.
 
     Raises WrongResults when rows with the same past and the same token give different logits.
     """
-    context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts))
+    context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts), on_gpu=on_gpu)
     try:
         context.batch.fill(
             [token % model.tokens for token in range(_PROMPT)], range(_PROMPT), [0] * _PROMPT, [False] * (_PROMPT - 1) + [True]
@@ -117,7 +117,7 @@ def measure_sampling(model: Model, workers: int) -> dict[str, float]:
     width = REFERENCE_WIDTH
     times: dict[str, float] = {}
     for way in ("turn", "pool", "device"):
-        context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1)
+        context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True)
         chains = [Chain(model.lib, Sampling(), 0.7, seed) for seed in range(width)]
         picker = Picker(workers if way == "pool" else 1)
         try:

@@ -80,8 +80,8 @@ def main() -> int:
     commands = Commands(sys.stdin)
 
     from kmint_tui.smith import loading
-    from kmint_tui.smith.decoder import Job
     from kmint_tui.smith.native import NativeError
+    from kmint_tui.smith.run import Job
     from kmint_tui.smith.template import FENCE, TemplateRefused, render
 
     order = _order(commands.next())

@@ -35,6 +35,15 @@ def test_eight_greedy_copies_give_one_answer(make_smith: MakeSmith, model: str) 
     assert len(set(answers[0])) > 5
 
 
+@pytest.mark.parametrize("model", ["llama", "hybrid"])
+def test_more_drafts_than_slots_take_turns(make_smith: MakeSmith, model: str) -> None:
+    smith = make_smith(model)
+    answers = ids(smith, drafts=20, max_tokens=25)
+    assert len(set(answers)) > 15
+    assert ids(smith, drafts=20, max_tokens=25) == answers
+    assert len(set(ids(smith, drafts=20, max_tokens=25, sampling=GREEDY))) == 1
+
+
 @pytest.mark.parametrize("model", ["llama", "quantised", "hybrid"])
 def test_the_same_seed_gives_the_same_tokens_ten_times(make_smith: MakeSmith, model: str) -> None:
     smith = make_smith(model)

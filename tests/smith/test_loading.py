@@ -93,7 +93,7 @@ def test_equal_rows_agree_with_plain_weights(model_files: dict[str, Path], model
     lib = library()
     log = Log(lib, lambda level, line: None)
     loaded = Model(lib, model_files[model], gpu_layers=0, memory_map=False, plain_weights=True, progress=lambda fraction: True)
-    times = tuning.measure_threads(loaded, (1,))
+    times = tuning.measure_threads(loaded, (1,), on_gpu=False)
     assert times[1] > 0
     assert set(tuning.measure_sampling(loaded, 2)) == {"turn", "pool", "device"}
     loaded.close()
@@ -106,6 +106,6 @@ def test_rows_that_differ_are_reported(model_files: dict[str, Path], monkeypatch
     loaded = Model(lib, model_files["llama"], gpu_layers=0, memory_map=False, plain_weights=True, progress=lambda fraction: True)
     monkeypatch.setattr(tuning, "_ROUNDING", -1.0)
     with pytest.raises(tuning.WrongResults, match="equal rows of a batch differ by"):
-        tuning.measure_threads(loaded, (1,))
+        tuning.measure_threads(loaded, (1,), on_gpu=False)
     loaded.close()
     del log

@@ -1,0 +1,225 @@
+"""The decoding loop of one run: all live drafts advance by one token a step.
+
+A run has a number of slots, each a sequence of the context. A draft that ends leaves its slot, its cells are freed, and a
+draft that waits takes over: on a GPU there are as many slots as drafts, on a CPU a few, because a wider batch only costs
+more there. Which draft runs when is decided by tokens alone, never by the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kmint_tui.smith.events import Choice, DraftDone, Event, Note, Token
+from kmint_tui.smith.extract import Finish
+from kmint_tui.smith.native import ABORTED, NO_SLOT, Context, Logits, Model
+from kmint_tui.smith.sampler import Chain, Picker
+from kmint_tui.smith.sampling import Sampling, draft_seed
+from kmint_tui.smith.stream import DraftText
+from kmint_tui.smith.threads import ThreadWatch
+
+_SHOW_EVERY = 0.05
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. `prompt` is tokenised; `inside` says that it ends in an opened code fence."""
+
+    prompt: tuple[int, ...]
+    drafts: int
+    sampling: Sampling
+    seed: int
+    max_tokens: int
+    inside: bool
+
+
+@dataclass
+class Draft:
+    """One draft of a run; `slot` is its sequence while it is live."""
+
+    index: int
+    seed: int
+    temperature: float
+    text: DraftText
+    ids: list[int] = field(default_factory=list)
+    unseen: str = ""
+    slot: int = 0
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a run works with. `on_device`: chains run on the accelerator. `watch` is None where threads do not matter."""
+
+    model: Model
+    context: Context
+    picker: Picker
+    watch: ThreadWatch | None
+    on_device: bool
+    emit: Callable[[Event], None]
+    cancelled: Callable[[], bool]
+    started: float
+
+    def elapsed(self) -> float:
+        """Seconds since the run was asked for."""
+        return time.perf_counter() - self.started
+
+
+class Run:
+    """Drafts in progress. Sequence 0 of the context must hold the prompt, and `row` its last logits."""
+
+    def __init__(self, job: Job, tools: Tools, row: Logits, slots: int) -> None:
+        self._job, self._tools, self._row = job, tools, row
+        temperatures = job.sampling.temperatures(job.drafts)
+        self.drafts = [
+            Draft(index, draft_seed(job.seed, index), temperature, DraftText(inside=job.inside))
+            for index, temperature in enumerate(temperatures)
+        ]
+        self._waiting = deque(self.drafts)
+        self._free = list(range(1, slots + 1))
+        self._live: list[Draft] = []
+        self._chains: dict[int, Chain] = {}
+        self._shown = 0.0
+        self.steps: list[float] = []
+        self.sampling_seconds = 0.0
+        self.first_token = 0.0
+        self.aborted = False
+        self.choices: list[Choice] = []
+
+    def go(self) -> None:
+        """Decode until every draft has ended. Raises NativeError; what was reported stays valid."""
+        try:
+            self._fill()
+            while self._live and not self._tools.cancelled() and not self.aborted:
+                self._step()
+                self._fill()
+            self.give_up()
+        finally:
+            for draft in self._live:
+                if draft.slot:
+                    self._leave(draft)
+
+    def give_up(self) -> None:
+        """End all drafts that have not ended yet as cancelled."""
+        for draft in [*self._live, *self._waiting]:
+            self._end(draft, "cancelled")
+        self._live, self._waiting = [], deque()
+
+    def _fill(self) -> None:
+        """Let waiting drafts take the free slots; their first token comes from the prompt's last logits."""
+        context = self._tools.context
+        while self._waiting and self._free and not self._tools.cancelled():
+            fresh = [self._waiting.popleft() for _ in range(min(len(self._waiting), len(self._free)))]
+            for draft in fresh:
+                draft.slot = self._free.pop(0)
+                context.copy(0, draft.slot)
+                self._chains[draft.slot] = Chain(self._tools.model.lib, self._job.sampling, draft.temperature, draft.seed)
+            chains = [self._chains[draft.slot] for draft in fresh]
+            tokens = self._tools.picker.pick(np.broadcast_to(self._row, (len(fresh), self._row.shape[1])), chains)
+            self.first_token = self.first_token or self._tools.elapsed()
+            if self._tools.on_device:
+                for draft in fresh:
+                    context.attach(draft.slot, self._chains[draft.slot].pointer)
+            self._live = sorted([*self._live, *self._take(fresh, tokens)], key=lambda draft: draft.slot)
+
+    def _step(self) -> None:
+        context, live = self._tools.context, self._live
+        positions = [len(self._job.prompt) + len(draft.ids) - 1 for draft in live]
+        context.batch.fill([draft.ids[-1] for draft in live], positions, [draft.slot for draft in live], [True] * len(live))
+        began = time.perf_counter()
+        code = context.decode()
+        if code == ABORTED:
+            self.aborted = True
+            return
+        if code == NO_SLOT:
+            self._make_room()
+            return
+        tokens = self._choose()
+        taken = time.perf_counter() - began
+        self.steps.append(taken)
+        self._live = self._take(live, tokens)
+        change = self._tools.watch.observe(len(live), taken) if self._tools.watch is not None else None
+        if change is not None:
+            context.set_threads(change.threads)
+            if change.reason:
+                self.choices.append(Choice("threads", str(change.threads), change.reason))
+                self._tools.emit(Note(f"{change.threads} threads from now on: {change.reason}"))
+
+    def _choose(self) -> list[int]:
+        """The next token of each live draft."""
+        context, chains = self._tools.context, [self._chains[draft.slot] for draft in self._live]
+        if self._tools.on_device:
+            context.synchronize()
+            began = time.perf_counter()
+            tokens = [chain.picked_on_device(context.pointer, row) for row, chain in enumerate(chains)]
+        else:
+            logits = context.logits(len(chains))
+            began = time.perf_counter()
+            tokens = self._tools.picker.pick(logits, chains)
+        self.sampling_seconds += time.perf_counter() - began
+        return tokens
+
+    def _take(self, drafts: Sequence[Draft], tokens: Sequence[int]) -> list[Draft]:
+        """Add one token to each draft, report those that have ended, and return the others."""
+        model, rest = self._tools.model, []
+        for draft, token in zip(drafts, tokens, strict=True):
+            ended = model.is_end(token)
+            if not ended:
+                draft.ids.append(token)
+                draft.unseen += draft.text.feed(model.piece(token))
+            if ended or draft.text.stopped:
+                self._end(draft, "stop")
+            elif len(draft.ids) >= self._job.max_tokens:
+                self._end(draft, "length")
+            else:
+                rest.append(draft)
+        now = self._tools.elapsed()
+        if now - self._shown >= _SHOW_EVERY:
+            self._shown = now
+            for draft in rest:
+                self._show(draft)
+        return rest
+
+    def _make_room(self) -> None:
+        """The cache is full: give up the longest draft (the last of several) and let the others go on."""
+        longest = max(self._live, key=lambda draft: (len(draft.ids), draft.index))
+        self._live = [draft for draft in self._live if draft is not longest]
+        self._end(longest, "length", f"the context of {self._tools.context.cells} tokens is full")
+
+    def _end(self, draft: Draft, finish: Finish, note: str = "") -> None:
+        draft.unseen += draft.text.finish()
+        self._show(draft)
+        if draft.slot:
+            self._leave(draft)
+        self._tools.emit(
+            DraftDone(
+                draft=draft.index,
+                text=draft.text.text,
+                # The last bytes may have completed the closing fence.
+                finish="stop" if draft.text.stopped else finish,
+                tokens=len(draft.ids),
+                seconds=self._tools.elapsed(),
+                seed=draft.seed,
+                temperature=draft.temperature,
+                ids=tuple(draft.ids),
+                note=note,
+            )
+        )
+
+    def _leave(self, draft: Draft) -> None:
+        """Free the draft's slot and its cells."""
+        chain = self._chains.pop(draft.slot)
+        if self._tools.on_device:
+            self._tools.context.attach(draft.slot, None)
+        self._tools.context.remove(draft.slot)
+        chain.close()
+        self._free = sorted([*self._free, draft.slot])
+        draft.slot = 0
+
+    def _show(self, draft: Draft) -> None:
+        if draft.unseen:
+            self._tools.emit(Token(draft.index, draft.unseen, len(draft.ids)))
+            draft.unseen = ""
