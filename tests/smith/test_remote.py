@@ -1,0 +1,201 @@
+"""The endpoint smith against a real server on loopback that speaks the protocol (or does not)."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from kmint_tui.smith import DraftDone, Event, Failed, Prompt, RunDone, Sampling, Token
+from kmint_tui.smith.remote import RemoteSmith
+from kmint_tui.smith.sampling import draft_seed
+from tests.smith.conftest import done
+
+PROMPT = Prompt("system", "user")
+Answer = Callable[[dict[str, Any]], Iterator[str]]
+
+
+class Reply:
+    """A streamed answer over http.client, as the application's transport gives it."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._connection, self._response = connection, response
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._response:
+            yield line.decode()
+
+    def close(self) -> None:
+        if self._connection.sock is not None:
+            self._connection.sock.close()
+        self._response.close()
+
+
+def post(url: str, body: dict[str, object]) -> Reply:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc)
+    connection.request("POST", parts.path, json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise OSError(f"status {response.status}")
+    return Reply(connection, response)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], str]]:
+    """Starts a server that answers with the lines of `answer(request)`; gives its address."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: Answer) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(200 if self.path == "/v1/chat/completions" else 404)
+                self.end_headers()
+                try:
+                    for line in answer(request):
+                        self.wfile.write(line.encode() + b"\n\n")
+                        self.wfile.flush()
+                except ConnectionError:
+                    return
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Keep quiet."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/v1"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def chunk(text: str, finish: str | None = None) -> str:
+    return "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]})
+
+
+def speaks(*pieces: str, finish: str = "stop") -> Answer:
+    def answer(request: dict[str, Any]) -> Iterator[str]:
+        del request
+        yield ": a comment"
+        yield 'data: {"choices": [{"index": 0, "delta": {"role": "assistant"}}]}'
+        yield from (chunk(piece) for piece in pieces)
+        yield chunk("", finish)
+        yield "data: [DONE]"
+
+    return answer
+
+
+def test_drafts_stream_and_end(serve: Callable[[Answer], str]) -> None:
+    smith = RemoteSmith(serve(speaks("def ", "run(x):", " pass")), "any", post)
+    events = list(smith.draft(PROMPT, 3))
+    assert isinstance(events[-1], RunDone) and events[-1].drafts == 3
+    assert {draft.text for draft in done(events).values()} == {"def run(x): pass"}
+    assert {draft.finish for draft in done(events).values()} == {"stop"}
+    assert sum(isinstance(event, Token) for event in events) >= 9
+
+
+def test_each_draft_sends_its_seed_and_settings(serve: Callable[[Answer], str]) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def answer(request: dict[str, Any]) -> Iterator[str]:
+        seen.append(request)
+        yield chunk("x", "length")
+
+    events = list(RemoteSmith(serve(answer) + "/", "name", post).draft(PROMPT, 2, sampling=Sampling(ladder=0.2), seed=4, max_tokens=7))
+    assert {request["seed"] for request in seen} == {draft_seed(4, 0), draft_seed(4, 1)}
+    assert sorted(request["temperature"] for request in seen) == pytest.approx([0.5, 0.9])
+    assert all(request["max_tokens"] == 7 and request["model"] == "name" for request in seen)
+    assert all(request["chat_template_kwargs"] == {"enable_thinking": False} for request in seen)
+    assert {draft.finish for draft in done(events).values()} == {"length"}
+
+
+def test_the_connection_is_dropped_at_the_closing_fence(serve: Callable[[Answer], str]) -> None:
+    dropped = threading.Event()
+
+    def answer(request: dict[str, Any]) -> Iterator[str]:
+        del request
+        yield from (chunk(piece) for piece in ("```python\n", "y = 1", "\n`", "``\n"))
+        try:
+            while True:
+                yield chunk("talk ")
+        finally:
+            dropped.set()
+
+    finished = done(list(RemoteSmith(serve(answer), "m", post).draft(PROMPT, 1)))
+    assert finished[0].text == "```python\ny = 1" and finished[0].finish == "stop"
+    assert dropped.wait(30)
+
+
+def test_cancelling_hangs_up(serve: Callable[[Answer], str]) -> None:
+    def answer(request: dict[str, Any]) -> Iterator[str]:
+        del request
+        while True:
+            yield chunk("more ")
+
+    smith = RemoteSmith(serve(answer), "m", post)
+    events: list[Event] = []
+    for event in smith.draft(PROMPT, 2):
+        if not events:
+            smith.cancel()
+        events.append(event)
+    assert isinstance(events[-1], RunDone) and events[-1].cancelled
+    assert {draft.finish for draft in done(events).values()} == {"cancelled"}
+
+
+def test_leaving_the_iterator_hangs_up(serve: Callable[[Answer], str]) -> None:
+    dropped = threading.Event()
+
+    def answer(request: dict[str, Any]) -> Iterator[str]:
+        del request
+        try:
+            while True:
+                yield chunk("more ")
+        finally:
+            dropped.set()
+
+    run = RemoteSmith(serve(answer), "m", post).draft(PROMPT, 1)
+    next(run)
+    run.close()  # type: ignore[attr-defined]
+    assert dropped.wait(30)
+
+
+@pytest.mark.parametrize("line", ['data: {"error": {"message": "no such model"}}', "data: [1]", "data: {"])
+def test_an_answer_that_is_an_error_fails_with_its_words(serve: Callable[[Answer], str], line: str) -> None:
+    events = list(RemoteSmith(serve(lambda request: iter([line])), "m", post).draft(PROMPT, 2))
+    assert isinstance(events[-1], Failed) and events[-1].code == "environment" and "/v1/chat/completions" in events[-1].reason
+    assert not done(events)
+
+
+def test_a_wrong_address_fails(serve: Callable[[Answer], str]) -> None:
+    url = serve(speaks("x"))
+    *_, event = RemoteSmith(url + "/other", "m", post).draft(PROMPT, 1)
+    assert isinstance(event, Failed) and "status 404" in event.reason
+    *_, event = RemoteSmith("http://127.0.0.1:9/v1", "m", post).draft(PROMPT, 1)
+    assert isinstance(event, Failed)
+
+
+def test_one_draft_that_fails_does_not_cost_the_others(serve: Callable[[Answer], str]) -> None:
+    first = draft_seed(0, 0)
+
+    def answer(request: dict[str, Any]) -> Iterator[str]:
+        yield 'data: {"error": "busy"}' if request["seed"] == first else chunk("fine", "stop")
+
+    events = list(RemoteSmith(serve(answer), "m", post).draft(PROMPT, 3))
+    assert isinstance(events[-1], RunDone) and events[-1].drafts == 2
+    assert set(done(events)) == {1, 2} and isinstance(events[0], (Token, DraftDone))
+
+
+def test_an_answer_that_breaks_off_is_marked(serve: Callable[[Answer], str]) -> None:
+    finished = done(list(RemoteSmith(serve(lambda request: iter([chunk("def run(")])), "m", post).draft(PROMPT, 1)))
+    assert finished[0].finish == "cancelled" and "broke off" in finished[0].note
