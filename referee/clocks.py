@@ -115,7 +115,9 @@ class Clocks:
 
 
 def count_gpus() -> int | str:
-    """How many GPUs the driver has, or one sentence that says why that cannot be asked."""
+    """How many GPUs the driver has for this process, or one sentence that says why that cannot be asked."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides every GPU"
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:

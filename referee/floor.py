@@ -1,19 +1,19 @@
-"""The floor of an operation: a device copy that moves the same number of bytes, and the memory's rated speed.
+"""The floor of an operation: reading and writing the same numbers of bytes, and the memory's rated speed.
 
-Every input must be read and every output written once, whatever the kernel does, so a time clearly below the copy under the
-same protocol is not a record but a mistake in measuring, or work that was not done. A copy says little about operations that
-mostly read (a loss per row); for those only the rated bandwidth is enforced. Below 10 us launch costs dominate: shown only.
+Every input must be read and every output written once, whatever the kernel does, so a time clearly below the same traffic
+under the same protocol is not a record but a mistake in measuring, or work that was not done. Operations that mostly read (a
+loss per row) are held to a copy of the same number of bytes for show, and to the rated bandwidth. Below 10 us launch costs
+dominate: shown only.
 """
 
 from __future__ import annotations
-
-import torch
 
 from referee.driver import CudaError, Driver
 from referee.dtypes import ITEMSIZE
 from referee.measurement import CANDIDATE, FLOOR
 from referee.ops.spec import Cell, TensorSpec
 from referee.stats import Interval, Summary
+from referee.streaming import stream
 
 BELOW = 0.97
 RATED_BELOW = 0.95
@@ -38,17 +38,17 @@ def rated_bandwidth(driver: Driver) -> float | None:
 
 
 class Floor:
-    """The copy, and the judgement of times against it."""
+    """The traffic, and the judgement of times against it."""
 
     def __init__(self, read: int, written: int, bandwidth: float | None) -> None:
         self._read, self._written, self._bandwidth = read, written, bandwidth
-        half = max(1, (read + written) // 8)
-        self._source = torch.randint(-(2**31), 2**31 - 1, (half,), dtype=torch.int32, device="cuda")
-        self._target = torch.empty_like(self._source)
+        half = (read + written) // 2
+        mix = (read, written) if read <= MOSTLY_READS * written else (half, half)
+        self._stream = stream(*mix)
 
     def call(self, _: int) -> None:
-        """Queue the copy."""
-        self._target.copy_(self._source)
+        """Queue the traffic once."""
+        self._stream()
 
     def problem(self, device: dict[str, Summary], ratios: dict[str, Interval]) -> str | None:
         """Why the candidate's time cannot be true, in one line; None when it can."""
@@ -60,7 +60,7 @@ class Floor:
             if rated >= LEAST_US and mine.median < RATED_BELOW * rated:
                 return _impossible(mine, rated, "reading the inputs at the memory's rated speed")
         if device[FLOOR].median >= LEAST_US and self._read <= MOSTLY_READS * self._written and ratios[FLOOR].low > 1 / BELOW:
-            return _impossible(mine, device[FLOOR].median, "copying the same bytes")
+            return _impossible(mine, device[FLOOR].median, "moving the same bytes")
         return None
 
 
