@@ -121,10 +121,8 @@ def show(rows: list[dict[str, Any]], figures: Mapping[str, Any]) -> None:
             timed = f"{device['candidate']:8.1f} us  floor {device.get('floor', float('nan')):8.1f}  {ratio:5.2f}x {best['bar']}"
         note = "" if row["correct"] == row["drafts"] else row["reasons"][0][:100]
         mark = "held out" if row["heldout"] else ""
-        print(
         share, outcome = f"{row['correct']:>2}/{row['drafts']:<2}", best.get("outcome", "-")
         print(f"{row['op']:34} {share} {row['seconds']:6.1f} s {mark:9} {outcome:8} {timed} {note}")
-        )
     for key in ("ops", "heldout", "drafts", "drafts_heldout", "remix", "drafts_remix"):
         if figures[key] is not None:
             print(f"{key:15} {100 * figures[key]:.1f} %")
