@@ -40,7 +40,8 @@ from referee.replay import Region, differ
 from referee.replay_check import Host, check_cell, outputs_of
 from referee.replay_service import Loaded
 from referee.rounds import Entry, Flush, empty_window, run_block
-from referee.timing import Contest, Timer
+from referee.stage import Contest
+from referee.timing import Timer
 from referee.tune import tune
 
 SEED = 20240607

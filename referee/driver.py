@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,7 +20,9 @@ LIBRARY = "libcuda.so.1"
 FUNC_MAX_THREADS, FUNC_STATIC_SHARED, FUNC_LOCAL_BYTES, FUNC_REGISTERS, FUNC_MAX_DYNAMIC_SHARED = 0, 1, 3, 4, 8
 DEVICE_SHARED_OPTIN, DEVICE_PAGEABLE_ACCESS = 97, 88
 LIMIT_PERSISTING_L2 = 6
-INVALID_VALUE, UNSUPPORTED_LIMIT, ILLEGAL_ADDRESS, OUT_OF_RESOURCES, NOT_SUPPORTED = 1, 215, 700, 701, 801
+INVALID_VALUE, UNSUPPORTED_LIMIT, NOT_READY, ILLEGAL_ADDRESS, OUT_OF_RESOURCES, NOT_SUPPORTED = 1, 215, 600, 700, 701, 801
+
+SPIN_SECONDS, NAP_SECONDS = 0.02, 0.0005
 
 # Errors after which the context answers nothing but the same error: the process has to go.
 STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
@@ -151,8 +154,16 @@ class Driver:
         return value.value
 
     def synchronize(self) -> None:
-        """Wait for everything queued in the current context; an error of a kernel is raised here."""
-        self.call("cuCtxSynchronize")
+        """Wait for everything queued on the default stream, and what it waits for; an error of a kernel is raised here.
+
+        Polls: a blocking wait was measured to take 2.4 ms on a virtual machine, whatever it waited for.
+        """
+        started = time.monotonic()
+        while code := self.library.cuStreamQuery(None):
+            if code != NOT_READY:
+                raise CudaError("cuStreamQuery", code, self.error_name(code))
+            if time.monotonic() - started > SPIN_SECONDS:
+                time.sleep(NAP_SECONDS)
 
     def reset_persisting_l2(self) -> bool:
         """Take away any part of L2 that outlives a flush. False where the chip has no such feature."""

@@ -24,9 +24,9 @@ class TimingOptions:
     after `most_blocks` or `seconds`. `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
     """
 
-    rounds: int = 10
+    rounds: int = 20
     values: int = 2
-    least_blocks: int = 6
+    least_blocks: int = 5
     most_blocks: int = 24
     seconds: float = 8.0
     show_graphed: bool = False

@@ -36,19 +36,25 @@ class PlanFault(RuntimeError):
 
 
 class Region:
-    """Memory for one plan: its buffers between guard bands, at a random place of a slab that is a little larger."""
+    """Memory for one plan: its buffers between guard bands, at a random place of a slab that is a little larger.
 
-    def __init__(self, plan: LaunchPlan, device: str, *, reverse: bool = False) -> None:
-        self.plan, self.places = plan, layout(plan, reverse=reverse)
-        self._slab = torch.empty(self.places.total + SLACK_BYTES, dtype=torch.uint8, device=device)
+    `places` defaults to the arena's own layout (`reverse`: in the other order); the region starts at a multiple of `step`.
+    """
+
+    def __init__(
+        self, plan: LaunchPlan, device: str, *, reverse: bool = False, places: Layout | None = None, step: int = ALIGNMENT
+    ) -> None:
+        self.plan, self.places, self._step = plan, places or layout(plan, reverse=reverse), step
+        self._slack = max(SLACK_BYTES, 4 * step)
+        self._slab = torch.empty(self.places.total + self._slack, dtype=torch.uint8, device=device)
         self.bytes = self._slab[: self.places.total]
         self.inputs: Sequence[Tensor] = ()
         self.poison: Poison = NAN
 
     def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
         """Move to another address, poison everything, and write the inputs."""
-        misalignment = -self._slab.data_ptr() % ALIGNMENT
-        start = misalignment + ALIGNMENT * secrets.randbelow((SLACK_BYTES - misalignment) // ALIGNMENT)
+        misalignment = -self._slab.data_ptr() % self._step
+        start = misalignment + self._step * secrets.randbelow((self._slack - misalignment) // self._step)
         self.bytes = self._slab[start : start + self.places.total]
         self.inputs, self.poison = inputs, poison
         prepare(self.bytes, self.places, self.plan, inputs, poison)
@@ -63,9 +69,15 @@ class Region:
 
     def damage(self) -> Damage | None:
         """What the plan changed that it must not change; None when nothing. Waits for the device."""
-        if bool(touched(self.bytes, self.places, self.plan, self.inputs, self.poison)):
-            return damage(self.bytes, self.places, self.plan, self.inputs, self.poison)
-        return None
+        return self.explain() if bool(self.touched()) else None
+
+    def touched(self) -> Tensor:
+        """A boolean on the device, without waiting: `damage` may find something. False only when it cannot."""
+        return touched(self.bytes, self.places, self.plan, self.inputs, self.poison)
+
+    def explain(self) -> Damage | None:
+        """As `damage`, looking at every byte at once."""
+        return damage(self.bytes, self.places, self.plan, self.inputs, self.poison)
 
 
 def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Tensor:
@@ -111,9 +123,10 @@ class Runner:
         if self._driver is None:
             raise PlanFault("kernel_error", "launches need a GPU")
         known = self.configurations(number)
-        chosen = which if which is not None or not known else known[0]
-        if chosen not in known:
-            raise PlanFault("kernel_error", f"configuration {chosen} of kernel {step.kernel} was not compiled")
+        if not known:
+            raise PlanFault("kernel_error", f"no configuration of kernel {step.kernel} was compiled")
+        # A cell whose shape makes some configurations equal has fewer of them; what runs here is what is checked here.
+        chosen = which if which is not None and which in known else known[0]
         config, (kernel, binary) = step.configs[chosen], self._kernels[number, chosen]
         try:
             values = zip(binary.parameters, (_at(config, path) for path in binary.paths), strict=True)

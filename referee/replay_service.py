@@ -28,10 +28,10 @@ from referee.plan_parse import PlanError
 from referee.replay import PlanFault, Runner
 from referee.replay_check import CellOutcome, Host, Progress, check_cell, fault, torch_fault
 from referee.rounds import Flush
-from referee.timing import Contest, Timer
+from referee.stage import Contest
+from referee.timing import Timer
 from referee.tune import tune
 from referee.verdict import CellResult, Rejection, Stage
-
 
 KEPT_SHARE = 0.1  # of the device's memory: more than that is given back after a request
 

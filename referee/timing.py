@@ -1,39 +1,29 @@
 """Time a candidate against its baselines: blocks of interleaved rounds until the ratio is settled.
 
-Each block has one region per round for the candidate, all at new random addresses, poisoned and filled with freshly drawn
-values; the baselines run on other draws of the same cell, so no correct answer for the candidate's values exists on the device
-before the block ends. Afterwards every one of the candidate's timed outputs is checked: one per set of values in full against
-float64, the others bit by bit against that one, and guard bands and inputs of all of them.
+Each block runs on memory of its own (`stage.py`): new values at new addresses. Afterwards every one of the candidate's timed
+outputs is checked. Baselines that are far from the fastest take part in some blocks only.
 
 The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from referee import floor, stats
-from referee.arena import NAN
-from referee.baselines import Baselines, Callee
+from referee.baselines import Callee
 from referee.clocks import Clocks, Sample
-from referee.compare import compare
 from referee.graphs import graph_times
 from referee.measurement import BARS, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
-from referee.ops.spec import Cell
-from referee.ops.task import Task
-from referee.ops.values import draw
-from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ
-from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, describe, outputs_of, queue
+from referee.replay import PlanFault
+from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host
 from referee.rounds import Block, Entry, Flush, empty_window, host_times, run_block
+from referee.stage import Contest, Stage, subseed
 from referee.stats import Floats, Interval
 
 SETTLED = 0.99  # confidence at which measuring may stop early
@@ -42,21 +32,8 @@ SLOWEST_CLOCK = 0.75  # of the fastest seen: below this a block does not count
 SHORT_US = 30.0
 SLOW_CALL_US = 20_000.0
 CALL_REPEATS = 15
-BASELINE_REGIONS = 3
-MEMORY_SHARE = 0.4
-
-
-@dataclass(frozen=True)
-class Contest:
-    """What is timed: a plan at a cell, and who it is up against."""
-
-    task: Task
-    cell: Cell
-    runner: Runner
-    choice: Choice
-    atomics: bool
-    baselines: Baselines
-    seed: int
+FAR_OFF = 1.2  # times the fastest baseline: beyond it, every EVERY-th block is enough
+EVERY = 4
 
 
 @dataclass
@@ -70,18 +47,18 @@ class _Record:
     def drop(self, why: str, rounds: int) -> None:
         self.dropped[why] = self.dropped.get(why, 0) + rounds
 
-    def column(self, name: str) -> list[Floats]:
-        return [block[name] for block in self.blocks]
+    def times(self, name: str) -> Floats:
+        found = [block[name] for block in self.blocks if name in block]
+        return np.concatenate(found) if found else np.empty(0)
 
     def median(self, name: str) -> float:
-        found = stats.summarise(np.concatenate(self.column(name)))
+        found = stats.summarise(self.times(name))
         return found.median if found else float("inf")
 
-
-def subseed(seed: int, *parts: object) -> int:
-    """A seed derived from the verdict's secret one, different for every purpose."""
-    text = "\0".join(str(part) for part in (seed, *parts))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+    def ratio(self, other: str, confidence: float = 0.95) -> Interval:
+        shared = [block for block in self.blocks if other in block]
+        logs = stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
+        return stats.interval(logs, confidence=confidence)
 
 
 class Timer:
@@ -94,15 +71,8 @@ class Timer:
         self._driver = host.driver
         self._spent: dict[str, float] = {}
         self._generator = np.random.default_rng(subseed(contest.seed, "order"))
-        plan = contest.runner.plan
-        first = Region(plan, host.device)
-        size = first.bytes.numel()
-        room = int(MEMORY_SHARE * torch.cuda.mem_get_info()[0] // max(1, size)) - BASELINE_REGIONS
-        self.rounds = max(3, min(options.rounds, room))
-        self._regions = [first, *(Region(plan, host.device) for _ in range(self.rounds - 1))]
-        self._inputs = [Region(plan, host.device) for _ in range(BASELINE_REGIONS)]
-        self._bound: list[Bound] = []
-        self._given: list[tuple[Tensor, ...]] = []
+        self._stage = Stage(host, contest, options.rounds, options.values)
+        self.rounds = self._stage.rounds
         self.read, self.written = floor.bytes_moved(contest.cell)
         self._floor = floor.Floor(self.read, self.written, floor.rated_bandwidth(self._driver))
 
@@ -112,7 +82,6 @@ class Timer:
         window = empty_window(self.flush)
         record, notes = _Record(), []
         least, most = self.options.least_blocks, self.options.most_blocks
-        self._stage(0)
         slow = self._slowness()
         if slow > SLOW_CALL_US:
             self.rounds, least, most = 3, 2, 2
@@ -128,48 +97,48 @@ class Timer:
                 break
         return self._report(record, window, notes)
 
-    def _stage(self, number: int) -> None:
-        """New addresses, new poison and newly drawn values for every region."""
-        contest, host = self.contest, self.host
-        host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
-        mine = [draw(contest.cell, subseed(contest.seed, "timed", number, i), host.device) for i in range(self.options.values)]
-        theirs = draw(contest.cell, subseed(contest.seed, "baseline", number), host.device)
-        self._given = [mine[(index + number) % len(mine)] for index in range(self.rounds)]
-        for region, values in zip(self._regions[: self.rounds], self._given, strict=True):
-            region.fill(values, NAN)
-        for region in self._inputs:
-            region.fill(theirs, NAN)
-        self._bound = [contest.runner.bind(region, contest.choice) for region in self._regions[: self.rounds]]
-        host.wait()
-
-    def entries(self) -> list[Entry]:
-        """The contestants of a round: the candidate, each baseline that could be built, and the floor."""
-        entries = [Entry(CANDIDATE, lambda index: self._bound[index % self.rounds].run(self.host.stream()))]
-        entries += [Entry(name, self._baseline(callee)) for name, callee in self.contest.baselines.ready.items()]
+    def entries(self, names: list[str]) -> list[Entry]:
+        """The contestants of a round: the candidate, the baselines in `names`, and the floor."""
+        ready = self.contest.baselines.ready
+        bound = self._stage.bound
+        entries = [Entry(CANDIDATE, lambda index: bound[index % len(bound)].run(self.host.stream()))]
+        entries += [Entry(name, self._baseline(name, ready[name], len(bound))) for name in names]
         return [*entries, Entry(FLOOR, self._floor.call)]
 
-    def _baseline(self, callee: Callee) -> Any:
-        views = [[region.tensor(view) for view in region.plan.inputs] for region in self._inputs]
-        return lambda index: callee(*views[index % len(views)])
+    def _baseline(self, name: str, callee: Callee, rounds: int) -> Callable[[int], object]:
+        views = [self._stage.arguments(name, index) for index in range(rounds)]
+        return lambda index: callee(*views[index % rounds])
 
     def _slowness(self) -> float:
         """Microseconds of one candidate call, to size the blocks; also the warm-up of its code."""
+        self._stage.refill(0, 1, [])
         self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
         start = time.perf_counter()
-        queue(self.host, self.contest.runner, self._regions[0], self.contest.choice)
+        self._stage.bound[0].run(self.host.stream())
         self.host.wait()
         return 1e6 * (time.perf_counter() - start)
 
+    def _taking_part(self, number: int, record: _Record) -> list[str]:
+        """The baselines of block `number`: all in every EVERY-th one, else those near the fastest so far."""
+        names = list(self.contest.baselines.ready)
+        bar = self._bar(record)
+        if bar is None or number % EVERY == 0 or len(record.blocks) < 2:
+            return names
+        return [name for name in names if record.median(name) <= FAR_OFF * record.median(bar)]
+
     def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> None:
+        names = self._taking_part(number, record)
+        self.host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         with self._clocked("preparing"):
-            self._stage(number)
+            self._stage.refill(number, self.rounds, names)
         self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
         samples: list[Sample] = []
         with self._clocked("rounds"):
-            block = run_block(self.entries(), self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
+            block = run_block(self.entries(names), self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
             self.host.wait()
+        self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
         with self._clocked("checking"):
-            self._check()
+            self._stage.check()
         if warm_up:
             return
         if why := self._unusable(block, samples, record):
@@ -198,25 +167,6 @@ class Timer:
                 return "low clock"
         return None
 
-    def _check(self) -> None:
-        """Every timed output, guard band and input of the block; raises PlanFault for the first that is wrong."""
-        contest, host = self.contest, self.host
-        host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
-        plan = contest.runner.plan
-        checked: dict[int, list[Tensor]] = {}
-        for region, values in zip(self._regions[: self.rounds], self._given, strict=True):
-            if found := region.damage():
-                _, guard, reason = describe(found, plan, contest.cell)
-                raise PlanFault(guard, f"while being timed: {reason}")
-            outputs, known = outputs_of(region), checked.get(id(values))
-            if known is None or contest.atomics:
-                result = compare(contest.task, contest.cell, values, tuple(outputs))
-                if result.status != "pass":
-                    raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
-                checked[id(values)] = outputs
-            elif any(bool(differ(left, right)) for left, right in zip(outputs, known, strict=True)):
-                raise PlanFault("timed_output", "timed calls on the same values gave different outputs")
-
     @contextmanager
     def _clocked(self, what: str) -> Iterator[None]:
         started = time.perf_counter()
@@ -227,21 +177,18 @@ class Timer:
         bar = self._bar(record)
         if bar is None:
             return True
-        return stats.decide(self._ratio(record, bar, SETTLED)) != "unsure"
+        return stats.decide(record.ratio(bar, SETTLED)) != "unsure"
 
     def _bar(self, record: _Record) -> str | None:
         """The fastest baseline by median device time, of those that may be the bar."""
         ready = [name for name in BARS if name in self.contest.baselines.ready and record.blocks]
         return min(ready, key=record.median) if ready else None
 
-    def _ratio(self, record: _Record, other: str, confidence: float = 0.95) -> Interval:
-        return stats.interval(stats.log_ratios(record.column(CANDIDATE), record.column(other)), confidence=confidence)
-
     def _report(self, record: _Record, window: float, notes: list[str]) -> Timing:
         contest = self.contest
-        names = [entry.name for entry in self.entries()] if record.blocks else []
-        device = {name: found for name in names if (found := stats.summarise(np.concatenate(record.column(name))))}
-        ratios = {name: self._ratio(record, name) for name in device if name != CANDIDATE}
+        names = [CANDIDATE, *contest.baselines.ready, FLOOR]
+        device = {name: found for name in names if (found := stats.summarise(record.times(name)))}
+        ratios = {name: record.ratio(name) for name in device if name != CANDIDATE}
         bar = self._bar(record)
         ratio = ratios.get(bar) if bar else None
         decision, reason = stats.decide(ratio) if ratio else "unsure", ""
@@ -293,19 +240,19 @@ class Timer:
 
     def _call_times(self) -> dict[str, stats.Summary]:
         found = {}
-        for entry in self.entries():
+        for entry in self.entries(list(self.contest.baselines.ready)):
             if entry.name != FLOOR and (summary := stats.summarise(host_times(entry, CALL_REPEATS)[3:])):
                 found[entry.name] = summary
         return found
 
     def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
         self.host.progress("timing CUDA graphs", CANDIDATE_SECONDS * 6, "candidate")
-        contestants = [entry for entry in self.entries() if entry.name not in (FLOOR, GRAPHED)]
+        contestants = [entry for entry in self.entries(list(self.contest.baselines.ready)) if entry.name not in (FLOOR, GRAPHED)]
         found = graph_times(contestants, self.flush, self._generator)
         self.host.wait()
         return found
 
 
-def _span(values: list[int | None] | list[float | None] | list[Any]) -> Span | None:
+def _span(values: Sequence[float | None]) -> Span | None:
     known = [value for value in values if value is not None]
     return Span(float(min(known)), float(np.median(known)), float(max(known))) if known else None

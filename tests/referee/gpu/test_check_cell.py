@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from referee import replay_check
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
 from referee.replay import Runner
-from referee.replay_check import CellOutcome, Host, check_cell
+from referee.replay_check import CellOutcome, Host, check_cell, sampled
 
 ROWS, COLUMNS = 4, 6
 SPEC = TensorSpec("x", (ROWS, COLUMNS), "float32", (COLUMNS, 1))
@@ -73,3 +76,23 @@ def test_scratch_that_was_never_written_shows_as_a_difference_between_runs() -> 
     found = check_cell(host, Runner(plan, {}, None), task, CELL, 7, choice={}, atomics=False)
     assert found.rejection is not None
     assert (found.rejection.stage, found.rejection.guard) == ("honest", "not_deterministic")
+
+
+def test_of_a_huge_capability_some_rows_are_compared_the_edges_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_check, "HUGE_ELEMENTS", 1)
+    monkeypatch.setattr(replay_check, "EDGE_ROWS", 1)
+    monkeypatch.setattr(replay_check, "SECRET_ROWS", 2)
+    x, w = torch.arange(40.0).reshape(20, 2), torch.ones(2)
+    spec = replace(SPEC, shape=(20, 2), strides=(2, 1))
+    cell = replace(CELL, inputs=(spec, replace(SPEC, shape=(2,), strides=(1,))), outputs=(spec,), role="capability")
+    task = replace(TASK, rowwise=True)
+    _, shorter, inputs, outputs = sampled(task, cell, (x, w), (x * 2,), 3)
+    assert 4 <= len(inputs[0]) <= 6
+    assert torch.equal(inputs[0] * 2, outputs[0])
+    assert torch.equal(inputs[0][0], x[0])
+    assert torch.equal(inputs[0][-1], x[-1])
+    assert torch.equal(inputs[1], w)
+    assert shorter.outputs[0].shape == outputs[0].shape
+    required = replace(cell, role="required")
+    assert sampled(task, required, (x, w), (x,), 3)[2][0] is x
+    assert sampled(TASK, cell, (x, w), (x,), 3)[2][0] is x

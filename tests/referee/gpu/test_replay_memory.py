@@ -25,8 +25,8 @@ def values() -> torch.Tensor:
     return torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1))
 
 
-def filled(given: LaunchPlan, **options: bool) -> Region:
-    region = Region(given, "cpu", **options)
+def filled(given: LaunchPlan, *, reverse: bool = False) -> Region:
+    region = Region(given, "cpu", reverse=reverse)
     region.fill((values(),), NAN)
     return region
 

@@ -1,0 +1,196 @@
+"""Where the noise of a timed call comes from: the same kernel twice, under different flushes and placements.
+
+    python bench/timing_noise.py [--rounds 20] [--blocks 15] [--json FILE]
+
+For every combination two contestants replay the same machine code. Printed: median time, spread of single calls (robust sigma, in
+per cent), the ratio of the two with its interval (should hold 1), and the sigma of block means. First, what waiting for the
+device costs, and when. Needs a CUDA device; about one minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+
+from bench import handmade
+from bench.gpu_smoke import Smoke
+from referee import stats
+from referee.arena import NAN
+from referee.ops.values import draw
+from referee.replay import Bound, Region, Runner
+from referee.replay_service import Loaded
+from referee.rounds import Entry, Flush, run_block
+from referee.stage import LARGE_STEP, spread
+
+SEED = 7
+
+
+class WriteOnly(Flush):
+    """Leaves L2 full of dirty lines."""
+
+    def __call__(self) -> None:
+        self._buffer.add_(1)
+
+
+class ReadOnly(Flush):
+    """Never dirties a line."""
+
+    def __call__(self) -> None:
+        for _ in range(2):
+            torch.amax(self._buffer, dim=0, out=self._sink)
+
+
+class ReadTwice(Flush):
+    """Writes, then reads everything twice."""
+
+    def __call__(self) -> None:
+        self._buffer.add_(1)
+        for _ in range(2):
+            torch.amax(self._buffer, dim=0, out=self._sink)
+
+
+class Zeroing(Flush):
+    """One fill, as most harnesses do."""
+
+    def __call__(self) -> None:
+        self._buffer.zero_()
+
+
+FLUSHES: dict[str, type[Flush]] = {
+    "write, read": Flush,
+    "write, read, read": ReadTwice,
+    "write": WriteOnly,
+    "zero": Zeroing,
+    "read, read": ReadOnly,
+}
+
+
+def waiting(smoke: Smoke, label: str, found: dict[str, Any]) -> None:
+    """Print what each way of waiting costs right now, after a tiny piece of work."""
+    one = torch.zeros(1, device="cuda")
+    ways: dict[str, Callable[[], object]] = {
+        "torch.cuda.synchronize": torch.cuda.synchronize,
+        "cuCtxSynchronize": lambda: smoke.driver.call("cuCtxSynchronize"),
+        "polling": smoke.driver.synchronize,
+        "item": lambda: one.item(),
+    }
+    costs = {}
+    for name, wait in ways.items():
+        times = []
+        for _ in range(15):
+            one.add_(1)
+            start = time.perf_counter()
+            wait()
+            times.append(1e6 * (time.perf_counter() - start))
+        costs[name] = round(float(np.median(times)), 1)
+    found[label] = costs
+    print(f"waiting, {label:34s} {costs}", flush=True)
+
+
+def regions(smoke: Smoke, runner: Runner, inputs: tuple[torch.Tensor, ...], placement: str, count: int) -> list[Region]:
+    """Regions for `count` rounds: one for all, at any multiple of 256 bytes, or as torch would place them."""
+    plan = runner.plan
+    if placement == "one region":
+        made = [Region(plan, "cuda", places=spread(plan, range(len(plan.buffers))), step=LARGE_STEP)] * count
+    elif placement == "any 256 bytes":
+        made = [Region(plan, "cuda") for _ in range(count)]
+    else:
+        made = [Region(plan, "cuda", places=spread(plan, range(len(plan.buffers))), step=LARGE_STEP) for _ in range(count)]
+    for region in made:
+        region.fill(inputs, NAN)
+    smoke.host.wait()
+    return made
+
+
+def replaying(smoke: Smoke, bound: list[Bound]) -> Callable[[int], object]:
+    """Queue the replay that is bound to a round's region."""
+    return lambda index: bound[index].run(smoke.host.stream())
+
+
+def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int, blocks: int) -> dict[str, Any]:
+    """The kernel against itself under one protocol."""
+    cell = handmade.bench_cell(kernel)
+    inputs = draw(cell, SEED, "cuda")
+    generator = np.random.default_rng(SEED)
+    times: dict[str, list[stats.Floats]] = {"a": [], "b": []}
+    with Loaded(smoke.host, handmade.job(kernel, cell, arch=smoke.arch)) as runner:
+        sides = {name: regions(smoke, runner, inputs, placement, rounds) for name in times}
+        for number in range(blocks + 1):
+            entries = []
+            for name, made in sides.items():
+                for region in set(made):
+                    region.fill(inputs, NAN)
+                bound = [runner.bind(region, {}) for region in made]
+                entries.append(Entry(name, replaying(smoke, bound)))
+            found = run_block(entries, rounds, flush, generator, during=lambda: None)
+            if number:
+                for name in times:
+                    times[name].append(found.times[name])
+    logs = stats.log_ratios(times["a"], times["b"])
+    ratio = stats.interval(logs)
+    everything = np.log(np.concatenate(times["a"] + times["b"]))
+    everything = everything[np.isfinite(everything)]
+    quartiles = np.quantile(everything, (0.25, 0.75))
+    return {
+        "kernel": kernel,
+        "placement": placement,
+        "median_us": float(np.exp(np.median(everything))),
+        "sigma_call": float((quartiles[1] - quartiles[0]) / 1.349),
+        "sigma_block": float(np.std([block.mean() for block in logs])),
+        "sigma_round": float(np.std(np.concatenate(logs))),
+        "ratio": ratio.ratio,
+        "low": ratio.low,
+        "high": ratio.high,
+        "rounds": ratio.rounds,
+    }
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--blocks", type=int, default=15)
+    parser.add_argument("--json", type=Path, default=None)
+    given = parser.parse_args()
+    document: dict[str, Any] = {"waiting": {}, "comparisons": []}
+    with tempfile.TemporaryDirectory() as cache:
+        smoke = Smoke(Path(cache))
+        waiting(smoke, "at the start", document["waiting"])
+        smoke.driver.reset_persisting_l2()
+        waiting(smoke, "after resetting persisting L2", document["waiting"])
+        large = torch.empty(20 << 30, dtype=torch.uint8, device="cuda")
+        waiting(smoke, "with 20 GiB allocated", document["waiting"])
+        del large
+        torch.cuda.empty_cache()
+        waiting(smoke, "after giving them back", document["waiting"])
+        compiled = torch.compile(torch.relu)
+        compiled(torch.zeros(1024, device="cuda"))
+        waiting(smoke, "after torch.compile", document["waiting"])
+        l2_bytes = smoke.flush.l2_bytes
+        for kernel in ("rmsnorm", "softmax"):
+            for label, make in FLUSHES.items():
+                for placement in ("as torch", "any 256 bytes", "one region"):
+                    if kernel == "softmax" and (label not in ("write, read", "zero") or placement == "one region"):
+                        continue
+                    found = compare(smoke, kernel, make(l2_bytes), placement, given.rounds, given.blocks)
+                    document["comparisons"].append({"flush": label, **found})
+                    spreads = ", ".join(f"{what} {found[f'sigma_{what}']:.2%}" for what in ("call", "round", "block"))
+                    ratio = f"{found['ratio']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
+                    print(f"{kernel:8s} {label:17s} {placement:13s} {found['median_us']:7.2f} us, sigma {spreads}, ratio {ratio}", flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

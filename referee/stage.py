@@ -1,0 +1,155 @@
+"""The memory a timing block runs on: fresh values at fresh addresses for every contestant and round.
+
+Every contestant has a region of its own for each round, so none finds memory warmed by another. Buffers lie as torch's allocator
+would place them (large ones at multiples of 2 MiB), because that is how a user's tensors lie. The candidate's values are never
+given to a baseline, so no right answer for them exists on the device before the block has ended. Runs in the replay worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from referee.arena import GUARD_BYTES, NAN, Layout, Slot
+from referee.baselines import Baselines
+from referee.compare import compare
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.ops.values import draw
+from referee.plan import LaunchPlan
+from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ
+from referee.replay_check import Host, describe, outputs_of
+
+LARGE_BYTES, LARGE_STEP, SMALL_STEP = 1 << 20, 1 << 21, 512
+MEMORY_SHARE = 0.4
+LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is timed: a plan at a cell, and who it is up against."""
+
+    task: Task
+    cell: Cell
+    runner: Runner
+    choice: Choice
+    atomics: bool
+    baselines: Baselines
+    seed: int
+
+
+def subseed(seed: int, *parts: object) -> int:
+    """A seed derived from the verdict's secret one, different for every purpose."""
+    text = "\0".join(str(part) for part in (seed, *parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+def spread(plan: LaunchPlan, order: Sequence[int]) -> Layout:
+    """A layout with the buffers in `order`, large ones at multiples of 2 MiB, with at least a guard band between them."""
+    slots: dict[int, Slot] = {}
+    guards = []
+    end = 0
+    for index in order:
+        buffer = plan.buffers[index]
+        step = LARGE_STEP if buffer.nbytes >= LARGE_BYTES else SMALL_STEP
+        start = -(-(end + GUARD_BYTES) // step) * step
+        guards.append((end, start))
+        slots[index] = Slot(start, buffer.nbytes, buffer.input)
+        end = start + buffer.nbytes
+    total = -(-(end + GUARD_BYTES) // LARGE_STEP) * LARGE_STEP
+    # Only the band next to a buffer is watched: what lies further off is nobody's.
+    watched = [(low, min(high, low + GUARD_BYTES)) for low, high in (*guards, (end, total))]
+    watched += [(high - GUARD_BYTES, high) for low, high in guards if high - low >= 2 * GUARD_BYTES]
+    return Layout(tuple(slots[index] for index in range(len(plan.buffers))), tuple(watched), total)
+
+
+class Stage:
+    """Regions for `rounds` rounds. `refill` before a block, `check` after it."""
+
+    def __init__(self, host: Host, contest: Contest, rounds: int, values: int) -> None:
+        self._host, self._contest, self._values = host, contest, values
+        plan = contest.runner.plan
+        alone = replace(plan, buffers=plan.buffers[: len(plan.inputs)], steps=(), outputs=())
+        shuffled = self._shuffled = random.Random(subseed(contest.seed, "layout"))
+        outputs = sum(plan.buffers[view.buffer].nbytes for view in plan.outputs)
+        size = _size(plan) + len(contest.baselines.ready) * (_size(alone) + outputs)
+        room = int(MEMORY_SHARE * _free_bytes() / size)
+        self.rounds = max(LEAST_ROUNDS, min(rounds, room))
+        self._mine = [_region(host, plan, shuffled) for _ in range(self.rounds)]
+        self._theirs = {name: [_region(host, alone, shuffled) for _ in range(self.rounds)] for name in contest.baselines.ready}
+        self.bound: list[Bound] = []
+        self._given: list[tuple[Tensor, ...]] = []
+
+    def refill(self, number: int, rounds: int, names: Sequence[str]) -> None:
+        """New addresses, poison and values for block `number`: for the candidate and the baselines in `names`."""
+        contest, cell, device = self._contest, self._contest.cell, self._host.device
+        for regions in (self._mine, *self._theirs.values()):
+            self._shuffled.shuffle(regions)
+        mine = [draw(cell, subseed(contest.seed, "timed", number, i), device) for i in range(self._values)]
+        theirs = [draw(cell, subseed(contest.seed, "baseline", number, i), device) for i in range(self._values)]
+        self._given = [mine[(index + number) % len(mine)] for index in range(rounds)]
+        for region, values in zip(self._mine, self._given, strict=False):
+            region.fill(values, NAN)
+        for name in names:
+            for index, region in enumerate(self._theirs[name][:rounds]):
+                region.fill(theirs[index % len(theirs)], NAN)
+        self.bound = [contest.runner.bind(region, contest.choice) for region in self._mine[:rounds]]
+        self._host.wait()
+
+    def arguments(self, name: str, index: int) -> list[Tensor]:
+        """The inputs of a baseline in round `index`."""
+        region = self._theirs[name][index]
+        return [region.tensor(view) for view in region.plan.inputs]
+
+    def check(self) -> None:
+        """Every output, guard band and input of the candidate's in the block; raises PlanFault for the first that is wrong.
+
+        One call for each set of values is compared with float64, the others with it, bit by bit.
+        """
+        contest = self._contest
+        first: dict[int, Region] = {}
+        flags = []
+        regions = list(zip(self._mine, self._given, strict=False))
+        for region, values in regions:
+            flags.append(region.touched())
+            known = first.setdefault(id(values), region)
+            if known is not region and not contest.atomics:
+                flags += [differ(left, right) for left, right in zip(outputs_of(region), outputs_of(known), strict=True)]
+        if bool(torch.stack(flags).any()):
+            self._explain(regions)
+        for region, values in regions if contest.atomics else ((first[id(values)], values) for values in self._given[: self._values]):
+            result = compare(contest.task, contest.cell, values, tuple(outputs_of(region)))
+            if result.status != "pass":
+                raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
+
+    def _explain(self, regions: Sequence[tuple[Region, tuple[Tensor, ...]]]) -> None:
+        """Raise PlanFault for what the quick look saw, unless a closer one clears it."""
+        first: dict[int, Region] = {}
+        for region, values in regions:
+            if found := region.explain():
+                _, guard, reason = describe(found, region.plan, self._contest.cell)
+                raise PlanFault(guard, f"while being timed: {reason}")
+            known = first.setdefault(id(values), region)
+            pairs = zip(outputs_of(region), outputs_of(known), strict=True)
+            if not self._contest.atomics and any(bool(differ(left, right)) for left, right in pairs):
+                raise PlanFault("timed_output", "timed calls on the same values gave different outputs")
+
+
+def _free_bytes() -> int:
+    """What can still be allocated: the device's free memory, and what torch holds without using it."""
+    return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
+
+def _region(host: Host, plan: LaunchPlan, shuffled: random.Random) -> Region:
+    order = list(range(len(plan.buffers)))
+    shuffled.shuffle(order)
+    return Region(plan, host.device, places=spread(plan, order), step=LARGE_STEP)
+
+
+def _size(plan: LaunchPlan) -> int:
+    return spread(plan, range(len(plan.buffers))).total + 4 * LARGE_STEP
