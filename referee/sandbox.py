@@ -58,7 +58,7 @@ class Sandbox:
         self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if spaces.has(CLONE_NEWPID) else None
         self._server_pid = os.getpid()
         view = self._enter_view()
-        self._base = file_view.SCRATCH if view.active else tempfile.mkdtemp(prefix="kmint-jobs-", dir="/tmp")
+        self._base = file_view.SCRATCH if view.active else tempfile.mkdtemp(prefix="kmint-jobs-")
         self.base = None if view.active else self._base
         # Jobs of another user must be able to pass through, and to see no names.
         os.chmod(self._base, 0o711)

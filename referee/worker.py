@@ -83,7 +83,8 @@ class Server:
             elif fd == self._control.fileno():
                 if not self._accept():
                     return False
-            else:
+            elif reports[fd].pid in self._running:
+                # Else it was reaped in this very step.
                 reports[fd].kill()
         return True
 
@@ -110,11 +111,12 @@ class Server:
         fields = request["limits"]
         limits = Limits(fields["seconds"], fields["memory_bytes"], fields["output_bytes"], tuple(fields["allow_exec"]))
         _preload(entry.partition(":")[0])
+        # Told before the fork: a parent that was not told may safely ask again elsewhere.
+        _tell(report, {"started": True})
         pid = self._sandbox.fork()
         if pid == 0:
             run_job(self._sandbox, entry, limits, fds[0], fds[1], fds[2], fds[3:])
         self._running[pid] = _Running(pid, report, cpu_seconds(limits))
-        _tell(report, {"started": pid})
 
     def _reap(self) -> None:
         while True:

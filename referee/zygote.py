@@ -33,6 +33,7 @@ __all__ = ["DEFAULT_PRELOAD", "Limits", "Outcome", "Protection", "Zygote", "Zygo
 DEFAULT_PRELOAD = ("torch", "triton", "triton.language")
 STARTUP_SECONDS = 180.0
 CLOSE_SECONDS = 3.0
+MAX_FDS = 32
 
 
 class ZygoteError(RuntimeError):
@@ -103,8 +104,11 @@ class Zygote:
         """Call `entry` ("package.module:function") in a fresh sandboxed child and wait for its end.
 
         The function is called as fn(payload, scratch, fds) -> bytes; `fds` are duplicates of the given descriptors.
-        The clock starts when the child does. A server that died is restarted. Raises ZygoteError if that fails.
+        The clock starts when the child does. A server that died is restarted. Raises ZygoteError if that fails,
+        ValueError for more than MAX_FDS descriptors, OSError for one that is not open.
         """
+        if len(fds) > MAX_FDS:
+            raise ValueError(f"a job takes at most {MAX_FDS} descriptors, not {len(fds)}")
         request = json.dumps({"entry": entry, "limits": asdict(limits)}).encode()
         for _ in range(2):
             server = self._ready()

@@ -79,7 +79,7 @@ def test_a_killed_server_is_replaced_and_its_job_told_apart(own: Zygote, pool: T
     before = own.pid
     os.kill(before if which == "first process" else min(below), signal.SIGKILL)
     outcome = job.result(20)
-    assert (outcome.status, outcome.killed_outside) == ("crash", True)
+    assert (outcome.status, outcome.killed_outside) == ("crash", True), outcome
     assert watched.all_end()
     assert works(own)
     assert own.pid != before
@@ -107,7 +107,7 @@ def test_a_job_killed_from_outside_is_told_apart(own: Zygote, pool: ThreadPoolEx
     (process,) = descendants(own.pid) - server
     os.kill(process, signal.SIGKILL)
     outcome = job.result(20)
-    assert (outcome.status, outcome.killed_outside) == ("crash", True)
+    assert (outcome.status, outcome.killed_outside) == ("crash", True), outcome
     assert "SIGKILL" in outcome.detail
     assert works(own)
 
@@ -184,14 +184,29 @@ def test_given_descriptors_arrive_and_stay_ours(zygote: Zygote) -> None:
         assert pipe.read() == b"hello"
 
 
+def test_too_many_descriptors_are_refused(zygote: Zygote) -> None:
+    with pytest.raises(ValueError, match="at most 32"):
+        zygote.run("hostile_resources:echo", b"", limits=LIMITS, fds=[0] * 33)
+    assert zygote.run("hostile_resources:write_to_given", b"", limits=LIMITS, fds=[2] * 32).data == b"32"
+
+
+def settled_descriptors(pid: int) -> int:
+    """How few descriptors a process comes down to: the server closes a job's a moment after it told of its end."""
+    return min(len(os.listdir(f"/proc/{pid}/fd")) for _ in range(2000))
+
+
 def test_no_descriptor_leaks(zygote: Zygote) -> None:
     assert works(zygote)
+    (server,) = descendants(zygote.pid)
     before = len(os.listdir("/proc/self/fd"))
+    before_server = settled_descriptors(server)
     for entry in ("echo", "raise_error", "exit_quietly", "fault"):
         zygote.run(f"hostile_resources:{entry}", b"", limits=LIMITS)
     with pytest.raises(OSError):
         zygote.run("hostile_resources:echo", b"", limits=LIMITS, fds=[1 << 20])
+    assert works(zygote)
     assert len(os.listdir("/proc/self/fd")) == before
+    assert settled_descriptors(server) == before_server
 
 
 def test_a_server_that_cannot_import_says_why() -> None:

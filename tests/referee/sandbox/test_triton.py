@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from referee.zygote import Limits, Zygote
-from tests.referee.sandbox.support import HOSTILE
+from tests.referee.sandbox.support import HOSTILE, descendants
 
 ROOMY = Limits(seconds=120.0, memory_bytes=4 << 30, output_bytes=1 << 16)
 
@@ -43,10 +44,11 @@ def test_the_preloaded_server_has_every_layer_and_one_thread_and_sees_no_gpu(com
     outcome = compiler.run("hostile_triton:look_around", b"", limits=ROOMY)
     assert json.loads(outcome.data) == {
         "loaded": ["torch", "triton", "triton.language"],
-        "threads": 1,
         "cuda": False,
         "interpret": None,
     }
+    for server in descendants(compiler.pid):
+        assert len(os.listdir(f"/proc/{server}/task")) == 1
     assert [(p.name, p.active) for p in compiler.protections] == [(p.name, p.active) for p in zygote.protections]
 
 

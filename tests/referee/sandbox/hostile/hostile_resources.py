@@ -64,7 +64,7 @@ def raise_limits(argument: str, scratch: str) -> None:
 
 def deep_tree(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """A tree too deep for a path name; cleaning up must cope."""
-    for _ in range(1500):
+    for _ in range(1100):
         os.mkdir("d" * 50)
         os.chdir("d" * 50)
     return b"made"

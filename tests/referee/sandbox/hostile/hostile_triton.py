@@ -46,13 +46,12 @@ def interpret_kernel(payload: bytes, scratch: str, fds: tuple[int, ...]) -> byte
 
 
 def look_around(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
-    """What a job with the real preload sees: loaded modules, threads, GPUs."""
+    """What a job with the real preload sees: loaded modules, GPUs, mode."""
     import torch
 
     return json.dumps(
         {
             "loaded": [name for name in ("torch", "triton", "triton.language") if name in sys.modules],
-            "threads": len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1,
             "cuda": torch.cuda.is_available(),
             "interpret": os.environ.get("TRITON_INTERPRET"),
         }
