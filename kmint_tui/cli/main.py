@@ -50,7 +50,12 @@ def kmint(context: click.Context) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    context.ensure_object(State).err.note(context.get_help())
+    state = context.ensure_object(State)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        from kmint_tui.app import run
+
+        context.exit(run(offline=state.offline))
+    state.err.note(context.get_help())
     context.exit(ExitCode.USAGE)
 
 

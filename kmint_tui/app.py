@@ -1,0 +1,220 @@
+"""The terminal application: modes, keys, themes and what is shared by the screens. Wiring only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, ClassVar
+
+from textual import on, work
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState
+
+from kmint_tui import paths
+from kmint_tui.cli.diagnostics import ExitCode
+from kmint_tui.errors import ConfigError, KmintError
+from kmint_tui.screens.base import KmintScreen
+from kmint_tui.screens.messages import FactsFound
+from kmint_tui.screens.palette import Commands
+from kmint_tui.widgets.mode_bar import MODE_TITLES
+from kmint_tui.widgets.themes import THEMES
+from kmint_tui.workbench import facts, preferences
+from kmint_tui.workbench.engine import Engine
+from kmint_tui.workbench.facts import Facts
+from kmint_tui.workbench.run import MintRun
+
+GO = Binding.Group("Screens", compact=True)
+GENERAL = Binding.Group("General")
+
+
+def _screen(mode: str) -> Callable[[], Screen[Any]]:
+    """The screen of a mode, imported when it is first shown."""
+
+    def make() -> Screen[Any]:
+        screen: Screen[Any] = getattr(import_module(f"kmint_tui.screens.{mode}"), f"{mode.title()}Screen")()
+        return screen
+
+    return make
+
+
+class KmintApp(App[int], inherit_bindings=False):
+    """One engine shared by all screens; `run_now` is the session under way, `facts` what is known of the machine."""
+
+    TITLE = "kmint"
+    CSS_PATH = "app.tcss"
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {mode: _screen(mode) for mode, _ in MODE_TITLES}
+    DEFAULT_MODE = "mint"
+    COMMANDS = {Commands}
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(number), f"show_mode('{mode}')", title, show=False, id=f"go.{mode}", tooltip=f"Go to {title}", group=GO)
+            for number, (mode, title) in enumerate(MODE_TITLES, start=1)
+        ),
+        Binding("question_mark,f1", "help", "Help", id="app.help", tooltip="Show all keys of this screen", key_display="?", group=GENERAL),
+        Binding("ctrl+p", "command_palette", "Palette", id="app.palette", tooltip="Search everything that can be done", group=GENERAL),
+        Binding("ctrl+t", "next_theme", "Theme", show=False, id="app.theme", tooltip="Change the colours", group=GENERAL),
+        Binding("ctrl+d", "density", "Density", show=False, id="app.density", tooltip="Comfortable or compact", group=GENERAL),
+        Binding("ctrl+o", "jump", "Jump", show=False, id="app.jump", tooltip="Put a letter on everything that can be focused",
+                group=GENERAL),
+        Binding("q", "leave", "Quit", id="app.quit", tooltip="Quit; asks while a session runs", group=GENERAL),
+        Binding("ctrl+q", "leave", "Quit", show=False, priority=True, id="app.quit_now", tooltip="Quit; asks while a session runs",
+                group=GENERAL),
+    ]  # fmt: skip
+
+    def __init__(self, *, offline: bool = False) -> None:
+        no_color = os.environ.get("NO_COLOR")
+        super().__init__()
+        if no_color is not None:
+            # Textual takes the variable away; the smith and the referee should still see it.
+            os.environ["NO_COLOR"] = no_color
+        self.engine = Engine()
+        self.offline = offline
+        self.facts: Facts | None = None
+        self.run_now: MintRun | None = None
+        self.mode_before = "mint"
+        self._trouble: ConfigError | None = None
+        self._choose_looks()
+
+    @property
+    def holder(self) -> str:
+        """Who is at work: the smith and the referee, or nobody."""
+        return "kmint is working" if self.run_now is not None else "idle"
+
+    @property
+    def offline_reason(self) -> str | None:
+        """What forbids the network, or None."""
+        return facts.offline_reason(flag=self.offline)
+
+    def on_mount(self) -> None:
+        self.look_at_machine()
+        if self._trouble is not None:
+            self.notify(f"{self._trouble.message}\n{self._trouble.fix}", title=self._trouble.title, severity="error", markup=False)
+
+    @work(thread=True, exclusive=True, group="facts", exit_on_error=False)
+    def look_at_machine(self) -> None:
+        """Gather the facts anew."""
+        self.post_message(FactsFound(facts.collect(self.engine.smith_ready, offline=self.offline)))
+
+    @on(FactsFound)
+    def _facts_found(self, message: FactsFound) -> None:
+        self.facts = message.facts
+        self.show_facts()
+
+    def show_facts(self) -> None:
+        """Have the present screen show the facts."""
+        for screen in self.screen_stack:
+            if isinstance(screen, KmintScreen) and screen.is_mounted:
+                screen.show_facts()
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        error = event.worker.error
+        if event.state == WorkerState.ERROR and isinstance(error, Exception):
+            title = error.title if isinstance(error, KmintError) else "kmint met an error of its own"
+            text = f"{error.message}\n{error.fix}" if isinstance(error, KmintError) else f"{type(error).__name__}: {error}"
+            self.notify(text.strip(), title=title, severity="error", timeout=12, markup=False)
+
+    def open_draft(self, identity: str) -> None:
+        """Show a draft of the history on its screen."""
+        from kmint_tui.screens.draft import DraftScreen
+
+        if self.current_mode != "draft":
+            self.mode_before = self.current_mode
+        self.switch_mode("draft")
+        screen = self.screen
+        if isinstance(screen, DraftScreen):
+            screen.show(identity)
+
+    def save_draft(self, identity: str, reference: str | None = None) -> None:
+        """Ask for a folder and save a draft into it."""
+        from kmint_tui.screens.save import Saving
+
+        self.push_screen(Saving(identity, reference))
+
+    def action_show_mode(self, mode: str) -> None:
+        if not any(not isinstance(screen, KmintScreen) for screen in self.screen_stack[1:]):
+            self.switch_mode(mode)
+
+    def action_help(self) -> None:
+        from kmint_tui.screens.help import Help
+
+        if isinstance(self.screen, KmintScreen):
+            self.push_screen(Help(self.screen.active_bindings, str(preferences.file())))
+
+    def action_jump(self) -> None:
+        from kmint_tui.screens.jump import Jump
+
+        if isinstance(self.screen, KmintScreen):
+            screen = self.screen
+            self.push_screen(Jump(screen), lambda widget: screen.set_focus(widget) if widget is not None else None)
+
+    def action_use_theme(self, theme: str) -> None:
+        self.theme = theme
+        self._remember()
+
+    def action_next_theme(self) -> None:
+        names = preferences.THEMES
+        self.action_use_theme(names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0])
+
+    def action_density(self) -> None:
+        self.toggle_class("-compact")
+        self._remember()
+
+    async def action_leave(self) -> None:
+        """Quit; with a session under way only after a yes."""
+        from kmint_tui.screens.leave import Leave
+
+        if self.run_now is None:
+            self.push_screen(Leave(ask=False))
+        elif not isinstance(self.screen, Leave):
+            self.push_screen(Leave(ask=True))
+
+    def _choose_looks(self) -> None:
+        for theme in THEMES:
+            self.register_theme(theme)
+        try:
+            chosen = preferences.load()
+        except ConfigError as error:
+            chosen, self._trouble = preferences.Preferences(), error
+        self.theme = chosen.theme
+        self.set_class(chosen.density == "compact", "-compact")
+        self.set_keymap(chosen.keys)
+
+    def _remember(self) -> None:
+        preferences.remember(self.theme, "compact" if self.has_class("-compact") else "comfortable")
+
+
+def run(*, offline: bool = False) -> int:
+    """Open the application on this terminal; returns the exit code."""
+    with _quiet_descriptor():
+        app = KmintApp(offline=offline)
+        app.run()
+        return ExitCode.INTERNAL if app.return_code else ExitCode.DONE
+
+
+class _quiet_descriptor:
+    """Gives the terminal to the application alone: what C code writes to file descriptor 2 goes to a log meanwhile."""
+
+    def __enter__(self) -> None:
+        log = paths.private_dir(paths.log_dir()) / f"tui-{os.getpid()}.log"
+        self._terminal = os.dup(2)
+        self._before = sys.__stderr__, sys.stderr
+        # Textual draws on __stderr__, and prints what went wrong on stderr when it is over.
+        sys.stderr = vars(sys)["__stderr__"] = self._writer = os.fdopen(os.dup(2), "w", encoding="utf-8")
+        self._log = log
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+
+    def __exit__(self, *error: object) -> None:
+        os.dup2(self._terminal, 2)
+        os.close(self._terminal)
+        vars(sys)["__stderr__"], sys.stderr = self._before
+        self._writer.close()
+        if self._log.stat().st_size == 0:
+            self._log.unlink()

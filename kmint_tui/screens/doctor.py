@@ -1,0 +1,7 @@
+"""Doctor."""
+
+from kmint_tui.screens.base import KmintScreen
+
+
+class DoctorScreen(KmintScreen):
+    mode = "doctor"

@@ -1,0 +1,232 @@
+"""Draft: one draft of the history with everything known of it: code, checks, cells, times, prompt, and the way to another draft."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widgets import Static, TabbedContent, TabPane
+
+from kmint_tui import paths
+from kmint_tui.errors import KmintError, UsageError
+from kmint_tui.history.records import Draft, Session, parse_id
+from kmint_tui.history.store import PASSED, History
+from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen
+from kmint_tui.screens.confirm import Ask
+from kmint_tui.screens.messages import DraftFound, Refused
+from kmint_tui.widgets.bars import TimeBars
+from kmint_tui.widgets.code import CodeView
+from kmint_tui.widgets.table import Table
+from kmint_tui.widgets.themes import styled
+from kmint_tui.workbench import command_line, rejudge
+from kmint_tui.workbench.difference import difference
+from kmint_tui.workbench.stages import why
+
+EMPTY = "No draft is open. Open one from [b]1 Mint[/b] or [b]3 History[/b] with enter."
+
+
+class DraftScreen(KmintScreen):
+    """`show` opens a draft by its id."""
+
+    mode = "draft"
+    CSS_PATH = "draft.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "rejudge", "Re-judge", id="draft.rejudge", tooltip="Have the referee judge it again", group=ACT),
+        Binding("s", "save", "Save", id="draft.save", tooltip="Save it into a folder", group=ACT),
+        Binding("d", "diff", "Diff", id="draft.diff", tooltip="Compare it with another draft", group=VIEW),
+        Binding("left_square_bracket", "step(-1)", "Before", id="draft.before", tooltip="Draft before", group=VIEW, key_display="["),
+        Binding("right_square_bracket", "step(1)", "Next", id="draft.next", tooltip="Next draft", group=VIEW, key_display="]"),
+        Binding("y", "copy_code", "Copy code", show=False, id="copy.code", tooltip="Copy the code", group=COPY),
+        Binding("i", "copy_id", "Copy id", show=False, id="copy.id", tooltip="Copy the draft's id", group=COPY),
+        Binding("escape", "back", "Back", id="draft.back", tooltip="Back to where the draft was opened", group=VIEW),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session: Session | None = None
+        self.draft: Draft | None = None
+        self._siblings: tuple[Draft, ...] = ()
+        self._judging = False
+
+    def body(self) -> ComposeResult:
+        yield Static(EMPTY, id="empty", classes="empty")
+        yield Static("", id="head", markup=False)
+        with Container(id="parts"):
+            code = CodeView(id="code", classes="pane")
+            code.border_title = "code"
+            yield code
+            with TabbedContent(id="tabs"):
+                with TabPane("Checks", id="tab-checks"):
+                    yield Table("checks")
+                with TabPane("Cells", id="tab-cells"):
+                    yield Table("cells")
+                with TabPane("Time", id="tab-time"):
+                    yield TimeBars("", id="bars")
+                with TabPane("Prompt", id="tab-prompt"):
+                    yield CodeView(id="prompt")
+                with TabPane("Diff", id="tab-diff"):
+                    yield CodeView(id="diff")
+
+    def on_mount(self) -> None:
+        self.query_one("#parts").display = False
+        self.query_one("#checks", Table).head(("check", None), ("status", 7), ("detail", None))
+        self.query_one("#cells", Table).head(("cell", None), ("status", 7), ("error", 9), ("allowed", 9), ("detail", None))
+
+    def show(self, identity: str) -> None:
+        """Open the draft of that id."""
+        self._read(identity)
+
+    def cli_command(self) -> str | None:
+        return command_line.command("history", "show", self.draft.id) if self.draft is not None else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("step", "diff", "copy_code", "copy_id"):
+            return self.draft is not None
+        if action == "rejudge":
+            return self.draft is not None and not self._judging
+        if action == "save":
+            return self.draft is not None and self.draft.outcome in PASSED
+        return True
+
+    @work(thread=True, exclusive=True, group="draft", exit_on_error=False)
+    def _read(self, identity: str) -> None:
+        where = parse_id(identity)
+        try:
+            with History(paths.history_file()) as history:
+                siblings = history.drafts(where.session)
+                found = next((draft for draft in siblings if draft.number == where.number), None)
+                if found is None:
+                    raise UsageError(f"the history holds no draft {identity}", fix="it may have been deleted; 3 shows what there is")
+                self.post_message(DraftFound(history.session(where.session), found, siblings))
+        except KmintError as error:
+            self.post_message(Refused(error))
+
+    @on(Refused)
+    def _refused(self, message: Refused) -> None:
+        self._judging = False
+        self.tell(message.error)
+        self.refresh_bindings()
+
+    @on(DraftFound)
+    def _found(self, message: DraftFound) -> None:
+        self.session, self.draft, self._siblings = message.session, message.draft, message.siblings
+        self._judging = False
+        draft = message.draft
+        self.query_one("#empty").display = False
+        self.query_one("#parts").display = True
+        self._show_head()
+        self.query_one("#code", CodeView).show(draft.source)
+        code = self.query_one("#code", CodeView)
+        code.border_title, code.border_subtitle = f"draft {draft.id}", f"sha256 {draft.source_sha256[:12]}"
+        verdict = draft.verdict or {}
+        self.query_one("#checks", Table).fill(
+            (check["name"], (check["name"], styled(self.app, check["status"], check["status"]), check.get("detail", "")))
+            for check in verdict.get("checks", [])
+        )
+        self.query_one("#cells", Table).fill(
+            (
+                f"{place}",
+                (
+                    cell["name"],
+                    styled(self.app, cell["status"], cell["status"]),
+                    _figure(cell.get("error")),
+                    _figure(cell.get("budget")),
+                    cell.get("detail", ""),
+                ),
+            )
+            for place, cell in enumerate(verdict.get("cells", []))
+        )
+        self.query_one(TimeBars).show(verdict.get("timing"), untimed=self._untimed(verdict.get("mode")))
+        self.query_one("#prompt", CodeView).show(f"{message.session.system}\n\n{message.session.user}", language="markdown")
+        self.query_one("#diff", CodeView).show("Press d to compare this draft with another one.", language="text")
+        if self.focused is None:
+            self.query_one("#code").focus()
+        self.refresh_bindings()
+
+    def _untimed(self, mode: str | None) -> str:
+        if mode == "interpret":
+            return "not timed: no GPU; judged by Triton's interpreter on the CPU, which is weaker than a replay on a GPU"
+        return "not timed: it did not get that far" if mode else "not judged"
+
+    def _show_head(self) -> None:
+        draft, session = self.draft, self.session
+        if draft is None or session is None:
+            return
+        if draft.duplicate_of is not None:
+            outcome, reason = "same", f"the same kernel as {draft.session}.{draft.duplicate_of}"
+        elif draft.verdict is None:
+            outcome, reason = "not judged", f"ended by {draft.finish}"
+        else:
+            outcome, reason = draft.outcome or "", why(draft.verdict)
+        gained = f", {draft.ratio:.3f}x" if draft.ratio is not None else ""
+        facts = f"{session.model}, {draft.tokens} tokens in {draft.seconds:.1f} s, seed {draft.seed}, temperature {draft.temperature:g}"
+        judging = "  (being judged again …)" if self._judging else ""
+        self.query_one("#head", Static).update(f"{draft.id}  {session.op}  {outcome}{gained}{judging}\n{reason}\n{facts}")
+
+    def action_step(self, by: int) -> None:
+        if self.draft is None or not self._siblings:
+            return
+        numbers = [draft.number for draft in self._siblings]
+        place = (numbers.index(self.draft.number) + by) % len(numbers)
+        self.show(self._siblings[place].id)
+
+    def action_rejudge(self) -> None:
+        if self.draft is not None and self.session is not None and not self._judging:
+            self._judging = True
+            self._show_head()
+            self.refresh_bindings()
+            self._rejudge(self.session, self.draft)
+
+    @work(thread=True, exclusive=True, group="rejudge", exit_on_error=False)
+    def _rejudge(self, session: Session, draft: Draft) -> None:
+        try:
+            rejudge.rejudge(self.kmint.engine, session, draft)
+        except Exception as error:
+            self.post_message(Refused(error))
+        else:
+            self._read(draft.id)
+
+    def action_save(self) -> None:
+        if self.draft is not None:
+            self.kmint.save_draft(self.draft.id)
+
+    def action_diff(self) -> None:
+        if self.draft is None or self.session is None:
+            return
+        numbers = ", ".join(draft.id for draft in self._siblings if draft.number != self.draft.number)
+        detail = f"Any draft of the history. Of this session: {numbers or 'none'}"
+        other = next((draft.id for draft in self._siblings if draft.number != self.draft.number), "")
+        self.app.push_screen(Ask("Compare with which draft?", detail, other, "12.3"), self._compare)
+
+    def _compare(self, identity: str | None) -> None:
+        if identity is None or self.draft is None:
+            return
+        try:
+            where = parse_id(identity)
+            if where.number is None:
+                raise UsageError(f"{identity} is a session", fix=f"name one of its drafts, such as {identity}.0")
+            with History(paths.history_file()) as history:
+                other = history.draft(where.session, where.number)
+        except KmintError as error:
+            self.tell(error)
+            return
+        self.query_one("#diff", CodeView).show(difference(other, self.draft), language="diff")
+        self.query_one(TabbedContent).active = "tab-diff"
+
+    def action_copy_code(self) -> None:
+        if self.draft is not None:
+            self.copy(self.draft.source, f"draft {self.draft.id}")
+
+    def action_copy_id(self) -> None:
+        if self.draft is not None:
+            self.copy(self.draft.id, "id")
+
+    def action_back(self) -> None:
+        self.kmint.action_show_mode(self.kmint.mode_before)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.2e}"

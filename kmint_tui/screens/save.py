@@ -1,0 +1,91 @@
+"""Saving: asks for a folder, has the referee judge the file as it will stand, writes it with its receipt and its test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, Static
+
+from kmint_tui import paths
+from kmint_tui.history.store import History
+from kmint_tui.workbench import command_line
+from kmint_tui.workbench.run import Failure, failure_of
+
+if TYPE_CHECKING:
+    from kmint_tui.app import KmintApp
+
+
+class Saving(ModalScreen[None]):
+    """Stays open until the files are written, so that a refusal can be answered with another folder."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", "Close", id="save.close", tooltip="Close; a save under way goes on"),
+        Binding("f2", "copy_command", "Copy command", id="save.command", tooltip="Copy the kmint command that does the same"),
+    ]
+
+    @dataclass
+    class Done(Message):
+        """The files that were written, or why none were."""
+
+        files: tuple[Path, ...]
+        failure: Failure | None
+
+    def __init__(self, identity: str, reference: str | None) -> None:
+        super().__init__()
+        self._identity, self._reference = identity, reference
+        self._busy = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Label(f"Save draft {self._identity}", classes="title")
+            yield Label("Folder to save into; the kernel, its receipt and its test are written there.")
+            yield Input(placeholder="my_project/kernels", compact=True, id="folder")
+            yield Static("", id="said", markup=False)
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        folder = event.value.strip()
+        if not folder or self._busy:
+            return
+        self._busy = True
+        self._say("The referee judges the file as it will stand …")
+        self._save(Path(folder).expanduser())
+
+    @work(thread=True, exclusive=True, group="save", exit_on_error=False)
+    def _save(self, folder: Path) -> None:
+        from kmint_tui.cli.save import save_draft
+
+        app = cast("KmintApp", self.app)
+        try:
+            with History(paths.history_file()) as history:
+                saved = save_draft(history, app.engine.referee(), self._identity, folder, reference=self._reference)
+            message = self.Done(tuple(saved.files), None)
+        except Exception as error:
+            message = self.Done((), failure_of(error))
+        self.post_message(message)
+
+    @on(Done)
+    def _done(self, message: Done) -> None:
+        self._busy = False
+        failure = message.failure
+        if failure is not None:
+            self._say("\n".join(part for part in (f"{failure.title}: {failure.message}", failure.fix) if part))
+            return
+        self.app.notify("\n".join(str(path) for path in message.files), title=f"saved {self._identity}", markup=False, timeout=8)
+        self.dismiss()
+
+    def action_copy_command(self) -> None:
+        text = command_line.save(self._identity, self.query_one(Input).value.strip() or "DIR")
+        self.app.copy_to_clipboard(text)
+        self.app.notify(text, title="copied: command", markup=False)
+
+    def _say(self, text: str) -> None:
+        self.query_one("#said", Static).update(text)

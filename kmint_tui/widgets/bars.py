@@ -1,0 +1,38 @@
+"""Device time as bars: the kernel, each baseline and the floor, from a verdict's timing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from textual.widgets import Static
+
+WIDTH = 24
+_NAMES = {"candidate": "this kernel", "floor": "floor (copy)"}
+
+
+def bars(timing: Mapping[str, Any], width: int = WIDTH) -> list[str]:
+    """One line of markup for each that was timed, the kernel first, the floor last; the longest bar is `width` cells."""
+    medians = {name: float(summary["median"]) for name, summary in dict(timing.get("device") or {}).items()}
+    if not medians:
+        return []
+    longest = max(medians.values())
+    order = sorted(medians, key=lambda name: (name != "candidate", name == "floor", medians[name]))
+    lines = []
+    for name in order:
+        filled = max(1, round(width * medians[name] / longest)) if longest else 1
+        colour = "$success" if name == "candidate" else "$text-muted" if name == "floor" else "$secondary"
+        shown = _NAMES.get(name, name)
+        lines.append(f"{shown:<14.14} [{colour}]{'━' * filled}[/]{' ' * (width - filled)} {medians[name]:8.1f} us")
+    return lines
+
+
+class TimeBars(Static):
+    """Bars, or in one line why there are none."""
+
+    def show(self, timing: Mapping[str, Any] | None, *, untimed: str) -> None:
+        """Show a verdict's timing; `untimed` is said when there is none."""
+        lines = bars(timing) if timing else []
+        missing = [f"{name}: missing ({reason})" for name, reason in dict((timing or {}).get("missing") or {}).items()]
+        escaped = [line.replace("[", "\\[") for line in missing]
+        self.update("\n".join([*lines, *escaped]) if lines else untimed.replace("[", "\\["))

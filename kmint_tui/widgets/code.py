@@ -1,0 +1,27 @@
+"""A scrolling view of source text, highlighted."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import ScrollableContainer
+from textual.content import Content
+from textual.highlight import highlight
+from textual.widgets import Static
+
+LONGEST_HIGHLIGHTED = 40_000
+"""Characters; longer text is shown plain, as highlighting it would take too long."""
+
+
+class CodeView(ScrollableContainer, can_focus=True):
+    """`show` replaces the text; with `follow` the end stays in view while it grows."""
+
+    def compose(self) -> ComposeResult:
+        yield Static("", classes="code", markup=False)
+
+    def show(self, text: str, *, language: str = "python", follow: bool = False) -> None:
+        """Show this text. Control characters that could steer the terminal are shown as spaces."""
+        clean = "".join(letter if letter in "\n\t" or letter.isprintable() else " " for letter in text)
+        content = highlight(clean, language=language) if clean.strip() and len(clean) <= LONGEST_HIGHLIGHTED else Content(clean)
+        self.query_one(Static).update(content)
+        if follow:
+            self.scroll_end(animate=False)

@@ -1,0 +1,20 @@
+"""The line above the keys: model and offload, GPU and free memory, who holds the GPU, whether the network may be used."""
+
+from __future__ import annotations
+
+from textual.widgets import Static
+
+from kmint_tui.workbench.facts import Facts
+
+
+class FactsBar(Static):
+    """Empty until the facts are known."""
+
+    def show(self, facts: Facts | None, holder: str) -> None:
+        """Show these facts; `holder` names what is at work now."""
+        if facts is None:
+            self.update("looking at this machine …")
+            return
+        network = f"[$warning]OFFLINE[/] ({facts.offline})" if facts.offline else "ONLINE"
+        bar = "  [$text-muted]│[/] "
+        self.update(f"{facts.model}, {facts.offload}{bar}{facts.gpu}, {holder}{bar}{network}")

@@ -1,0 +1,84 @@
+"""The smith and the referee as the interface keeps them: opened when first needed, kept warm, closed once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kmint_tui import paths
+from kmint_tui.cli.referee import open_referee
+from kmint_tui.errors import KmintError
+from kmint_tui.smith import Options, Smith
+
+if TYPE_CHECKING:
+    from referee.judge import Referee
+
+_KEPT_LOGS = 10
+
+
+class Engine:
+    """One smith and one referee, from any thread. `close` ends their processes; after that nothing is opened again."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._open = ExitStack()
+        self._referee: Referee | None = None
+        self._smith: Smith | None = None
+        self._model: Path | None = None
+        self._closed = False
+
+    @property
+    def smith_ready(self) -> Smith | None:
+        """The smith whose model is loaded, or None."""
+        smith = self._smith
+        return smith if smith is not None and smith.loaded is not None else None
+
+    def referee(self) -> Referee:
+        """The referee; the first call starts its processes, which takes seconds. Raises EnvironmentUnfit."""
+        with self._guard:
+            self._refuse_when_closed()
+            if self._referee is None:
+                self._referee = self._open.enter_context(open_referee())
+            return self._referee
+
+    def smith(self, model: Path) -> Smith:
+        """The smith of that model file; another model's smith is closed first."""
+        with self._guard:
+            self._refuse_when_closed()
+            if self._smith is None or self._model != model:
+                if self._smith is not None:
+                    self._smith.close()
+                options = Options(log=_log_file(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json")
+                self._smith, self._model = Smith(model, options), model
+            return self._smith
+
+    def forget_referee(self) -> None:
+        """Close the referee after it failed, so that the next call starts a new one."""
+        with self._guard:
+            self._referee = None
+            self._open.close()
+            self._open = ExitStack()
+
+    def close(self) -> None:
+        """End all processes. Waits for a start that is under way."""
+        with self._guard:
+            self._closed = True
+            if self._smith is not None:
+                self._smith.close()
+            self._smith = self._referee = None
+            self._open.close()
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise KmintError("kmint is closing", title="too late")
+
+
+def _log_file() -> Path:
+    """A file for the smith's words, of this process alone; the oldest ones go."""
+    folder = paths.private_dir(paths.log_dir())
+    for old in sorted(folder.glob("smith-*.log"), key=lambda path: path.stat().st_mtime)[: -_KEPT_LOGS + 1]:
+        old.unlink(missing_ok=True)
+    return folder / f"smith-{os.getpid()}.log"

@@ -1,0 +1,53 @@
+"""The smiths as the interface lists them: what is here, what fits, and how to get the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kmint_tui import paths
+from kmint_tui.errors import ModelError
+from kmint_tui.models import registry, store
+from kmint_tui.models.check import ModelFile, check
+from kmint_tui.models.fit import available_memory, estimate, readable
+from kmint_tui.models.registry import ModelEntry
+
+DRAFTS = 8
+
+
+@dataclass(frozen=True)
+class SmithState:
+    """One entry of the registry. `state` is "here", "not here" or "refused"; `trouble` says what to do about it."""
+
+    id: str
+    title: str
+    state: str
+    entry: ModelEntry
+    file: ModelFile | None
+    trouble: str
+    fit: str
+    fits: bool | None
+
+
+def known() -> list[SmithState]:
+    """Every smith of the registry, the preferred one first. Raises ConfigError."""
+    return [_state(entry) for entry in registry.load(paths.user_models_file()).entries]
+
+
+def usable() -> list[SmithState]:
+    """The smiths that are here."""
+    return [smith for smith in known() if smith.state == "here"]
+
+
+def _state(entry: ModelEntry) -> SmithState:
+    path = store.installed(entry)
+    if path is None:
+        return SmithState(entry.id, entry.title, "not here", entry, None, store.way_to_get(entry), "", None)
+    try:
+        file = check(path)
+    except ModelError as error:
+        return SmithState(entry.id, entry.title, "refused", entry, None, error.message, "", None)
+    need, have = estimate(file, drafts=DRAFTS, max_tokens=entry.max_tokens).total, available_memory()
+    fits = None if have is None else need <= have
+    verdict = {None: "unknown whether it fits", True: "fits", False: "does not fit"}[fits]
+    free = f", {readable(have)} free" if have is not None else ""
+    return SmithState(entry.id, entry.title, "here", entry, file, "", f"{verdict}: needs {readable(need)} for {DRAFTS} drafts{free}", fits)

@@ -1,0 +1,34 @@
+"""How far a draft got, stage by stage in the referee's order, from its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from kmint_tui.history.store import PASSED
+
+STAGES = ("screen", "trace", "compile", "correct", "honest")
+Mark = Literal["pass", "fail", "busy", "open"]
+
+SYMBOLS: dict[Mark, str] = {"pass": "✓", "fail": "✗", "busy": "…", "open": "·"}
+
+
+def marks(outcome: str | None, stage: str | None) -> tuple[Mark, ...]:
+    """One mark a stage. Nothing is claimed of a stage that the referee did not reach."""
+    if outcome is None:
+        return _all("open")
+    if outcome in PASSED and stage not in STAGES:
+        return _all("pass")
+    reached = STAGES.index(stage) if stage in STAGES else len(STAGES)
+    at: Mark = "pass" if outcome in PASSED else "fail"
+    return tuple("pass" if place < reached else at if place == reached else "open" for place in range(len(STAGES)))
+
+
+def _all(mark: Mark) -> tuple[Mark, ...]:
+    return tuple(mark for _ in STAGES)
+
+
+def why(verdict: Mapping[str, Any]) -> str:
+    """One line that says what the verdict (a `kmint.verdict/1` document) rests on."""
+    reason = str(verdict.get("reason") or "")
+    return f"{verdict.get('stage')}: {reason}" if verdict.get("verdict") in ("rejected", "error") else reason
