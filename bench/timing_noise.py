@@ -187,7 +187,8 @@ def main() -> None:
                     document["comparisons"].append({"flush": label, **found})
                     spreads = ", ".join(f"{what} {found[f'sigma_{what}']:.2%}" for what in ("call", "round", "block"))
                     ratio = f"{found['ratio']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
-                    print(f"{kernel:8s} {label:17s} {placement:13s} {found['median_us']:7.2f} us, sigma {spreads}, ratio {ratio}", flush=True)
+                    what = f"{kernel:8s} {label:17s} {placement:13s}"
+                    print(f"{what} {found['median_us']:7.2f} us, sigma {spreads}, ratio {ratio}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

@@ -1,0 +1,123 @@
+"""How fast full verdicts are, and how many a minute: one right kernel for every op of the catalogue, judged warm.
+
+    python bench/judge_catalogue.py [--ops OP ...] [--sustained 200] [--threads N] [--level full] [--json FILE]
+
+Kernels come from the corpus grammar. Baselines are warmed first and their cost is shown apart. Prints each stage's share of the
+verdicts judged one after the other, then the rate when many are judged at once. On a GPU `--level full`; anywhere `correct`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from forge.corpus import op_designs
+from forge.grammar import write_fixed
+from referee import ops
+from referee.gpu import Replayer
+from referee.judge import Referee
+from referee.verdict import Verdict
+
+SCHEMA = "kmint.bench.judge_catalogue/1"
+
+
+def candidates(names: Sequence[str], variant: int) -> list[tuple[str, str]]:
+    """One corpus kernel for each op that the grammar covers; `variant` picks among its designs."""
+    found = []
+    for name in names:
+        op = ops.get(name)
+        try:
+            designs = op_designs(op)
+        except LookupError:
+            print(f"{name}: not in the grammar")
+            continue
+        found.append((name, write_fixed(op, designs[variant % len(designs)])))
+    return found
+
+
+def line(name: str, verdict: Verdict, seconds: float) -> str:
+    """One verdict as a row of the table."""
+    timing = verdict.timing
+    shown = f"{verdict.verdict:9s}"
+    if timing and timing["ratio"]:
+        device = timing["device"]
+        others = " ".join(f"{key} {value['median']:.1f}" for key, value in device.items() if key != "candidate")
+        ratio = timing["ratio"]
+        shown += f" {ratio['ratio']:6.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}] {timing['rounds']:4d} rounds"
+        shown += f", {device['candidate']['median']:.1f} us; {others}"
+    return f"{name:28s} {seconds:5.2f} s  {shown}" + (f"  {verdict.guard}: {verdict.reason}" if verdict.guard else "")
+
+
+def stages(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """Median seconds of every stage."""
+    names = dict.fromkeys(name for verdict in verdicts for name in verdict.seconds)
+    return {name: float(np.median([verdict.seconds.get(name, 0.0) for verdict in verdicts])) for name in names}
+
+
+def main() -> int:
+    """Print the tables; exit code 0 when the promises hold (on a GPU: 1.5 s at the median, 60 a minute)."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ops", nargs="*", default=None)
+    parser.add_argument("--sustained", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=min(8, os.cpu_count() or 1))
+    parser.add_argument("--level", default="full", choices=("correct", "full"))
+    parser.add_argument("--json", type=Path, default=None)
+    given = parser.parse_args()
+    names = given.ops or [op.name for op in ops.catalogue()]
+    gpu = Replayer.available() is None
+    document: dict[str, Any] = {"schema": SCHEMA, "level": given.level, "verdicts": [], "sustained": None}
+    with tempfile.TemporaryDirectory() as cache, Referee(cache=Path(cache)) as referee:
+        chosen = candidates(names, 0)
+        start = time.perf_counter()
+        for name, source in chosen:
+            referee.judge(source, name, level=given.level)
+        document["cold_seconds"] = time.perf_counter() - start
+        print(f"first pass, everything cold: {document['cold_seconds']:.1f} s for {len(chosen)} verdicts")
+        verdicts, spent = [], []
+        # Another design of the same op: nothing of the candidate's own is cached, the baselines are.
+        for name, source in candidates(names, 1):
+            start = time.perf_counter()
+            verdicts.append(referee.judge(source, name, level=given.level))
+            spent.append(time.perf_counter() - start)
+            print(line(name, verdicts[-1], spent[-1]), flush=True)
+            document["verdicts"].append({"op": name, "seconds": spent[-1], "verdict": asdict(verdicts[-1])})
+        median = float(np.median(spent))
+        print("\nverdicts: " + ", ".join(f"{count} {kind}" for kind, count in Counter(v.verdict for v in verdicts).items()))
+        print(f"seconds a verdict: median {median:.2f}, p90 {np.quantile(spent, 0.9):.2f}")
+        document["stages"] = stages(verdicts)
+        for name, seconds in document["stages"].items():
+            print(f"  {name:12s} {seconds:6.3f} s")
+        more = (pair for variant in itertools.count(2) for pair in candidates(names, variant))
+        many = list(itertools.islice(more, given.sustained if chosen else 0))
+        start = time.perf_counter()
+        with ThreadPoolExecutor(given.threads) as pool:
+            judged = list(pool.map(lambda pair: referee.judge(pair[1], pair[0], level=given.level), many))
+        rate = 60 * len(many) / (time.perf_counter() - start)
+        kinds = dict(Counter(verdict.verdict for verdict in judged))
+        document["sustained"] = {"candidates": len(many), "threads": given.threads, "per_minute": rate, "verdicts": kinds}
+        document["median_seconds"] = median
+        print(f"sustained: {rate:.0f} verdicts a minute over {len(many)}, {given.threads} threads: {kinds}")
+        if judged:
+            document["environment"] = judged[-1].environment
+    if given.json:
+        given.json.write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
+    return 0 if not gpu or (median <= 1.5 and rate >= 60) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
