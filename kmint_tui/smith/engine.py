@@ -57,6 +57,7 @@ class Smith:
         self._child: _Child | None = None
         self._plain_reason = ""
         self._runs = 0
+        self._cancelled = 0
         self.loaded: Loaded | None = None
 
     @property
@@ -91,6 +92,7 @@ class Smith:
         Raises RuntimeError when another run is under way.
         """
         with self._run():
+            self._runs += 1
             failed = False
             for event in self._load():
                 failed = isinstance(event, Failed)
@@ -98,7 +100,6 @@ class Smith:
             child = self._child
             if failed or child is None:
                 return
-            self._runs += 1
             command = {
                 "do": "draft",
                 "run": self._runs,
@@ -110,6 +111,8 @@ class Smith:
                 "fence": fence,
             }
             child.send(command)
+            if self._cancelled == self._runs:
+                self.cancel()
             ended = False
             try:
                 while not ended:
@@ -125,8 +128,12 @@ class Smith:
                         pass
 
     def cancel(self) -> None:
-        """Stop the run under way within one step, from any thread. Its drafts end with finish "cancelled"."""
+        """Stop the run under way within one step, from any thread. Its drafts end with finish "cancelled".
+
+        While the model is still being loaded, the run ends as soon as it is there; `close` does not wait.
+        """
         child = self._child
+        self._cancelled = self._runs
         if child is not None:
             child.send({"do": "cancel", "run": self._runs})
 

@@ -39,13 +39,14 @@ class Job:
 
 @dataclass
 class Draft:
-    """One draft of a run; `slot` is its sequence while it is live."""
+    """One draft of a run; `slot` is its sequence while it is live, `read` the number of tokens that are in `text`."""
 
     index: int
     seed: int
     temperature: float
     text: DraftText
     ids: list[int] = field(default_factory=list)
+    read: int = 0
     unseen: str = ""
     slot: int = 0
 
@@ -82,6 +83,7 @@ class Run:
         self._free = list(range(1, slots + 1))
         self._live: list[Draft] = []
         self._chains: dict[int, Chain] = {}
+        self._retired: list[tuple[int, Chain]] = []
         self._shown = 0.0
         self.steps: list[float] = []
         self.sampling_seconds = 0.0
@@ -101,6 +103,7 @@ class Run:
             for draft in self._live:
                 if draft.slot:
                     self._leave(draft)
+            self._retire()
 
     def give_up(self) -> None:
         """End all drafts that have not ended yet as cancelled."""
@@ -123,12 +126,12 @@ class Run:
             if self._tools.on_device:
                 for draft in fresh:
                     context.attach(draft.slot, self._chains[draft.slot].pointer)
-            self._live = sorted([*self._live, *self._take(fresh, tokens)], key=lambda draft: draft.slot)
+            self._live = sorted([*self._live, *self._accept(fresh, tokens)], key=lambda draft: draft.slot)
 
     def _step(self) -> None:
-        context, live = self._tools.context, self._live
-        positions = [len(self._job.prompt) + len(draft.ids) - 1 for draft in live]
-        context.batch.fill([draft.ids[-1] for draft in live], positions, [draft.slot for draft in live], [True] * len(live))
+        context, rows = self._tools.context, self._live
+        positions = [len(self._job.prompt) + len(draft.ids) - 1 for draft in rows]
+        context.batch.fill([draft.ids[-1] for draft in rows], positions, [draft.slot for draft in rows], [True] * len(rows))
         began = time.perf_counter()
         code = context.decode()
         if code == ABORTED:
@@ -137,51 +140,67 @@ class Run:
         if code == NO_SLOT:
             self._make_room()
             return
-        tokens = self._choose()
+        self._live = self._read(rows)
+        live = [row for row, draft in enumerate(rows) if draft.slot]
+        tokens = self._choose(len(rows), live)
         taken = time.perf_counter() - began
         self.steps.append(taken)
-        self._live = self._take(live, tokens)
-        change = self._tools.watch.observe(len(live), taken) if self._tools.watch is not None else None
+        self._live = self._accept(self._live, tokens)
+        change = self._tools.watch.observe(len(rows), taken) if self._tools.watch is not None else None
         if change is not None:
             context.set_threads(change.threads)
             if change.reason:
                 self.choices.append(Choice("threads", str(change.threads), change.reason))
                 self._tools.emit(Note(f"{change.threads} threads from now on: {change.reason}"))
 
-    def _choose(self) -> list[int]:
-        """The next token of each live draft."""
+    def _choose(self, decoded: int, live: Sequence[int]) -> list[int]:
+        """The next token of each live draft, from those of the `decoded` rows that are still live."""
         context, chains = self._tools.context, [self._chains[draft.slot] for draft in self._live]
         if self._tools.on_device:
             context.synchronize()
             began = time.perf_counter()
-            tokens = [chain.picked_on_device(context.pointer, row) for row, chain in enumerate(chains)]
+            tokens = [chain.picked_on_device(context.pointer, row) for row, chain in zip(live, chains, strict=True)]
         else:
-            logits = context.logits(len(chains))
+            logits = context.logits(decoded)
             began = time.perf_counter()
-            tokens = self._tools.picker.pick(logits, chains)
+            tokens = self._tools.picker.pick(logits if len(live) == decoded else logits[live], chains)
         self.sampling_seconds += time.perf_counter() - began
         return tokens
 
-    def _take(self, drafts: Sequence[Draft], tokens: Sequence[int]) -> list[Draft]:
-        """Add one token to each draft, report those that have ended, and return the others."""
-        model, rest = self._tools.model, []
+    def _accept(self, drafts: Sequence[Draft], tokens: Sequence[int]) -> list[Draft]:
+        """Give each draft its token; end those that it ends, and return the others."""
+        rest = []
         for draft, token in zip(drafts, tokens, strict=True):
-            ended = model.is_end(token)
-            if not ended:
-                draft.ids.append(token)
-                draft.unseen += draft.text.feed(model.piece(token))
-            if ended or draft.text.stopped:
+            if self._tools.model.is_end(token):
                 self._end(draft, "stop")
-            elif len(draft.ids) >= self._job.max_tokens:
+                continue
+            draft.ids.append(token)
+            if len(draft.ids) >= self._job.max_tokens:
                 self._end(draft, "length")
             else:
                 rest.append(draft)
-        now = self._tools.elapsed()
-        if now - self._shown >= _SHOW_EVERY:
-            self._shown = now
-            for draft in rest:
-                self._show(draft)
         return rest
+
+    def _read(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """Bring texts up to date, show what is new now and then, end the drafts whose text has ended, return the others."""
+        now = self._tools.elapsed()
+        show = now - self._shown >= _SHOW_EVERY
+        self._shown = now if show else self._shown
+        rest = []
+        for draft in drafts:
+            self._catch_up(draft)
+            if draft.text.stopped:
+                self._end(draft, "stop")
+                continue
+            if show:
+                self._show(draft)
+            rest.append(draft)
+        return rest
+
+    def _catch_up(self, draft: Draft) -> None:
+        for token in draft.ids[draft.read :]:
+            draft.unseen += draft.text.feed(self._tools.model.piece(token))
+        draft.read = len(draft.ids)
 
     def _make_room(self) -> None:
         """The cache is full: give up the longest draft (the last of several) and let the others go on."""
@@ -190,6 +209,7 @@ class Run:
         self._end(longest, "length", f"the context of {self._tools.context.cells} tokens is full")
 
     def _end(self, draft: Draft, finish: Finish, note: str = "") -> None:
+        self._catch_up(draft)
         draft.unseen += draft.text.finish()
         self._show(draft)
         if draft.slot:
@@ -212,12 +232,22 @@ class Run:
     def _leave(self, draft: Draft) -> None:
         """Free the draft's slot and its cells."""
         chain = self._chains.pop(draft.slot)
-        if self._tools.on_device:
-            self._tools.context.attach(draft.slot, None)
         self._tools.context.remove(draft.slot)
-        chain.close()
+        if self._tools.on_device and not self._waiting:
+            # Taking a chain off the device makes llama.cpp plan its graphs anew: better once, at the end.
+            self._retired.append((draft.slot, chain))
+        else:
+            if self._tools.on_device:
+                self._tools.context.attach(draft.slot, None)
+            chain.close()
         self._free = sorted([*self._free, draft.slot])
         draft.slot = 0
+
+    def _retire(self) -> None:
+        for slot, chain in self._retired:
+            self._tools.context.attach(slot, None)
+            chain.close()
+        self._retired = []
 
     def _show(self, draft: Draft) -> None:
         if draft.unseen:

@@ -65,7 +65,10 @@ def test_tokens_do_not_depend_on_threads_or_process_or_what_ran_before(make_smit
 
 @pytest.mark.parametrize("way", ["pool", "device"])
 def test_the_way_of_sampling_does_not_change_the_tokens(make_smith: MakeSmith, way: str) -> None:
-    assert ids(make_smith("llama", sampling=way)) == ids(make_smith("llama", sampling="turn"))
+    there, here = make_smith("llama", sampling=way), make_smith("llama", sampling="turn")
+    assert ids(there, drafts=10) == ids(here, drafts=10)
+    assert ids(there, drafts=3, sampling=GREEDY) == ids(here, drafts=3, sampling=GREEDY)
+    assert ids(there, drafts=3, sampling=Sampling(top_k=0, top_p=1)) == ids(here, drafts=3, sampling=Sampling(top_k=0, top_p=1))
 
 
 def test_drafts_report_their_seed_temperature_and_text(make_smith: MakeSmith) -> None:

@@ -109,6 +109,17 @@ def test_cancelling_before_anything_happened_keeps_the_books(make_smith: MakeSmi
     assert again == clean
 
 
+def test_a_cancel_while_the_model_is_loaded_is_not_lost(make_smith: MakeSmith) -> None:
+    smith = make_smith("llama")
+    events: list[Event] = []
+    for event in smith.draft(PROMPT, 3, max_tokens=400):
+        if isinstance(event, Loading) and not events:
+            smith.cancel()
+        events.append(event)
+    assert isinstance(events[-1], RunDone) and events[-1].cancelled
+    assert {(draft.finish, draft.tokens) for draft in done(events).values()} == {("cancelled", 0)}
+
+
 def test_leaving_the_iterator_cancels_the_run(make_smith: MakeSmith) -> None:
     smith = make_smith("llama")
     run = smith.draft(PROMPT, 4, max_tokens=400)
