@@ -68,7 +68,7 @@ def check_target(name: str | None) -> str | None:
         try:
             Target.parse(name)
         except UnknownTarget as error:
-            raise UsageError(str(error), title="unknown target") from error
+            raise UsageError(str(error)) from error
     return name
 
 

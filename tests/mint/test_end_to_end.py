@@ -66,7 +66,7 @@ def test_the_stream_of_events(models: Path) -> None:
     done = mint(models, "good", "--drafts", "1", "--jsonl")
     events = [json.loads(line) for line in done.out.splitlines()]
     assert {event["schema"] for event in events} == {"kmint.mint-event/1"}
-    names = [event["event"] for event in events if event["event"] not in ("notice", "tokens")]
+    names = [event["event"] for event in events if event["event"] not in ("choices", "notice", "tokens")]
     assert names == ["started", "draft", "judging", "verdict", "done"]
     assert events[-1]["result"]["schema"] == "kmint.mint/1"
 
@@ -107,3 +107,13 @@ def _home_of(process: Path) -> str | None:
         return None
     own = process.name == str(os.getpid())
     return next((item[12:].decode() for item in variables if item.startswith(b"KMINT_HOME=") and not own), None)
+
+
+def test_minting_needs_no_network() -> None:
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this system allows no network namespace of one's own")
+    command = [*alone, sys.executable, "-m", "kmint_tui", "mint", "softmax", "--drafts", "4", "--seed", "1", "--until", "first"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert "best: 1." in done.stdout

@@ -1,0 +1,90 @@
+"""`kmint judge`: documents and exit codes for kernels that pass, that do not, and that are no kernels for the operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.runner import kmint
+from tests.save.test_host_code import GOOD
+
+REFERENCE = '''
+import torch
+
+
+def double(x):
+    """Twice x."""
+    return 2 * x
+
+
+def get_inputs():
+    return [torch.randn(7, 33)]
+'''
+
+DOUBLE = """
+@triton.jit
+def _kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, 2 * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
+def run(x):
+    y = torch.empty_like(x)
+    _kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    path = tmp_path / "kernel.py"
+    path.write_text(GOOD, encoding="utf-8")
+    return path
+
+
+def test_a_good_kernel_is_exit_0_with_a_verdict_document(kernel: Path) -> None:
+    done = kmint("judge", str(kernel), "--op", "softmax", "--json")
+    document = done.document
+    assert (done.code, document["schema"], document["op"]) == (0, "kmint.verdict/1", "softmax")
+    assert {"verdict", "stage", "reason", "mode", "checks", "cells", "timing", "environment"} <= set(document)
+    assert document["verdict"] in ("win", "tie", "loss", "unsure", "correct")
+    assert {check["status"] for check in document["checks"]} <= {"pass", "skipped"}
+
+
+def test_a_kernel_from_stdin_with_a_byte_order_mark() -> None:
+    done = kmint("judge", "-", "--op", "softmax", "--level", "screen", stdin=b"\xef\xbb\xbf" + GOOD.encode())
+    assert done.code == 0
+    assert "screen" in done.out
+
+
+@pytest.mark.parametrize(
+    ("source", "op", "words"),
+    [
+        (GOOD, "rmsnorm", ["rejected", "argument"]),
+        (GOOD.replace("x / tl.sum(x, axis=0)", "x"), "softmax", ["rejected", "wrong_answer"]),
+        ("def run(x):\n    return torch.softmax(x, -1)\n", "softmax", ["rejected", "screen"]),
+        ("def run(x:\n", "softmax", ["rejected", "parse"]),
+    ],
+    ids=["signature", "wrong", "cheat", "syntax"],
+)
+def test_what_does_not_pass_is_exit_1_with_the_reason(tmp_path: Path, source: str, op: str, words: list[str]) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(source, encoding="utf-8")
+    done = kmint("judge", str(path), "--op", op)
+    assert (done.code, done.err) == (1, "")
+    assert all(word in done.out for word in words)
+
+
+def test_a_reference_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text(REFERENCE, encoding="utf-8")
+    (tmp_path / "kernel.py").write_text(DOUBLE, encoding="utf-8")
+    done = kmint("judge", str(tmp_path / "kernel.py"), "--reference", str(tmp_path / "reference.py:double"), "--json")
+    assert (done.code, done.document["verdict"] != "rejected") == (0, True), done.out
+    assert kmint("judge", str(tmp_path / "kernel.py"), "--reference", str(tmp_path / "reference.py:treble")).code == 2
+
+
+def test_an_unknown_target_is_told(kernel: Path) -> None:
+    done = kmint("judge", str(kernel), "--op", "softmax", "--target", "sm_1")
+    assert done.code == 2
+    assert "sm_90" in done.err
