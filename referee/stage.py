@@ -62,9 +62,9 @@ def spread(plan: LaunchPlan, order: Sequence[int]) -> Layout:
         slots[index] = Slot(start, buffer.nbytes, buffer.input)
         end = start + buffer.nbytes
     total = -(-(end + GUARD_BYTES) // LARGE_STEP) * LARGE_STEP
-    # Only the band next to a buffer is watched: what lies further off is nobody's.
+    # Only the bands next to a buffer are watched: what lies further off is nobody's.
     watched = [(low, min(high, low + GUARD_BYTES)) for low, high in (*guards, (end, total))]
-    watched += [(high - GUARD_BYTES, high) for low, high in guards if high - low >= 2 * GUARD_BYTES]
+    watched += [(max(low + GUARD_BYTES, high - GUARD_BYTES), high) for low, high in guards if high - low > GUARD_BYTES]
     return Layout(tuple(slots[index] for index in range(len(plan.buffers))), tuple(watched), total)
 
 
