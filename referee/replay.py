@@ -38,15 +38,24 @@ class PlanFault(RuntimeError):
 class Region:
     """Memory for one plan: its buffers between guard bands, at a random place of a slab that is a little larger.
 
-    `places` defaults to the arena's own layout (`reverse`: in the other order); the region starts at a multiple of `step`.
+    `places` defaults to the arena's own layout (`reverse`: in the other order); the region starts at a multiple of `step`. It is
+    allocated unless `slab`, at least `slab_bytes` of it, is given.
     """
 
     def __init__(
-        self, plan: LaunchPlan, device: str, *, reverse: bool = False, places: Layout | None = None, step: int = ALIGNMENT
+        self,
+        plan: LaunchPlan,
+        device: str,
+        *,
+        reverse: bool = False,
+        places: Layout | None = None,
+        step: int = ALIGNMENT,
+        slab: Tensor | None = None,
     ) -> None:
         self.plan, self.places, self._step = plan, places or layout(plan, reverse=reverse), step
-        self._slack = max(SLACK_BYTES, 4 * step)
-        self._slab = torch.empty(self.places.total + self._slack, dtype=torch.uint8, device=device)
+        size = slab_bytes(self.places, step)
+        self._slab = torch.empty(size, dtype=torch.uint8, device=device) if slab is None else slab
+        self._slack = size - self.places.total
         self.bytes = self._slab[: self.places.total]
         self.inputs: Sequence[Tensor] = ()
         self.poison: Poison = NAN
@@ -78,6 +87,11 @@ class Region:
     def explain(self) -> Damage | None:
         """As `damage`, looking at every byte at once."""
         return damage(self.bytes, self.places, self.plan, self.inputs, self.poison)
+
+
+def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
+    """The memory a region of this layout moves about in."""
+    return places.total + max(SLACK_BYTES, 4 * step)
 
 
 def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Tensor:

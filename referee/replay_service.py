@@ -33,7 +33,7 @@ from referee.timing import Timer
 from referee.tune import tune
 from referee.verdict import CellResult, Rejection, Stage
 
-KEPT_SHARE = 0.1  # of the device's memory: more than that is given back after a request
+KEPT_SHARE = 0.2  # of the device's memory: more than that is given back after a request
 
 
 class Service:

@@ -22,11 +22,11 @@ from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
-from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ
+from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, slab_bytes
 from referee.replay_check import Host, describe, outputs_of
 
 LARGE_BYTES, LARGE_STEP, SMALL_STEP = 1 << 20, 1 << 21, 512
-MEMORY_SHARE = 0.4
+MEMORY_SHARE = 0.25
 LEAST_ROUNDS = 3
 
 
@@ -77,11 +77,11 @@ class Stage:
         alone = replace(plan, buffers=plan.buffers[: len(plan.inputs)], steps=(), outputs=())
         shuffled = self._shuffled = random.Random(subseed(contest.seed, "layout"))
         outputs = sum(plan.buffers[view.buffer].nbytes for view in plan.outputs)
-        size = _size(plan) + len(contest.baselines.ready) * (_size(alone) + outputs)
+        size = slab_size(plan) + len(contest.baselines.ready) * (slab_size(alone) + outputs)
         room = int(MEMORY_SHARE * _free_bytes() / size)
         self.rounds = max(LEAST_ROUNDS, min(rounds, room))
-        self._mine = [_region(host, plan, shuffled) for _ in range(self.rounds)]
-        self._theirs = {name: [_region(host, alone, shuffled) for _ in range(self.rounds)] for name in contest.baselines.ready}
+        self._mine = _regions(host, plan, shuffled, self.rounds)
+        self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
         self.bound: list[Bound] = []
         self._given: list[tuple[Tensor, ...]] = []
 
@@ -145,11 +145,20 @@ def _free_bytes() -> int:
     return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
-def _region(host: Host, plan: LaunchPlan, shuffled: random.Random) -> Region:
-    order = list(range(len(plan.buffers)))
-    shuffled.shuffle(order)
-    return Region(plan, host.device, places=spread(plan, order), step=LARGE_STEP)
+def _regions(host: Host, plan: LaunchPlan, shuffled: random.Random, count: int) -> list[Region]:
+    """Regions that differ in the order of their buffers, cut from one allocation."""
+    size = slab_size(plan)
+    slab = torch.empty(count * size, dtype=torch.uint8, device=host.device)
+    regions = []
+    for index in range(count):
+        order = list(range(len(plan.buffers)))
+        shuffled.shuffle(order)
+        part = slab[index * size : (index + 1) * size]
+        regions.append(Region(plan, host.device, places=spread(plan, order), step=LARGE_STEP, slab=part))
+    return regions
 
 
-def _size(plan: LaunchPlan) -> int:
-    return spread(plan, range(len(plan.buffers))).total + 4 * LARGE_STEP
+def slab_size(plan: LaunchPlan) -> int:
+    """Bytes of a slab in which the plan's buffers fit in any order."""
+    aligned = sum(buffer.nbytes + LARGE_STEP + GUARD_BYTES for buffer in plan.buffers)
+    return slab_bytes(Layout((), (), -(-aligned // LARGE_STEP) * LARGE_STEP + LARGE_STEP), LARGE_STEP)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from referee.arena import GUARD_BYTES, NAN
 from referee.plan import Buffer, LaunchPlan, View
-from referee.replay import Region
-from referee.stage import LARGE_BYTES, LARGE_STEP, SMALL_STEP, spread, subseed
+from referee.replay import Region, slab_bytes
+from referee.stage import LARGE_BYTES, LARGE_STEP, SMALL_STEP, slab_size, spread, subseed
 
 sizes = st.lists(st.sampled_from([0, 2, 100, 4096, LARGE_BYTES - 2, LARGE_BYTES, LARGE_BYTES + 2, 5 << 20]), min_size=1, max_size=6)
 
@@ -32,6 +32,7 @@ def test_buffers_lie_apart_aligned_and_between_watched_bands(nbytes: list[int], 
     for before, after in zip(slots, slots[1:], strict=False):
         assert after.start >= before.end + GUARD_BYTES
     assert slots[-1].end + GUARD_BYTES <= found.total
+    assert slab_bytes(found, LARGE_STEP) <= slab_size(plan_of(nbytes))
     assert len(set(found.guards)) == len(found.guards)
     for low, high in found.guards:
         assert low < high
