@@ -1,8 +1,8 @@
 """Whether a kernel file may be saved: its kernels must be clean, and its host code must keep to a short list of words.
 
 Refuses by default: every statement, expression, name and attribute that is not on a list is refused with its line. The
-kernels are taken from the referee's own clean cut (`referee.kernels`), comments and all decorators but `@triton.jit` gone.
-Nothing is run.
+kernels are taken from the referee's own clean cut (`referee.kernels`). Nothing is run; what is written is made of the parts
+in `judged_part.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import ast
 from dataclasses import dataclass
 
 from kmint_tui.errors import UsageError
-from kmint_tui.save.vocabulary import BUILTINS, ERRORS, MATH, TENSOR, TORCH, TRITON
+from kmint_tui.save.vocabulary import BUILTINS, ERRORS, MATH, NO_GRAD, RESERVED, TENSOR, TORCH, TRITON
 from referee import kernels
+from referee.constants import Constant, read_constant
 from referee.kernel_vocabulary import TL_DTYPES
 from referee.module_scope import Scope, read
-from referee.names import PRELUDE, dotted, imported
+from referee.names import dotted
 from referee.source import SourceError, parse
 
 ENTRY = "run"
@@ -38,14 +39,16 @@ class NotSaveable(UsageError):
 
 @dataclass(frozen=True)
 class HostCode:
-    """A file that may be saved: the text of its statements, in order, and the names of `run`'s arguments."""
+    """A source that may be saved: its clean kernels, its parsed text, what its top level binds, and its entry."""
 
-    body: str
-    arguments: tuple[str, ...]
+    kernels: kernels.KernelModule
+    tree: ast.Module
+    scope: Scope
+    run: ast.FunctionDef
 
 
 def check(source: str) -> HostCode:
-    """The file without its docstring and the imports that every saved file has. Raises NotSaveable."""
+    """The parts of a source, every one of them on the lists. Raises NotSaveable."""
     try:
         module = kernels.extract(source)
         tree = parse(source)
@@ -61,8 +64,7 @@ def check(source: str) -> HostCode:
             raise _refusal(statement, "at the top level only imports, constants and functions can be saved")
     if run is None or kernels.is_kernel(run, scope):
         raise NotSaveable(f"the file defines no function `{ENTRY}`")
-    clean = {node.name: ast.unparse(node) for node in ast.parse(module.text).body if isinstance(node, ast.FunctionDef)}
-    return HostCode(_kept(source, tree, clean), tuple(argument.arg for argument in run.args.args))
+    return HostCode(module, tree, scope, run)
 
 
 def _check_function(function: ast.FunctionDef, scope: Scope) -> None:
@@ -71,7 +73,7 @@ def _check_function(function: ast.FunctionDef, scope: Scope) -> None:
             fix = "choose one configuration and drop the decorator"
             raise _refusal(function, "autotuned kernels time themselves again in every process and cannot be saved", fix)
         return
-    if function.decorator_list:
+    if not all(_is_no_grad(decorator, scope) for decorator in function.decorator_list):
         raise _refusal(function, "host functions with decorators cannot be saved")
     if function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
         raise _refusal(function, "host functions with *args, **kwargs or keyword-only arguments cannot be saved")
@@ -81,6 +83,11 @@ def _check_function(function: ast.FunctionDef, scope: Scope) -> None:
         if not _is_type(annotation, scope):
             raise _refusal(function, "annotations must be torch.Tensor, int, float or bool")
     _Checker(function, scope).check()
+
+
+def _is_no_grad(decorator: ast.expr, scope: Scope) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) and not decorator.args + decorator.keywords else decorator
+    return dotted(called, scope.aliases) in NO_GRAD
 
 
 def _is_type(annotation: ast.expr | None, scope: Scope) -> bool:
@@ -95,14 +102,17 @@ def _is_type(annotation: ast.expr | None, scope: Scope) -> bool:
 
 
 def _is_plain(statement: ast.stmt, scope: Scope) -> bool:
+    """True for what may stand at the top level beside functions; of it only constants that are used are kept."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         return True
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+    if isinstance(statement, ast.If):
+        return ast.unparse(statement.test) == "__name__ == '__main__'" and not statement.orelse
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    if not all(isinstance(target, ast.Name) and not target.id.startswith("_") for target in targets):
+    if not all(isinstance(target, ast.Name) and not target.id.startswith("__") for target in targets):
         return False
     return _is_literal(statement.value, scope)
 
@@ -111,11 +121,25 @@ def _is_literal(value: ast.expr, scope: Scope) -> bool:
     full = dotted(value, scope.aliases)
     if full is not None:
         return full in _WORDS or (full.startswith(("tl.", "libdevice.")) and "._" not in full)
-    if isinstance(value, ast.Call) and dotted(value.func, scope.aliases) == "tl.constexpr":
-        return len(value.args) == 1 and not value.keywords and _is_literal(value.args[0], scope)
+    match value:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return all(_is_literal(part, scope) for part in parts)
+        case ast.Dict(keys=keys, values=values):
+            return all(key is not None and _is_literal(key, scope) for key in keys) and all(_is_literal(part, scope) for part in values)
+    return _is_arithmetic(value, scope)
+
+
+def _is_arithmetic(value: ast.expr, scope: Scope) -> bool:
+    """True for what the referee takes as a constant of a kernel: arithmetic on literals and on other such constants."""
+
+    def resolve(name: str, at: ast.AST) -> Constant:
+        if name not in scope.assigned or name in scope.rebound or scope.assigned[name] is value:
+            raise kernels.KernelError(f"`{name}` is no constant", node=at)
+        return read_constant(scope.assigned[name], scope, resolve)
+
     try:
-        ast.literal_eval(value)
-    except (ValueError, TypeError, RecursionError):
+        read_constant(value, scope, resolve)
+    except (kernels.KernelError, RecursionError):
         return False
     return True
 
@@ -131,7 +155,7 @@ class _Checker:
         arguments = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args)}
         stored = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self._locals = arguments | stored
-        taken = self._locals & (set(scope.functions) | set(scope.aliases) | BUILTINS | ERRORS)
+        taken = self._locals & (set(scope.functions) | set(scope.aliases) | BUILTINS | ERRORS | RESERVED)
         if taken:
             raise _refusal(function, f"`{min(taken)}` is the name of something else")
 
@@ -213,25 +237,6 @@ class _Checker:
             if not guards or item.optional_vars is not None:
                 raise _refusal(node, "only `with torch.cuda.device(...)` can be saved")
             self._visit(call)
-
-
-def _kept(source: str, tree: ast.Module, clean: dict[str, str]) -> str:
-    lines = source.splitlines()
-    parts: list[str] = []
-    end = 0
-    for number, statement in enumerate(tree.body):
-        before, end = end, statement.end_lineno or statement.lineno
-        if number == 0 and isinstance(statement, ast.Expr):
-            continue
-        if isinstance(statement, (ast.Import, ast.ImportFrom)) and imported(statement).items() <= dict(PRELUDE).items():
-            continue
-        if isinstance(statement, ast.FunctionDef):
-            comments = [line for line in lines[before : statement.lineno - 1] if line.startswith("#")]
-            text = clean.get(statement.name) or "\n".join([*comments, *lines[statement.lineno - 1 : end]])
-            parts.append(f"\n\n{text}\n")
-        else:
-            parts.append("\n".join(lines[statement.lineno - 1 : end]) + "\n")
-    return "".join(parts).strip("\n") + "\n"
 
 
 def _refusal(node: ast.AST, reason: str, fix: str = "") -> NotSaveable:

@@ -1,16 +1,14 @@
-"""From a draft that passed to the files in a project: checked, rendered, judged once more as it will stand, then written."""
+"""From a draft that passed to the files in a project: checked, rendered, its judged part judged once more, then written."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from kmint_tui import __version__
-from kmint_tui.documents import finite
 from kmint_tui.errors import UsageError
 from kmint_tui.history.records import Draft, Session, draft_id
 from kmint_tui.history.store import PASSED
@@ -18,11 +16,24 @@ from kmint_tui.minting.request import environment
 from kmint_tui.save import writer
 from kmint_tui.save.generated_test import render_test
 from kmint_tui.save.host_code import NotSaveable, check
+from kmint_tui.save.judged_part import build, candidate_of
+from kmint_tui.save.receipt import seal, sha256
 from kmint_tui.save.single_file import Provenance, file_stem, render
+from kmint_tui.save.support import Support, support
+from kmint_tui.save.traceable import Registration, registration
 from referee.ops import Op
 from referee.verdict import Verdict
 
-RECEIPT_SCHEMA = "kmint.receipt/1"
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel ready to be written: its texts by file name, and the receipt's content but for the files' digests."""
+
+    stem: str
+    code: str
+    test: str
+    receipt: Mapping[str, Any]
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -34,22 +45,35 @@ class Saved:
 
 
 def save(session: Session, draft: Draft, op: Op, folder: Path, *, judge: Callable[[str], Verdict], force: bool = False) -> Saved:
-    """Save a draft that passed. `judge` gives the referee's verdict on the text of the saved file.
+    """Save a draft that passed. `judge` gives the referee's verdict on a candidate's text, with a fresh seed.
 
     Raises UsageError for a draft that did not pass, NotSaveable for one that may not be saved or whose saved form does not
     pass, StorageError when it cannot be written.
     """
-    if draft.outcome not in PASSED:
+    kernel = prepare(session, draft, op, judge=judge)
+    texts = {f"{kernel.stem}.py": kernel.code, f"test_{kernel.stem}.py": kernel.test}
+    name = f"{kernel.stem}.receipt.json"
+    texts[name] = seal({**kernel.receipt, "files": {file: sha256(text) for file, text in texts.items()}})
+    return Saved(writer.write(folder, texts, name, force=force), kernel.verdict)
+
+
+def prepare(session: Session, draft: Draft, op: Op, *, judge: Callable[[str], Verdict]) -> Kernel:
+    """Everything of `save` but the writing."""
+    if draft.outcome not in PASSED or draft.verdict is None:
         raise UsageError(f"draft {draft.id} is {_said(draft)}; only kernels that passed can be saved", fix=_way_out(draft))
-    code = check(draft.source)
-    stem, text = file_stem(op), render(op, code, _origin(session, draft))
-    verdict = judge(text)
+    code, stem = check(draft.source), file_stem(op)
+    how, why = registration(code) if op.origin != "user" else (None, "the reference is the user's own: its shapes are not known")
+    part = build(code, public=stem, wrap=how == "triton_op")
+    verdict = judge(part.candidate)
     if not verdict.passed:
         raise NotSaveable(f"in its saved form it does not pass: {verdict.reason}")
-    texts = {f"{stem}.py": text, f"test_{stem}.py": render_test(op, stem)}
-    receipt = f"{stem}.receipt.json"
-    texts[receipt] = json.dumps(finite(_receipt(session, draft, texts, verdict)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    return Saved(writer.write(folder, texts, receipt, force=force), verdict)
+    able = support(op, [draft.verdict, verdict.to_json()]) if how else None
+    namespace = "kmint_" + sha256(f"{op.name}\0{part.text}")[:8]
+    text = render(op, part, able, how, namespace, _origin(session, draft, op, verdict))
+    if candidate_of(text) != part.candidate:
+        raise NotSaveable("its saved form does not hold the code that was judged")
+    receipt = _receipt(session, draft, verdict, able, how, why)
+    return Kernel(stem, text, render_test(op, stem, able), {**receipt, "namespace": namespace if how else None}, verdict)
 
 
 def _said(draft: Draft) -> str:
@@ -64,9 +88,10 @@ def _way_out(draft: Draft) -> str:
     return f"`kmint history show {draft.session}` lists the session's drafts"
 
 
-def _origin(session: Session, draft: Draft) -> Provenance:
+def _origin(session: Session, draft: Draft, op: Op, verdict: Verdict) -> Provenance:
     assert draft.verdict is not None
     return Provenance(
+        op=op.name,
         id=draft.id,
         created=session.started,
         model=session.model,
@@ -75,30 +100,51 @@ def _origin(session: Session, draft: Draft) -> Provenance:
         seed=session.seed,
         draft_seed=draft.seed,
         source_sha256=draft.source_sha256,
-        verdict=f"{draft.outcome} ({draft.verdict.get('mode')})",
+        verdict=f"{draft.outcome} ({draft.verdict.get('mode')}); as saved {verdict.verdict} ({verdict.mode})",
+        measured=_measured(draft.verdict),
         versions={name: value for name, value in session.environment.items() if isinstance(value, str)},
     )
 
 
-def _receipt(session: Session, draft: Draft, texts: dict[str, str], verdict: Verdict) -> dict[str, Any]:
+def _measured(verdict: Mapping[str, Any]) -> str:
+    """One line on speed: where, against what, in which state of the cache; or that nothing was measured."""
+    timing = verdict.get("timing")
+    if not timing or not timing.get("ratio"):
+        return "Its speed was not measured."
+    micros = timing["device"]["candidate"]["median"]
+    device = (verdict.get("environment") or {}).get("device", "an unknown device")
+    interval = timing["ratio"]
+    return (
+        f"Measured on {device} at {timing['cell']}: {micros:.1f} us a call with a cold L2 cache, {interval['ratio']:.3f}x as fast as"
+        f" {timing['bar']} (95 % interval {interval['low']:.3f} to {interval['high']:.3f})."
+    )
+
+
+def _receipt(session: Session, draft: Draft, verdict: Verdict, able: Support | None, how: Registration | None, why: str) -> dict[str, Any]:
+    assert draft.verdict is not None
     return {
-        "schema": RECEIPT_SCHEMA,
         "kmint_version": __version__,
         "saved": datetime.now(UTC).isoformat(timespec="seconds"),
         "op": session.op,
         "id": draft.id,
-        "model": session.model,
-        "model_sha256": session.model_sha256,
-        "prompt_sha256": _prompt_digest(session),
-        "seed": session.seed,
-        "draft_seed": draft.seed,
+        "registration": {"kind": how or "none", "reason": why},
+        "support": able.to_json() if able else None,
+        "model": {
+            "id": session.model,
+            "file": session.model_file,
+            "sha256": session.model_sha256,
+            "prompt_sha256": _prompt_digest(session),
+            "session_seed": session.seed,
+            "draft_seed": draft.seed,
+            "settings": dict(session.settings),
+        },
         "source_sha256": draft.source_sha256,
-        "files": {name: writer.sha256(text) for name, text in texts.items()},
         "verdict": verdict.to_json(),
         "draft_verdict": draft.verdict,
-        "environment": environment(),
+        "timing": draft.verdict.get("timing"),
+        "environment": {**environment(), **{f"referee.{name}": value for name, value in verdict.environment.items()}},
     }
 
 
 def _prompt_digest(session: Session) -> str:
-    return writer.sha256(f"{session.system}\0{session.user}")
+    return sha256(f"{session.system}\0{session.user}")

@@ -1,4 +1,4 @@
-"""The text of a saved kernel: a docstring for people, a provenance block for machines, and the judged code.
+"""The text of a saved kernel: a docstring for people, a provenance block for machines, the judged code and its wrapper.
 
 The provenance block is TOML in comments, in the manner of PEP 723, so that a file copied alone still says where it is from.
 """
@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from kmint_tui.save.host_code import HostCode
+from kmint_tui.save.judged_part import BEGIN, END, ENTRY_NAME, JudgedPart
+from kmint_tui.save.support import Support
+from kmint_tui.save.traceable import Registration
+from kmint_tui.save.user_wrapper import user_wrapper
+from kmint_tui.save.wrapper import constants, imports, wrapper
 from referee.ops import Op
+from referee.ops.signatures import KINDS
 
-_IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n"
+_OPEN, _CLOSE = "# /// kmint", "# ///"
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a kernel comes from. `verdict` and `device` are in words, `versions` by package."""
+    """Where a kernel comes from. `verdict` and `measured` are in words, `versions` by package."""
 
+    op: str
     id: str
     created: str
     model: str
@@ -29,7 +37,8 @@ class Provenance:
     draft_seed: int
     source_sha256: str
     verdict: str
-    versions: Mapping[str, str | None]
+    measured: str
+    versions: Mapping[str, str]
 
 
 def file_stem(op: Op) -> str:
@@ -38,53 +47,90 @@ def file_stem(op: Op) -> str:
     return stem if stem.isidentifier() else f"op_{stem}"
 
 
-def render(op: Op, code: HostCode, origin: Provenance) -> str:
-    """The saved file's text."""
+def render(op: Op, part: JudgedPart, support: Support | None, how: Registration | None, namespace: str, origin: Provenance) -> str:
+    """The saved file's text; `support` and `how` are None for a user's own reference."""
     stem = file_stem(op)
-    text = [
-        f'"""{_plain(op.title)}.',
-        "",
-        f"    run({', '.join(code.arguments)}) -> Tensor",
-        "",
-        _plain(op.formula),
-        "",
-        f"Written by the model {_plain(origin.model)} and judged by the kmint referee: {_plain(origin.verdict)}.",
-        f"{stem}.receipt.json holds the whole verdict. Inputs are contiguous CUDA tensors as in the receipt's cells; there is no",
-        "backward pass. Judge it again with",
-        "",
-        f"    kmint judge {stem}.py --op {_plain(op.name)}",
-        '"""',
-        "",
+    judged = f"{BEGIN}\n\n{part.text}\n\n{END}\n"
+    if support is None or how is None:
+        head = ["import torch", "import triton", "import triton.language as tl", "from torch import Tensor", *part.imports]
+        rest = user_wrapper(op, stem, ENTRY_NAME)
+        public = [stem]
+        limits = ""
+    else:
+        wraps = ["from torch.library import triton_op, wrap_triton"] if how == "triton_op" else []
+        head = [*imports().splitlines(), *wraps, *part.imports]
+        rest = wrapper(op, stem, namespace, support, how)
+        public = [*sorted([stem, "reference"])]
+        limits = constants(support) + "\n"
+    head.sort(key=lambda line: (line.startswith("from") and not line.startswith("from torch import"), line.split()[1] != "math"))
+    lines = [
+        _docstring(op, stem, support, how, origin),
         _block(origin),
         "",
-        _IMPORTS,
-        code.body,
+        "\n".join(head),
+        "",
+        f"__all__ = {json.dumps(public)}",
+        "",
+        limits + judged,
+        "",
+        rest,
     ]
-    return "\n".join(text)
+    return "\n".join(lines)
+
+
+def provenance(text: str) -> dict[str, Any] | None:
+    """The provenance block of a saved file; None when there is none that can be read."""
+    lines = text.splitlines()
+    try:
+        begin = lines.index(_OPEN)
+        end = lines.index(_CLOSE, begin)
+        return tomllib.loads("\n".join(line.removeprefix("#").strip() for line in lines[begin + 1 : end]))
+    except (ValueError, tomllib.TOMLDecodeError):
+        return None
+
+
+def _docstring(op: Op, stem: str, support: Support | None, how: Registration | None, origin: Provenance) -> str:
+    lines = [f'"""{_plain(op.title)}.', "", f"    {_plain(op.formula)}", ""]
+    if support is not None:
+        lines += [f"{line}" for line in _contract(op, stem, support, how)]
+    else:
+        lines += [f"    {stem}({', '.join(op.arguments)})", "", "Judged against a reference supplied by the user. No backward pass."]
+    lines += [
+        "",
+        f"Written by the model {_plain(origin.model)}, judged by the kmint referee: {_plain(origin.verdict)}.",
+        _plain(origin.measured),
+        f"{stem}.receipt.json holds the evidence. Judge it again:",
+        "",
+        f"    kmint verify {stem}.py",
+        '"""',
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> list[str]:
+    arguments = ", ".join(parameter.name for parameter in KINDS[op.kind].parameters)
+    columns = f"one of {', '.join(map(str, support.heads))}" if support.heads else f"1 to {support.max_columns}"
+    layout = "contiguous, or matrices with one gap after every row" if support.padded else "contiguous"
+    return [
+        f"    {stem}({arguments}) -> Tensor",
+        "",
+        f"Accepted: {', '.join(support.dtypes)}; last dimension {columns}; {layout}; views with an offset; no rows at all;",
+        f"{'any number of elements' if support.large else 'at most 2**31 - 1 elements a tensor'}; on a GPU, or on the CPU, where"
+        " reference() computes it.",
+        f"NaN and infinities {'propagate as in PyTorch' if support.nonfinite else 'in the input are not promised to propagate as in PyTorch'}.",
+        f"Works under torch.compile(fullgraph=True) as a {how}. Not supported: backward (it raises).",
+    ]
 
 
 def _block(origin: Provenance) -> str:
-    values = {
-        "id": origin.id,
-        "created": origin.created,
-        "model": origin.model,
-        "model_sha256": origin.model_sha256,
-        "prompt_sha256": origin.prompt_sha256,
-        "seed": origin.seed,
-        "draft_seed": origin.draft_seed,
-        "source_sha256": origin.source_sha256,
-        **{f"version.{name}": version for name, version in origin.versions.items() if version},
-    }
+    values = {name: value for name, value in vars(origin).items() if name != "versions"}
     # A JSON string in ASCII is a TOML string as well.
-    lines = [f"# {_key(name)} = {json.dumps(value)}" for name, value in values.items()]
-    return "\n".join(["# /// kmint", *lines, "# ///"])
-
-
-def _key(name: str) -> str:
-    table, _, key = name.partition(".")
-    return f'{table}."{key}"' if key else table
+    lines = [f"# {name} = {json.dumps(value)}" for name, value in values.items()]
+    lines += [f'# versions."{name}" = {json.dumps(version)}' for name, version in origin.versions.items() if '"' not in name]
+    return "\n".join([_OPEN, *lines, _CLOSE])
 
 
 def _plain(text: str) -> str:
     """Text that can neither end the docstring nor put an escape into it."""
-    return " ".join(text.replace("\\", "/").replace('"""', "'''").split())
+    return " ".join(text.replace("\\", "/").replace('"', "'").split())

@@ -12,7 +12,8 @@ ERRORS = frozenset("AssertionError NotImplementedError RuntimeError TypeError Va
 
 TORCH = frozenset(
     """
-    torch.Tensor torch.empty torch.empty_like torch.empty_strided torch.zeros torch.zeros_like torch.full torch.full_like
+    torch.Tensor torch.empty torch.empty_like torch.empty_strided torch.zeros torch.zeros_like torch.ones torch.ones_like
+    torch.full torch.full_like
     torch.float16 torch.bfloat16 torch.float32 torch.float64 torch.int8 torch.int16 torch.int32 torch.int64 torch.bool
     torch.float torch.half torch.int torch.long torch.dtype torch.device torch.cuda.device torch.contiguous_format
     """.split()
@@ -24,7 +25,14 @@ MATH = frozenset("math.ceil math.floor math.log2 math.sqrt math.inf math.pi".spl
 
 TENSOR = frozenset(
     """
-    T clone contiguous device dim dtype element_size expand expand_as flatten is_contiguous itemsize mT movedim narrow ndim new_empty
-    new_zeros numel permute reshape select shape size squeeze storage_offset stride t to transpose unflatten unsqueeze view view_as
+    T bfloat16 chunk clone contiguous copy_ device dim dtype element_size expand expand_as fill_ flatten float half index is_contiguous
+    is_cuda itemsize mT movedim narrow ndim new_empty new_full new_ones new_zeros numel permute reshape select shape size split squeeze
+    storage_offset stride t to transpose unbind unflatten unsqueeze view view_as zero_
     """.split()
 )
+
+NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode"})
+"""Decorators that may stand on host code and are dropped: a custom op records no gradients anyway."""
+
+RESERVED = frozenset({"F", "Tensor", "libdevice", "math", "tl", "torch", "triton", "triton_op", "wrap_triton"})
+"""Names that a saved file binds itself and host code relies on."""

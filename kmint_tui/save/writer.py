@@ -9,11 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kmint_tui.errors import UsageError, storage_error
-
-
-def sha256(text: str) -> str:
-    """The sha256 of a text's UTF-8 bytes."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+from kmint_tui.save.receipt import sha256
 
 
 def write(folder: Path, texts: Mapping[str, str], receipt: str, *, force: bool) -> tuple[Path, ...]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import ast
 import json
-import os
+import random
 import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kmint_tui.errors import StorageError, UsageError
 from kmint_tui.history.records import Draft, Session
-from kmint_tui.save import writer
 from kmint_tui.save.host_code import NotSaveable
+from kmint_tui.save.receipt import BadReceipt, is_whole, load, sha256
 from kmint_tui.save.saving import Saved, save
-from referee.ops import Op, get
-from referee.verdict import Verdict
+from referee.ops import Op, cells, get
+from referee.verdict import CellResult, Verdict
 from tests.save.test_host_code import GOOD
 
 SESSION = Session(
@@ -38,10 +39,16 @@ SESSION = Session(
     settings={},
     environment={"torch": "2.11", "triton": None},
 )
+BUILTIN_NODES = {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef}
 
 
-def verdict(outcome: str = "correct") -> Verdict:
-    return Verdict("softmax", outcome, "done", "because", None, "interpret")  # type: ignore[arg-type]
+def verdict(outcome: str = "correct", failed: str = "") -> Verdict:
+    """A verdict at every cell of the CPU, `failed` a part of the names of cells that did not pass."""
+    results = tuple(
+        CellResult(cell.name, cell.role, "fail" if failed and failed in cell.name else "pass")
+        for cell in cells(get("softmax"), profile="cpu")
+    )
+    return Verdict("softmax", outcome, "done", "because", None, "interpret", cells=results)  # type: ignore[arg-type]
 
 
 def draft(source: str = GOOD, outcome: str | None = "correct", duplicate_of: int | None = None) -> Draft:
@@ -49,8 +56,8 @@ def draft(source: str = GOOD, outcome: str | None = "correct", duplicate_of: int
     return Draft(12, 3, source, "cd" * 32, 11, 0.7, 100, 1.0, "stop", duplicate_of, outcome, None, document)
 
 
-def saved(folder: Path, source: str = GOOD, *, op: Op | None = None, force: bool = False) -> Saved:
-    return save(SESSION, draft(source), op or get("softmax"), folder, judge=lambda text: verdict(), force=force)
+def saved(folder: Path, source: str = GOOD, *, op: Op | None = None, force: bool = False, failed: str = "") -> Saved:
+    return save(SESSION, draft(source), op or get("softmax"), folder, judge=lambda text: verdict(failed=failed), force=force)
 
 
 def test_three_files_that_belong_together(tmp_path: Path) -> None:
@@ -58,7 +65,7 @@ def test_three_files_that_belong_together(tmp_path: Path) -> None:
     assert [path.name for path in files] == ["softmax.py", "test_softmax.py", "softmax.receipt.json"]
     receipt = json.loads(files[2].read_text(encoding="utf-8"))
     assert (receipt["schema"], receipt["id"], receipt["verdict"]["verdict"]) == ("kmint.receipt/1", "12.3", "correct")
-    assert receipt["files"] == {path.name: writer.sha256(path.read_text(encoding="utf-8")) for path in files[:2]}
+    assert receipt["files"] == {path.name: sha256(path.read_text(encoding="utf-8")) for path in files[:2]}
     assert {path.name for path in files} == {path.name for path in files[0].parent.iterdir()}
 
 
@@ -66,27 +73,54 @@ def test_the_file_says_where_it_is_from(tmp_path: Path) -> None:
     text = saved(tmp_path).files[0].read_text(encoding="utf-8")
     block = text.split("# /// kmint\n")[1].split("# ///\n")[0]
     origin = tomllib.loads("\n".join(line.removeprefix("# ") for line in block.splitlines()))
-    assert (origin["id"], origin["seed"], origin["model"], origin["version"]) == ("12.3", 7, SESSION.model, {"torch": "2.11"})
+    assert (origin["id"], origin["seed"], origin["model"], origin["versions"]) == ("12.3", 7, SESSION.model, {"torch": "2.11"})
 
 
-def test_the_file_runs_nothing_at_import_and_needs_no_gpu(tmp_path: Path) -> None:
+def test_the_file_imports_torch_and_triton_only(tmp_path: Path) -> None:
     saved(tmp_path)
     tree = ast.parse((tmp_path / "softmax.py").read_text(encoding="utf-8"))
-    assert {type(node) for node in tree.body} == {ast.Expr, ast.Import, ast.FunctionDef}
-    code = "import softmax; print(softmax.run.__name__, softmax.__doc__.splitlines()[0])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    )
-    assert (done.returncode, done.stdout) == (0, "run softmax.\n"), done.stderr
+    assert {type(node) for node in tree.body} == BUILTIN_NODES
+    modules = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert {module.partition(".")[0] for module in modules} == {"torch", "triton"}
 
 
 @pytest.mark.parametrize("formula", ['x"""\nimport os', "back\\slash \\N{DEL}", "line\nbreak", '"'])
 def test_no_formula_escapes_the_docstring(tmp_path: Path, formula: str) -> None:
-    from dataclasses import replace
-
     saved(tmp_path, op=replace(get("softmax"), title=formula, formula=formula))
     tree = ast.parse((tmp_path / "softmax.py").read_text(encoding="utf-8"))
-    assert {type(node) for node in tree.body} == {ast.Expr, ast.Import, ast.FunctionDef}
+    assert {type(node) for node in tree.body} == BUILTIN_NODES
+
+
+def test_a_lost_badge_becomes_a_check(tmp_path: Path) -> None:
+    saved(tmp_path / "with")
+    saved(tmp_path / "without", failed="padded")
+    with_badge, without = ((tmp_path / name / "softmax.py").read_text(encoding="utf-8") for name in ("with", "without"))
+    assert "_row_gap" in with_badge
+    assert "_row_gap" not in without and "x.contiguous()" not in without.split("def softmax")[1]
+
+
+def test_a_kernel_wrong_on_offset_views_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotSaveable, match="offset"):
+        saved(tmp_path, failed="offset")
+
+
+def test_a_receipt_that_was_touched_is_known(tmp_path: Path) -> None:
+    receipt = saved(tmp_path).files[2].read_text(encoding="utf-8")
+    assert is_whole(load(receipt))
+    assert not is_whole(load(receipt.replace('"seed": 11', '"seed": 12').replace('"draft_seed": 11', '"draft_seed": 12')))
+    for text in ("", "[]", "{}", receipt.replace("receipt/1", "receipt/2"), receipt.replace('"files"', '"filed"')):
+        with pytest.raises(BadReceipt):
+            load(text)
+
+
+def test_names_that_collide_with_the_file_are_changed(tmp_path: Path) -> None:
+    source = GOOD.replace("_kernel", "softmax").replace(
+        "def run(x):", "def reference(x):\n    return x\n\ndef run(x):\n    x = reference(x)"
+    )
+    text = saved(tmp_path, source).files[0].read_text(encoding="utf-8")
+    names = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    assert len(names) == len(set(names)) and {"softmax", "reference", "_softmax", "_reference", "_run"} <= set(names)
 
 
 @pytest.mark.parametrize("outcome", ["rejected", "error", None])
@@ -140,16 +174,18 @@ for number in range(10**9):
 
 
 def test_a_kill_leaves_whole_files(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    )
-    assert process.stdout is not None
-    for _ in range(12):
-        process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    for name in ("a.py", "a.receipt.json"):
-        lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
-        assert len(lines) == 20000
-        assert len(set(lines)) == 1
+    moments = random.Random(8)
+    for _ in range(20):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+        assert process.stdout is not None
+        for _ in range(moments.randrange(2, 40)):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        for name in ("a.py", "a.receipt.json"):
+            lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
+            assert len(lines) == 20000
+            assert len(set(lines)) == 1

@@ -1,0 +1,217 @@
+"""The judged part of a saved file: clean kernels, the constants they use and the host functions, under private names.
+
+It stands between two marker lines, its entry last. What the referee is asked about is exactly this text with two words undone:
+`wrap_triton(kernel)`, which only tells `torch.compile` about a launch, and the entry's name. So a saved file can be judged
+again at any time, by anybody, from its own text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from kmint_tui.errors import UsageError
+from kmint_tui.save.host_code import ENTRY, HostCode, NotSaveable
+from kmint_tui.save.vocabulary import RESERVED
+from referee.constants import canonical_node
+from referee.names import dotted
+
+BEGIN = "# ---- judged by the referee: begin ----"
+END = "# ---- judged by the referee: end ----"
+ENTRY_NAME = "_run"
+
+# Names that the rest of a saved file binds; the op's own name is added by the caller.
+_TAKEN = frozenset("_check _check_tensor _cpu _fake _no_backward _op _row_gap reference COLUMNS DTYPES MAX_COLUMNS MAX_ELEMENTS".split())
+_OPTIONAL_IMPORTS = {"math": "import math", "libdevice": "from triton.language.extra import libdevice"}
+
+
+class NoJudgedPart(UsageError):
+    """A file without the part that kmint wrote into it."""
+
+    title = "not a kernel saved by kmint"
+
+
+@dataclass(frozen=True)
+class JudgedPart:
+    """The text between the markers, and the imports it needs beside torch, triton and triton.language."""
+
+    text: str
+    imports: tuple[str, ...]
+
+    @property
+    def candidate(self) -> str:
+        """The text to judge."""
+        return _candidate(self.text)
+
+
+def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
+    """The judged part of a checked source. `public` is the name of the saved file's function; `wrap` announces launches to
+    `torch.compile`, as `triton_op` needs it. Raises NotSaveable.
+    """
+    clean = ast.parse(code.kernels.text).body
+    constants = {node.targets[0].id: node for node in clean if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
+    kernels = [node for node in clean if isinstance(node, ast.FunctionDef)]
+    hosts = _reachable(code, {kernel.name for kernel in kernels})
+    for name in _constants(hosts, code):
+        constants.setdefault(name, ast.Assign([ast.Name(name, ast.Store())], code.scope.assigned[name], lineno=1))
+    kept: list[ast.stmt] = [*constants.values(), *kernels, *hosts]
+    names = _private_names([*constants, *(kernel.name for kernel in kernels), *(host.name for host in hosts)], code, public)
+    kernel_names = frozenset(names[kernel.name] for kernel in kernels)
+    for node in kept:
+        _Renamer(node, names, code.scope.aliases if node in hosts or isinstance(node, ast.Assign) else {}).apply()
+    for host in hosts:
+        _Launches(kernel_names if wrap else frozenset()).visit(host)
+    text = "\n\n\n".join(
+        part for part in ("\n".join(map(_unparse, constants.values())), *map(_unparse, kernels), *map(_unparse, hosts)) if part
+    )
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    return JudgedPart(text + "\n", tuple(line for name, line in _OPTIONAL_IMPORTS.items() if name in used))
+
+
+def candidate_of(saved: str) -> str:
+    """The text to judge of a saved file. Raises NoJudgedPart."""
+    begin, end = saved.find(BEGIN + "\n"), saved.find("\n" + END)
+    if begin < 0 or end < begin:
+        raise NoJudgedPart("the file has no part marked as judged", fix="`kmint judge FILE --op OP` judges any kernel file")
+    try:
+        return _candidate(saved[begin + len(BEGIN) : end])
+    except (SyntaxError, ValueError) as error:
+        raise NoJudgedPart(f"the judged part is not Python any more: {error}") from error
+
+
+def _candidate(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == ENTRY_NAME:
+            node.name = ENTRY
+    body = ast.unparse(ast.fix_missing_locations(_Unwrap().visit(tree)))
+    return "\n".join([*_OPTIONAL_IMPORTS.values(), "", body, ""])
+
+
+def _reachable(code: HostCode, kernels: set[str]) -> list[ast.FunctionDef]:
+    """`run` and the host functions it calls, in the order of the file, `run` last."""
+    functions = {name: function for name, function in code.scope.functions.items() if name not in kernels}
+    wanted, pending = {ENTRY}, [code.run]
+    while pending:
+        for name in _names(pending.pop()) & functions.keys() - wanted:
+            wanted.add(name)
+            pending.append(functions[name])
+    return [*(function for name, function in functions.items() if name in wanted and name != ENTRY), code.run]
+
+
+def _constants(hosts: list[ast.FunctionDef], code: HostCode) -> list[str]:
+    """The module's constants that host code uses; other names for words of torch and triton are written out instead."""
+    used = set().union(*(_names(host) - _locals(host) for host in hosts))
+    found = [name for name in code.scope.assigned if name in used and name not in code.scope.aliases]
+    for name in found:
+        if name in code.scope.rebound:
+            raise NotSaveable(f"`{name}` is assigned more than once at the top level")
+    return found
+
+
+def _private_names(names: list[str], code: HostCode, public: str) -> dict[str, str]:
+    """A name with a leading underscore for each, different from every name in the source and in a saved file."""
+    mentioned = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)} | _arguments(code.tree)
+    taken = mentioned | set(names) | _TAKEN | RESERVED | {public, ENTRY_NAME}
+    chosen: dict[str, str] = {ENTRY: ENTRY_NAME}
+    for name in names:
+        if name in chosen:
+            continue
+        new = name if name.startswith("_") and name not in _TAKEN | {ENTRY_NAME, public} else f"_{name.strip('_')}"
+        while new != name and new in taken:
+            new += "_"
+        chosen[name] = new
+        taken.add(new)
+    return chosen
+
+
+class _Renamer(ast.NodeTransformer):
+    """Gives top-level names their private form and writes aliases out, where no local variable hides them."""
+
+    def __init__(self, statement: ast.stmt, names: dict[str, str], aliases: dict[str, str]) -> None:
+        self._statement = statement
+        self._names = names
+        self._aliases = aliases
+        self._hidden = _locals(statement) if isinstance(statement, ast.FunctionDef) else set()
+
+    def apply(self) -> None:
+        self.visit(self._statement)
+        if isinstance(self._statement, ast.FunctionDef):
+            self._statement.name = self._names[self._statement.name]
+            if self._aliases:
+                _make_plain(self._statement)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.value, ast.Name) and node.value.id in self._hidden:
+            return node
+        full = dotted(node, self._aliases)
+        if full is not None:
+            return canonical_node(full, node)
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._hidden:
+            return node
+        full = self._aliases.get(node.id)
+        if full is not None and node.id not in self._names:
+            return canonical_node(full, node)
+        return ast.copy_location(ast.Name(self._names.get(node.id, node.id), node.ctx), node)
+
+
+class _Launches(ast.NodeTransformer):
+    """`kernel[grid]` as `wrap_triton(kernel)[grid]`; block sizes from plain integers, which a traced size is not."""
+
+    def __init__(self, kernels: frozenset[str]) -> None:
+        self._kernels = kernels
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id in self._kernels:
+            node.value = ast.Call(ast.Name("wrap_triton", ast.Load()), [node.value], [])
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if ast.unparse(node.func) == "triton.next_power_of_2" and len(node.args) == 1 and not node.keywords:
+            node.args = [ast.Call(ast.Name("int", ast.Load()), node.args, [])]
+        return node
+
+
+class _Unwrap(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name(ENTRY, node.ctx) if node.id == ENTRY_NAME else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        wraps = isinstance(node.func, ast.Name) and node.func.id == "wrap_triton" and len(node.args) == 1 and not node.keywords
+        return node.args[0] if wraps else node
+
+
+def _names(root: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(root) if isinstance(node, ast.Name)}
+
+
+def _arguments(root: ast.AST) -> set[str]:
+    return {node.arg for node in ast.walk(root) if isinstance(node, ast.arg)}
+
+
+def _locals(function: ast.FunctionDef) -> set[str]:
+    stored = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | _arguments(function)
+
+
+def _make_plain(host: ast.FunctionDef) -> None:
+    """No decorators, annotations or docstring: none of them means anything to the launches."""
+    host.decorator_list, host.returns = [], None
+    for argument in host.args.args:
+        argument.annotation = None
+    first = host.body[0]
+    if len(host.body) > 1 and isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        del host.body[0]
+
+
+def _unparse(node: ast.AST) -> str:
+    # Python writes the grid `[(M,)]` as `[M,]`, which reads like a slip.
+    return re.sub(r"\[(\w+),\]\(", r"[(\1,)](", ast.unparse(ast.fix_missing_locations(node)))
