@@ -6,41 +6,66 @@ import contextlib
 import os
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WALKS = 5
 
 
 def remove_tree(root: str) -> None:
     """Remove `root` and everything in it, following no link. What cannot be removed is left.
 
-    Walks by descriptor, one level at a time: no path grows long, and nothing recurses. Nobody else may be changing the tree.
+    Walks by descriptor, one level at a time: no path grows long, and nothing recurses. Another remover may be at work
+    in the same tree: a walk that loses its way because of it starts again.
     """
-    with contextlib.suppress(OSError):
-        here = os.open(root, _DIRECTORY)
-        names: list[str] = []
-        waiting = [_unlink_files(here)]
-        while waiting:
-            step = _descend(here, waiting[-1].pop()) if waiting[-1] else None
-            if step is not None:
+    for _ in range(_WALKS):
+        with contextlib.suppress(OSError):
+            here = os.open(root, _DIRECTORY)
+            try:
+                _Walk(here).empty()
+            finally:
                 os.close(here)
-                here, name = step
-                names.append(name)
-                waiting.append(_unlink_files(here))
-            elif not waiting[-1]:
-                waiting.pop()
-                if names:
-                    above = os.open("..", _DIRECTORY, dir_fd=here)
-                    os.close(here)
-                    here = above
-                    with contextlib.suppress(OSError):
-                        os.rmdir(names.pop(), dir_fd=here)
-        os.close(here)
-        os.rmdir(root)
+            os.rmdir(root)
+        if not os.path.lexists(root):
+            return
 
 
-def _descend(here: int, name: str) -> tuple[int, str] | None:
-    with contextlib.suppress(OSError):
-        os.chmod(name, 0o700, dir_fd=here)
-        return os.open(name, _DIRECTORY, dir_fd=here), name
-    return None
+class _Walk:
+    """Depth first below one open directory, with a single further descriptor open at a time."""
+
+    def __init__(self, root: int) -> None:
+        self._here = os.dup(root)
+        self._names: list[str] = []
+
+    def empty(self) -> None:
+        """Remove everything below. Raises OSError when the way back up is gone."""
+        try:
+            waiting = [_unlink_files(self._here)]
+            while waiting:
+                if waiting[-1]:
+                    if self._descend(waiting[-1].pop()):
+                        waiting.append(_unlink_files(self._here))
+                else:
+                    waiting.pop()
+                    if self._names:
+                        self._ascend()
+        finally:
+            os.close(self._here)
+
+    def _descend(self, name: str) -> bool:
+        try:
+            os.chmod(name, 0o700, dir_fd=self._here)
+            below = os.open(name, _DIRECTORY, dir_fd=self._here)
+        except OSError:
+            return False
+        os.close(self._here)
+        self._here = below
+        self._names.append(name)
+        return True
+
+    def _ascend(self) -> None:
+        above = os.open("..", _DIRECTORY, dir_fd=self._here)
+        os.close(self._here)
+        self._here = above
+        with contextlib.suppress(OSError):
+            os.rmdir(self._names.pop(), dir_fd=above)
 
 
 def _unlink_files(here: int) -> list[str]:

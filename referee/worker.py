@@ -25,6 +25,8 @@ from referee.linux import PR_SET_PDEATHSIG, prctl
 from referee.sandbox import Sandbox
 from referee.worker_job import run_job
 
+CLEANING_SECONDS = 5
+
 
 @dataclass
 class _Running:
@@ -194,8 +196,12 @@ def _wait(server: int, parent: int | None) -> NoReturn:
         child = os.pidfd_open(server)
         for fd in (parent, child):
             poller.register(fd, select.POLLIN)
-        if any(fd == parent for fd, _ in poller.poll()):
-            os.kill(server, signal.SIGKILL)
+        ended = [fd for fd, _ in poller.poll()]
+        if child not in ended:
+            # The server has seen it too, and is cleaning up.
+            poller.unregister(parent)
+            if not poller.poll(CLEANING_SECONDS * 1000):
+                os.kill(server, signal.SIGKILL)
     os._exit(abs(os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])))
 
 

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,18 @@ def test_removal_follows_no_link_and_leaves_nothing(tmp_path: Path) -> None:
     remove_tree(str(tree))
     assert not tree.exists()
     assert (outside / "kept").read_text() == "kept"
+
+
+def test_two_removers_of_one_tree_leave_nothing(tmp_path: Path) -> None:
+    for round_ in range(20):
+        tree = tmp_path / str(round_)
+        for number in range(20):
+            (tree / str(number) / "a" / "b").mkdir(parents=True)
+        other = threading.Thread(target=remove_tree, args=(str(tree),))
+        other.start()
+        remove_tree(str(tree))
+        other.join()
+        assert not tree.exists()
 
 
 def test_removing_what_is_not_there_or_a_link_is_harmless(tmp_path: Path) -> None:

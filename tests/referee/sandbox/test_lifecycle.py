@@ -61,7 +61,8 @@ def test_killing_any_of_the_three_leaves_no_orphan(whose: str, world: str) -> No
     )
     assert parent.stdout is not None
     with parent.stdout:
-        first = int(parent.stdout.readline())
+        words = parent.stdout.readline().split()
+    first, scratch = int(words[0]), os.fsdecode(words[1])
     below = descendants(parent.pid)
     assert len(below) == 3
     (server,) = (pid for pid in below if parent_of(pid) == first)
@@ -69,6 +70,8 @@ def test_killing_any_of_the_three_leaves_no_orphan(whose: str, world: str) -> No
     os.kill({"parent": parent.pid, "first process": first, "server": server}[whose], signal.SIGKILL)
     assert watched.all_end()
     assert parent.wait(20) == (-signal.SIGKILL if whose == "parent" else 0)
+    assert (scratch == "None") == (world == "full")
+    assert not os.path.exists(scratch)
 
 
 @pytest.mark.parametrize("which", ("first process", "server"))

@@ -1,4 +1,5 @@
-"""Run as a program: a parent with a job under way, to be killed by the test. Prints the job's server when it has begun."""
+"""Run as a program: a parent with a job under way, to be killed by the test. Prints, when it has begun,
+the server's process id and its directory on the host."""
 
 import os
 import sys
@@ -15,7 +16,7 @@ def main(without: tuple[str, ...]) -> None:
         job = threading.Thread(target=lambda: zygote.run("hostile_resources:sleep", b"", limits=limits, fds=[write]), daemon=True)
         job.start()
         os.read(read, 6)
-        print(zygote.pid, flush=True)
+        print(zygote.pid, zygote._server.scratch if zygote._server else "", flush=True)
         job.join()
 
 
