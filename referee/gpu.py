@@ -20,7 +20,7 @@ from typing import Any
 from referee.clocks import count_gpus
 from referee.gpu_worker import Device, WorkerLost, WorkerProcess
 from referee.jobs import CellJob, Prepared, TaskName, pack_jobs, rejection_from_json, result_from_json
-from referee.measurement import Timing, TimingOptions, timing_from_json
+from referee.measurement import BELOW_FLOOR, Timing, TimingOptions, timing_from_json
 from referee.ops.spec import Cell
 from referee.verdict import CellResult, Check, Rejection, Stage
 
@@ -139,14 +139,20 @@ class Replayer:
         return Frozen(choice, _by_step(answer["times"]), _by_step(answer["refused"]))
 
     def time(self, prepared: Prepared, *, seed: int, options: TimingOptions | None = None) -> Timing | Rejection:
-        """Time the bench cell against the baselines, building them first if they are cold. Raises ReplayerError."""
+        """Time the bench cell against the baselines, building them first if they are cold.
+
+        Raises ReplayerError, also for a time that cannot be true: that is a mistake in measuring until somebody explains it.
+        """
         packed, blobs = pack_jobs([_bench(prepared)])
         message = {"do": "time", "jobs": packed, "seed": seed, "options": asdict(options or TimingOptions()), **prepared.message()}
         try:
             answer = self._ask(message, blobs)
         except WorkerLost as lost:
             return _timed_out(lost, "timing")
-        return rejection_from_json(answer["rejection"]) or timing_from_json(answer["timing"])
+        rejection = rejection_from_json(answer["rejection"])
+        if rejection and rejection.guard == BELOW_FLOOR:
+            raise ReplayerError(rejection.reason)
+        return rejection or timing_from_json(answer["timing"])
 
     def warm(self, task: TaskName, cell: Cell, *, graphed: bool = False) -> dict[str, str]:
         """Build the baselines of a cell ahead of time; returns why some are missing."""

@@ -13,6 +13,7 @@ from typing import Any
 from referee.stats import Decision, Interval, Summary
 
 CANDIDATE, EAGER, COMPILE, AUTOTUNE, GRAPHED, FLOOR = "candidate", "eager", "compile", "max-autotune-no-cudagraphs", "max-autotune", "floor"
+BELOW_FLOOR = "below_floor"
 BARS = (EAGER, COMPILE, AUTOTUNE)
 
 

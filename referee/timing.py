@@ -19,7 +19,7 @@ from referee import floor, stats
 from referee.baselines import Callee
 from referee.clocks import Clocks, Sample
 from referee.graphs import graph_times
-from referee.measurement import BARS, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
+from referee.measurement import BARS, BELOW_FLOOR, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
 from referee.replay import PlanFault
 from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host
 from referee.rounds import Block, Entry, Flush, empty_window, host_times, run_block
@@ -196,7 +196,7 @@ class Timer:
             reason = "no baseline could be built" if record.blocks else "no block of rounds was usable"
         # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
         if contest.task.op.origin != "user" and (problem := self._floor.problem(device, ratios)):
-            raise PlanFault("below_floor", problem)
+            raise PlanFault(BELOW_FLOOR, problem)
         with self._clocked("call times"):
             call = self._call_times()
         shortest = min((device[name].median for name in (CANDIDATE, bar) if name in device), default=0.0)
