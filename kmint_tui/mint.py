@@ -126,6 +126,11 @@ class Mint:
             judges.close()
 
     @property
+    def session_id(self) -> int | None:
+        """The session's id in the history; None before it has begun."""
+        return self._session or None
+
+    @property
     def failure(self) -> Exception | None:
         """Why the session failed although some drafts were done; None when it did not."""
         return self._failure

@@ -54,7 +54,7 @@ def kmint(context: click.Context) -> None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         from kmint_tui.app import run
 
-        context.exit(run(offline=state.offline))
+        context.exit(run(offline=state.is_offline))
     state.err.note(context.get_help())
     context.exit(ExitCode.USAGE)
 

@@ -117,7 +117,7 @@ def _run(
         if referee.no_gpu:
             err.note(f"no GPU to time on ({referee.no_gpu}): kernels are checked by Triton's interpreter")
         session = Mint(request, smith=smith, judge=referee, history=history, times=referee.mode == "replay", judges=judges())
-        with _two_step_interrupt(session) as interrupts:
+        with _two_step_interrupt(session, err) as interrupts:
             for event in session.run():
                 progress.show(event)
                 if jsonl:
@@ -145,7 +145,7 @@ def _show(state: State, err: Diagnostics, result: MintResult) -> None:
 
 
 @contextmanager
-def _two_step_interrupt(session: Mint) -> Iterator[list[int]]:
+def _two_step_interrupt(session: Mint, err: Diagnostics) -> Iterator[list[int]]:
     """The first Ctrl-C stops drafting, the second interrupts everything. Yields the list of interrupts so far."""
     seen: list[int] = []
 
@@ -158,6 +158,9 @@ def _two_step_interrupt(session: Mint) -> Iterator[list[int]]:
     before = signal.signal(signal.SIGINT, handle)
     try:
         yield seen
+    except KeyboardInterrupt:
+        err.hint(f"what was done is kept: kmint history show {session.session_id}")
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
 

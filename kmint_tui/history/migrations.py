@@ -15,6 +15,7 @@ def version_1(connection: sqlite3.Connection) -> None:
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             started TEXT NOT NULL,
             finished TEXT,
+            process TEXT NOT NULL,
             state TEXT NOT NULL CHECK (state IN ('running', 'done', 'stopped', 'failed')),
             op TEXT NOT NULL,
             model TEXT NOT NULL,

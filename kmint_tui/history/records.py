@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from kmint_tui.errors import UsageError
 
-State = Literal["running", "done", "stopped", "failed"]
+State = Literal["running", "done", "stopped", "failed", "cut short"]
+"""How a session stands. "cut short" is never stored: it is what a running one is when its process is gone."""
 Finish = Literal["stop", "length", "cancelled"]
 
 

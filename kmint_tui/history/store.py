@@ -14,6 +14,7 @@ from typing import Any
 from kmint_tui.documents import compact
 from kmint_tui.errors import UsageError
 from kmint_tui.history.database import connect, transaction, translated
+from kmint_tui.history.process import is_gone, own_process
 from kmint_tui.history.records import Draft, NewDraft, NewSession, Session, State, Summary
 
 PASSED = ("win", "tie", "unsure", "loss", "correct")
@@ -45,10 +46,11 @@ class History:
         """Store a session that is about to run; returns its id."""
         with transaction(self._connection, self._path):
             cursor = self._connection.execute(
-                "INSERT INTO sessions (started, state, op, model, model_file, model_sha256, system_sha256, user_sha256, seed, wanted,"
-                " settings, environment) VALUES (?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO sessions (started, process, state, op, model, model_file, model_sha256, system_sha256, user_sha256, seed,"
+                " wanted, settings, environment) VALUES (?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     _now(),
+                    own_process(),
                     session.op,
                     session.model,
                     session.model_file,
@@ -99,7 +101,7 @@ class History:
     def summaries(self, *, op: str | None = None, limit: int | None = None) -> tuple[Summary, ...]:
         """The sessions, the newest first."""
         query = (
-            "SELECT s.id, s.started, s.state, s.op, s.model, s.wanted, count(d.number) AS drafted,"
+            "SELECT s.id, s.started, s.state, s.process, s.op, s.model, s.wanted, count(d.number) AS drafted,"
             f" coalesce(sum(coalesce(d.outcome, o.outcome) IN {_PASSED_SQL}), 0) AS passed, max(d.ratio) AS ratio,"
             f" (SELECT outcome FROM drafts WHERE session = s.id AND outcome IS NOT NULL ORDER BY {_RANK_SQL} LIMIT 1) AS best"
             " FROM (SELECT * FROM sessions WHERE :op IS NULL OR op = :op ORDER BY id DESC LIMIT :limit) AS s"
@@ -108,7 +110,7 @@ class History:
         )
         with translated(self._path):
             rows = self._connection.execute(query, {"op": op, "limit": -1 if limit is None else limit}).fetchall()
-        return tuple(Summary(**row) for row in rows)
+        return tuple(Summary(**_with_state(row)) for row in rows)
 
     def session(self, number: int) -> Session:
         """One session. Raises UsageError when there is none of that id."""
@@ -120,7 +122,7 @@ class History:
             ).fetchone()
         if row is None:
             raise UsageError(f"the history holds no session {number}", fix="`kmint history` lists them")
-        values = {key: row[key] for key in row.keys() if not key.endswith("_sha256") or key == "model_sha256"}
+        values = {key: value for key, value in _with_state(row).items() if not key.endswith("_sha256") or key == "model_sha256"}
         return Session(**{**values, "settings": json.loads(row["settings"]), "environment": json.loads(row["environment"])})
 
     def drafts(self, session: int) -> tuple[Draft, ...]:
@@ -150,6 +152,15 @@ class History:
         digest = hashlib.sha256(content).hexdigest()
         self._connection.execute("INSERT OR IGNORE INTO texts (sha256, content) VALUES (?, ?)", (digest, content.decode("utf-8")))
         return digest
+
+
+def _with_state(row: sqlite3.Row) -> dict[str, Any]:
+    """The row with its process replaced by what that says of its state."""
+    values: dict[str, Any] = {key: row[key] for key in row.keys()}
+    process = values.pop("process")
+    if values["state"] == "running" and is_gone(process):
+        values["state"] = "cut short"
+    return values
 
 
 def _now() -> str:

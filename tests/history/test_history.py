@@ -14,6 +14,7 @@ import pytest
 
 from kmint_tui.errors import EnvironmentUnfit, StorageError, UsageError
 from kmint_tui.history.migrations import MIGRATIONS
+from kmint_tui.history.process import is_gone, own_process
 from kmint_tui.history.records import NewDraft, NewSession, Reference, parse_id
 from kmint_tui.history.store import History
 
@@ -180,6 +181,7 @@ def test_a_kill_loses_nothing_that_was_finished(path: Path) -> None:
     process.stdout.close()
     with History(path) as history:
         rows = history.drafts(int(reported[0][0]))
+        assert (history.summaries()[0].state, history.session(rows[0].session).state) == ("cut short", "cut short")
     judged = [row.number for row in rows if row.verdict is not None]
     assert judged[: len(reported)] == [int(number) for _, number in reported]
     assert len(rows) - len(judged) in (0, 1)
@@ -193,3 +195,11 @@ def test_many_writers_lose_nothing(path: Path) -> None:
     assert all(len(output.splitlines()) == 12 for output in outputs)
     with History(path) as history:
         assert [(row.drafted, row.passed) for row in history.summaries()] == [(12, 12)] * 4
+
+
+def test_a_session_of_this_process_or_of_another_machine_may_still_run(path: Path) -> None:
+    with History(path) as history:
+        session = history.begin(SESSION)
+        assert history.session(session).state == "running"
+    assert not is_gone("elsewhere 1 1")
+    assert is_gone(own_process() + "0")
