@@ -4,9 +4,10 @@
     verdict = judge(open("softmax.py").read(), "softmax")
 
 The candidate's text is screened; its Python runs only in the trace worker, on tensors without values; its kernels, cut out by
-the judge, are compiled; then the traced plan is replayed on a GPU or interpreted on the CPU, with inputs drawn from a seed chosen
-after all that. Several threads may judge at once. What goes wrong on the referee's own side is a verdict "error", never
-"rejected". A level below "correct" ends in "unsure": nothing was found, and nothing more is known.
+the judge, are compiled; then the traced plan is replayed on a GPU or interpreted on the CPU. The secret seed is drawn when the
+text is fixed, and the inputs from it only when plan and kernels are; some shapes come from it too. Several threads may judge
+at once. What goes wrong on the referee's own side is a verdict "error", never "rejected". A level below "correct" ends in
+"unsure": nothing was found, and nothing more is known.
 """
 
 from __future__ import annotations
@@ -45,14 +46,18 @@ class Referee:
     """Keeps workers warm between verdicts. Construction waits for nothing; close it, or use it as a context.
 
     `mode` None replays where a GPU can be used and interprets otherwise. `cache` is a directory for compiled kernels and
-    baselines, made when first needed; None keeps no kernels, and baselines where `referee.gpu` keeps them.
+    baselines, made when first needed; None keeps no kernels, and baselines where `referee.gpu` keeps them. `host_screen` False
+    leaves out the screen of host code: for the selftest, which shows that nothing but quick feedback depends on it.
     """
 
-    def __init__(self, *, mode: Mode | None = None, cache: Path | None = None, timing: TimingOptions | None = None) -> None:
+    def __init__(
+        self, *, mode: Mode | None = None, cache: Path | None = None, timing: TimingOptions | None = None, host_screen: bool = True
+    ) -> None:
         self.no_gpu = Replayer.available()
         self.mode: Mode = mode or ("interpret" if self.no_gpu else "replay")
         self._cache = cache
         self._timing = timing
+        self._host_screen = host_screen
         self._lock = threading.Lock()
         self._workers = Workers()
         self._interpreters = Workers(interpret=True) if self.mode == "interpret" else None
@@ -100,7 +105,7 @@ class Referee:
 
     def _judged(self, report: Report, source: str, subject: Subject, level: Level, wanted: Target | None) -> Verdict:
         judgement = Judgement(report, source, subject, wanted or Target(), self._workers, self._cache)
-        module = judgement.screen()
+        module = judgement.screen(host_code=self._host_screen)
         if level == "screen":
             reason = "the screen found nothing; nothing was compiled or run"
             return report.ended("unsure", reason, unreached="the level asked for is screen")

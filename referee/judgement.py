@@ -9,9 +9,10 @@ from typing import Literal, TypeVar
 
 from referee.binaries import Binaries
 from referee.compile import compile_plans
+from referee.fresh_cells import fresh_cells
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
-from referee.kernels import KernelModule, extract
+from referee.kernels import KernelError, KernelModule, extract
 from referee.measurement import TimingOptions
 from referee.ops.spec import Cell
 from referee.plan import Launch, LaunchPlan
@@ -37,13 +38,17 @@ class Judgement:
         self.report, self.source, self.subject, self.target = report, source, subject, target
         self._workers, self._cache = workers, cache
 
-    def screen(self) -> KernelModule:
-        """Read the text; the judge's own cut of its kernels."""
+    def screen(self, *, host_code: bool = True) -> KernelModule:
+        """Read the text; the judge's own cut of its kernels. Without `host_code` only the kernels are looked at."""
         with self.report.during("screen"):
-            checks, rejection = screen(self.source)
-            self.report.add(checks)
-            _stop(rejection)
-            return extract(self.source)
+            if host_code:
+                checks, rejection = screen(self.source)
+                self.report.add(checks)
+                _stop(rejection)
+            try:
+                return extract(self.source)
+            except KernelError as error:
+                raise Rejected(Rejection("screen", error.guard, str(error))) from None
 
     def trace(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
         """Run the candidate's Python, without values, for every cell."""
@@ -88,24 +93,24 @@ class Judgement:
         name, report = self.subject.name, self.report
         assert name is not None
         cells = self.subject.cells("gpu")
-        traced = self.trace(module, required(cells))
+        seed = report.seed = _fresh(report.seed)
+        traced = self.trace(module, [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)])
         extra, untraced = self.trace_capabilities(module, capabilities(cells))
         binaries = self.compile(module, [plan for _, plan in (*traced, *extra)])
         jobs = tuple(
             CellJob(cell, plan, binary.found) for (cell, plan), binary in zip((*traced, *extra), binaries, strict=True)
         )
         prepared = Prepared(name, jobs, _atomic(module, traced))
-        report.seed = _fresh(report.seed)
         with report.during("correct"):
-            prepared = self._tuned(prepared, replayer, report.seed)
-            checked = replayer.check(prepared, seed=report.seed)
+            prepared = self._tuned(prepared, replayer, seed)
+            checked = replayer.check(prepared, seed=seed)
             self._take(checked, untraced)
         if level == "correct" or prepared.bench is None:
             why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
             reason = f"{_passed(report)} cells agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
             return report.ended("correct", reason, unreached=why)
         with report.during("timing"):
-            timing = _unless_rejected(replayer.time(prepared, seed=report.seed, options=options))
+            timing = _unless_rejected(replayer.time(prepared, seed=seed, options=options))
         report.timing = timing.to_json()
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
@@ -136,6 +141,8 @@ class Judgement:
         cells = [cell for cell in required(task.cells) if feasible(cell)]
         if not cells:
             return report.failed("referee", "no cell of this task is small enough for the CPU path: judge it on a GPU")
+        seed = report.seed = _fresh(report.seed)
+        cells += fresh_cells(self.subject.op, seed, gpu=False)
         bench = self.subject.bench()
         traced = self.trace(module, [*cells, *([bench] if bench and bench not in cells else [])])
         sample = [traced[index][1] for index in compile_sample([cell for cell, _ in traced])]
@@ -143,8 +150,7 @@ class Judgement:
             sample = sample[:1]
         binaries = self.compile(module, sample)
         configs = configurations(sample[0], binaries[0].dropped)
-        report.seed = _fresh(report.seed)
-        path = CpuPath(interpreters(), task, module.text, _atomic(module, traced), report.seed, configs)
+        path = CpuPath(interpreters(), task, module.text, _atomic(module, traced), seed, configs)
         with report.during("correct"):
             report.cells, rejection = path.required(traced[: len(cells)])
             _stop(rejection)

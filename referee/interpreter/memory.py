@@ -62,7 +62,8 @@ class CheckedMemory:
         return self._native.atomic_cas(pointers, compare, value, semantics)
 
     def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> None:
-        touched = pointers[mask.astype(bool)]
+        # For block pointers Triton hands over a memory view of the mask.
+        touched = pointers[np.asarray(mask).astype(bool)]
         if touched.size == 0:
             return
         low, high = touched.min(), touched.max() + np.uint64(itemsize)

@@ -1,0 +1,47 @@
+"""Cells that nobody could know beforehand: shapes, dtypes, values and magnitudes drawn from the verdict's secret seed.
+
+They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
+the CPU two of them have a fixed purpose: a row of several blocks that keeps growing, and plain values in bfloat16.
+A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+from referee.ops.cells import _cell as cell_of
+from referee.ops.plans import Draft
+from referee.ops.signatures import KINDS, ROPE_KINDS
+from referee.ops.spec import Cell, Dtype, Op
+
+RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant")
+DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
+HEADS = (64, 128, 256)
+CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
+CPU_ROWS, GPU_ROWS = 6, 300
+
+
+def fresh_cells(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
+    """The cells of this seed: the same seed gives the same cells."""
+    if op.kind not in KINDS:
+        return ()
+    chance = random.Random(hashlib.sha256(f"{seed}\0cells".encode()).digest())
+    drafts = [_anything(op, chance, gpu)]
+    if gpu:
+        drafts.append(_anything(op, chance, gpu))
+    else:
+        drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
+        drafts.append(Draft(3, _columns(op, chance, 600, 3000), "bfloat16", "normal", label="fresh-normal"))
+    return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+
+
+def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
+    values = chance.choice(RECIPES)
+    rows = chance.randint(1, GPU_ROWS if gpu else CPU_ROWS)
+    columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
+    return Draft(rows, columns, chance.choice(DTYPES), values, 2.0 ** chance.randint(-6, 6), label=f"fresh-{values}")
+
+
+def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
+    return chance.choice(HEADS) if op.kind in ROPE_KINDS else chance.randint(low, high)
