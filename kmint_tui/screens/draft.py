@@ -60,9 +60,9 @@ class DraftScreen(KmintScreen):
             yield code
             with TabbedContent(id="tabs"):
                 with TabPane("Checks", id="tab-checks"):
-                    yield Table("checks")
+                    yield Table("checks", opens=False)
                 with TabPane("Cells", id="tab-cells"):
-                    yield Table("cells")
+                    yield Table("cells", opens=False)
                 with TabPane("Time", id="tab-time"):
                     yield TimeBars("", id="bars")
                 with TabPane("Prompt", id="tab-prompt"):

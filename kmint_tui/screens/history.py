@@ -1,7 +1,280 @@
-"""History."""
+"""History: every session, filtered and sorted, with the drafts of the one under the cursor."""
 
-from kmint_tui.screens.base import KmintScreen
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.message import Message
+from textual.widgets import DataTable, Input, Static
+
+from kmint_tui import paths
+from kmint_tui.errors import KmintError
+from kmint_tui.history.records import Draft, Summary
+from kmint_tui.history.store import History
+from kmint_tui.screens.base import ACT, VIEW, KmintScreen
+from kmint_tui.screens.confirm import Confirm
+from kmint_tui.screens.messages import Refused
+from kmint_tui.widgets.table import Table
+from kmint_tui.widgets.themes import styled
+from kmint_tui.workbench import command_line, rejudge
+from kmint_tui.workbench.deletion import delete_session
+from kmint_tui.workbench.listing import SORTS, listed
+from kmint_tui.workbench.stages import SYMBOLS, marks, why
+
+EMPTY = "Nothing was minted yet. [b]1[/b] goes to Mint."
 
 
 class HistoryScreen(KmintScreen):
+    """Reads the history each time it is shown."""
+
     mode = "history"
+    CSS_PATH = "history.tcss"
+    AUTO_FOCUS = "#sessions"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter", id="history.filter", tooltip="Show only what holds some words", group=VIEW),
+        Binding("o", "sort", "Sort", id="history.sort", tooltip="Sort by the next column", group=VIEW),
+        Binding("r", "rejudge", "Re-judge", id="history.rejudge", tooltip="Have the referee judge the draft again", group=ACT),
+        Binding("s", "save", "Save", id="history.save", tooltip="Save the draft under the cursor into a folder", group=ACT),
+        Binding("D", "delete", "Delete", id="history.delete", tooltip="Delete the session under the cursor; asks first", group=ACT),
+        Binding("escape", "back", "Back", show=False, id="history.back", tooltip="Back to the sessions", group=VIEW),
+    ]
+
+    @dataclass
+    class Found(Message):
+        """All sessions."""
+
+        sessions: tuple[Summary, ...]
+
+    @dataclass
+    class DraftsFound(Message):
+        """The drafts of a session."""
+
+        session: int
+        drafts: tuple[Draft, ...]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sessions: tuple[Summary, ...] = ()
+        self._drafts: tuple[Draft, ...] = ()
+        self._sort = 0
+        self._judging: str | None = None
+
+    def body(self) -> ComposeResult:
+        yield Input(placeholder="words of the operation, model, state …", compact=True, id="filter")
+        yield Static(EMPTY, id="empty", classes="empty")
+        with Container(id="lists"):
+            yield Table("sessions")
+            yield Static("", id="under", markup=False)
+            yield Table("drafts")
+
+    def on_mount(self) -> None:
+        self.query_one("#filter").display = False
+        outcome = (("best", 8), ("correct", 7), ("drafts", 6), ("ratio", 6), ("state", 7))
+        self.query_one("#sessions", Table).head(("id", 4), ("operation", 26), *outcome, ("model", 16), ("started", 16))
+        self.query_one("#drafts", Table).head(("draft", 8), ("tokens", 6), ("stages", 6), ("verdict", 10), ("ratio", 7), ("why", None))
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._read()
+
+    def cli_command(self) -> str | None:
+        identity = self.draft_id or self.query_one("#sessions", Table).key
+        return command_line.command("history", "show", identity) if identity else command_line.command("history")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "rejudge":
+            return self.draft_id is not None and self._judging is None
+        if action == "save":
+            draft = self._draft
+            return draft is not None and draft.verdict is not None and draft.outcome not in ("rejected", "error")
+        if action in ("delete", "sort", "filter"):
+            return bool(self._sessions)
+        return True
+
+    @property
+    def draft_id(self) -> str | None:
+        """The draft under the cursor while the drafts have the focus."""
+        drafts = self.query("#drafts")
+        return drafts.first(Table).key if drafts and self.focused is drafts.first() else None
+
+    @property
+    def _draft(self) -> Draft | None:
+        return next((draft for draft in self._drafts if draft.id == self.draft_id), None)
+
+    @work(thread=True, exclusive=True, group="history", exit_on_error=False)
+    def _read(self) -> None:
+        if not paths.history_file().exists():
+            self.post_message(self.Found(()))
+            return
+        try:
+            with History(paths.history_file()) as history:
+                self.post_message(self.Found(history.summaries()))
+        except KmintError as error:
+            self.post_message(Refused(error))
+
+    @on(Found)
+    def _found(self, message: Found) -> None:
+        self._sessions = message.sessions
+        self._list()
+
+    def _list(self) -> None:
+        wanted = self.query_one("#filter", Input).value
+        sessions = listed(self._sessions, wanted, SORTS[self._sort])
+        empty = self.query_one("#empty", Static)
+        empty.update(EMPTY if not self._sessions else "No session holds these words. [b]Escape[/b] shows all.")
+        empty.display = not sessions
+        self.query_one("#lists").display = bool(sessions)
+        table = self.query_one("#sessions", Table)
+        table.fill(
+            (
+                str(session.id),
+                (
+                    str(session.id),
+                    session.op,
+                    styled(self.app, session.best or "-", session.best or ""),
+                    str(session.passed),
+                    f"{session.drafted}/{session.wanted}",
+                    f"{session.ratio:.2f}x" if session.ratio is not None else "",
+                    styled(self.app, session.state, session.state),
+                    session.model,
+                    session.started[:16].replace("T", " "),
+                ),
+            )
+            for session in sessions
+        )
+        if self.focused is None and sessions:
+            table.focus()
+        self.refresh_bindings()
+
+    @on(DataTable.RowHighlighted, "#sessions")
+    def _session_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        if event.row_key.value is not None:
+            self._read_drafts(int(event.row_key.value))
+
+    @work(thread=True, exclusive=True, group="drafts", exit_on_error=False)
+    def _read_drafts(self, session: int) -> None:
+        try:
+            with History(paths.history_file()) as history:
+                self.post_message(self.DraftsFound(session, history.drafts(session)))
+        except KmintError as error:
+            self.post_message(Refused(error))
+
+    @on(DraftsFound)
+    def _drafts_found(self, message: DraftsFound) -> None:
+        self._drafts = message.drafts
+        self._judging = None
+        order = f"sorted by {SORTS[self._sort]}"
+        self.query_one("#under", Static).update(f"session {message.session}: {len(message.drafts)} drafts   ({order}; enter goes in)")
+        self.query_one("#drafts", Table).fill((draft.id, self._cells(draft)) for draft in message.drafts)
+        self.refresh_bindings()
+
+    def _cells(self, draft: Draft) -> tuple[object, ...]:
+        if draft.duplicate_of is not None:
+            outcome, reason = "same", f"the same kernel as {draft.session}.{draft.duplicate_of}"
+        elif draft.verdict is None:
+            outcome, reason = "not judged", f"ended by {draft.finish}"
+        else:
+            outcome, reason = draft.outcome or "", why(draft.verdict)
+        stage = draft.verdict.get("stage") if draft.verdict else None
+        symbols = "".join(SYMBOLS[mark] for mark in marks(draft.outcome, stage))
+        ratio = f"{draft.ratio:.2f}x" if draft.ratio is not None else ""
+        return draft.id, str(draft.tokens), symbols, styled(self.app, outcome, outcome), ratio, reason
+
+    @on(Refused)
+    def _refused(self, message: Refused) -> None:
+        self._judging = None
+        self.tell(message.error)
+        self.refresh_bindings()
+
+    @on(DataTable.RowSelected, "#sessions")
+    def _session_selected(self) -> None:
+        self.query_one("#drafts").focus()
+        self.refresh_bindings()
+
+    @on(DataTable.RowSelected, "#drafts")
+    def _draft_selected(self, event: DataTable.RowSelected) -> None:
+        if event.row_key.value is not None:
+            self.kmint.open_draft(event.row_key.value)
+
+    @on(DataTable.RowHighlighted, "#drafts")
+    def _draft_highlighted(self) -> None:
+        self.refresh_bindings()
+
+    @on(Input.Changed, "#filter")
+    def _filter_changed(self) -> None:
+        self._list()
+
+    @on(Input.Submitted, "#filter")
+    def _filter_done(self) -> None:
+        self.query_one("#sessions").focus()
+
+    def action_filter(self) -> None:
+        box = self.query_one("#filter")
+        box.display = True
+        box.focus()
+
+    def action_sort(self) -> None:
+        self._sort = (self._sort + 1) % len(SORTS)
+        self._list()
+        self.notify(f"sorted by {SORTS[self._sort]}")
+
+    def action_back(self) -> None:
+        box = self.query_one("#filter", Input)
+        if self.focused is box or (box.value and self.draft_id is None):
+            box.value = ""
+            box.display = False
+        self.query_one("#sessions").focus()
+        self.refresh_bindings()
+
+    def action_delete(self) -> None:
+        key = self.query_one("#sessions", Table).key
+        running = self.kmint.run_now is not None
+        if key is None:
+            return
+        state = next((session.state for session in self._sessions if str(session.id) == key), "")
+        if state == "running" and running:
+            self.notify("This session is running; cancel it first.", severity="warning")
+            return
+        detail = "Its drafts, their verdicts and their sources go with it. Saved files stay."
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._delete(int(key))
+
+        self.app.push_screen(Confirm(f"Delete session {key}?", detail, "Delete"), answered)
+
+    @work(thread=True, exclusive=True, group="delete", exit_on_error=False)
+    def _delete(self, session: int) -> None:
+        try:
+            delete_session(session)
+        except KmintError as error:
+            self.post_message(Refused(error))
+        self._read()
+
+    def action_save(self) -> None:
+        if self.draft_id is not None:
+            self.kmint.save_draft(self.draft_id)
+
+    def action_rejudge(self) -> None:
+        draft = self._draft
+        if draft is not None:
+            self._judging = draft.id
+            self.query_one("#under", Static).update(f"{draft.id} is being judged again …")
+            self.refresh_bindings()
+            self._rejudge(draft)
+
+    @work(thread=True, exclusive=True, group="rejudge", exit_on_error=False)
+    def _rejudge(self, draft: Draft) -> None:
+        try:
+            with History(paths.history_file()) as history:
+                session = history.session(draft.session)
+            rejudge.rejudge(self.kmint.engine, session, draft)
+        except Exception as error:
+            self.post_message(Refused(error))
+        else:
+            self._read_drafts(draft.session)

@@ -38,7 +38,6 @@ class MintScreen(KmintScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m,f5", "start", "Mint", id="mint.start", tooltip="Draft and judge what the form says", group=ACT),
         Binding("x", "cancel", "Cancel", id="mint.cancel", tooltip="Stop drafting; once more gives up the judging too", group=ACT),
-        Binding("enter", "open", "Open", id="mint.open", tooltip="Open the draft under the cursor", group=ACT),
         Binding("s", "save", "Save", id="mint.save", tooltip="Save the draft under the cursor into a folder", group=ACT),
         Binding("y", "copy_code", "Copy code", show=False, id="copy.code", tooltip="Copy the code that is shown", group=COPY),
         Binding("b", "best", "Best", show=False, id="mint.best", tooltip="Go to the best draft", group=VIEW),
@@ -52,6 +51,7 @@ class MintScreen(KmintScreen):
         self._run: MintRun | None = None
         self._followed: int | None = None
         self._chosen = False
+        self._shown = (-1, False)
 
     def body(self) -> ComposeResult:
         yield Composer(id="composer")
@@ -236,7 +236,9 @@ class MintScreen(KmintScreen):
         code = self.query_one("#code", CodeView)
         code.border_title = f"draft {row.index}"
         code.border_subtitle = row.why[:60]
-        code.show(row.source, follow=row.phase == "writing")
+        writing = row.phase == "writing"
+        code.show(row.source, follow=writing, top=self._shown != (row.index, writing))
+        self._shown = (row.index, writing)
         timing = row.verdict.timing if row.verdict is not None else None
         self.query_one(TimeBars).show(timing, untimed=self._untimed(row.verdict is not None and row.verdict.passed))
 

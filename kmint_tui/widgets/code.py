@@ -18,10 +18,12 @@ class CodeView(ScrollableContainer, can_focus=True):
     def compose(self) -> ComposeResult:
         yield Static("", classes="code", markup=False)
 
-    def show(self, text: str, *, language: str = "python", follow: bool = False) -> None:
-        """Show this text. Control characters that could steer the terminal are shown as spaces."""
+    def show(self, text: str, *, language: str = "python", follow: bool = False, top: bool = False) -> None:
+        """Show this text, from its first line with `top`. Control characters that could steer the terminal are shown as spaces."""
         clean = "".join(letter if letter in "\n\t" or letter.isprintable() else " " for letter in text)
         content = highlight(clean, language=language) if clean.strip() and len(clean) <= LONGEST_HIGHLIGHTED else Content(clean)
         self.query_one(Static).update(content)
         if follow:
             self.scroll_end(animate=False)
+        elif top:
+            self.scroll_home(animate=False)

@@ -22,7 +22,10 @@ class DraftTable(Table):
         stages = [(_SHORT[stage], 3) if narrow else (stage, len(stage)) for stage in STAGES]
         times = [("time", 7), ("ratio", 6)] if narrow else [("device time", 11), ("ratio", 7)]
         key = self.key
-        self.head(("draft", 5), ("tokens", 6), *stages, *times, ("why", None))
+        columns = [("draft", 5), ("tokens", 6), *stages, *times]
+        used = sum(width + 2 * self.cell_padding for _, width in columns) + 2 * self.cell_padding + 1
+        room = self.app.size.width if narrow else self.app.size.width * 3 // 5
+        self.head(*columns, ("why", max(24, room - used)))
         self.fill((str(row.index), self._cells(row, session.best)) for row in session.drafts.values())
         self.go_to(key)
 

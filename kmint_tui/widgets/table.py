@@ -17,14 +17,20 @@ class Table(DataTable[Any]):
     """Rows are known by a key, so that the cursor stays on its row when the content is renewed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open", id="table.open", tooltip="Open the row under the cursor", group=MOVE),
         Binding("j", "cursor_down", "Down", show=False, id="table.down", tooltip="Next row", group=MOVE),
         Binding("k", "cursor_up", "Up", show=False, id="table.up", tooltip="Row before", group=MOVE),
         Binding("g", "scroll_top", "First", show=False, id="table.first", tooltip="First row", group=MOVE),
         Binding("G", "scroll_bottom", "Last", show=False, id="table.last", tooltip="Last row", group=MOVE),
     ]
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, opens: bool = True) -> None:
+        """`opens` says that enter does something with the row."""
         super().__init__(id=name, cursor_type="row", cell_padding=1)
+        self._opens = opens
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self._opens or action != "select_cursor"
 
     @property
     def key(self) -> str | None:
@@ -40,7 +46,7 @@ class Table(DataTable[Any]):
         for title, width in columns:
             self.add_column(title, width=width, key=title)
 
-    def fill(self, rows: Iterable[tuple[str, Sequence[str | Text]]]) -> None:
+    def fill(self, rows: Iterable[tuple[str, Sequence[object]]]) -> None:
         """Replace all rows, keeping the cursor on the row of its key. Plain texts are shown as they are, without markup."""
         before = self.key
         self.clear()
@@ -48,7 +54,7 @@ class Table(DataTable[Any]):
             self.add_row(*(_plain(cell) for cell in cells), key=key)
         self.go_to(before)
 
-    def renew(self, key: str, cells: Sequence[str | Text]) -> None:
+    def renew(self, key: str, cells: Sequence[object]) -> None:
         """Replace the cells of one row where they changed."""
         for column, cell in zip(self.ordered_columns, cells, strict=True):
             fresh = _plain(cell)
@@ -65,5 +71,5 @@ class Table(DataTable[Any]):
             return
 
 
-def _plain(cell: str | Text) -> Text:
-    return cell if isinstance(cell, Text) else Text(cell, no_wrap=True, overflow="ellipsis")
+def _plain(cell: object) -> Text:
+    return cell if isinstance(cell, Text) else Text(str(cell), no_wrap=True, overflow="ellipsis")
