@@ -101,8 +101,8 @@ def test_views(device):
 def test_wrong_arguments_are_named(position, name, device):
     tensors = list(arguments(5, {columns}, DTYPES[0], device))
     good = tensors[position]
-    wrong = [None, 1.0, good.to(torch.complex64), good[None, None], good[..., None], good.to("meta")]
-    for value in wrong:
+    wrong = [None, 1.0, good.to(torch.complex64), good.to("meta")]
+    for value in wrong if position == 0 else [*wrong, good[None, None], good[..., None]]:
         tensors[position] = value
         with pytest.raises((TypeError, ValueError), match=r"\\b({alternatives})\\b" if position == 0 else rf"\\b{{name}}\\b"):
             kernel.{stem}(*tensors)

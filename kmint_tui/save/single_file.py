@@ -118,7 +118,7 @@ def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> 
         f"Accepted: {', '.join(support.dtypes)}; last dimension {columns}; {layout}; views with an offset; no rows at all;",
         f"{'any number of elements' if support.large else 'at most 2**31 - 1 elements a tensor'}; on a GPU, or on the CPU, where"
         " reference() computes it.",
-        f"NaN and infinities {'propagate as in PyTorch' if support.nonfinite else 'in the input are not promised to propagate as in PyTorch'}.",
+        f"NaN and infinities {'propagate' if support.nonfinite else 'in the input are not promised to propagate'} as in PyTorch.",
         f"Works under torch.compile(fullgraph=True) as a {how}. Not supported: backward (it raises).",
     ]
 

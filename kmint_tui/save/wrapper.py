@@ -13,7 +13,9 @@ from kmint_tui.save.traceable import Registration
 from referee.ops import Op
 from referee.ops.signatures import KINDS, Parameter
 
-_CHECK_TENSOR = '''def _check_tensor(name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], shape: tuple[int, ...], device: torch.device) -> None:
+_CHECK_TENSOR = '''def _check_tensor(
+    name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], shape: tuple[int, ...], device: torch.device
+) -> None:
     """Raises TypeError or ValueError naming the argument."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, not {type(tensor).__name__}")

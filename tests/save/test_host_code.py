@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
 from kmint_tui.save.host_code import NotSaveable, check
