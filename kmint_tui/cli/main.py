@@ -21,6 +21,7 @@ COMMANDS = {
     "ops": Lazy(f"{_PACKAGE}.ops:ops", "List the operations, or show one."),
     "history": Lazy(f"{_PACKAGE}.history:history", "List what was minted, or show one session or draft."),
     "save": Lazy(f"{_PACKAGE}.save:save", "Save a kernel that passed into a project."),
+    "verify": Lazy(f"{_PACKAGE}.verify:verify", "Check saved kernels: unchanged, and still passed by the referee?"),
     "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),
     "convert": Lazy(f"{_PACKAGE}.convert:convert", "Merge an adapter into its base and write a proven GGUF."),
     "selftest": Lazy(f"{_PACKAGE}.selftest:selftest", "Check the referee itself against good, wrong and cheating kernels."),

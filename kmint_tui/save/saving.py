@@ -142,7 +142,7 @@ def _receipt(session: Session, draft: Draft, verdict: Verdict, able: Support | N
         "verdict": verdict.to_json(),
         "draft_verdict": draft.verdict,
         "timing": draft.verdict.get("timing"),
-        "environment": {**environment(), **{f"referee.{name}": value for name, value in verdict.environment.items()}},
+        "environment": environment(),
     }
 
 

@@ -43,7 +43,7 @@ def test_the_receipt_holds_the_evidence(project: Project, name: str) -> None:
     assert verdict["seed"] != receipt["draft_verdict"]["seed"]
     assert {check["name"] for check in verdict["checks"]} >= {"guard_band", "wrong_answer", "input_mutated"}
     assert all(cell["error"] <= cell["budget"] for cell in verdict["cells"] if cell["role"] == "required")
-    assert verdict["environment"]["protections"], "which protections of the sandbox were in force"
+    assert verdict["environment"]["sandbox"], "which protections of the sandbox were in force"
 
 
 def test_a_file_alone_can_be_judged(project: Project) -> None:

@@ -1,0 +1,76 @@
+"""`kmint verify FILE|DIR`: is a saved kernel unchanged, and does the referee still pass it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from kmint_tui.cli.diagnostics import ExitCode
+from kmint_tui.cli.framework import Command
+from kmint_tui.cli.state import State
+
+if TYPE_CHECKING:
+    from kmint_tui.save.verifying import Verification
+    from referee.verdict import Verdict
+
+
+@click.command(cls=Command)
+@click.argument("path", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@click.option("--reference", metavar="FILE.py[:FN]", help="The reference it was minted by, when that was your own.")
+@click.option(
+    "--level", type=click.Choice(["correct", "full"]), default="correct", show_default=True, help="Also time it? Needs the GPU."
+)
+@click.option("--digests", "digests_only", is_flag=True, help="Only compare the digests; do not judge again.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.verify/1).")
+@click.pass_obj
+def verify(state: State, path: Path, reference: str | None, level: Literal["correct", "full"], digests_only: bool, as_json: bool) -> int:
+    """Check saved kernels: are the files the ones that were judged, and does the referee pass them with a fresh seed?
+
+    \b
+      kmint verify kernels/softmax.py
+      kmint verify kernels --json          every saved kernel in a folder, for a CI
+
+    Exit code 0 means that everything holds, 1 that something does not. Another GPU or another version of torch or Triton than
+    at the time is reported, and is no failure. Without a GPU the verdict comes from Triton's interpreter, which is weaker.
+    """
+    from kmint_tui.cli.referee import no_gpu_reason, open_referee, wanted_task
+    from kmint_tui.save.verifying import saved_kernels
+    from kmint_tui.save.verifying import verify as check
+
+    kernels = saved_kernels(path)
+    if digests_only:
+        found = [check(file, None) for file in kernels]
+    else:
+        lonely = no_gpu_reason()
+        if lonely is not None:
+            state.err.note(f"no GPU ({lonely}): kernels are checked by Triton's interpreter, which is weaker")
+        with open_referee() as referee:
+
+            def judge(candidate: str, op: str) -> Verdict:
+                task = wanted_task(None if reference else op, reference)[1]
+                return referee.judge(candidate, task, level=level)
+
+            found = [check(file, judge) for file in kernels]
+    if as_json:
+        state.out.document("kmint.verify/1", {"holds": all(one.holds for one in found), "kernels": [one.to_json() for one in found]})
+    else:
+        for one in found:
+            _show(state, one)
+    return ExitCode.DONE if all(one.holds for one in found) else ExitCode.NOTHING_PASSED
+
+
+def _show(state: State, found: Verification) -> None:
+    edited = any(one != "unchanged" for one in found.files.values()) or not found.files
+    state.out.heading(str(found.file))
+    state.out.pairs(
+        [
+            ("files", "edited since judged" if edited else "unchanged since judged"),
+            ("receipt", found.receipt),
+            ("verdict", f"{found.verdict.verdict} ({found.verdict.mode}): {found.verdict.reason}" if found.verdict else "not judged"),
+            *[("changed since", f"{stale.name}: {stale.then} -> {stale.now}") for stale in found.stale],
+            *[("problem", problem) for problem in found.problems],
+            ("holds", "yes" if found.holds else "no"),
+        ]
+    )
