@@ -112,6 +112,8 @@ def _patch_language_once() -> None:
     scope = {"tl": tl, "core": tl.core}
     triton_interpreter._patch_lang(types.FunctionType((lambda: None).__code__, scope))
     triton_interpreter._patch_lang = lambda function: None
+    # Triton 3.6 converts a one-element array with int(), which numpy 2.5 refuses.
+    tl.tensor.__index__ = lambda self: int(self.handle.data.item())
 
 
 def _import_text(text: str, scratch: str) -> Any:
