@@ -107,6 +107,7 @@ class DraftScreen(KmintScreen):
     @on(Refused)
     def _refused(self, message: Refused) -> None:
         self._judging = False
+        self._show_head()
         self.tell(message.error)
         self.refresh_bindings()
 

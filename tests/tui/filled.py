@@ -53,13 +53,19 @@ def fill() -> None:
             history.set_verdict(first, number, said.to_json(), ratio=1.216 if said.timing else None)
         history.add_draft(first, NewDraft(3, GOOD, 73, 0.7, 100, 1.5, "stop", duplicate_of=0))
         history.finish(first, "done")
-        long = dataclasses.replace(SESSION, op="add_layernorm_leaky_relu_hardsigmoid", model="/a/very/long/path/to/" + "a-model-" * 12 + ".gguf")
+        model = "/a/very/long/path/to/" + "a-model-" * 12 + ".gguf"
+        long = dataclasses.replace(SESSION, op="add_layernorm_leaky_relu_hardsigmoid", model=model)
         second = history.begin(long)
         history.add_draft(second, NewDraft(0, "def run(x):\n    return x\n", 70, 0.7, 12, 0.2, "length"))
         history.set_verdict(second, 0, verdict("rejected", "screen", "no Triton kernel: " + "long reason " * 30).to_json(), ratio=None)
         history.finish(second, "stopped")
         history.finish(history.begin(dataclasses.replace(SESSION, op="rmsnorm")), "failed")
+    change("UPDATE sessions SET started = '2026-01-02T03:04:05.000+00:00'")
+
+
+def change(statement: str) -> None:
+    """Change the history behind kmint's back."""
     connection = connect(paths.history_file())
     with transaction(connection, paths.history_file()):
-        connection.execute("UPDATE sessions SET started = '2026-01-02T03:04:05.000+00:00'")
+        connection.execute(statement)
     connection.close()

@@ -87,6 +87,7 @@ async def test_from_the_form_to_a_saved_kernel(open_app: Open, smiths: Path, tmp
         await until(pilot, lambda: app.run_now is None)
         screen = mint_screen(app)
         assert screen.session.result is not None
+        assert str(screen.query_one("#trouble", Static).content) == ""
         assert (screen.session.result.state, screen.session.best) == ("done", 0)
         shown = screen_text(app)
         assert "✓" in shown
@@ -180,7 +181,7 @@ async def test_a_model_that_is_not_there_is_refused(open_app: Open, tmp_path: Pa
 
 async def test_quitting_asks_and_leaves_no_process(open_app: Open, smiths: Path) -> None:
     async with open_app() as (app, pilot):
-        ask_for_softmax(app, smiths / "endless.gguf")
+        ask_for_softmax(app, smiths / "endless.gguf", drafts=32)
         await pilot.press("f5")
         screen = mint_screen(app)
         await until(pilot, lambda: any(row.tokens for row in screen.session.drafts.values()))

@@ -1,0 +1,166 @@
+"""History and Draft, over a filled history."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input, Static, TabbedContent
+
+from kmint_tui import paths
+from kmint_tui.history.store import History
+from kmint_tui.screens.draft import DraftScreen
+from kmint_tui.screens.history import HistoryScreen
+from kmint_tui.widgets.bars import TimeBars
+from kmint_tui.widgets.table import Table
+from tests.tui.conftest import Open, screen_text, settle, toasts, until
+from tests.tui.filled import change, fill
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_an_empty_history_says_where_to_start(open_app: Open) -> None:
+    async with open_app() as (app, pilot):
+        app.action_show_mode("history")
+        await settle(pilot)
+        assert "Nothing was minted yet" in screen_text(app)
+        await pilot.press("D", "o", "slash", "s", "r", "enter")
+        assert app.is_running
+
+
+async def test_filter_sort_open(open_app: Open) -> None:
+    fill()
+    async with open_app((120, 36)) as (app, pilot):
+        app.action_show_mode("history")
+        await settle(pilot)
+        sessions = app.screen.query_one("#sessions", Table)
+        assert [key.value for key in sessions.rows] == ["3", "2", "1"]
+        await pilot.press("o")
+        assert [key.value for key in sessions.rows] == ["2", "3", "1"]
+        await pilot.press("slash", *"softmax")
+        await pilot.pause()
+        assert [key.value for key in sessions.rows] == ["1"]
+        await pilot.press("enter")
+        await settle(pilot)
+        await pilot.press("enter")
+        await pilot.press("down")
+        assert app.screen.query_one("#drafts", Table).key == "1.1"
+        await pilot.press("enter")
+        await settle(pilot)
+        assert isinstance(app.screen, DraftScreen)
+        assert app.screen.draft is not None
+        assert app.screen.draft.id == "1.1"
+        assert "1.216x" in screen_text(app)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert app.current_mode == HistoryScreen.mode
+
+
+async def test_words_that_nothing_holds(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        app.action_show_mode("history")
+        await settle(pilot)
+        await pilot.press("slash", *"zzz")
+        await pilot.pause()
+        assert "No session holds these words" in screen_text(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.screen.query_one("#filter", Input).value == ""
+        assert len(app.screen.query_one("#sessions", Table).rows) == 3
+
+
+async def test_deleting_asks_and_deletes(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        app.action_show_mode("history")
+        await settle(pilot)
+        await pilot.press("D", "n")
+        await settle(pilot)
+        with History(paths.history_file()) as history:
+            assert len(history.summaries()) == 3
+        await pilot.press("j", "j", "D")
+        await pilot.pause()
+        assert "Delete session 1?" in screen_text(app)
+        await pilot.press("y")
+        await settle(pilot)
+        with History(paths.history_file()) as history:
+            assert [summary.id for summary in history.summaries()] == [3, 2]
+            assert history.drafts(1) == ()
+        assert [key.value for key in app.screen.query_one("#sessions", Table).rows] == ["3", "2"]
+
+
+async def test_the_draft_screen_shows_everything(open_app: Open) -> None:
+    fill()
+    async with open_app((120, 36)) as (app, pilot):
+        app.open_draft("1.1")
+        await settle(pilot)
+        screen = app.screen
+        assert isinstance(screen, DraftScreen)
+        assert [key.value for key in screen.query_one("#checks", Table).rows] == ["parse", "wrong_answer", "timing"]
+        assert len(screen.query_one("#cells", Table).rows) == 1
+        bars = str(screen.query_one(TimeBars).content)
+        assert "this kernel" in bars
+        assert "floor (copy)" in bars
+        assert "missing (it did not build" in bars
+        assert "tl.exp" in screen_text(app)
+        await pilot.press("right_square_bracket")
+        await settle(pilot)
+        assert screen.draft is not None
+        assert screen.draft.id == "1.2"
+        await pilot.press("d")
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert screen.query_one(TabbedContent).active == "tab-diff"
+        assert "+# 2" in screen_text(app)
+        await pilot.press("i")
+        assert app.clipboard == "1.2"
+        await pilot.press("C")
+        assert app.clipboard == "kmint history show 1.2"
+
+
+async def test_a_draft_that_is_gone_is_a_message(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        app.open_draft("1.9")
+        await settle(pilot)
+        assert "the history holds no draft 1.9" in toasts(app)
+        assert "No draft is open" in screen_text(app)
+
+
+async def test_re_judging_stores_the_new_verdict(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        app.open_draft("1.2")
+        await settle(pilot)
+        screen = app.screen
+        assert isinstance(screen, DraftScreen)
+        await pilot.press("r")
+        await until(pilot, lambda: screen.draft is not None and screen.draft.outcome != "rejected")
+        with History(paths.history_file()) as history:
+            assert history.draft(1, 2).outcome in ("correct", "win", "tie", "loss", "unsure")
+
+
+async def test_re_judging_what_no_operation_is_known_for(open_app: Open) -> None:
+    fill()
+    change("UPDATE sessions SET op = 'my_own' WHERE id = 1")
+    async with open_app() as (app, pilot):
+        app.open_draft("1.0")
+        await settle(pilot)
+        await pilot.press("r")
+        await settle(pilot)
+        assert "no operation is called 'my_own'" in toasts(app)
+        assert "judged again" not in str(app.screen.query_one("#head", Static).content)
+
+
+async def test_markup_and_control_characters_in_a_source_are_only_text(open_app: Open) -> None:
+    from kmint_tui.widgets.code import CodeView
+
+    async with open_app() as (app, pilot):
+        fill()
+        app.open_draft("1.0")
+        await settle(pilot)
+        app.screen.query_one("#code", CodeView).show("[b]x[/b] \x1b]52;c;aGk=\x07 [link=x]")
+        await pilot.pause()
+        shown = screen_text(app)
+        assert "[b]x[/b]" in shown
+        assert "\x1b" not in shown

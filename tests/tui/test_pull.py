@@ -1,0 +1,74 @@
+"""Pulling a model in the interface: progress, cancelling, going on where it ended. The hub is a server on this machine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kmint_tui import paths
+from kmint_tui.models import download, registry
+from kmint_tui.screens.models import ModelsScreen
+from kmint_tui.widgets.table import Table
+from kmint_tui.workbench.pulling import Cancelled, Pull, Pulled
+from tests import tiny_models
+from tests.models.hub_server import Hub
+from tests.tui.conftest import Open, settle, toasts
+from tests.tui.test_models import REGISTRY
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub that holds the tiny model."""
+    content = tiny_models.llama(tmp_path / "tiny-F16.gguf").read_bytes()
+    paths.user_models_file().parent.mkdir(parents=True)
+    paths.user_models_file().write_text(REGISTRY)
+    with Hub("someone/tiny-GGUF", {"tiny-F16.gguf": content}) as server:
+        from huggingface_hub import constants
+
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+        yield server
+
+
+def test_a_cancelled_pull_keeps_what_arrived_and_goes_on(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "CHUNK", 4096)
+    entry = registry.load(paths.user_models_file()).get("tiny")
+    seen: list[Pulled] = []
+    begun = threading.Event()
+
+    def report(progress: Pulled) -> None:
+        seen.append(progress)
+        if progress.total:
+            begun.set()
+            pull.cancel()
+
+    pull = Pull(entry, report)
+    with pytest.raises(Cancelled):
+        pull.fetch(offline=None)
+    assert begun.is_set()
+    part = paths.models_dir() / "tiny" / "tiny-F16.gguf.part"
+    assert part.exists()
+    path = Pull(entry, seen.append).fetch(offline=None)
+    assert path.name == "tiny-F16.gguf"
+    assert not part.exists()
+    assert seen[0] == Pulled("tiny", 0, 0, 0.0)
+
+
+@pytest.mark.asyncio
+async def test_pulling_in_the_interface(open_app: Open, hub: Hub) -> None:
+    async with open_app((120, 36)) as (app, pilot):
+        app.action_show_mode("models")
+        await settle(pilot)
+        screen = app.screen
+        assert isinstance(screen, ModelsScreen)
+        screen.query_one(Table).go_to("tiny")
+        await pilot.pause()
+        assert screen.cli_command() == "kmint models pull tiny"
+        await pilot.press("p")
+        await settle(pilot)
+        assert "tiny is here" in toasts(app)
+        assert screen.smith is not None
+        assert screen.smith.state == "here"
