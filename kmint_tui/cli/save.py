@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -21,17 +21,28 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("wanted", metavar="ID")
 @click.option("--to", "folder", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to save into.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["file", "hf-kernel"]),
+    default="file",
+    show_default=True,
+    help="One file with receipt and test, or a package for Hugging Face `kernels`.",
+)
 @click.option("--reference", metavar="FILE.py[:FN]", help="The reference it was minted by, when that was your own.")
 @click.option("--force", is_flag=True, help="Overwrite files that were edited since they were saved.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.save/1).")
 @click.pass_obj
-def save(state: State, wanted: str, folder: Path, reference: str | None, force: bool, as_json: bool) -> None:
-    """Save a draft that passed as one file, with its receipt and its test.
+def save(
+    state: State, wanted: str, folder: Path, form: Literal["file", "hf-kernel"], reference: str | None, force: bool, as_json: bool
+) -> None:
+    """Save a draft that passed as one file, with its receipt and its test; or as a package.
 
     \b
       kmint save 12.3 --to my_project/kernels
+      kmint save 12.3 --to kmint-softmax --format hf-kernel
 
-    The file is judged once more as it will stand. Its host code may only compute shapes, allocate and launch; a kernel that
+    The kernel is judged once more as it will stand. Its host code may only compute shapes, allocate and launch; a kernel that
     needs more can win, but is not saved.
     """
     from kmint_tui.cli.referee import open_referee
@@ -40,7 +51,7 @@ def save(state: State, wanted: str, folder: Path, reference: str | None, force: 
     if not paths.history_file().exists():
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
     with History(paths.history_file()) as history, open_referee() as referee:
-        saved = save_draft(history, referee, wanted, folder, reference=reference, force=force)
+        saved = save_draft(history, referee, wanted, folder, reference=reference, form=form, force=force)
     if as_json:
         content = {"id": wanted, "files": [str(path) for path in saved.files], "verdict": saved.verdict.to_json()}
         state.out.document("kmint.save/1", content)
@@ -50,7 +61,14 @@ def save(state: State, wanted: str, folder: Path, reference: str | None, force: 
 
 
 def save_draft(
-    history: History, referee: Referee, wanted: str, folder: Path, *, reference: str | None = None, force: bool = False
+    history: History,
+    referee: Referee,
+    wanted: str,
+    folder: Path,
+    *,
+    reference: str | None = None,
+    form: Literal["file", "hf-kernel"] = "file",
+    force: bool = False,
 ) -> Saved:
     """Save the draft of that id into `folder`. Raises KmintError."""
     from kmint_tui.cli.referee import wanted_task
@@ -62,4 +80,6 @@ def save_draft(
         raise UsageError(f"{wanted} is a session; name one of its drafts", fix=f"for example `kmint save {wanted}.0 --to {folder}`")
     session, draft = history.session(where.session), history.draft(where.session, where.number)
     op, task = wanted_task(None if reference else session.op, reference)
-    return save_files(session, draft, op, folder, judge=lambda text: referee.judge(text, task, level="correct"), force=force)
+    return save_files(
+        session, draft, op, folder, judge=lambda text: referee.judge(text, task, level="correct"), form=form, force=force
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kmint_tui import __version__
 from kmint_tui.errors import UsageError
@@ -23,6 +23,8 @@ from kmint_tui.save.support import Support, support
 from kmint_tui.save.traceable import Registration, registration
 from referee.ops import Op
 from referee.verdict import Verdict
+
+Form = Literal["file", "hf-kernel"]
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,23 @@ class Saved:
     verdict: Verdict
 
 
-def save(session: Session, draft: Draft, op: Op, folder: Path, *, judge: Callable[[str], Verdict], force: bool = False) -> Saved:
+def save(
+    session: Session, draft: Draft, op: Op, folder: Path, *, judge: Callable[[str], Verdict], form: Form = "file", force: bool = False
+) -> Saved:
     """Save a draft that passed. `judge` gives the referee's verdict on a candidate's text, with a fresh seed.
 
     Raises UsageError for a draft that did not pass, NotSaveable for one that may not be saved or whose saved form does not
     pass, StorageError when it cannot be written.
     """
     kernel = prepare(session, draft, op, judge=judge)
-    texts = {f"{kernel.stem}.py": kernel.code, f"test_{kernel.stem}.py": kernel.test}
-    name = f"{kernel.stem}.receipt.json"
-    texts[name] = seal({**kernel.receipt, "files": {file: sha256(text) for file, text in texts.items()}})
+    if form == "hf-kernel":
+        from kmint_tui.save.hf_kernel import package
+
+        texts, name = package(kernel)
+    else:
+        texts = {f"{kernel.stem}.py": kernel.code, f"test_{kernel.stem}.py": kernel.test}
+        name = f"{kernel.stem}.receipt.json"
+        texts[name] = seal({**kernel.receipt, "files": {file: sha256(text) for file, text in texts.items()}})
     return Saved(writer.write(folder, texts, name, force=force), kernel.verdict)
 
 

@@ -83,15 +83,16 @@ def saved_kernels(path: Path) -> tuple[Path, ...]:
 def verify(file: Path, judge: Judge | None) -> Verification:
     """Check one saved kernel; without `judge` by its digests only. Raises nothing for a kernel that does not hold."""
     problems: list[str] = []
-    receipt, state = _receipt(file, problems)
+    receipt, receipt_state = _receipt(file, problems)
     text = _read(file)
     if text is None:
-        return Verification(file, None, {file.name: "missing"}, state, (), None, (*problems, f"{file.name} is missing or not text"))
+        return Verification(file, None, {file.name: "missing"}, receipt_state, (), None, (*problems, f"{file.name} is missing or not text"))
     origin = provenance(text) or {}
     if not origin:
         problems.append("the file has no provenance block")
     files = _file_states(file, receipt)
-    problems += [f"{name} is {state}" + (" since it was judged" if state == "edited" else "") for name, state in files.items() if state != "unchanged"]
+    words = {"edited": "is edited since it was judged", "missing": "is missing"}
+    problems += [f"{name} {words[state]}" for name, state in files.items() if state in words]
     if receipt is not None:
         problems += _disagreements(origin, receipt)
     op = str(receipt["op"]) if receipt else origin.get("op")
@@ -99,7 +100,7 @@ def verify(file: Path, judge: Judge | None) -> Verification:
     stale = _stale(receipt, verdict) if receipt and verdict else ()
     if receipt and verdict and verdict.passed:
         problems += _lost(receipt, verdict)
-    return Verification(file, op, files, state, stale, verdict, tuple(problems))
+    return Verification(file, op, files, receipt_state, stale, verdict, tuple(problems))
 
 
 def _kernel_of(receipt: Path) -> Path:
