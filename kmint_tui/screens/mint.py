@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import events, on, work
@@ -20,7 +21,7 @@ from kmint_tui.widgets.composer import Composer
 from kmint_tui.widgets.draft_table import DraftTable
 from kmint_tui.workbench import command_line, smiths
 from kmint_tui.workbench.live import LiveSession
-from kmint_tui.workbench.run import Ended, Failure, MintRun, Step
+from kmint_tui.workbench.run import Ended, Failure, MintRun, RunEvent, Step
 
 REFRESH_SECONDS = 0.05
 EMPTY = (
@@ -125,8 +126,13 @@ class MintScreen(KmintScreen):
         except KmintError as error:
             self.tell(error)
             return
-        self.session, self._followed, self._chosen = LiveSession(), None, False
         self._run = self.kmint.run_now = MintRun(wishes, self.kmint.engine, lambda: self.post_message(RunReady()))
+        self.begin()
+        self._execute(self._run)
+
+    def begin(self) -> None:
+        """Make room for a new session."""
+        self.session, self._followed, self._chosen = LiveSession(), None, False
         self.query_one("#trouble").remove_class("-shown")
         self.query_one("#empty").display = False
         self.query_one("#work").add_class("-shown")
@@ -137,7 +143,6 @@ class MintScreen(KmintScreen):
         self.query_one(TimeBars).show(None, untimed="")
         self.kmint.show_facts()
         self.refresh_bindings()
-        self._execute(self._run)
 
     @work(thread=True, group="mint", exit_on_error=False)
     def _execute(self, run: MintRun) -> None:
@@ -148,11 +153,13 @@ class MintScreen(KmintScreen):
         self.set_timer(REFRESH_SECONDS, self._take)
 
     def _take(self) -> None:
-        run = self._run
-        if run is None:
-            return
+        if self._run is not None:
+            self.follow(self._run.take())
+
+    def follow(self, events: Iterable[RunEvent]) -> None:
+        """Show what these events change."""
         changed: set[int] = set()
-        for event in run.take():
+        for event in events:
             match event:
                 case Step(text=text):
                     self._say(text)

@@ -1,0 +1,64 @@
+"""Pictures of every screen at two sizes in light and dark, compared with the ones in the repository.
+
+Regenerate with `pytest tests/tui/test_snapshots.py --snapshot-update` on the baseline Python, and look at them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from kmint_tui.app import KmintApp
+from kmint_tui.workbench import facts
+from kmint_tui.workbench.checkup import Finding
+from kmint_tui.workbench.facts import Facts
+from tests.tui.filled import fill
+from tests.tui.scenes import SCENES
+
+BASELINE = (3, 11)
+SIZES = ((80, 24), (120, 36))
+THEMES = ("kmint-dark", "kmint-light")
+FINDINGS = (
+    Finding("python", "ok", "3.11.7 on Linux"),
+    Finding("gpu", "warn", "this build of torch has no CUDA support; kernels are checked by Triton's interpreter and never timed"),
+    Finding("smith", "fail", "no model is here", "install kmint again, or pull one on the Models screen"),
+    Finding("memory", "unknown", "the system does not say"),
+)
+
+pytestmark = pytest.mark.skipif(sys.version_info[:2] != BASELINE, reason="the pictures are of Python 3.11")
+
+
+@pytest.fixture(autouse=True)
+def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same facts, folders and findings on every machine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMINT_HOME", "home")
+    no_gpu = "this build of torch has no CUDA support"
+    monkeypatch.setattr(facts, "collect", lambda smith, offline=False: Facts("embedded", "not loaded", "no GPU", "KMINT_OFFLINE"))
+    monkeypatch.setattr("kmint_tui.screens.crowns.no_gpu_reason", lambda: no_gpu)
+    monkeypatch.setattr("kmint_tui.screens.grid.no_gpu_reason", lambda: no_gpu)
+    monkeypatch.setattr("kmint_tui.screens.doctor.findings", lambda: iter(FINDINGS))
+    monkeypatch.setattr("kmint_tui.models.store.installed", lambda entry: None)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
+@pytest.mark.parametrize("name", SCENES)
+def test_picture(name: str, size: tuple[int, int], theme: str, snap_compare: Callable[..., bool]) -> None:
+    filled, scene = SCENES[name]
+    if filled:
+        fill()
+    app = KmintApp()
+    app.theme = theme
+    app.animation_level = "none"
+
+    async def prepare(pilot: Pilot[int]) -> None:
+        await scene(pilot)
+        app.clear_notifications()
+        await pilot.pause()
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
