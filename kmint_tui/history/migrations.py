@@ -52,4 +52,30 @@ def version_1(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX sessions_by_op ON sessions (op, id)")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (version_1,)
+def version_2(connection: sqlite3.Connection) -> None:
+    """Reigns: who held which crown, from when until when. At most one present reign a crown."""
+    connection.execute(
+        """
+        CREATE TABLE reigns (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            op TEXT NOT NULL,
+            cell TEXT NOT NULL,
+            device TEXT NOT NULL,
+            torch TEXT NOT NULL,
+            triton TEXT NOT NULL,
+            draft TEXT NOT NULL,
+            model TEXT NOT NULL,
+            source_sha256 TEXT NOT NULL REFERENCES texts (sha256),
+            began TEXT NOT NULL,
+            ended TEXT,
+            device_us REAL NOT NULL,
+            ratio REAL NOT NULL,
+            bar TEXT NOT NULL,
+            duel TEXT
+        )
+        """
+    )
+    connection.execute("CREATE UNIQUE INDEX present_reigns ON reigns (op, cell, device, torch, triton) WHERE ended IS NULL")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (version_1, version_2)
