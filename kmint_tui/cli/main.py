@@ -20,6 +20,7 @@ COMMANDS = {
     "judge": Lazy(f"{_PACKAGE}.judge:judge", "Referee a kernel file that someone or something else wrote."),
     "ops": Lazy(f"{_PACKAGE}.ops:ops", "List the operations, or show one."),
     "history": Lazy(f"{_PACKAGE}.history:history", "List what was minted, or show one session or draft."),
+    "crowns": Lazy(f"{_PACKAGE}.crowns:crowns", "Who is fastest at what, on which device; claim a crown."),
     "save": Lazy(f"{_PACKAGE}.save:save", "Save a kernel that passed into a project."),
     "verify": Lazy(f"{_PACKAGE}.verify:verify", "Check saved kernels: unchanged, and still passed by the referee?"),
     "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),

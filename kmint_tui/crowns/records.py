@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kmint_tui.errors import UsageError
 from kmint_tui.history.records import Draft, Session
-from referee.stats import Decision
+
+if TYPE_CHECKING:
+    from referee.stats import Decision
 
 Outcome = Literal["vacant", "taken", "kept", "held"]
 """The claimant got a vacant crown, took it from another kernel, did not, or is the holder already."""
