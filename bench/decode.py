@@ -60,6 +60,7 @@ class Figure:
     step: float
     sampling_share: float
     peak_memory: int
+    cancel: float = 0.0
     note: str = ""
 
 
@@ -85,6 +86,7 @@ def ours(model: Path, drafts: int, tokens: int, prompt: str, repeats: int, way: 
                 elif isinstance(event, RunDone):
                     runs.append((event, first))
         peak = _peak_of(smith.pid)
+        cancel = _cancel_seconds(smith, drafts, tokens, prompt)
     done, first = min(runs, key=lambda run: run[0].seconds)
     return Figure(
         peer="kmint",
@@ -99,8 +101,26 @@ def ours(model: Path, drafts: int, tokens: int, prompt: str, repeats: int, way: 
         step=done.step_seconds,
         sampling_share=done.sampling_share,
         peak_memory=peak,
+        cancel=cancel,
         note=note,
     )
+
+
+def _cancel_seconds(smith: Any, drafts: int, tokens: int, prompt: str) -> float:
+    """The longest of five waits from `cancel` to the end of the run, at different moments."""
+    from kmint_tui.smith import RunDone, Token
+
+    waits = []
+    for moment in range(1, 6):
+        seen, asked = 0, 0.0
+        for event in smith.draft(f"0 {prompt}", drafts, max_tokens=4 * tokens, seed=moment):
+            seen += isinstance(event, Token)
+            if seen == moment and not asked:
+                asked = time.perf_counter()
+                smith.cancel()
+            if isinstance(event, RunDone) and asked:
+                waits.append(time.perf_counter() - asked)
+    return max(waits, default=0.0)
 
 
 def high_level(model: Path, drafts: int, tokens: int, prompt: str, repeats: int) -> Figure:
@@ -123,21 +143,20 @@ def high_level(model: Path, drafts: int, tokens: int, prompt: str, repeats: int)
     llama.reset()
     llama.eval(ids)
     prefill = time.perf_counter() - start
-    decode = taken - prefill
     return Figure(
-        "llama",
-        drafts,
-        made,
-        prompt_tokens,
-        made / taken,
-        made / decode,
-        first,
-        taken,
-        prefill,
-        decode / max(1, made),
-        0.0,
-        _own_peak(),
-        note,
+        peer="llama",
+        drafts=drafts,
+        tokens=made,
+        prompt_tokens=prompt_tokens,
+        rate=made / taken,
+        decode_rate=made / (taken - prefill),
+        first_draft=first,
+        all_drafts=taken,
+        prefill=prefill,
+        step=(taken - prefill) / max(1, made),
+        sampling_share=0.0,
+        peak_memory=_own_peak(),
+        note=note,
     )
 
 
@@ -171,20 +190,29 @@ def transformers(drafts: int, tokens: int, prompt_tokens: int, repeats: int) -> 
     }
     times: dict[int, float] = {}
     for length in (1, tokens):
-        taken = []
+        samples = []
         for _ in range(repeats + 1):
             torch.cuda.synchronize()
             start = time.perf_counter()
             network.generate(ids, min_new_tokens=length, max_new_tokens=length, **common)
             torch.cuda.synchronize()
-            taken.append(time.perf_counter() - start)
-        times[length] = min(taken[1:])
-    made, taken_all, prefill = drafts * tokens, times[tokens], times[1]
-    peak = int(torch.cuda.max_memory_allocated())
-    step = (taken_all - prefill) / max(1, tokens - 1)
-    rate = made / (taken_all - prefill)
+            samples.append(time.perf_counter() - start)
+        times[length] = min(samples[1:])
+    made, taken, prefill = drafts * tokens, times[tokens], times[1]
     return Figure(
-        "transformers", drafts, made, prompt_tokens, made / taken_all, rate, taken_all, taken_all, prefill, step, 0.0, peak, "bfloat16"
+        peer="transformers",
+        drafts=drafts,
+        tokens=made,
+        prompt_tokens=prompt_tokens,
+        rate=made / taken,
+        decode_rate=made / (taken - prefill),
+        first_draft=taken,
+        all_drafts=taken,
+        prefill=prefill,
+        step=(taken - prefill) / max(1, tokens - 1),
+        sampling_share=0.0,
+        peak_memory=int(torch.cuda.max_memory_allocated()),
+        note="bfloat16",
     )
 
 
@@ -202,19 +230,19 @@ def batched_bench(program: Path, model: Path, drafts: list[int], tokens: int, pr
             made = int(batch) * tokens
             figures.append(
                 Figure(
-                    "batched-bench",
-                    int(batch),
-                    made,
-                    prompt_tokens,
-                    made / t_all,
-                    s_tg,
-                    t_all,
-                    t_all,
-                    t_pp,
-                    t_tg / tokens,
-                    0.0,
-                    0,
-                    "no sampling",
+                    peer="batched-bench",
+                    drafts=int(batch),
+                    tokens=made,
+                    prompt_tokens=prompt_tokens,
+                    rate=made / t_all,
+                    decode_rate=s_tg,
+                    first_draft=t_all,
+                    all_drafts=t_all,
+                    prefill=t_pp,
+                    step=t_tg / tokens,
+                    sampling_share=0.0,
+                    peak_memory=0,
+                    note="no sampling",
                 )
             )
     return figures
@@ -288,15 +316,15 @@ def main() -> None:
 def table(figures: list[Figure]) -> str:
     """The figures as a Markdown table."""
     lines = [
-        "| peer | drafts | tok/s decoding | tok/s in all | first draft s | all drafts s | prefill s | ms a step | sampling | peak MiB |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| peer | drafts | tok/s decoding | tok/s in all | first s | all s | prefill s | ms a step | sampling | peak MiB | cancel ms |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in figures:
         sampling = f"{100 * one.sampling_share:.0f} %" if one.peer == "kmint" else "-"
         peak = f"{one.peak_memory / 2**20:.0f}" if one.peak_memory else "-"
         lines.append(
             f"| {one.peer} | {one.drafts} | {one.decode_rate:.0f} | {one.rate:.0f} | {one.first_draft:.2f} | {one.all_drafts:.2f} "
-            f"| {one.prefill:.3f} | {1000 * one.step:.2f} | {sampling} | {peak} |"
+            f"| {one.prefill:.3f} | {1000 * one.step:.2f} | {sampling} | {peak} | {1000 * one.cancel:.1f} |"
         )
     return "\n".join(lines)
 

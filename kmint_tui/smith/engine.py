@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -276,7 +276,8 @@ class _Child:
         odd = ""
         for line in _pipe(process.stdout):
             try:
-                self.events.put(decode(line))
+                event = decode(line)
+                self.events.put(replace(event, log=str(self._log)) if isinstance(event, Failed) else event)
             except ValueError as error:
                 odd = str(error)
                 process.kill()

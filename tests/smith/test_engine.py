@@ -64,6 +64,7 @@ def test_a_truncated_model_fails_with_a_reason(make_smith: MakeSmith, model_file
     *_, event = smith.load()
     assert isinstance(event, Failed) and event.code == "model"
     assert str(path) in event.reason
+    assert event.log == str(smith.log)
     assert smith.pid is None
 
 
