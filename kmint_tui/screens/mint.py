@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -23,7 +24,8 @@ from kmint_tui.workbench import command_line, smiths
 from kmint_tui.workbench.live import LiveSession
 from kmint_tui.workbench.run import Ended, Failure, MintRun, RunEvent, Step
 
-REFRESH_SECONDS = 0.05
+REFRESH_SECONDS = 0.12
+SHARE_OF_IDLE = 4
 EMPTY = (
     "Put a block together above, or choose an operation, and press [b]m[/b] to mint.\n\n"
     "A small model on this machine drafts kernels; the referee throws away every draft that is wrong, dishonest or slow."
@@ -53,6 +55,7 @@ class MintScreen(KmintScreen):
         self._followed: int | None = None
         self._chosen = False
         self._shown = (-1, False)
+        self._pause = REFRESH_SECONDS
 
     def body(self) -> ComposeResult:
         yield Composer(id="composer")
@@ -126,9 +129,14 @@ class MintScreen(KmintScreen):
         except KmintError as error:
             self.tell(error)
             return
-        self._run = self.kmint.run_now = MintRun(wishes, self.kmint.engine, lambda: self.post_message(RunReady()))
+        run = MintRun(wishes, self.kmint.engine, lambda: self.post_message(RunReady()))
+        self.attach(run)
+        self._execute(run)
+
+    def attach(self, run: MintRun) -> None:
+        """Show what comes from this run."""
+        self._run = self.kmint.run_now = run
         self.begin()
-        self._execute(self._run)
 
     def begin(self) -> None:
         """Make room for a new session."""
@@ -150,16 +158,21 @@ class MintScreen(KmintScreen):
 
     @on(RunReady)
     def _run_ready(self) -> None:
-        self.set_timer(REFRESH_SECONDS, self._take)
+        self.set_timer(self._pause, self._take)
 
     def _take(self) -> None:
         if self._run is not None:
+            began = time.monotonic()
             self.follow(self._run.take())
+            # A slow terminal or a busy machine gets fewer pictures, and keys are still handled between them.
+            self._pause = max(REFRESH_SECONDS, SHARE_OF_IDLE * (time.monotonic() - began))
 
     def follow(self, events: Iterable[RunEvent]) -> None:
         """Show what these events change."""
         changed: set[int] = set()
+        only_tokens = True
         for event in events:
+            only_tokens = only_tokens and isinstance(event, Progress)
             match event:
                 case Step(text=text):
                     self._say(text)
@@ -171,22 +184,26 @@ class MintScreen(KmintScreen):
                     changed |= self.session.apply((event,))
                     self._note_loaded(event)
         if changed:
-            self._show(changed)
+            self._show(changed, only_tokens=only_tokens)
 
     def _note_loaded(self, event: MintEvent) -> None:
         if isinstance(event, Progress) and self.kmint.facts is not None and self.kmint.facts.offload == "not loaded":
             self.kmint.look_at_machine()
 
-    def _show(self, changed: set[int]) -> None:
-        table, best = self.query_one(DraftTable), self.session.best
-        table.show_changes(self.session, changed if self._followed == best else {*self.session.drafts})
-        if best is not None and best != self._followed and not self._chosen:
-            table.go_to(str(best))
-        self._followed = best
-        if self.selected in changed or self.selected == best:
+    def _show(self, changed: set[int], *, only_tokens: bool) -> None:
+        table = self.query_one(DraftTable)
+        if only_tokens:
+            table.show_tokens(self.session, changed)
+        else:
+            best = self.session.best
+            table.show_changes(self.session, changed if self._followed == best else {*self.session.drafts})
+            if best is not None and best != self._followed and not self._chosen:
+                table.go_to(str(best))
+            self._followed = best
+            self.refresh_bindings()
+        if self.selected in changed or (self.selected == self._followed and not only_tokens):
             self._show_code()
         self._say(self._summary())
-        self.refresh_bindings()
 
     def _summary(self) -> str:
         session = self.session
@@ -244,7 +261,10 @@ class MintScreen(KmintScreen):
         code.border_title = f"draft {row.index}"
         code.border_subtitle = row.why[:60]
         writing = row.phase == "writing"
-        code.show(row.source, follow=writing, top=self._shown != (row.index, writing))
+        if writing:
+            code.show_end(row.source)
+        else:
+            code.show(row.source, top=self._shown != (row.index, writing))
         self._shown = (row.index, writing)
         timing = row.verdict.timing if row.verdict is not None else None
         self.query_one(TimeBars).show(timing, untimed=self._untimed(row.verdict is not None and row.verdict.passed))

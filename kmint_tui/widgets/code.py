@@ -11,12 +11,19 @@ from textual.widgets import Static
 LONGEST_HIGHLIGHTED = 40_000
 """Characters; longer text is shown plain, as highlighting it would take too long."""
 
+LEAST_LINES = 12
+
 
 class CodeView(ScrollableContainer, can_focus=True):
     """`show` replaces the text; with `follow` the end stays in view while it grows."""
 
     def compose(self) -> ComposeResult:
         yield Static("", classes="code", markup=False)
+
+    def show_end(self, text: str) -> None:
+        """Show the last lines of a text that grows; the rest is shown by `show` once it is finished."""
+        lines = text.splitlines()[-max(self.size.height, LEAST_LINES) :]
+        self.show("\n".join(lines), follow=True)
 
     def show(self, text: str, *, language: str = "python", follow: bool = False, top: bool = False) -> None:
         """Show this text, from its first line with `top`. Control characters that could steer the terminal are shown as spaces."""

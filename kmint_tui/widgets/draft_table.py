@@ -11,6 +11,9 @@ from kmint_tui.widgets.themes import styled
 from kmint_tui.workbench.live import LiveDraft, LiveSession
 from kmint_tui.workbench.stages import STAGES, SYMBOLS
 
+_FIRST_TOKENS = 64
+"""A draft turns from waiting to writing within its first tokens."""
+
 _SHORT = {"screen": "scr", "trace": "trc", "compile": "cmp", "correct": "cor", "honest": "hon"}
 
 
@@ -29,6 +32,14 @@ class DraftTable(Table):
         self.fill((str(row.index), self._cells(row, session.best)) for row in session.drafts.values())
         self.go_to(key)
 
+    def show_tokens(self, session: LiveSession, changed: Iterable[int]) -> None:
+        """Show how much of these drafts is written, where nothing else about them changed."""
+        for index in changed:
+            row = session.drafts[index]
+            self.update_cell(str(index), "tokens", _tokens(row))
+            if row.tokens <= _FIRST_TOKENS:
+                self.renew(str(index), self._cells(row, None))
+
     def show_changes(self, session: LiveSession, changed: Iterable[int]) -> None:
         """Show the drafts of these numbers anew."""
         best = session.best
@@ -46,7 +57,7 @@ class DraftTable(Table):
         outcome = row.verdict.verdict if row.verdict else "busy" if row.phase in ("writing", "judging") else "plain"
         return [
             number,
-            Text(f"{row.tokens:>6}" if row.tokens else ""),
+            _tokens(row),
             *marks,
             Text(f"{time:.1f} us" if time else ""),
             styled(self.app, f"{gained:.2f}x" if gained else "", outcome),
@@ -54,3 +65,7 @@ class DraftTable(Table):
             if row.verdict is not None and not row.verdict.passed
             else styled(self.app, row.why, outcome),
         ]
+
+
+def _tokens(row: LiveDraft) -> Text:
+    return Text(f"{row.tokens:>6}" if row.tokens else "")

@@ -72,8 +72,11 @@ ROLES = {
     "refused": "error",
 }
 
+_BY_NAME = {theme.name: theme for theme in THEMES}
+
 
 def styled(app: App[object], text: str, role: str) -> Text:
     """`text` in the colour of a role (an outcome, a mark, a state); roles without a colour are dim."""
     name = ROLES.get(role)
-    return Text(text, style=app.theme_variables[name] if name else "dim", no_wrap=True, overflow="ellipsis")
+    theme = _BY_NAME.get(app.theme, THEMES[0])
+    return Text(text, style=getattr(theme, name) if name else "dim", no_wrap=True, overflow="ellipsis")

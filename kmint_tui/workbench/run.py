@@ -81,10 +81,10 @@ class MintRun:
         try:
             self._execute()
         except Exception as error:
-            self._put(failure_of(error))
+            self.put(failure_of(error))
             self._engine.forget_referee()
         finally:
-            self._put(Ended())
+            self.put(Ended())
 
     def stop(self) -> None:
         """Stop drafting; drafts that are done are still judged."""
@@ -110,15 +110,15 @@ class MintRun:
         return events
 
     def _execute(self) -> None:
-        self._put(Step("checking the request and the model"))
+        self.put(Step("checking the request and the model"))
         request = plan(self.wishes, draw_seed=lambda: secrets.randbelow(2**32))
         if self.stopped():
             return
-        self._put(Step("starting the referee"))
+        self.put(Step("starting the referee"))
         referee = self._engine.referee()
         if self.stopped():
             return
-        self._put(Step(f"loading {request.model.id}"))
+        self.put(Step(f"loading {request.model.id}"))
         smith = self._engine.smith(request.model.file.path)
         with History(paths.history_file()) as history:
             mint = Mint(request, smith=smith, judge=referee, history=history, times=no_gpu_reason() is None, judges=judges())
@@ -128,13 +128,14 @@ class MintRun:
                 mint.stop()
             with closing(cast("Generator[MintEvent, None, None]", mint.run())) as events:
                 for event in events:
-                    self._put(event)
+                    self.put(event)
                     if self._abandoned:
                         break
             if mint.failure is not None:
-                self._put(failure_of(mint.failure))
+                self.put(failure_of(mint.failure))
 
-    def _put(self, event: RunEvent) -> None:
+    def put(self, event: RunEvent) -> None:
+        """Have an event read by the next `take`; from any thread."""
         with self._guard:
             place = self._progress.get(event.index) if isinstance(event, Progress) else None
             if isinstance(event, Progress) and place is not None:
