@@ -22,7 +22,7 @@ from referee.plan import Launch, LaunchPlan
 from referee.verdict import CellResult, Rejection
 from referee.workers import Workers
 
-SECONDS = 30.0
+SECONDS = 20.0
 MOST_CONFIGS = 16
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
