@@ -12,19 +12,25 @@ if TYPE_CHECKING:
 
 def head_to_head(challenger: str, champion: str, op: str) -> Duel:
     """Both kernels checked and timed in one run. Raises EnvironmentUnfit without a GPU, UsageError when one does not pass."""
-    from kmint_tui.cli.referee import no_gpu_reason, referee_errors
+    from kmint_tui import paths
+    from kmint_tui.cli.referee import no_gpu_reason
     from kmint_tui.crowns.records import Duel
     from referee.duel import DuelRefused, duel
+    from referee.gpu import ReplayerError
+    from referee.toolchain import ToolchainError
+    from referee.triton_private import UnknownTriton
+    from referee.workers import JobLost
+    from referee.zygote import ZygoteError
 
     lonely = no_gpu_reason()
     if lonely is not None:
         raise EnvironmentUnfit(f"a crown is decided on a GPU, and there is none: {lonely}")
-    with referee_errors():
-        try:
-            found = duel(challenger, champion, op)
-        except DuelRefused as refused:
-            raise UsageError(f"the {refused.whose} does not pass any more: {refused.rejection.reason}", title="no duel") from refused
-    ratio = found.ratio
-    return Duel(
-        found.decision, found.reason, ratio.ratio, ratio.low, ratio.high, found.challenger.median, found.champion.median, ratio.rounds, found.seed
-    )
+    try:
+        found = duel(challenger, champion, op, cache=paths.cache_dir() / "referee" / "baselines")
+    except DuelRefused as refused:
+        raise UsageError(f"the {refused.whose} does not pass any more: {refused.rejection.reason}", title="no duel") from refused
+    except (ReplayerError, ToolchainError, UnknownTriton, JobLost, ZygoteError) as error:
+        fix = "`kmint selftest` shows what does and what does not"
+        raise EnvironmentUnfit(str(error), title="the referee cannot work", fix=fix) from error
+    ratio, times = found.ratio, (found.challenger.median, found.champion.median)
+    return Duel(found.decision, found.reason, ratio.ratio, ratio.low, ratio.high, *times, ratio.rounds, found.seed)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kmint_tui.history.store import History
     from kmint_tui.save.saving import Saved
     from referee.judge import Referee
+    from referee.verdict import Verdict
 
 
 @click.command(cls=Command)
@@ -71,7 +72,7 @@ def save_draft(
     force: bool = False,
 ) -> Saved:
     """Save the draft of that id into `folder`. Raises KmintError."""
-    from kmint_tui.cli.referee import wanted_task
+    from kmint_tui.cli.referee import unfit, wanted_task
     from kmint_tui.history.records import parse_id
     from kmint_tui.save.saving import save as save_files
 
@@ -80,6 +81,11 @@ def save_draft(
         raise UsageError(f"{wanted} is a session; name one of its drafts", fix=f"for example `kmint save {wanted}.0 --to {folder}`")
     session, draft = history.session(where.session), history.draft(where.session, where.number)
     op, task = wanted_task(None if reference else session.op, reference)
-    return save_files(
-        session, draft, op, folder, judge=lambda text: referee.judge(text, task, level="correct"), form=form, force=force
-    )
+
+    def judge(text: str) -> Verdict:
+        verdict = referee.judge(text, task, level="correct")
+        if verdict.verdict == "error":
+            raise unfit(verdict)
+        return verdict
+
+    return save_files(session, draft, op, folder, judge=judge, form=form, force=force)

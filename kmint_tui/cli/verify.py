@@ -35,7 +35,7 @@ def verify(state: State, path: Path, reference: str | None, level: Literal["corr
     Exit code 0 means that everything holds, 1 that something does not. Another GPU or another version of torch or Triton than
     at the time is reported, and is no failure. Without a GPU the verdict comes from Triton's interpreter, which is weaker.
     """
-    from kmint_tui.cli.referee import no_gpu_reason, open_referee, wanted_task
+    from kmint_tui.cli.referee import no_gpu_reason, open_referee, unfit, wanted_task
     from kmint_tui.save.verifying import saved_kernels
     from kmint_tui.save.verifying import verify as check
 
@@ -55,6 +55,8 @@ def verify(state: State, path: Path, reference: str | None, level: Literal["corr
                 if (candidate, op) not in known:
                     task = wanted_task(None if reference else op, reference)[1]
                     known[candidate, op] = referee.judge(candidate, task, level=level)
+                    if known[candidate, op].verdict == "error":
+                        raise unfit(known[candidate, op])
                 return known[candidate, op]
 
             found = [check(file, judge) for file in kernels]

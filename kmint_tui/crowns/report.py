@@ -32,11 +32,13 @@ def markdown(reigns: Sequence[Reign]) -> str:
     lines = ["# Crowns", "", "Times are device time with a cold L2 cache; the ratio is to the fastest baseline of the same run.", ""]
     for title, group in sections(reigns):
         most = max(reign.ratio for reign in group)
-        lines += [f"## {_cell(title)}", "", "| op | cell | us | ratio | | against | draft | model | since |", "|---|---|--:|--:|---|---|---|---|---|"]
+        lines += [f"## {_cell(title)}", "", "| op | cell | us | ratio | | against | draft | model | since |"]
+        lines.append("|---|---|--:|--:|---|---|---|---|---|")
         for reign in group:
             bar = "█" * max(1, round(_BAR * reign.ratio / most))
-            row = (reign.crown.op, reign.crown.cell, f"{reign.device_us:.1f}", f"{reign.ratio:.3f}x", bar, reign.bar, reign.draft, reign.model)
-            lines.append("| " + " | ".join(map(_cell, (*row, reign.began[:10]))) + " |")
+            figures = (f"{reign.device_us:.1f}", f"{reign.ratio:.3f}x", bar, reign.bar)
+            row = (reign.crown.op, reign.crown.cell, *figures, reign.draft, reign.model, reign.began[:10])
+            lines.append("| " + " | ".join(map(_cell, row)) + " |")
         lines.append("")
     lines += _changes(reigns)
     return "\n".join(lines)
@@ -53,7 +55,8 @@ def html(reigns: Sequence[Reign]) -> str:
             width = max(1, round(160 * reign.ratio / most))
             bar = f'<svg width="160" height="12" role="img" aria-label="{reign.ratio:.3f}"><rect width="{width}" height="12"/></svg>'
             parts.append(
-                f"<tr><td>{escape(reign.crown.op)}<td>{escape(reign.crown.cell)}<td class=n>{reign.device_us:.1f}<td class=n>{reign.ratio:.3f}x"
+                f"<tr><td>{escape(reign.crown.op)}<td>{escape(reign.crown.cell)}"
+                f"<td class=n>{reign.device_us:.1f}<td class=n>{reign.ratio:.3f}x"
                 f"<td>{bar}<td>{escape(reign.bar)}<td>{escape(reign.draft)}<td>{escape(reign.model)}<td>{escape(reign.began[:10])}</tr>"
             )
         parts.append("</table>")

@@ -1,0 +1,159 @@
+"""The process of one duel: takes one request, times two plans against each other, answers, ends. Runs our code only, CUDA only."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from referee import floor, stats, wire
+from referee.baselines import Baselines
+from referee.clocks import Clocks, Sample
+from referee.driver import CudaError, Driver
+from referee.jobs import unpack_jobs
+from referee.measurement import FLOOR, TimingOptions
+from referee.ops.task import load
+from referee.plan_parse import PlanError
+from referee.replay import PlanFault
+from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, fault, torch_fault
+from referee.replay_service import Loaded
+from referee.rounds import Entry, Flush, run_block
+from referee.stage import Contest, Stage, subseed
+from referee.timing import MOST_DROPPED, SETTLED
+from referee.verdict import Rejection
+
+NOBODY = Baselines({}, {}, {})
+
+
+class Match:
+    """Two contests at one cell, each on a stage of its own with the same values."""
+
+    def __init__(self, host: Host, contests: Mapping[str, Contest], options: TimingOptions) -> None:
+        assert host.driver is not None
+        host.driver.reset_persisting_l2()
+        self._host, self._contests, self._options = host, contests, options
+        seed, cell = next((contest.seed, contest.cell) for contest in contests.values())
+        self._stages = {name: Stage(host, contest, options.rounds, options.values) for name, contest in contests.items()}
+        self._rounds = min(stage.rounds for stage in self._stages.values())
+        self._floor = floor.Floor(*floor.bytes_moved(cell), floor.rated_bandwidth(host.driver))
+        self._flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)
+        self._clocks = Clocks.open(host.driver.pci_bus_id())
+        self._generator = np.random.default_rng(subseed(seed, "order"))
+        self._blocks: list[dict[str, stats.Floats]] = []
+        self.failing = ""
+
+    def measure(self) -> dict[str, Any]:
+        """Blocks of rounds until the ratio is settled. Raises PlanFault for a wrong timed output, naming the side in `failing`."""
+        options, dropped, number, started = self._options, 0, 0, time.monotonic()
+        while len(self._blocks) < options.most_blocks and time.monotonic() - started < options.seconds and dropped <= MOST_DROPPED:
+            number += 1
+            dropped += not self._one_block(number) and number > 1
+            settled = stats.decide(self._ratio(SETTLED)) != "unsure"
+            if len(self._blocks) >= options.least_blocks and settled:
+                break
+        ratio = self._ratio(0.95)
+        summaries = {name: stats.summarise(self._times(name)) for name in (*self._contests, FLOOR)}
+        if not self._blocks or any(summaries[name] is None for name in self._contests):
+            raise RuntimeError("no block of rounds was usable")
+        plain = {name: asdict(summary) if summary else None for name, summary in summaries.items()}
+        return {"rejection": None, "decision": stats.decide(ratio), "reason": "", "ratio": asdict(ratio), **plain}
+
+    def _one_block(self, number: int) -> bool:
+        """True when the block counts; the first one only warms up."""
+        self._host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
+        for stage in self._stages.values():
+            stage.refill(number, self._rounds, [])
+        self._host.progress(f"timing block {number}", 6 * CANDIDATE_SECONDS, "candidate")
+        samples: list[Sample] = []
+        block = run_block(self._entries(), self._rounds, self._flush, self._generator, during=lambda: self._sample(samples))
+        self._host.wait()
+        self._host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
+        for name, stage in self._stages.items():
+            self.failing = name
+            stage.check()
+        throttled = any(sample.slowdowns for sample in samples)
+        starved = block.starved > sum(times.size for times in block.times.values()) // 4 and self._flush.slower()
+        if number == 1 or throttled or starved:
+            return False
+        self._blocks.append(block.times)
+        return True
+
+    def _entries(self) -> list[Entry]:
+        def contestant(name: str) -> Entry:
+            bound = self._stages[name].bound
+            return Entry(name, lambda index: bound[index % len(bound)].run(self._host.stream()))
+
+        return [*map(contestant, self._contests), Entry(FLOOR, self._floor.call)]
+
+    def _sample(self, into: list[Sample]) -> None:
+        if isinstance(self._clocks, Clocks):
+            into.append(self._clocks.sample())
+
+    def _times(self, name: str) -> stats.Floats:
+        return np.concatenate([block[name] for block in self._blocks]) if self._blocks else np.empty(0)
+
+    def _ratio(self, confidence: float) -> stats.Interval:
+        challenger, champion = self._contests
+        logs = stats.log_ratios([block[challenger] for block in self._blocks], [block[champion] for block in self._blocks])
+        return stats.interval(logs, confidence=confidence)
+
+
+def answer(host: Host, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+    """The duel's result, or the rejection of one side."""
+    sides = message["sides"]
+    match: Match | None = None
+    try:
+        jobs = unpack_jobs(message["jobs"], blobs)
+        task = load(message["task"]["op"], "gpu")
+        with ExitStack() as loaded:
+            contests = {}
+            for side, job in zip(sides, jobs, strict=True):
+                runner = loaded.enter_context(Loaded(host, job))
+                choice = {int(step): int(config) for step, config in side["choice"].items()}
+                contests[side["name"]] = Contest(task, job.cell, runner, choice, side["atomics"], NOBODY, message["seed"])
+            match = Match(host, contests, TimingOptions(**message["options"]))
+            return match.measure()
+    except (PlanFault, PlanError) as error:
+        rejection = Rejection("timing", error.guard, str(getattr(error, "reason", error)))
+    except CudaError as error:
+        lost = fault(error)
+        rejection = Rejection("timing", lost.guard, lost.reason)
+    except torch.AcceleratorError as error:
+        lost = torch_fault(error)
+        rejection = Rejection("timing", lost.guard, lost.reason)
+    # A lost context says nothing of whose kernel lost it; both passed before, so the newcomer gets the blame.
+    whose = match.failing if match and match.failing else sides[0]["name"]
+    return {"rejection": asdict(rejection), "whose": whose}
+
+
+def main() -> None:
+    """Serve the one request on standard input; whatever libraries print goes to standard error."""
+    answers, incoming = os.dup(1), os.dup(0)
+    os.dup2(2, 1)
+
+    def progress(text: str, seconds: float, whose: Literal["candidate", "referee"]) -> None:
+        wire.send(answers, {"progress": text, "seconds": seconds, "whose": whose})
+
+    message, blobs = wire.receive(wire.blocking_reader(incoming))
+    progress("starting CUDA", 180.0, "referee")
+    try:
+        torch.set_grad_enabled(False)
+        torch.zeros(1, device="cuda")
+        found = answer(Host("cuda", Driver(), progress), message, blobs)
+    except Exception:  # reported to the judge, which decides
+        traceback.print_exc()
+        found = {"broken": traceback.format_exc(limit=-4)}
+    wire.send(answers, found)
+    # A lost context makes orderly shutdown hang or crash, so there is none.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""`kmint save` from the history to a project, through the real command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kmint_tui import paths
+from kmint_tui.history.records import NewDraft, NewSession
+from kmint_tui.history.store import History
+from referee.judge import Referee
+from tests.cli.runner import kmint
+from tests.save.conftest import source
+
+
+def remember(referee: Referee, op: str, text: str) -> str:
+    """A judged draft in the history; its id."""
+    verdict = referee.judge(text, op, level="correct")
+    with History(paths.history_file()) as history:
+        number = history.begin(NewSession(op, "gold", "m.gguf", "ab" * 32, "s", "u", 7, 1, {}, {"torch": "2.13"}))
+        history.add_draft(number, NewDraft(0, text, 1, 0.7, 10, 1.0, "stop"))
+        history.set_verdict(number, 0, verdict.to_json(), ratio=None)
+        return history.draft(number, 0).id
+
+
+def test_from_the_history_to_a_project_and_back(referee: Referee, tmp_path: Path) -> None:
+    good = remember(referee, "softmax", source("online_softmax"))
+    done = kmint("save", good, "--to", str(tmp_path), "--json")
+    assert done.code == 0, done.err
+    assert [Path(file).name for file in done.document["files"]] == ["softmax.py", "test_softmax.py", "softmax.receipt.json"]
+    assert kmint("verify", str(tmp_path), "--digests").code == 0
+    (tmp_path / "softmax.py").write_text("# mine\n", encoding="utf-8")
+    refused = kmint("save", good, "--to", str(tmp_path))
+    assert (refused.code, (tmp_path / "softmax.py").read_text(encoding="utf-8")) == (2, "# mine\n")
+    assert "--force" in refused.err
+
+
+def test_a_kernel_that_needs_more_may_be_right_and_is_not_saved(referee: Referee, tmp_path: Path) -> None:
+    tuned = remember(referee, "rmsnorm_relu6", source("autotuned_rmsnorm_relu6"))
+    done = kmint("save", tuned, "--to", str(tmp_path / "new"))
+    assert done.code == 2 and "cannot be saved" in done.err and "autotuned" in done.err
+    assert not (tmp_path / "new").exists()
