@@ -2,7 +2,7 @@
 
     python bench/tui_latency.py [--drafts 16] [--keys 200] [--json FILE]
 
-The real application and the real mint loop run headless; a stand-in for the smith writes tokens as fast as it is let, and the
+The real application and the real mint loop run headless; a stand-in for the smith writes tokens at a fast GPU's rate, and the
 referee is not asked, so that only the interface is measured. A key counts as handled when its action has run and the screen was
 laid out and drawn again. On a machine that others use, the work in the interface's own thread says what a free core would need.
 """
@@ -22,12 +22,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TARGET_MILLISECONDS = 50.0
-TOKENS_A_SECOND = 4000
+TOKENS_A_SECOND = 2400
+"""16 drafts at 150 tokens a second each: a 1B model on a fast GPU."""
 PIECES = ("    x = tl.load(x_ptr + row * N + cols, ", "mask=cols < N, other=0.0)", ".to(tl.float32)\n", "    # a comment\n")
 
 
 class Writer:
-    """Writes progress events for all drafts from a thread, at a rate far above any model's on this kind of machine."""
+    """Writes progress events for all drafts from a thread, at a steady rate."""
 
     def __init__(self, drafts: int) -> None:
         self.drafts = drafts
@@ -127,7 +128,8 @@ def main() -> None:
     print(f"{arguments.drafts} drafts, {tokens} tokens in {seconds:.1f} s, {len(times)} keys, load {os.getloadavg()[0]:.1f}")
     print("within the target" if high <= TARGET_MILLISECONDS else f"above the target of {TARGET_MILLISECONDS:g} ms")
     if arguments.json:
-        record = {"median_ms": median, "p95_ms": high, "worst_ms": max(waited), "work_p95_ms": work_high, "tokens": tokens, "drafts": arguments.drafts}
+        record = {"median_ms": median, "p95_ms": high, "worst_ms": max(waited), "work_p95_ms": work_high}
+        record |= {"tokens": tokens, "drafts": arguments.drafts}
         machine = {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version()}
         arguments.json.write_text(json.dumps({**record, **machine}, indent=2) + "\n")
 

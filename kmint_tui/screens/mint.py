@@ -26,6 +26,8 @@ from kmint_tui.workbench.run import Ended, Failure, MintRun, RunEvent, Step
 
 REFRESH_SECONDS = 0.12
 SHARE_OF_IDLE = 4
+COUNT_SECONDS = 0.5
+"""The table of drafts is drawn as a whole when one count in it changes, so counts are brought up to date less often."""
 EMPTY = (
     "Put a block together above, or choose an operation, and press [b]m[/b] to mint.\n\n"
     "A small model on this machine drafts kernels; the referee throws away every draft that is wrong, dishonest or slow."
@@ -56,6 +58,9 @@ class MintScreen(KmintScreen):
         self._chosen = False
         self._shown = (-1, False)
         self._pause = REFRESH_SECONDS
+        self._saveable: bool | None = False
+        self._counted: set[int] = set()
+        self._counted_at = 0.0
 
     def body(self) -> ComposeResult:
         yield Composer(id="composer")
@@ -140,7 +145,7 @@ class MintScreen(KmintScreen):
 
     def begin(self) -> None:
         """Make room for a new session."""
-        self.session, self._followed, self._chosen = LiveSession(), None, False
+        self.session, self._followed, self._chosen, self._counted = LiveSession(), None, False, set()
         self.query_one("#trouble").remove_class("-shown")
         self.query_one("#empty").display = False
         self.query_one("#work").add_class("-shown")
@@ -193,7 +198,10 @@ class MintScreen(KmintScreen):
     def _show(self, changed: set[int], *, only_tokens: bool) -> None:
         table = self.query_one(DraftTable)
         if only_tokens:
-            table.show_tokens(self.session, changed)
+            self._counted |= changed
+            if time.monotonic() - self._counted_at > COUNT_SECONDS:
+                table.show_tokens(self.session, self._counted)
+                self._counted, self._counted_at = set(), time.monotonic()
         else:
             best = self.session.best
             table.show_changes(self.session, changed if self._followed == best else {*self.session.drafts})
@@ -203,7 +211,7 @@ class MintScreen(KmintScreen):
             self.refresh_bindings()
         if self.selected in changed or (self.selected == self._followed and not only_tokens):
             self._show_code()
-        self._say(self._summary())
+        self.query_one("#status", Static).update(self._summary(), layout=False)
 
     def _summary(self) -> str:
         session = self.session
@@ -243,7 +251,11 @@ class MintScreen(KmintScreen):
     @on(DataTable.RowHighlighted)
     def _highlighted(self) -> None:
         self._show_code()
-        self.refresh_bindings()
+        saveable = self.check_action("save", ())
+        if saveable != self._saveable:
+            # Drawing the keys anew is dear, and moving through the table should be quick.
+            self._saveable = saveable
+            self.refresh_bindings()
 
     @on(DataTable.RowSelected)
     def _selected(self) -> None:

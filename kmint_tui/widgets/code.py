@@ -23,14 +23,16 @@ class CodeView(ScrollableContainer, can_focus=True):
     def show_end(self, text: str) -> None:
         """Show the last lines of a text that grows; the rest is shown by `show` once it is finished."""
         lines = text.splitlines()[-max(self.size.height, LEAST_LINES) :]
-        self.show("\n".join(lines), follow=True)
+        # What fits the pane needs no new layout, which would draw the whole screen again.
+        self.query_one(Static).update(_coloured("\n".join(lines), "python"), layout=False)
 
-    def show(self, text: str, *, language: str = "python", follow: bool = False, top: bool = False) -> None:
+    def show(self, text: str, *, language: str = "python", top: bool = False) -> None:
         """Show this text, from its first line with `top`. Control characters that could steer the terminal are shown as spaces."""
-        clean = "".join(letter if letter in "\n\t" or letter.isprintable() else " " for letter in text)
-        content = highlight(clean, language=language) if clean.strip() and len(clean) <= LONGEST_HIGHLIGHTED else Content(clean)
-        self.query_one(Static).update(content)
-        if follow:
-            self.scroll_end(animate=False)
-        elif top:
+        self.query_one(Static).update(_coloured(text, language))
+        if top:
             self.scroll_home(animate=False)
+
+
+def _coloured(text: str, language: str) -> Content:
+    clean = "".join(letter if letter in "\n\t" or letter.isprintable() else " " for letter in text)
+    return highlight(clean, language=language) if clean.strip() and len(clean) <= LONGEST_HIGHLIGHTED else Content(clean)
