@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmint_tui import paths
-from kmint_tui.cli.framework import LazyGroup
+from kmint_tui.cli.framework import Lazy, LazyGroup
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Cell, Table
 from kmint_tui.cli.state import State
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from kmint_tui.history.store import History
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True)
+_EDIT = "kmint_tui.cli.history_edit"
+VERBS = {
+    "diff": Lazy(f"{_EDIT}:diff", "Show how one draft differs from another."),
+    "rejudge": Lazy(f"{_EDIT}:rejudge", "Judge a draft again."),
+    "rm": Lazy(f"{_EDIT}:rm", "Take sessions or drafts out."),
+    "export": Lazy(f"{_EDIT}:export", "Write everything as JSON lines."),
+    "import": Lazy(f"{_EDIT}:import_history", "Take exported sessions in."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=VERBS, invoke_without_command=True)
 @click.option("--op", metavar="OP", shell_complete=complete_operation, help="Only sessions of this operation.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many sessions.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.history/1).")

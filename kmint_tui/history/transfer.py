@@ -1,0 +1,165 @@
+"""The history as JSON lines, one session a line (`kmint.session/1`), and back; and taking sessions and drafts out.
+
+What cannot be read any more, because a page of the file is damaged, is reported and the rest is exported. Importing the same
+lines twice changes nothing: a session is known by its start, op, model and seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kmint_tui.documents import compact
+from kmint_tui.errors import KmintError, UsageError
+from kmint_tui.history.database import connect, transaction
+from kmint_tui.history.records import Reference
+from kmint_tui.history.store import History
+
+SCHEMA = "kmint.session/1"
+
+_UNUSED_TEXTS = (
+    "DELETE FROM texts WHERE sha256 NOT IN (SELECT source_sha256 FROM drafts UNION SELECT system_sha256 FROM sessions"
+    " UNION SELECT user_sha256 FROM sessions UNION SELECT source_sha256 FROM reigns)"
+)
+
+
+class BadLine(UsageError):
+    """A line that is no session of a history; nothing of it was taken in."""
+
+    title = "not a history"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A session that cannot be read, and why; `session` is None when even the list of sessions could not be read."""
+
+    session: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Imported:
+    """How many sessions and drafts were taken in, and how many sessions were there already."""
+
+    sessions: int
+    drafts: int
+    known: int
+
+
+def export(path: Path) -> Iterator[dict[str, Any] | Damage]:
+    """Every session with its drafts, the oldest first."""
+    ids, damage = _session_ids(path)
+    if damage is not None:
+        yield damage
+    with History(path) as history:
+        for number in ids:
+            try:
+                session = asdict(history.session(number))
+                yield {"schema": SCHEMA, **session, "drafts": [asdict(draft) for draft in history.drafts(number)]}
+            except UsageError:
+                # Only where the ids had to be guessed: there was no session of this number.
+                continue
+            except KmintError as error:
+                yield Damage(number, error.message)
+
+
+def take_in(path: Path, lines: Iterable[str]) -> Imported:
+    """Add exported sessions, each whole or not at all. Raises BadLine at the first line that is none; those before it stay."""
+    sessions = drafts = known = 0
+    connection = connect(path)
+    try:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            document = _parse(line, number)
+            with transaction(connection, path):
+                if _is_known(connection, document):
+                    known += 1
+                    continue
+                try:
+                    drafts += _insert(connection, document)
+                except (KeyError, TypeError, AttributeError, sqlite3.IntegrityError, sqlite3.ProgrammingError) as error:
+                    raise BadLine(f"line {number} lacks something or holds what cannot be: {error}") from error
+                sessions += 1
+    finally:
+        connection.close()
+    return Imported(sessions, drafts, known)
+
+
+def remove(path: Path, reference: Reference) -> None:
+    """Take a session or one draft out, and the texts nothing else uses. Crowns stay. Raises UsageError when there is none."""
+    connection = connect(path)
+    try:
+        with transaction(connection, path):
+            if reference.number is None:
+                gone = connection.execute("DELETE FROM sessions WHERE id = ?", (reference.session,)).rowcount
+            else:
+                values = (reference.session, reference.number)
+                copies = connection.execute("SELECT count(*) FROM drafts WHERE session = ? AND duplicate_of = ?", values).fetchone()[0]
+                if copies:
+                    raise UsageError(f"{copies} other drafts are duplicates of this one", fix="remove them first, or the whole session")
+                gone = connection.execute("DELETE FROM drafts WHERE session = ? AND number = ?", values).rowcount
+            if not gone:
+                raise UsageError("the history holds nothing of that id", fix="`kmint history` lists what it holds")
+            connection.execute(_UNUSED_TEXTS)
+    finally:
+        connection.close()
+
+
+def _session_ids(path: Path) -> tuple[list[int], Damage | None]:
+    connection = connect(path)
+    try:
+        try:
+            return [row[0] for row in connection.execute("SELECT id FROM sessions ORDER BY id")], None
+        except sqlite3.DatabaseError as error:
+            last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'").fetchone()
+            return list(range(1, (last[0] if last else 0) + 1)), Damage(None, str(error))
+    except sqlite3.DatabaseError as error:
+        return [], Damage(None, str(error))
+    finally:
+        connection.close()
+
+
+def _parse(line: str, number: int) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise BadLine(f"line {number} is not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise BadLine(f"line {number} is not of the schema {SCHEMA}")
+    return document
+
+
+def _is_known(connection: sqlite3.Connection, document: Mapping[str, Any]) -> bool:
+    values = [document.get(name) for name in ("started", "op", "model_sha256", "seed")]
+    query = "SELECT 1 FROM sessions WHERE started = ? AND op = ? AND model_sha256 = ? AND seed = ?"
+    return connection.execute(query, values).fetchone() is not None
+
+
+def _insert(connection: sqlite3.Connection, document: Mapping[str, Any]) -> int:
+    plain = ("started", "finished", "state", "op", "model", "model_file", "model_sha256", "seed", "wanted")
+    row = {name: document[name] for name in plain}
+    row |= {name: compact(document[name]) for name in ("settings", "environment")}
+    row |= {f"{name}_sha256": _keep(connection, document[name]) for name in ("system", "user")}
+    # Whatever ran it runs no more, and not here.
+    row |= {"process": "", "state": "stopped" if row["state"] == "running" else row["state"]}
+    session = connection.execute(f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()]).lastrowid
+    for draft in document["drafts"]:
+        names = ("number", "seed", "temperature", "tokens", "seconds", "finish", "duplicate_of", "outcome", "ratio")
+        values = {name: draft[name] for name in names}
+        verdict = compact(draft["verdict"]) if draft["verdict"] is not None else None
+        values |= {"session": session, "source_sha256": _keep(connection, draft["source"]), "verdict": verdict}
+        connection.execute(f"INSERT INTO drafts ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", [*values.values()])
+    return len(document["drafts"])
+
+
+def _keep(connection: sqlite3.Connection, text: str) -> str:
+    content = text.encode("utf-8", "replace")
+    digest = hashlib.sha256(content).hexdigest()
+    connection.execute("INSERT OR IGNORE INTO texts (sha256, content) VALUES (?, ?)", (digest, content.decode("utf-8")))
+    return digest

@@ -1,0 +1,143 @@
+"""The history leaves as JSON lines and comes back the same; damage is reported and costs only what it hit."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kmint_tui import paths
+from kmint_tui.errors import UsageError
+from kmint_tui.history.records import Reference
+from kmint_tui.history.store import History
+from kmint_tui.history.transfer import BadLine, Damage, export, remove, take_in
+from tests.cli.runner import kmint
+from tests.history.test_history import SESSION, draft, verdict
+
+
+def fill(path: Path, sessions: int, *, size: int = 10) -> None:
+    with History(path) as history:
+        for number in range(sessions):
+            session = history.begin(replace(SESSION, seed=number))
+            history.add_draft(session, draft(0, f"# {number}\n" * size))
+            history.add_draft(session, draft(1, f"# {number}\n" * size, duplicate_of=0))
+            history.set_verdict(session, 0, verdict("correct"), ratio=None)
+            history.finish(session, "done")
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    found = list(export(path))
+    assert not any(isinstance(one, Damage) for one in found), found
+    return [one for one in found if isinstance(one, dict)]
+
+
+def test_out_and_in_again_is_the_same(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    fill(old, 3)
+    lines = [json.dumps(document) for document in documents(old)]
+    assert take_in(new, lines).drafts == 6
+    assert documents(new) == documents(old)
+    again = take_in(new, lines)
+    assert (again.sessions, again.known) == (0, 3)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"schema": "kmint.session/2"}', '{"schema": "kmint.session/1"}'])
+def test_a_bad_line_is_refused_and_leaves_nothing(tmp_path: Path, line: str) -> None:
+    with pytest.raises(BadLine, match="line 1"):
+        take_in(tmp_path / "new.db", [line])
+    assert documents(tmp_path / "new.db") == []
+
+
+def test_a_bad_draft_leaves_no_half_session(tmp_path: Path) -> None:
+    fill(tmp_path / "old.db", 1)
+    (document,) = documents(tmp_path / "old.db")
+    document["drafts"][1]["finish"] = "exploded"
+    with pytest.raises(BadLine):
+        take_in(tmp_path / "new.db", [json.dumps(document)])
+    assert documents(tmp_path / "new.db") == []
+
+
+def test_what_is_removed_takes_its_texts_along(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    fill(path, 2)
+    with pytest.raises(UsageError, match="duplicates"):
+        remove(path, Reference(1, 0))
+    remove(path, Reference(1, 1))
+    remove(path, Reference(1, None))
+    with pytest.raises(UsageError, match="nothing of that id"):
+        remove(path, Reference(1, None))
+    assert [document["id"] for document in documents(path)] == [2]
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("SELECT count(*) FROM texts").fetchone()[0] == 3
+    raw.close()
+
+
+def test_a_damaged_page_costs_only_what_it_held(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    fill(path, 40, size=2000)
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        page = raw.execute("PRAGMA page_size").fetchone()[0]
+    raw.close()
+    content = bytearray(path.read_bytes())
+    # A page deep in the file, where the long texts lie: its bytes are lost.
+    middle = len(content) // page // 2 * page
+    content[middle : middle + page] = b"\xff" * page
+    path.write_bytes(content)
+    found = list(export(path))
+    damage = [one for one in found if isinstance(one, Damage)]
+    assert damage and damage[0].reason
+    assert len(found) - len(damage) >= 30
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from kmint_tui.history.store import History
+from tests.history.test_history import SESSION, draft
+with History(Path(sys.argv[1])) as history:
+    session = history.begin(SESSION)
+    for number in range(5):
+        history.add_draft(session, draft(number, f"# {session}.{number}"))
+    history.finish(session, "done")
+"""
+
+
+def test_many_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    path, root = tmp_path / "history.db", Path(__file__).parents[2]
+    def write() -> None:
+        for _ in range(5):
+            fill(path, 1)
+
+    threads = [threading.Thread(target=write) for _ in range(20)]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path)], cwd=root) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [writer.wait() for writer in writers] == [0] * 4
+    found = documents(path)
+    assert len(found) == 104
+    assert sum(len(document["drafts"]) for document in found) == 220
+
+
+def test_the_commands(kmint_home: Path, tmp_path: Path) -> None:
+    fill(paths.history_file(), 2)
+    out = kmint("history", "export")
+    assert (out.code, len(out.out.splitlines())) == (0, 2)
+    (tmp_path / "all.jsonl").write_text(out.out, encoding="utf-8")
+    shown = kmint("history", "diff", "1.0", "2.0")
+    assert shown.code == 1 and "-# 0" in shown.out and "+# 1" in shown.out
+    assert kmint("history", "diff", "1.0", "1.1").code == 0
+    assert kmint("history", "rm", "1").code == 0
+    back = kmint("history", "import", str(tmp_path / "all.jsonl"))
+    assert back.code == 0 and "1 sessions" in back.err and "1 were here" in back.err
+    assert kmint("history", "import", str(tmp_path / "nowhere")).code == 2
+    assert kmint("history", "rm", "77").code == 2
