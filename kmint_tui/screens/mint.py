@@ -73,7 +73,9 @@ class MintScreen(KmintScreen):
                 code = CodeView(id="code", classes="pane")
                 code.border_title = "code"
                 yield code
-                yield TimeBars("", id="bars")
+                with Vertical(id="notes"):
+                    yield Static("", id="why", markup=False)
+                    yield TimeBars("", id="bars")
 
     def on_mount(self) -> None:
         self._look_for_models()
@@ -271,7 +273,7 @@ class MintScreen(KmintScreen):
             return
         code = self.query_one("#code", CodeView)
         code.border_title = f"draft {row.index}"
-        code.border_subtitle = row.why[:60]
+        self.query_one("#why", Static).update(row.why, layout=row.phase != "writing")
         writing = row.phase == "writing"
         if writing:
             code.show_end(row.source)

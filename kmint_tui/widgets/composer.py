@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.validation import Integer, Validator
-from textual.widgets import Button, Checkbox, ContentSwitcher, Input, Label, Select, Static
+from textual.widgets import Button, ContentSwitcher, Input, Label, Select, Static
 
 from kmint_tui.cli.planning import Wishes
 from kmint_tui.errors import UsageError
@@ -22,6 +22,7 @@ from referee.ops.spec import Op
 
 MOST_DRAFTS = 64
 WAYS = (("Block", "block"), ("Operation", "list"), ("Own file", "file"))
+RESIDUAL = (("no residual", "no"), ("+ residual", "yes"))
 
 
 class Composer(Vertical):
@@ -42,7 +43,8 @@ class Composer(Vertical):
             with ContentSwitcher(initial="block", id="ways"):
                 with Horizontal(id="block"):
                     yield Select(NORMS, value="rmsnorm", allow_blank=False, compact=True, id="norm", tooltip="The normalisation")
-                    yield Checkbox("residual", compact=True, id="residual", tooltip="Add a residual before the normalisation")
+                    yield Select(RESIDUAL, value="no", allow_blank=False, compact=True, id="residual",
+                                 tooltip="Add a residual before the normalisation?")  # fmt: skip
                     yield Select(acts, prompt="no activation", compact=True, id="first", tooltip="The activation after it")
                     yield Select(acts, prompt="no second", compact=True, id="second", tooltip="A second activation on top")
                 with Horizontal(id="list"):
@@ -133,7 +135,7 @@ class Composer(Vertical):
     def _block(self) -> Block:
         first, second = (self._choice(name) for name in ("first", "second"))
         norm = cast("Literal['rmsnorm', 'layernorm']", str(self.query_one("#norm", Select).value))
-        return Block(norm, self.query_one("#residual", Checkbox).value, first or second, second if first else None)
+        return Block(norm, self.query_one("#residual", Select).value == "yes", first or second, second if first else None)
 
     def _choice(self, name: str) -> str | None:
         value = self.query_one(f"#{name}", Select).value
@@ -143,7 +145,6 @@ class Composer(Vertical):
         return self.query_one(f"#{name}", Input).value.strip()
 
     @on(Select.Changed)
-    @on(Checkbox.Changed)
     @on(Input.Changed)
     def _changed(self, event: Message) -> None:
         event.stop()

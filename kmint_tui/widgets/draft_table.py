@@ -27,8 +27,7 @@ class DraftTable(Table):
         key = self.key
         columns = [("draft", 5), ("tokens", 6), *stages, *times]
         used = sum(width + 2 * self.cell_padding for _, width in columns) + 2 * self.cell_padding + 1
-        room = self.app.size.width if narrow else self.app.size.width * 3 // 5
-        self.head(*columns, ("why", max(24, room - used)))
+        self.head(*columns, ("why", max(24, self.app.size.width - used)))
         self.fill((str(row.index), self._cells(row, session.best)) for row in session.drafts.values())
         self.go_to(key)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.widgets import Checkbox, Input, Select, Static
+from textual.widgets import Input, Select, Static
 
 from kmint_tui import paths
 from kmint_tui.app import KmintApp
@@ -42,7 +42,7 @@ async def test_the_composer_names_the_operation(open_app: Open) -> None:
         composer = app.screen.query_one(Composer)
         assert composer.op is not None
         assert composer.op.name == "rmsnorm"
-        app.screen.query_one("#residual", Checkbox).value = True
+        app.screen.query_one("#residual", Select).value = "yes"
         app.screen.query_one("#norm", Select).value = "layernorm"
         app.screen.query_one("#first", Select).value = "silu"
         app.screen.query_one("#second", Select).value = "tanh"
