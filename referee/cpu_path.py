@@ -41,7 +41,8 @@ class CpuPath:
 
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
-        groups = [self._runs(cell, plan, first=index == 0) for index, (cell, plan) in enumerate(traced)]
+        widest = max((cell for cell, _ in traced), key=_width)
+        groups = [self._runs(cell, plan, every_config=cell is widest) for cell, plan in traced]
         answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
         results: list[CellResult] = []
         for (cell, _), runs in zip(traced, groups, strict=True):
@@ -56,7 +57,7 @@ class CpuPath:
         """Judge each cell on its own; a failure costs only its badge."""
         left = list(traced)
         while left:
-            groups = [self._runs(cell, plan, first=False) for cell, plan in left]
+            groups = [self._runs(cell, plan, every_config=False) for cell, plan in left]
             answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 result, _ = self._judged(cell, runs, answers)
@@ -67,14 +68,14 @@ class CpuPath:
             else:
                 return
 
-    def _runs(self, cell: Cell, plan: LaunchPlan, *, first: bool) -> list[Execution]:
+    def _runs(self, cell: Cell, plan: LaunchPlan, *, every_config: bool) -> list[Execution]:
         inputs = draw(cell, self.seed)
         config = self.configs[0]
         runs = [
             Execution(plan, inputs, NAN, config=config),
             Execution(plan, inputs, HUGE, reverse=True, backwards=not self.atomic, config=config),
         ]
-        return runs + [Execution(plan, inputs, config=other) for other in self.configs[1:] if first]
+        return runs + [Execution(plan, inputs, config=other) for other in self.configs[1:] if every_config]
 
     def _judged(
         self, cell: Cell, runs: Sequence[Execution], answers: Iterator[Executed | Rejection]
@@ -111,6 +112,11 @@ def configurations(plan: LaunchPlan, dropped: Mapping[tuple[int, int], str]) -> 
     most = max((len(step.configs) for _, step in launches), default=1)
     usable = [config for config in range(most) if all((number, config) not in dropped for number, _ in launches)]
     return tuple(usable[:MOST_CONFIGS]) or (0,)
+
+
+def _width(cell: Cell) -> int:
+    shape = cell.inputs[0].shape
+    return shape[-1] if shape else 0
 
 
 def _same_bits(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:

@@ -16,6 +16,7 @@ from referee.kernels import KernelError, KernelModule, extract
 from referee.measurement import TimingOptions
 from referee.ops.spec import Cell
 from referee.plan import Launch, LaunchPlan
+from referee.prepare import settle
 from referee.report import Rejected, Report
 from referee.screen import screen
 from referee.subject import Subject, capabilities, compile_sample, feasible, required
@@ -74,10 +75,26 @@ class Judgement:
     def compile(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> tuple[Binaries, ...]:
         """Compile every launch of the plans for the target."""
         with self.report.during("compile"):
-            cache = self._cache / "kernels" if self._cache else None
-            compiled = _unless_rejected(compile_plans(self._workers, module, plans, self.target, cache))
+            compiled = _unless_rejected(self._compiled(module, plans))
         self.report.passes("compile", _compile_detail(compiled, self.target))
         return compiled
+
+    def compile_capabilities(self, module: KernelModule, traced: Traced) -> tuple[list[CellJob], list[CellResult]]:
+        """As `trace_capabilities`, for compiling."""
+        if not traced:
+            return [], []
+        with self.report.during("compile"):
+            compiled = self._compiled(module, [plan for _, plan in traced])
+        if not isinstance(compiled, Rejection):
+            return _jobs(traced, compiled), []
+        if len(traced) == 1:
+            cell = traced[0][0]
+            return [], [CellResult(cell.name, cell.role, "fail", detail=compiled.reason)]
+        parts = [self.compile_capabilities(module, [pair]) for pair in traced]
+        return [job for jobs, _ in parts for job in jobs], [result for _, failed in parts for result in failed]
+
+    def _compiled(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> tuple[Binaries, ...] | Rejection:
+        return compile_plans(self._workers, module, plans, self.target, self._cache / "kernels" if self._cache else None)
 
     def compile_only(self, module: KernelModule) -> Verdict:
         """Trace and compile, and nothing more."""
@@ -95,16 +112,16 @@ class Judgement:
         cells = self.subject.cells("gpu")
         seed = report.seed = _fresh(report.seed)
         traced = self.trace(module, [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)])
+        jobs = _jobs(traced, self.compile(module, [plan for _, plan in traced]))
         extra, untraced = self.trace_capabilities(module, capabilities(cells))
-        binaries = self.compile(module, [plan for _, plan in (*traced, *extra)])
-        jobs = tuple(
-            CellJob(cell, plan, binary.found) for (cell, plan), binary in zip((*traced, *extra), binaries, strict=True)
-        )
-        prepared = Prepared(name, jobs, _atomic(module, traced))
+        more, uncompiled = self.compile_capabilities(module, extra)
+        prepared = Prepared(name, (*jobs, *more), _atomic(module, traced))
         with report.during("correct"):
-            prepared = self._tuned(prepared, replayer, seed)
+            prepared = _unless_rejected(settle(replayer, prepared, seed=seed))
+            if prepared.choice:
+                report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
             checked = replayer.check(prepared, seed=seed)
-            self._take(checked, untraced)
+            self._take(checked, [*untraced, *uncompiled])
         if level == "correct" or prepared.bench is None:
             why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
             reason = f"{_passed(report)} cells agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
@@ -115,19 +132,10 @@ class Judgement:
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
 
-    def _tuned(self, prepared: Prepared, replayer: Replayer, seed: int) -> Prepared:
-        """The candidate with a configuration frozen for each autotuned launch."""
-        bench = prepared.bench
-        if bench is None or not any(isinstance(step, Launch) and len(step.configs) > 1 for step in bench.plan.steps):
-            return prepared
-        frozen = _unless_rejected(replayer.tune(prepared, seed=seed))
-        self.report.passes("autotune", f"configurations by step: {frozen.choice}")
-        return Prepared(prepared.task, prepared.jobs, prepared.atomics, frozen.choice)
-
-    def _take(self, checked: Checked, untraced: Sequence[CellResult]) -> None:
+    def _take(self, checked: Checked, unready: Sequence[CellResult]) -> None:
         report = self.report
         report.add(checked.checks)
-        report.cells = (*checked.cells, *untraced)
+        report.cells = (*checked.cells, *unready)
         _stop(checked.rejection)
         report.passes("kernel_error", "no launch failed")
         report.skips("out_of_bounds", "on a GPU the guard bands catch writes; only the CPU path checks every address")
@@ -160,6 +168,10 @@ class Judgement:
         _pass_cpu_guards(report, path.atomic)
         reason = f"{len(cells)} cells agree with float64 in Triton's interpreter, which is weaker than a replay on a GPU; not timed: {why}"
         return report.ended("correct", reason, unreached=why)
+
+
+def _jobs(traced: Traced, binaries: Sequence[Binaries]) -> list[CellJob]:
+    return [CellJob(cell, plan, binary.found) for (cell, plan), binary in zip(traced, binaries, strict=True)]
 
 
 def _pass_cpu_guards(report: Report, atomic: bool) -> None:

@@ -201,7 +201,10 @@ def test_fills_copies_and_several_launches_happen_in_order(interpreter: Zygote) 
         ("tl.store(out + row * n + cols, v)", "writes 24 elements past the end of `out`"),
         ("tl.store(out - 1 + cols, v, mask=mask)", "writes 1 element before the start of `out`"),
         ("tl.atomic_add(out + 3 * n + cols, v, mask=cols < 2)", "updates 2 elements past the end of `out`"),
-        ("b = tl.make_block_ptr(x0, (3, 48), (40, 1), (row, 0), (1, 64), (1, 0))\n    t = tl.load(b, boundary_check=(1,))", "reads 8 elements past"),
+        (
+            "block = tl.make_block_ptr(x0, (3, 48), (40, 1), (row, 0), (1, 64), (1, 0))\n    w = tl.load(block, boundary_check=(1,))",
+            "reads 8 elements past",
+        ),
         ("v = tl.load(x0 + (1 << 40) + cols)", "reads 64 elements past the end of"),
     ],
 )
