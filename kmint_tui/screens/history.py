@@ -14,15 +14,15 @@ from textual.widgets import DataTable, Input, Static
 
 from kmint_tui import paths
 from kmint_tui.errors import KmintError
-from kmint_tui.history.records import Draft, Summary
+from kmint_tui.history.records import Draft, Summary, parse_id
 from kmint_tui.history.store import History
+from kmint_tui.history.transfer import remove
 from kmint_tui.screens.base import ACT, VIEW, KmintScreen
 from kmint_tui.screens.confirm import Confirm
 from kmint_tui.screens.messages import Refused
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
 from kmint_tui.workbench import command_line, rejudge
-from kmint_tui.workbench.deletion import delete_session
 from kmint_tui.workbench.listing import SORTS, listed
 from kmint_tui.workbench.stages import SYMBOLS, marks, why
 
@@ -40,7 +40,7 @@ class HistoryScreen(KmintScreen):
         Binding("o", "sort", "Sort", id="history.sort", tooltip="Sort by the next column", group=VIEW),
         Binding("r", "rejudge", "Re-judge", id="history.rejudge", tooltip="Have the referee judge the draft again", group=ACT),
         Binding("s", "save", "Save", id="history.save", tooltip="Save the draft under the cursor into a folder", group=ACT),
-        Binding("D", "delete", "Delete", id="history.delete", tooltip="Delete the session under the cursor; asks first", group=ACT),
+        Binding("D", "delete", "Delete", id="history.delete", tooltip="Delete the session or draft; asks first", group=ACT),
         Binding("escape", "back", "Back", show=False, id="history.back", tooltip="Back to the sessions", group=VIEW),
     ]
 
@@ -232,26 +232,32 @@ class HistoryScreen(KmintScreen):
         self.refresh_bindings()
 
     def action_delete(self) -> None:
-        key = self.query_one("#sessions", Table).key
-        running = self.kmint.run_now is not None
+        key = self.draft_id or self.query_one("#sessions", Table).key
         if key is None:
             return
-        state = next((session.state for session in self._sessions if str(session.id) == key), "")
-        if state == "running" and running:
+        session = key.partition(".")[0]
+        state = next((found.state for found in self._sessions if str(found.id) == session), "")
+        if state == "running" and self.kmint.run_now is not None:
             self.notify("This session is running; cancel it first.", severity="warning")
             return
-        detail = "Its drafts, their verdicts and their sources go with it. Saved files stay."
+        what, detail = f"session {key}", "Its drafts, their verdicts and their sources go with it. Saved files and crowns stay."
+        if self.draft_id is not None:
+            what, detail = f"draft {key}", "Its verdict and its source go with it. Saved files and crowns stay."
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._delete(int(key))
+                self._delete(key)
 
-        self.app.push_screen(Confirm(f"Delete session {key}?", detail, "Delete"), answered)
+        self.app.push_screen(Confirm(f"Delete {what}?", detail, "Delete"), answered)
 
     @work(thread=True, exclusive=True, group="delete", exit_on_error=False)
-    def _delete(self, session: int) -> None:
+    def _delete(self, identity: str) -> None:
+        where = parse_id(identity)
         try:
-            delete_session(session)
+            remove(paths.history_file(), where)
+            if where.number is not None:
+                with History(paths.history_file()) as history:
+                    self.post_message(self.DraftsFound(where.session, history.drafts(where.session)))
         except KmintError as error:
             self.post_message(Refused(error))
         self._read()

@@ -88,6 +88,24 @@ async def test_deleting_asks_and_deletes(open_app: Open) -> None:
         assert [key.value for key in app.screen.query_one("#sessions", Table).rows] == ["3", "2"]
 
 
+async def test_deleting_one_draft(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        app.action_show_mode("history")
+        await settle(pilot)
+        await pilot.press("G", "enter")
+        await settle(pilot)
+        await pilot.press("D", "y")
+        await settle(pilot)
+        assert "1 other drafts are duplicates of this one" in toasts(app)
+        await pilot.press("j", "D")
+        await pilot.pause()
+        assert "Delete draft 1.1?" in screen_text(app)
+        await pilot.press("y")
+        await settle(pilot)
+        assert [key.value for key in app.screen.query_one("#drafts", Table).rows] == ["1.0", "1.2", "1.3"]
+
+
 async def test_the_draft_screen_shows_everything(open_app: Open) -> None:
     fill()
     async with open_app((120, 36)) as (app, pilot):
