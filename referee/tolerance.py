@@ -14,7 +14,8 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
   fewer elements than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
-  least one, times |up| in a gate; for soft-capped softmax the cap, times the row's largest probability.
+  least one, times |up| in a gate; for soft-capped softmax the cap, times the row's largest probability; for the KL divergence the
+  log-probabilities it is the small difference of, log(N) in size, weighted by probabilities that sum to one.
 
 Rows are the last dimension; an output of one dimension has one element a row. A user's eager may round to half precision in the
 middle, so its own error in the cell's dtype is added to the second line. There is no share of elements that may be wrong.
@@ -22,6 +23,7 @@ middle, so its own error in the cell's dtype is added to the second line. There 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,6 +124,8 @@ def _magnitude(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
     found = _row_max(_size(value))
     if base_name(op) == "softcap_softmax":
         found = found * SOFTCAP
+    if base_name(op) == "kl_div":
+        found = found.clamp(min=math.log(max(2, inputs[0].shape[-1])))
     if CANCELLING & {base_name(op), *op.acts}:
         found = found.clamp(min=1.0)
         if op.kind == "gate_up":

@@ -92,6 +92,14 @@ def unshifted_cross_entropy(x: Tensor, tgt: Tensor) -> Tensor:
     return (lse - v.gather(-1, tgt[:, None])).squeeze(-1).to(x.dtype)
 
 
+def kl_by_logs(x: Tensor, y: Tensor, *, swapped: bool = False) -> Tensor:
+    """Sum of p (log p - log q) with shifted logits and tree sums, as a kernel computes it."""
+    a, b = ((y if swapped else x).float(), (x if swapped else y).float())
+    a, b = a - a.amax(-1, keepdim=True), b - b.amax(-1, keepdim=True)
+    p, q = tree_sum(torch.exp(a)), tree_sum(torch.exp(b))
+    return tree_sum(torch.exp(a) / p * ((a - torch.log(p)) - (b - torch.log(q)))).squeeze(-1).to(x.dtype)
+
+
 def softplus_by_log(y: Tensor) -> Tensor:
     return torch.where(y > 20, y, torch.log(1 + torch.exp(y)))
 
@@ -120,6 +128,7 @@ GOOD: dict[str, tuple[str, Candidate]] = {
     "softcap through sigmoid": ("softcap_softmax", lambda x: softmax(30 * (2 * torch.sigmoid(x.float() / 15) - 1)).to(x.dtype)),
     "silu by division": ("rmsnorm_silu", lambda x, w: (normed(x, w) / (1 + torch.exp(-normed(x, w)))).to(x.dtype)),
     "log-sum-exp minus target": ("cross_entropy", unshifted_cross_entropy),
+    "divergence by logs": ("kl_div", kl_by_logs),
     "scan in fp32": ("cumsum", lambda x: torch.cumsum(x.float(), -1).to(x.dtype)),
 }
 
@@ -137,6 +146,8 @@ WRONG: dict[str, tuple[str, Candidate]] = {
     "computed in bfloat16": ("silu", lambda x: torch.nn.functional.silu(x.bfloat16().float()).to(x.dtype)),
     "zeros": ("softmax", torch.zeros_like),
     "uniform": ("softmax", lambda x: torch.full_like(x, 1 / x.shape[-1])),
+    "divergence the wrong way round": ("kl_div", lambda x, y: kl_by_logs(x, y, swapped=True)),
+    "no divergence": ("kl_div", lambda x, y: torch.zeros_like(x[:, 0])),
     "last column missing": ("silu", lambda x: torch.cat([torch.nn.functional.silu(x.float())[:, :-1].to(x.dtype), x[:, -1:] * 0], 1)),
 }
 
