@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from bench import handmade
+from bench.nested import show_nested
 from referee import floor
 from referee.arena import NAN
 from referee.baselines import Baselines, BaselineStore
@@ -361,43 +362,30 @@ def _seconds(action: Callable[[], object]) -> float:
     return round(time.perf_counter() - start, 2)
 
 
-def _show(value: object, indent: int = 4) -> None:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if isinstance(item, dict):
-                print(f"{' ' * indent}{key}:")
-                _show(item, indent + 4)
-            else:
-                print(f"{' ' * indent}{key}: {item}")
-    else:
-        print(f"{' ' * indent}{value}")
-
-
 def main() -> int:
     """Run the parts; returns how many failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=None, help="parts to run")
     parser.add_argument("--json", type=Path, default=None, help="also write everything there")
-    given = parser.parse_args()
-    results: dict[str, Any] = {}
+    given, results = parser.parse_args(), dict[str, Any]()
     with tempfile.TemporaryDirectory() as cache:
         smoke = Smoke(Path(cache))
         for name, function in PARTS.items():
             if given.only is not None and name not in given.only:
                 continue
-            start = time.perf_counter()
+            start, found, trace = time.perf_counter(), None, None
             try:
-                found, trace = function(smoke), None
+                found = function(smoke)
             except Exception:  # one part's failure must not hide the others
-                found, trace = None, traceback.format_exc()
+                trace = traceback.format_exc()
             spent = time.perf_counter() - start
             results[name] = {"ok": trace is None, "seconds": round(spent, 2), "found": found, "traceback": trace}
             print(f"{'OK  ' if trace is None else 'FAIL'} {name} ({spent:.1f} s)", flush=True)
-            _show(found if trace is None else trace)
-    failed = [name for name, result in results.items() if not result["ok"]]
+            show_nested(found if trace is None else trace)
     if given.json:
         given.json.write_text(json.dumps(results, indent=1, default=str) + "\n", encoding="utf-8")
-    print(f"\n{len(results) - len(failed)} of {len(results)} parts OK" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    failed = [name for name, result in results.items() if not result["ok"]]
+    print(f"\n{len(results) - len(failed)} of {len(results)} parts OK {' '.join(failed)}")
     return len(failed)
 
 

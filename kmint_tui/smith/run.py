@@ -154,7 +154,9 @@ class Run:
                 self._tools.emit(Note(f"{change.threads} threads from now on: {change.reason}"))
 
     def _choose(self, decoded: int, live: Sequence[int]) -> list[int]:
-        """The next token of each live draft, from those of the `decoded` rows that are still live."""
+        """The next token of each live draft, from those of the `decoded` rows that are still live; none when all have ended."""
+        if not live:
+            return []
         context, chains = self._tools.context, [self._chains[draft.slot] for draft in self._live]
         if self._tools.on_device:
             context.synchronize()

@@ -128,7 +128,6 @@ GOOD: dict[str, tuple[str, Candidate]] = {
     "softcap through sigmoid": ("softcap_softmax", lambda x: softmax(30 * (2 * torch.sigmoid(x.float() / 15) - 1)).to(x.dtype)),
     "silu by division": ("rmsnorm_silu", lambda x, w: (normed(x, w) / (1 + torch.exp(-normed(x, w)))).to(x.dtype)),
     "log-sum-exp minus target": ("cross_entropy", unshifted_cross_entropy),
-    "divergence by logs": ("kl_div", kl_by_logs),
     "scan in fp32": ("cumsum", lambda x: torch.cumsum(x.float(), -1).to(x.dtype)),
 }
 
@@ -157,6 +156,16 @@ WRONG: dict[str, tuple[str, Candidate]] = {
 def test_other_styles_of_a_right_kernel_pass(op: str, candidate: Candidate, profile: str) -> None:
     results = judge(op, candidate, profile=profile)
     assert [(r.name, r.detail) for r in results if r.status != "pass"] == []
+
+
+def test_a_divergence_smaller_than_its_rounding_passes() -> None:
+    """At tiny logits the divergence is the 1e-6 difference of log-probabilities near five, which fp32 cannot hold exactly."""
+    task = load("kl_div", "gpu")
+    (cell,) = [cell for cell in task.cells if cell.name.startswith("f32-257x128")]
+    for seed in range(8):
+        inputs = draw(cell, seed)
+        result = compare(task, cell, inputs, (kl_by_logs(*inputs),))
+        assert result.status == "pass", result.detail
 
 
 @pytest.mark.parametrize(("op", "candidate"), WRONG.values(), ids=WRONG)
