@@ -25,6 +25,7 @@ COMMANDS = {
     "verify": Lazy(f"{_PACKAGE}.verify:verify", "Check saved kernels: unchanged, and still passed by the referee?"),
     "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),
     "convert": Lazy(f"{_PACKAGE}.convert:convert", "Merge an adapter into its base and write a proven GGUF."),
+    "selftest": Lazy(f"{_PACKAGE}.selftest:selftest", "Test the referee on kernels whose verdict is known."),
     "path": Lazy(f"{_PACKAGE}.path:path", "Show where kmint keeps things."),
     "config": Lazy(f"{_PACKAGE}.config:config", "Show or check the settings."),
     "completion": Lazy(f"{_PACKAGE}.completion:completion", "Print the shell completion script."),
