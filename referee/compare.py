@@ -23,11 +23,19 @@ PIECE_ELEMENTS = 1 << 27
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output against what was expected: the worst element's error and budget, and why it fails, or None."""
+    """One output against what was expected: the worst finite error and its budget, and why it fails, or None.
 
-    error: float
-    budget: float
+    Both are None where no element has a finite error and budget.
+    """
+
+    error: float | None
+    budget: float | None
     failure: str | None
+
+    @property
+    def share(self) -> float:
+        """How much of the budget is used."""
+        return self.error / self.budget if self.error is not None and self.budget else 0.0
 
 
 def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CellResult:
@@ -43,7 +51,7 @@ def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[
                 found = Comparison(found.error, found.budget, f"output {index}: {found.failure}")
             if found.failure:
                 return CellResult(cell.name, cell.role, "fail", found.error, found.budget, found.failure)
-            worst = max(worst, found, key=lambda c: c.error / c.budget if c.budget else 0.0)
+            worst = max(worst, found, key=lambda comparison: comparison.share)
     return CellResult(cell.name, cell.role, "pass", worst.error, worst.budget)
 
 
@@ -57,13 +65,20 @@ def against(expected: Expected, output: Tensor, *, first_row: int = 0) -> Compar
     else:
         error, wrong = _judged(expected, output)
         budget = expected.budget
-    finite = torch.where(error.isfinite() & budget.isfinite(), error / budget.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
-    at = int(finite.argmax())
-    worst_error, worst_budget = float(error.flatten()[at]), float(budget.flatten()[at])
+    known = error.isfinite() & budget.isfinite()
+    worst_error, worst_budget = _worst(error[known], budget[known])
     if not bool(wrong.any()):
         return Comparison(worst_error, worst_budget, None)
     failure = explain(expected, output, error, wrong, first_row=first_row)
     return Comparison(worst_error, worst_budget, failure)
+
+
+def _worst(error: Tensor, budget: Tensor) -> tuple[float | None, float | None]:
+    """The error that uses most of its budget, and that budget."""
+    if not error.numel():
+        return None, None
+    at = int((error / budget.clamp(min=torch.finfo(torch.float64).tiny)).argmax())
+    return float(error[at]), float(budget[at])
 
 
 def _judged(expected: Expected, output: Tensor) -> tuple[Tensor, Tensor]:

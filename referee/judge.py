@@ -91,7 +91,7 @@ class Referee:
         """
         wanted = Target.parse(target) if isinstance(target, str) else target
         subject = Subject(op)
-        report = Report(subject.op.name, self.mode, seed)
+        report = Report(subject.op.name, self.mode, seed, environment=describe_host())
         try:
             return self._judged(report, source, subject, level, wanted)
         except Rejected as rejected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -10,8 +11,11 @@ from typing import Any
 from referee.protection import Protection
 
 
-def describe_host(protections: Sequence[Protection]) -> dict[str, Any]:
-    """The part of a verdict's `environment` that does not depend on the device. `sandbox` names every layer, active or not."""
+def describe_host(protections: Sequence[Protection] = ()) -> dict[str, Any]:
+    """The part of a verdict's `environment` that does not depend on the device. `sandbox` names every layer, active or not.
+
+    Without `protections` nothing was run, and `sandbox` is empty.
+    """
     return {
         "kmint": _version("kmint"),
         "torch": _version("torch"),
@@ -22,6 +26,7 @@ def describe_host(protections: Sequence[Protection]) -> dict[str, Any]:
     }
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -1,9 +1,9 @@
 """Where Triton's interpreter computes something else than a GPU does, the GPU's meaning is put in its place.
 
-Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate;
-min and max spread a NaN that hardware drops; a reduction with a custom combiner runs element by element in Python. Here
-bfloat16 goes through float32 and is rounded to nearest even after every operation, and every reduction or scan is the
-same tree of calls to its combiner that the compiler emits. float32 arithmetic itself stays NumPy's.
+Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate; min
+and max spread a NaN that hardware drops; a dot in TF32 keeps all bits; a reduction with a custom combiner runs one element at a
+time. Here bfloat16 goes through float32 and is rounded to nearest even after every operation, and every reduction or scan is
+the same tree of calls to its combiner that the compiler emits. float32 arithmetic itself stays NumPy's.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ def narrow(values: Array) -> Array:
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
     result: Array = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
+    return result
+
+
+def truncate_to_tf32(values: Array) -> Array:
+    """float32 with ten bits of mantissa, as tensor cores read it by default."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(np.shape(values))
+    result: Array = (bits & np.uint32(0xFFFFE000)).view(np.float32)
     return result
 
 
@@ -83,9 +90,15 @@ def install(interpreter: Any) -> None:
     def fma(self: Any, x: Any, y: Any, z: Any) -> Any:
         return encoded(decoded(x) * decoded(y) + decoded(z), z.dtype.scalar)
 
-    def dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
-        wide = [handle(decoded(side), tl.float32) if side.dtype.scalar == tl.bfloat16 else side for side in (a, b)]
-        return plain_dot(self, *wide, d, *rest)
+    def dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
+        tf32 = precision == interpreter._ir.INPUT_PRECISION.TF32
+
+        def operand(side: Any) -> Any:
+            if side.dtype.scalar == tl.bfloat16:
+                return handle(decoded(side), tl.float32)
+            return handle(truncate_to_tf32(side.data), tl.float32) if tf32 and side.dtype.scalar == tl.float32 else side
+
+        return plain_dot(self, operand(a), operand(b), d, precision, *rest)
 
     builder.cast_impl, builder.create_fp_to_fp = cast, convert
     builder.binary_op, builder.ternary_op = binary, ternary

@@ -216,6 +216,12 @@ def test_special_values_in_float16(want: float, got: float, passes: bool) -> Non
     assert (against(expected, torch.tensor([got]).half()).failure is None) == passes
 
 
+def test_errors_that_are_not_finite_are_not_reported_as_numbers() -> None:
+    value = torch.ones(2, dtype=torch.float64)
+    found = against(Expected(value, 1.5 * ulp(value, torch.float16), torch.float16), torch.full((2,), NAN).half())
+    assert found.failure is not None and (found.error, found.budget) == (None, None)
+
+
 def test_integers_must_be_equal() -> None:
     value = torch.tensor([1, 2, 3])
     expected = Expected(value, torch.zeros(3, dtype=torch.float64), torch.int64)

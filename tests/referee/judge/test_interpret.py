@@ -147,6 +147,33 @@ def test_what_only_a_gpu_runs_is_not_the_kernel_s_fault(interpreter: Zygote, res
         run(interpreter, WITH_LIBDEVICE.format(body="pass", result=result), Execution(plan, (torch.ones(1, 40),)))
 
 
+DOT = (
+    HEADER
+    + """
+@triton.jit
+def kernel(x0, out, n, BLOCK: tl.constexpr):
+    rows = tl.arange(0, BLOCK)[:, None]
+    cols = tl.arange(0, BLOCK)[None, :]
+    v = tl.load(x0 + rows * BLOCK + cols)
+    tl.store(out + rows * BLOCK + cols, tl.dot(v, v{options}))
+"""
+)
+
+
+@pytest.mark.parametrize(("dtype", "options", "low", "high"), [
+    ("float32", "", 1e-5, 1e-2), ("float32", ", input_precision='ieee'", 0.0, 1e-6), ("bfloat16", "", 0.0, 1e-2),
+])  # fmt: skip
+def test_a_dot_has_the_precision_it_asks_for(interpreter: Zygote, dtype: str, options: str, low: float, high: float) -> None:
+    x = torch.randn(16, 16).to(getattr(torch, dtype))
+    a, out = dense(0, (16, 16), dtype), dense(1, (16, 16), dtype)
+    step = launch("kernel", (1, 1, 1), {"BLOCK": 16}, x0=a, out=out, n=16)
+    plan = LaunchPlan(buffers_of(a, out, inputs=1), (a,), (step,), (out,))
+    answer = run(interpreter, DOT.format(options=options), Execution(plan, (x,)))[0]
+    assert isinstance(answer, Executed), answer
+    exact = x.double() @ x.double()
+    assert low <= ((answer.outputs[0].double() - exact).abs().max() / exact.abs().max()).item() <= high
+
+
 SCALARS = (
     HEADER
     + """
