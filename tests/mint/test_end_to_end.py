@@ -42,8 +42,8 @@ def test_from_an_operation_to_a_saved_kernel(models: Path, tmp_path: Path) -> No
     assert first["verdict"]["verdict"] in ("correct", "win", "tie", "loss", "unsure")
     assert [(draft["duplicate_of"], draft["verdict"]) for draft in others] == [(0, None)] * 2
     assert sorted(path.name for path in (tmp_path / "kernels").iterdir()) == ["softmax.py", "softmax.receipt.json", "test_softmax.py"]
-    again = kmint("judge", str(tmp_path / "kernels" / "softmax.py"), "--op", "softmax", "--json")
-    assert (again.code, again.document["schema"]) == (0, "kmint.verdict/1")
+    again = kmint("verify", str(tmp_path / "kernels" / "softmax.py"), "--json")
+    assert (again.code, again.document["schema"]) == (0, "kmint.verify/1")
     shown = kmint("history", "show", f"{document['history_id']}.0", "--source")
     assert shown.out == first["source"]
     assert kmint("history", "--json").document["sessions"][0]["passed"] == 3
