@@ -26,6 +26,7 @@ COMMANDS = {
     "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),
     "convert": Lazy(f"{_PACKAGE}.convert:convert", "Merge an adapter into its base and write a proven GGUF."),
     "selftest": Lazy(f"{_PACKAGE}.selftest:selftest", "Test the referee on kernels whose verdict is known."),
+    "doctor": Lazy(f"{_PACKAGE}.doctor:doctor", "What works on this machine, what does not, and what to do about it."),
     "path": Lazy(f"{_PACKAGE}.path:path", "Show where kmint keeps things."),
     "config": Lazy(f"{_PACKAGE}.config:config", "Show or check the settings."),
     "completion": Lazy(f"{_PACKAGE}.completion:completion", "Print the shell completion script."),

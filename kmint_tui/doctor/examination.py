@@ -1,0 +1,63 @@
+"""The whole examination: light probes here, heavy ones each in a child process, all children at once.
+
+Everything ends within `SECONDS`; what has not answered by then is "unknown", and so is what broke. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from kmint_tui.doctor import gpu, machine, models, settings
+from kmint_tui.doctor.child import Child
+from kmint_tui.doctor.finding import Finding
+from kmint_tui.errors import KmintError
+
+SECONDS = 9.0
+
+Probe = Callable[[], Finding]
+
+LIGHT: tuple[tuple[str, Probe], ...] = (
+    ("python", machine.python),
+    ("packages", machine.packages),
+    ("compiler", machine.compiler),
+    ("memory", machine.memory),
+    ("disk", machine.disk),
+    ("directories", machine.directories),
+    ("settings", settings.settings),
+    ("terminal", machine.terminal),
+    ("proxies", settings.proxies),
+)
+
+# Each runs in a process of its own, because what it loads may crash, hang or be slow.
+HEAVY = ("gpu", "kernel", "replay", "llama.cpp", "sandbox")
+
+
+def examine(*, offline: bool = False, seconds: float = SECONDS) -> Iterator[Finding]:
+    """Every finding, the quick ones first. `offline` says that the caller was told to stay offline.
+
+    Children that are still running after `seconds` are killed, and also those left when the caller stops listening.
+    """
+    deadline = time.monotonic() + seconds
+    children: list[Child] = []
+    try:
+        children += [Child(name) for name in HEAVY if name != "replay" or gpu.usable()]
+        for name, probe in LIGHT:
+            yield from guarded(name, lambda probe=probe: (probe(),))  # type: ignore[misc]
+        yield from guarded("offline", lambda: (settings.offline(flag=offline),))
+        yield from guarded("models", models.models)
+        for child in children:
+            yield from child.findings(deadline)
+    finally:
+        for child in children:
+            child.close()
+
+
+def guarded(name: str, probe: Callable[[], tuple[Finding, ...]]) -> tuple[Finding, ...]:
+    """What `probe` finds; a probe that breaks becomes a finding."""
+    try:
+        return probe()
+    except KmintError as error:
+        return (Finding(name, "fail", error.message, error.fix or "see `kmint --help`"),)
+    except Exception as error:
+        return (Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}", "report this with --report FILE"),)

@@ -1,0 +1,55 @@
+"""A five-line kernel, really taken through the referee: traced and compiled, and then run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kmint_tui.doctor.finding import Finding, Status
+from referee.verdict import Verdict
+
+OP = "relu2"
+SOURCE = """\
+@triton.jit
+def square_positive(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.maximum(tl.load(x_ptr + at, mask=at < count, other=0.0).to(tl.float32), 0.0)
+    tl.store(y_ptr + at, (x * x).to(y_ptr.dtype.element_ty), mask=at < count)
+
+
+def run(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    square_positive[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+"""
+
+
+def compiled() -> Iterator[Finding]:
+    """Traced and compiled without a GPU; without one here, it is interpreted too."""
+    from referee.gpu import Replayer
+    from referee.judge import Referee
+
+    with Referee(mode="interpret") as referee:
+        verdict = referee.judge(SOURCE, OP, level="compile")
+        target = verdict.environment.get("target", "?")
+        yield _finding("kernel", verdict, "unsure", f"traced and compiled for {target} in {sum(verdict.seconds.values()):.1f} s")
+        if Replayer.available() is not None:
+            verdict = referee.judge(SOURCE, OP, level="correct")
+            yield _finding("kernel run", verdict, "correct", f"interpreted: {len(verdict.cells)} cells agree with float64")
+
+
+def replayed() -> Iterator[Finding]:
+    """Compiled for the GPU here, replayed on it and compared with float64."""
+    from referee.judge import Referee
+
+    with Referee(mode="replay") as referee:
+        verdict = referee.judge(SOURCE, OP, level="correct")
+        device = verdict.environment.get("device", "the GPU")
+        yield _finding("kernel run", verdict, "correct", f"replayed on {device}: {len(verdict.cells)} cells agree with float64")
+
+
+def _finding(name: str, verdict: Verdict, wanted: str, good: str) -> Finding:
+    if verdict.verdict in (wanted, "unsure", "correct"):
+        return Finding(name, "ok", good)
+    status: Status = "fail"
+    return Finding(name, status, f"{verdict.stage}: {verdict.reason}", "see the other findings; `kmint selftest` tells more")

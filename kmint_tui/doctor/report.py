@@ -1,0 +1,74 @@
+"""One file for a bug report, without what names a person or a machine.
+
+Removed: the home folder, kmint's own folders where they lie elsewhere, the user's and the host's name, host names and
+credentials in addresses, and the values of environment variables that look like secrets. Read it before you send it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from kmint_tui import __version__, paths
+from kmint_tui.doctor.finding import Finding
+from kmint_tui.errors import storage_error
+
+SCHEMA = "kmint.doctor/1"
+SHORTEST_SECRET = 6
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^\s,;'\"]+", re.IGNORECASE)
+_TOKEN = re.compile(r"\b(?:hf_|ghp_|gho_|github_pat_|sk-|xox[abp]-)[A-Za-z0-9_-]{6,}")
+_NO_PROXY = re.compile(r"(no_proxy=)[^;]*", re.IGNORECASE)
+
+
+def write_report(path: Path, findings: Sequence[Finding]) -> None:
+    """Write the redacted findings to `path` as JSON. Raises StorageError."""
+    clean = [{key: redact(str(value)) for key, value in asdict(one).items()} for one in findings]
+    body = {"schema": SCHEMA, "kmint_version": __version__, "redacted": True, "findings": clean}
+    try:
+        path.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
+def redact(text: str) -> str:
+    """`text` without paths of the user, names of user and host, addresses and secrets."""
+    for secret in _secrets():
+        text = text.replace(secret, "<secret>")
+    text = _TOKEN.sub("<secret>", text)
+    text = _NO_PROXY.sub(r"\1<hosts>", text)
+    text = _ADDRESS.sub(r"\1<host>", text)
+    for place, name in _places():
+        text = re.sub(rf"{re.escape(place)}(?=[/\s,;:'\")]|$)", name, text)
+    for word, name in ((_user(), "<user>"), (platform.node(), "<host>"), (platform.node().partition(".")[0], "<host>")):
+        if word:
+            text = re.sub(rf"(?<![\w<]){re.escape(word)}(?!\w)", name, text)
+    return text
+
+
+def _secrets() -> list[str]:
+    found = {value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET}
+    return sorted(found, key=len, reverse=True)
+
+
+def _places() -> list[tuple[str, str]]:
+    named = {"<config>": paths.config_dir(), "<data>": paths.data_dir(), "<models>": paths.models_dir(), "<cache>": paths.cache_dir()}
+    named |= {"<state>": paths.state_dir(), "~": Path.home(), "<here>": Path.cwd()}
+    if home := os.environ.get("KMINT_HOME"):
+        named["<kmint-home>"] = Path(home).expanduser()
+    found = {(str(form), name) for name, path in named.items() for form in (path, path.absolute(), path.resolve())}
+    # The longest first, so that a folder within another keeps its own name; the root folder names nobody.
+    return sorted((item for item in found if item[0] not in ("/", ".")), key=lambda item: len(item[0]), reverse=True)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
