@@ -1,7 +1,7 @@
 """One heavy probe in a process of its own: `python -m kmint_tui.doctor.child NAME`.
 
-The child writes one line of JSON for each finding as soon as it has it, so that a child killed at the deadline still tells
-what it had found. The child and everything it started are one process group, which is killed at the end.
+The child writes one line of JSON for each finding as soon as it has it, and a last word when it has looked at everything, so
+that a child killed at the deadline still tells what it had found.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ PROBES = {
     "sandbox": "kmint_tui.doctor.sandbox:sandbox",
 }
 SLOW = "look again when the machine is less busy"
+LAST_WORD = b"done\n"
+READING_SECONDS = 0.25
 BROKEN = "run `kmint doctor --report FILE` and report it"
 
 
@@ -49,30 +51,36 @@ class Child:
     def findings(self, deadline: float) -> tuple[Finding, ...]:
         """Everything the child found until `deadline` (of `time.monotonic`), and what kept it from finding more."""
         try:
-            out, err = self._process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+            # What a child has written already is read also after the deadline.
+            out, err = self._process.communicate(timeout=max(READING_SECONDS, deadline - time.monotonic()))
+            words = err.decode("utf-8", "replace").strip().splitlines()
+            last = f": {words[-1]}" if words else ""
+            trouble, fix = f"the probe ended with status {self._process.returncode}{last}", BROKEN
         except subprocess.TimeoutExpired:
-            self.close()
+            self._kill()
             out, _ = self._process.communicate()
-            return (*_read(out), Finding(self.name, "unknown", "not finished in time", SLOW))
+            trouble, fix = "not finished in time", SLOW
         found = _read(out)
-        if self._process.returncode == 0 and found:
+        if out.endswith(LAST_WORD):
             return found
-        words = err.decode("utf-8", "replace").strip().splitlines()
-        last = f": {words[-1]}" if words else ""
-        return (*found, Finding(self.name, "unknown", f"the probe ended with status {self._process.returncode}{last}", BROKEN))
+        return (*found, Finding(f"{self.name} (the rest)" if found else self.name, "unknown", trouble, fix))
 
     def close(self) -> None:
-        """Kill the child and all it started. May be called more than once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill the child if it still runs. The referee's workers end with it. May be called more than once."""
+        self._kill()
         self._process.wait()
         for stream in (self._process.stdout, self._process.stderr):
-            if stream and self._process.returncode is not None and not stream.closed:
+            if stream:
                 stream.close()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _read(out: bytes) -> tuple[Finding, ...]:
-    return tuple(Finding(**json.loads(line)) for line in out.splitlines(keepends=True) if line.endswith(b"\n"))
+    return tuple(Finding(**json.loads(line)) for line in out.splitlines(keepends=True) if line.startswith(b"{") and line.endswith(b"}\n"))
 
 
 def main(name: str) -> None:
@@ -83,3 +91,4 @@ def main(name: str) -> None:
     probe: Callable[[], Iterator[Finding]] = getattr(import_module(module), function)
     for finding in probe():
         os.write(out, json.dumps(asdict(finding)).encode() + b"\n")
+    os.write(out, LAST_WORD)

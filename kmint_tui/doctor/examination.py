@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from kmint_tui.doctor import gpu, machine, models, settings
-from kmint_tui.doctor.child import Child
+from kmint_tui.doctor.child import BROKEN, Child
 from kmint_tui.doctor.finding import Finding
 from kmint_tui.errors import KmintError
 
@@ -30,7 +30,7 @@ LIGHT: tuple[tuple[str, Probe], ...] = (
 )
 
 # Each runs in a process of its own, because what it loads may crash, hang or be slow.
-HEAVY = ("gpu", "kernel", "replay", "llama.cpp", "sandbox")
+HEAVY = ("gpu", "sandbox", "llama.cpp", "kernel", "replay")
 
 
 def examine(*, offline: bool = False, seconds: float = SECONDS) -> Iterator[Finding]:
@@ -43,9 +43,9 @@ def examine(*, offline: bool = False, seconds: float = SECONDS) -> Iterator[Find
     try:
         children += [Child(name) for name in HEAVY if name != "replay" or gpu.usable()]
         for name, probe in LIGHT:
-            yield from guarded(name, lambda probe=probe: (probe(),))  # type: ignore[misc]
-        yield from guarded("offline", lambda: (settings.offline(flag=offline),))
-        yield from guarded("models", models.models)
+            yield guarded(name, probe)
+        yield guarded("offline", lambda: settings.offline(flag=offline))
+        yield from models.models()
         for child in children:
             yield from child.findings(deadline)
     finally:
@@ -53,11 +53,11 @@ def examine(*, offline: bool = False, seconds: float = SECONDS) -> Iterator[Find
             child.close()
 
 
-def guarded(name: str, probe: Callable[[], tuple[Finding, ...]]) -> tuple[Finding, ...]:
+def guarded(name: str, probe: Probe) -> Finding:
     """What `probe` finds; a probe that breaks becomes a finding."""
     try:
         return probe()
     except KmintError as error:
-        return (Finding(name, "fail", error.message, error.fix or "see `kmint --help`"),)
+        return Finding(name, "fail", error.message, error.fix or "see `kmint --help`")
     except Exception as error:
-        return (Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}", "report this with --report FILE"),)
+        return Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}", BROKEN)

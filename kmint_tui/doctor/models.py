@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from kmint_tui import paths
 from kmint_tui.doctor.finding import Finding
-from kmint_tui.errors import ModelError
+from kmint_tui.errors import ConfigError, ModelError
 from kmint_tui.models import registry, store
 from kmint_tui.models.check import check
 from kmint_tui.models.fit import readable
 
 
 def models() -> tuple[Finding, ...]:
-    """One finding for each model that is here, and one for the choice between them. Raises ConfigError."""
-    known = registry.load(paths.user_models_file())
+    """One finding for each model that is here, and one for the choice between them."""
+    try:
+        known = registry.load(paths.user_models_file())
+    except ConfigError as error:
+        return (Finding("models", "unknown", "the list of models cannot be read", f"first: {error.fix or error.message}"),)
     found: list[Finding] = []
     for entry in known.entries:
         path = store.installed(entry)
