@@ -48,6 +48,11 @@ class Child:
             start_new_session=True,
         )
 
+    @property
+    def pid(self) -> int:
+        """Process id of the child, which leads a process group of its own."""
+        return self._process.pid
+
     def findings(self, deadline: float) -> tuple[Finding, ...]:
         """Everything the child found until `deadline` (of `time.monotonic`), and what kept it from finding more."""
         try:

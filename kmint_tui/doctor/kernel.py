@@ -35,7 +35,7 @@ def compiled() -> Iterator[Finding]:
         yield _finding("kernel", verdict, "unsure", f"traced and compiled for {target} in {sum(verdict.seconds.values()):.1f} s")
         if Replayer.available() is not None:
             verdict = referee.judge(SOURCE, OP, level="correct")
-            yield _finding("kernel run", verdict, "correct", f"interpreted: {len(verdict.cells)} cells agree with float64")
+            yield _finding("kernel run", verdict, "correct", f"interpreted: {_agreeing(verdict)} cells agree with float64")
 
 
 def replayed() -> Iterator[Finding]:
@@ -45,7 +45,11 @@ def replayed() -> Iterator[Finding]:
     with Referee(mode="replay") as referee:
         verdict = referee.judge(SOURCE, OP, level="correct")
         device = verdict.environment.get("device", "the GPU")
-        yield _finding("kernel run", verdict, "correct", f"replayed on {device}: {len(verdict.cells)} cells agree with float64")
+        yield _finding("kernel run", verdict, "correct", f"replayed on {device}: {_agreeing(verdict)} cells agree with float64")
+
+
+def _agreeing(verdict: Verdict) -> int:
+    return sum(cell.status == "pass" for cell in verdict.cells)
 
 
 def _finding(name: str, verdict: Verdict, wanted: str, good: str) -> Finding:

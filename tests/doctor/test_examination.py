@@ -1,0 +1,169 @@
+"""The examination as a user runs it, and its probes on machines that lack something."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kmint_tui.doctor import Finding, examine, gpu, machine, settings
+from kmint_tui.doctor.child import Child
+from kmint_tui.doctor.kernel import OP, SOURCE
+from referee.kernels import extract
+from referee.ops import signature
+from tests.cli.runner import kmint
+from tests.tiny_models import llama
+
+STATUSES = {"ok", "warn", "fail", "unknown"}
+WATCH = '''\
+import os, sys
+def _note(event, arguments):
+    if event in ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"):
+        line = event
+    elif event == "socket.__new__" and arguments[1] not in (-1, 1):
+        line = f"family {arguments[1]}"
+    else:
+        return
+    with open(os.environ["SOCKET_LOG"], "a") as log:
+        log.write(line + "\\n")
+with open(os.environ["SOCKET_LOG"], "a") as log:
+    log.write("watching\\n")
+sys.addaudithook(_note)
+'''
+
+
+def by_name(findings: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    named = {one["name"]: one for one in findings}
+    assert len(named) == len(findings), "two findings of one name"
+    return named
+
+
+def test_the_command_tells_everything_and_opens_no_socket(tmp_path: Path, kmint_home: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
+    log, report = tmp_path / "sockets", tmp_path / "report.json"
+    done = kmint(
+        *("doctor", "--json", "--offline", "--report", str(report)),
+        PYTHONPATH=str(tmp_path),
+        SOCKET_LOG=str(log),
+        HF_TOKEN="a-very-secret-word",
+        HTTPS_PROXY="http://me:pw@proxy.corp:81",
+    )
+
+    document = done.document
+    found = by_name(document["findings"])
+    assert document["schema"] == "kmint.doctor/1"
+    assert {one["status"] for one in found.values()} <= STATUSES
+    assert all(one["fix"] for one in found.values() if one["status"] != "ok")
+    failed = [one for one in found.values() if one["status"] == "fail"]
+    assert (done.code, document["healthy"]) == ((3, False) if failed else (0, True)), failed
+    assert found["offline"]["detail"] == "offline: --offline"
+    assert {"python", "gpu", "compiler", "model embedded", "disk", "directories", "terminal", "settings"} <= set(found)
+    assert any(name.startswith("kernel") for name in found)
+    assert any(name.startswith("sandbox") for name in found)
+    assert any(name.startswith("llama.cpp") for name in found)
+    assert not kmint_home.exists(), "looking made a directory"
+
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert lines.count("watching") > 1, "the children were not watched"
+    assert set(lines) == {"watching"}
+
+    text = report.read_text(encoding="utf-8")
+    assert json.loads(text)["redacted"] is True
+    for secret in ("a-very-secret-word", "me:pw", "proxy.corp", str(kmint_home), str(Path.home())):
+        assert secret not in text
+
+
+def test_a_corrupt_model_fails_and_has_a_fix(kmint_home: Path) -> None:
+    folder = kmint_home / "data" / "models" / "minicpm5-1b"
+    folder.mkdir(parents=True)
+    whole = llama(folder / "model-Q8_0.gguf").read_bytes()
+    (folder / "model-Q8_0.gguf").write_bytes(whole[: len(whole) // 2])
+    found = {one.name: one for one in examine(seconds=0)}
+    broken = found["model minicpm5-1b"]
+    assert broken.status == "fail"
+    assert "kmint models rm minicpm5-1b" in broken.fix
+    assert found["models"].status == "ok", "the embedded smith is still there"
+
+
+def test_a_sound_model_is_ok(kmint_home: Path) -> None:
+    folder = kmint_home / "data" / "models" / "minicpm5-1b"
+    folder.mkdir(parents=True)
+    llama(folder / "model-F16.gguf")
+    found = {one.name: one for one in examine(seconds=0)}
+    assert found["model minicpm5-1b"].status == "ok"
+
+
+def test_what_has_no_time_is_unknown_and_leaves_no_process() -> None:
+    child = Child("kernel")
+    found = child.findings(time.monotonic())
+    child.close()
+    assert [(one.name, one.status) for one in found] == [("kernel", "unknown")]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, 0)
+
+
+def test_the_sandbox_is_told_layer_by_layer() -> None:
+    child = Child("sandbox")
+    found = child.findings(time.monotonic() + 60)
+    child.close()
+    assert len(found) > 5
+    assert all(one.name.startswith("sandbox ") and (one.status == "ok" or one.fix) for one in found)
+
+
+def test_wrong_settings_fail_and_the_rest_goes_on(kmint_home: Path) -> None:
+    (kmint_home / "config").mkdir(parents=True)
+    (kmint_home / "config" / "config.toml").write_text("[mint]\ndraft = 3\n", encoding="utf-8")
+    found = {one.name: one for one in examine(seconds=0)}
+    assert found["settings"].status == "fail"
+    assert "mint.drafts" in found["settings"].fix
+    assert found["models"].status == "ok"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("KMINT_HOME", str(tmp_path / "file" / "below"))
+    found = machine.directories()
+    assert (found.status, bool(found.fix)) == ("fail", True)
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert machine.compiler().status == "warn"
+
+
+def test_the_proxy_is_shown_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:word@proxy.example:8080/path")
+    found = settings.proxies()
+    assert (found.status, found.detail) == ("ok", "HTTPS_PROXY=http://proxy.example:8080")
+
+
+@pytest.mark.parametrize("variable", ["KMINT_OFFLINE", "HF_HUB_OFFLINE"])
+def test_offline_by_variable(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.offline(flag=False).detail.startswith("online allowed")
+    monkeypatch.setenv(variable, "1")
+    assert settings.offline(flag=False) == Finding("offline", "ok", f"offline: {variable}")
+
+
+def test_a_hidden_gpu_is_a_warning_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = {one.name: one for one in gpu.gpu()}
+    assert (found["gpu"].status, bool(found["gpu"].fix)) == ("warn", True)
+    assert "clocks" not in found
+
+
+def test_the_kernel_is_five_lines_and_fits_its_operation() -> None:
+    body = SOURCE.split("\n\n\n")[0].splitlines()
+    assert len(body) == 5
+    assert f"def run({', '.join(signature_of(OP))}):" in SOURCE
+    assert extract(SOURCE).kernels == ("square_positive",)
+
+
+def signature_of(name: str) -> tuple[str, ...]:
+    from referee.ops import get
+
+    return signature(get(name))
