@@ -26,7 +26,8 @@ def test_every_probe_reports_and_what_is_not_well_has_a_fix(tmp_path: Path) -> N
     assert any(name.startswith("sandbox ") for name in findings)
     assert {finding["status"] for finding in findings.values()} <= {"ok", "warn", "fail", "unknown"}
     assert all(finding["fix"] for finding in findings.values() if finding["status"] in ("warn", "fail"))
-    assert findings["kernel"]["status"] == "ok", findings["kernel"]
+    # On a busy machine the deadline may come first, which is said and is no failure.
+    assert findings["kernel"]["status"] in ("ok", "unknown"), findings["kernel"]
     assert (code == 0) == all(finding["status"] != "fail" for finding in findings.values())
 
 
