@@ -78,4 +78,12 @@ def version_2(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE UNIQUE INDEX present_reigns ON reigns (op, cell, device, torch, triton) WHERE ended IS NULL")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (version_1, version_2)
+def version_3(connection: sqlite3.Connection) -> None:
+    """Where a draft comes from: the round it was made in, the draft it was made from, who made it, and what was changed."""
+    connection.execute("ALTER TABLE drafts ADD COLUMN round INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE drafts ADD COLUMN parent INTEGER")
+    connection.execute("ALTER TABLE drafts ADD COLUMN author TEXT NOT NULL DEFAULT 'smith' CHECK (author IN ('smith', 'tuner'))")
+    connection.execute("ALTER TABLE drafts ADD COLUMN changes TEXT NOT NULL DEFAULT ''")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (version_1, version_2, version_3)

@@ -14,6 +14,8 @@ from kmint_tui.errors import UsageError
 State = Literal["running", "done", "stopped", "failed", "cut short"]
 """How a session stands. "cut short" is never stored: it is what a running one is when its process is gone."""
 Finish = Literal["stop", "length", "cancelled"]
+Author = Literal["smith", "tuner"]
+"""Who made a draft: the model, or the sweep over a draft's launch constants."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,11 @@ class NewSession:
 
 @dataclass(frozen=True)
 class NewDraft:
-    """One finished draft, before or without its verdict."""
+    """One finished draft, before or without its verdict.
+
+    `round` 0 is the first; a repair in round n was made from the draft `parent` of round n-1. A tuned kernel's `parent` is the
+    draft whose launch constants were swept, and `changes` says which of them differ.
+    """
 
     number: int
     source: str
@@ -44,6 +50,10 @@ class NewDraft:
     seconds: float
     finish: Finish
     duplicate_of: int | None = None
+    round: int = 0
+    parent: int | None = None
+    author: Author = "smith"
+    changes: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,10 @@ class Draft:
     outcome: str | None
     ratio: float | None
     verdict: Mapping[str, Any] | None
+    round: int = 0
+    parent: int | None = None
+    author: Author = "smith"
+    changes: str = ""
 
     @property
     def id(self) -> str:

@@ -70,8 +70,8 @@ class History:
         """Store a finished draft."""
         with transaction(self._connection, self._path):
             self._connection.execute(
-                "INSERT INTO drafts (session, number, source_sha256, seed, temperature, tokens, seconds, finish, duplicate_of)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO drafts (session, number, source_sha256, seed, temperature, tokens, seconds, finish, duplicate_of,"
+                " round, parent, author, changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     session,
                     draft.number,
@@ -82,6 +82,10 @@ class History:
                     draft.seconds,
                     draft.finish,
                     draft.duplicate_of,
+                    draft.round,
+                    draft.parent,
+                    draft.author,
+                    draft.changes,
                 ),
             )
 

@@ -152,6 +152,8 @@ def _insert(connection: sqlite3.Connection, document: Mapping[str, Any]) -> int:
     for draft in document["drafts"]:
         names = ("number", "seed", "temperature", "tokens", "seconds", "finish", "duplicate_of", "outcome", "ratio")
         values = {name: draft[name] for name in names}
+        # Sessions exported before drafts had rounds do not say these.
+        values |= {name: draft[name] for name in ("round", "parent", "author", "changes") if name in draft}
         verdict = compact(draft["verdict"]) if draft["verdict"] is not None else None
         values |= {"session": session, "source_sha256": _keep(connection, draft["source"]), "verdict": verdict}
         connection.execute(f"INSERT INTO drafts ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", [*values.values()])

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,27 @@ def test_ids() -> None:
     for wrong in ("", ".", "12.", ".3", "a", "1.2.3", "-1", "1e3", "²", "9" * 40):
         with pytest.raises(UsageError):
             parse_id(wrong)
+
+
+def test_a_history_from_before_rounds_keeps_its_drafts(path: Path) -> None:
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    for migration in MIGRATIONS[:2]:
+        migration(connection)
+    connection.execute("PRAGMA user_version = 2")
+    connection.execute("INSERT INTO texts VALUES ('ab', 'def run(x): ...')")
+    connection.execute("INSERT INTO sessions VALUES (1, 't', 't', '', 'done', 'softmax', 'm', 'f', 'ab', 'ab', 'ab', 1, 1, '{}', '{}')")
+    connection.execute("INSERT INTO drafts VALUES (1, 0, 'ab', 3, 0.7, 10, 1.5, 'stop', NULL, NULL, NULL, NULL)")
+    connection.commit()
+    connection.close()
+    with History(path) as history:
+        (kept,) = history.drafts(1)
+        assert (kept.source, kept.round, kept.parent, kept.author, kept.changes) == ("def run(x): ...", 0, None, "smith", "")
+        history.add_draft(1, replace(draft(1), round=1, parent=0))
+        history.add_draft(1, replace(draft(2), parent=1, author="tuner", changes="num_warps 4 -> 8"))
+        repaired, tuned = history.drafts(1)[1:]
+    assert (repaired.round, repaired.parent, repaired.author) == (1, 0, "smith")
+    assert (tuned.round, tuned.parent, tuned.author, tuned.changes) == (0, 1, "tuner", "num_warps 4 -> 8")
 
 
 def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:

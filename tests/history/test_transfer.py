@@ -27,7 +27,7 @@ def fill(path: Path, sessions: int, *, size: int = 10) -> None:
         for number in range(sessions):
             session = history.begin(replace(SESSION, seed=number))
             history.add_draft(session, draft(0, f"# {number}\n" * size))
-            history.add_draft(session, draft(1, f"# {number}\n" * size, duplicate_of=0))
+            history.add_draft(session, replace(draft(1, f"# {number}\n" * size, duplicate_of=0), round=1, parent=0))
             history.set_verdict(session, 0, verdict("correct"), ratio=None)
             history.finish(session, "done")
 
@@ -46,6 +46,17 @@ def test_out_and_in_again_is_the_same(tmp_path: Path) -> None:
     assert documents(new) == documents(old)
     again = take_in(new, lines)
     assert (again.sessions, again.known) == (0, 3)
+
+
+def test_sessions_exported_before_drafts_had_rounds_come_in(tmp_path: Path) -> None:
+    fill(tmp_path / "old.db", 1)
+    (document,) = documents(tmp_path / "old.db")
+    for made in document["drafts"]:
+        for name in ("round", "parent", "author", "changes"):
+            del made[name]
+    assert take_in(tmp_path / "new.db", [json.dumps(document)]).drafts == 2
+    (taken,) = documents(tmp_path / "new.db")
+    assert [(made["round"], made["parent"], made["author"]) for made in taken["drafts"]] == [(0, None, "smith")] * 2
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"schema": "kmint.session/2"}', '{"schema": "kmint.session/1"}'])
