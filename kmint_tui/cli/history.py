@@ -134,7 +134,8 @@ def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_j
         [
             ("draft", draft.id),
             ("op", session.op),
-            ("model", session.model),
+            ("made by", draft.maker(session.model)),
+            *([("round", f"{draft.round}, from draft {draft.session}.{draft.parent}")] if draft.round else []),
             ("seed", f"{draft.seed} (of session seed {session.seed})"),
             ("tokens", f"{draft.tokens} in {draft.seconds:.1f} s, ended by {draft.finish}"),
             ("verdict", outcome.text + (f", {ratio}" if ratio else "")),

@@ -101,7 +101,7 @@ def claim(session: Session, draft: Draft) -> Claim:
     return Claim(
         crown=Crown(session.op, str(timing["cell"]), str(device["device"]), str(device["torch"]), str(device["triton"])),
         draft=draft.id,
-        model=session.model,
+        model=draft.maker(session.model),
         source=draft.source,
         device_us=float(timing["device"]["candidate"]["median"]),
         ratio=float(timing["ratio"]["ratio"]),

@@ -103,6 +103,12 @@ class Draft:
         """The id under which `kmint history show` and `kmint save` know it."""
         return draft_id(self.session, self.number)
 
+    def maker(self, model: str) -> str:
+        """Who to name for it: the session's model, or the tuner that changed constants of one of the model's drafts."""
+        if self.author == "smith" or self.parent is None:
+            return model
+        return f"the tuner ({self.changes}), from draft {draft_id(self.session, self.parent)} of {model}"
+
 
 @dataclass(frozen=True)
 class Summary:

@@ -3,6 +3,9 @@
 It stands between two marker lines, its entry last. What the referee is asked about is exactly this text with two words undone:
 `wrap_triton(kernel)`, which only tells `torch.compile` about a launch, and the entry's name. So a saved file can be judged
 again at any time, by anybody, from its own text.
+
+Where `torch.compile` traces the host code, a block size is found by comparing: a compiled graph then holds for every size up to
+its block, while the bit arithmetic of `triton.next_power_of_2` would compile one for each size and soon reach its limit.
 """
 
 from __future__ import annotations
@@ -20,9 +23,20 @@ from referee.names import dotted
 BEGIN = "# ---- judged by the referee: begin ----"
 END = "# ---- judged by the referee: end ----"
 ENTRY_NAME = "_run"
+BLOCK_SIZE = "_next_power_of_2"
+
+_BLOCK_SIZE_CODE = f"""
+def {BLOCK_SIZE}(size):
+    for exponent in range(63):
+        if size <= 2**exponent:
+            return 2**exponent
+    raise ValueError("size must be below 2**63")
+"""
 
 # Names that the rest of a saved file binds; the op's own name is added by the caller.
-_TAKEN = frozenset("_check _check_tensor _cpu _fake _no_backward _op _row_gap reference COLUMNS DTYPES MAX_COLUMNS MAX_ELEMENTS".split())
+_TAKEN = frozenset(
+    f"{BLOCK_SIZE} _check _check_tensor _cpu _fake _no_backward _op _row_gap reference COLUMNS DTYPES MAX_COLUMNS MAX_ELEMENTS".split()
+)
 _OPTIONAL_IMPORTS = {"math": "import math", "libdevice": "from triton.language.extra import libdevice"}
 
 
@@ -60,8 +74,12 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
     kernel_names = frozenset(names[kernel.name] for kernel in kernels)
     for node in kept:
         _Renamer(node, names, code.scope.aliases if node in hosts or isinstance(node, ast.Assign) else {}).apply()
-    for host in hosts:
-        _Launches(kernel_names if wrap else frozenset()).visit(host)
+    if wrap:
+        launches = _Launches(kernel_names)
+        for host in hosts:
+            launches.visit(host)
+        if launches.sized:
+            hosts = [*ast.parse(_BLOCK_SIZE_CODE).body, *hosts]
     text = "\n\n\n".join(
         part for part in ("\n".join(map(_unparse, constants.values())), *map(_unparse, kernels), *map(_unparse, hosts)) if part
     )
@@ -113,13 +131,14 @@ def _constants(hosts: list[ast.FunctionDef], code: HostCode) -> list[str]:
 def _private_names(names: list[str], code: HostCode, public: str) -> dict[str, str]:
     """A name with a leading underscore for each, different from every name in the source and in a saved file."""
     mentioned = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)} | _arguments(code.tree)
-    taken = mentioned | set(names) | _TAKEN | RESERVED | {public, ENTRY_NAME}
+    bound = _TAKEN | RESERVED | {public, ENTRY_NAME}
+    taken = mentioned | set(names) | bound
     chosen: dict[str, str] = {ENTRY: ENTRY_NAME}
     for name in names:
         if name in chosen:
             continue
-        new = name if name.startswith("_") and name not in _TAKEN | {ENTRY_NAME, public} else f"_{name.strip('_')}"
-        while new != name and new in taken:
+        new = name if name.startswith("_") else f"_{name}"
+        while new in bound or (new != name and new in taken):
             new += "_"
         chosen[name] = new
         taken.add(new)
@@ -161,10 +180,11 @@ class _Renamer(ast.NodeTransformer):
 
 
 class _Launches(ast.NodeTransformer):
-    """`kernel[grid]` as `wrap_triton(kernel)[grid]`; block sizes from plain integers, which a traced size is not."""
+    """`kernel[grid]` as `wrap_triton(kernel)[grid]`, and block sizes by comparison; `sized` says whether there was one."""
 
     def __init__(self, kernels: frozenset[str]) -> None:
         self._kernels = kernels
+        self.sized = False
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
         self.generic_visit(node)
@@ -175,7 +195,8 @@ class _Launches(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         if ast.unparse(node.func) == "triton.next_power_of_2" and len(node.args) == 1 and not node.keywords:
-            node.args = [ast.Call(ast.Name("int", ast.Load()), node.args, [])]
+            node.func = ast.Name(BLOCK_SIZE, ast.Load())
+            self.sized = True
         return node
 
 

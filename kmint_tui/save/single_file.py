@@ -97,7 +97,7 @@ def _docstring(op: Op, stem: str, support: Support | None, how: Registration | N
         lines += [f"    {stem}({', '.join(op.arguments)})", "", "Judged against a reference supplied by the user. No backward pass."]
     lines += [
         "",
-        f"Written by the model {_plain(origin.model)}, judged by the kmint referee: {_plain(origin.verdict)}.",
+        f"Written by {_plain(origin.model)}, judged by the kmint referee: {_plain(origin.verdict)}.",
         _plain(origin.measured),
         f"{stem}.receipt.json holds the evidence. Judge it again:",
         "",

@@ -34,5 +34,5 @@ TENSOR = frozenset(
 NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode"})
 """Decorators that may stand on host code and are dropped: a custom op records no gradients anyway."""
 
-RESERVED = frozenset({"F", "Tensor", "libdevice", "math", "tl", "torch", "triton", "triton_op", "wrap_triton"})
+RESERVED = frozenset({"F", "Tensor", "_next_power_of_2", "libdevice", "math", "tl", "torch", "triton", "triton_op", "wrap_triton"})
 """Names that a saved file binds itself and host code relies on."""
