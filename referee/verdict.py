@@ -45,7 +45,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the referee can vouch for. `verdict` other than error/rejected means every required cell passed."""
+    """What the referee can vouch for. At stage "done" every required cell passed; an "unsure" of an earlier stage was not run."""
 
     op: str
     verdict: Outcome
@@ -62,8 +62,13 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True when the kernel is correct and honest, whatever its speed."""
-        return self.verdict in ("win", "tie", "loss", "unsure", "correct")
+        """True when the kernel is known to be correct and honest, whatever its speed: never at a level below "correct"."""
+        return self.survived and self.stage == "done"
+
+    @property
+    def survived(self) -> bool:
+        """True when nothing stopped the candidate up to the level asked for, which may be less than `passed`."""
+        return self.verdict not in ("rejected", "error")
 
     def to_json(self) -> dict[str, Any]:
         """The `kmint.verdict/1` document (plain dicts, lists and scalars)."""

@@ -54,6 +54,7 @@ def judge(
 
     The file defines `run` with the operation's arguments (`kmint ops show OP`). With --reference, FILE.py holds a PyTorch
     function and `get_inputs()`, or a KernelBench-style `Model`. Exit code 0 means that the kernel passed, 1 that it did not.
+    With `--level screen` or `compile` nothing is run: the verdict is `unsure`, and 0 means that nothing stopped it up to there.
     """
     from kmint_tui.cli.referee import check_target, open_referee, unfit, wanted_task
 
@@ -68,7 +69,7 @@ def judge(
         show_verdict(state.out, verdict)
     if verdict.verdict == "error":
         raise unfit(verdict)
-    return ExitCode.DONE if verdict.passed else ExitCode.NOTHING_PASSED
+    return ExitCode.DONE if verdict.survived else ExitCode.NOTHING_PASSED
 
 
 def read_source(file: Path) -> str:

@@ -58,6 +58,18 @@ def test_a_kernel_from_stdin_with_a_byte_order_mark() -> None:
     assert "screen" in done.out
 
 
+@pytest.mark.parametrize("level", ["screen", "compile"])
+@pytest.mark.parametrize(("source", "code", "outcome"), [(GOOD.replace("x / tl.sum", "1 / tl.sum"), 0, "unsure"), ("def run(x):\n", 1, "rejected")])
+def test_a_lower_level_is_exit_0_when_nothing_stopped_it_and_claims_nothing(
+    tmp_path: Path, level: str, source: str, code: int, outcome: str
+) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(source, encoding="utf-8")
+    done = kmint("judge", str(path), "--op", "softmax", "--level", level, "--json")
+    assert (done.code, done.document["verdict"], done.document["cells"]) == (code, outcome, [])
+    assert done.document["stage"] in ("screen", level)
+
+
 @pytest.mark.parametrize(
     ("source", "op", "words"),
     [

@@ -42,6 +42,7 @@ def status(verdict: Verdict) -> dict[str, str]:
 def test_a_right_kernel_is_correct_and_every_guard_reports(referee: Referee) -> None:
     verdict = referee.judge(SOFTMAX, "softmax")
     assert (verdict.verdict, verdict.stage, verdict.guard, verdict.mode) == ("correct", "done", None, "interpret"), verdict.reason
+    assert verdict.passed and verdict.survived
     assert set(GUARDS) <= set(status(verdict)) and "fail" not in status(verdict).values()
     assert all(check.detail for check in verdict.checks if check.status == "skipped")
     fixed = ops.cells(ops.get("softmax"), profile="cpu")
@@ -76,6 +77,7 @@ def test_a_wrong_kernel_is_rejected_with_the_cell_and_the_rest_is_not_reached(re
 def test_lower_levels_claim_nothing(referee: Referee, level: str) -> None:
     verdict = referee.judge(ZEROS, "softmax", level="screen" if level == "screen" else "compile")
     assert (verdict.verdict, verdict.stage, verdict.cells) == ("unsure", level, ())
+    assert verdict.survived and not verdict.passed
     assert status(verdict)["wrong_answer"] == "skipped"
 
 
@@ -131,7 +133,7 @@ def test_a_referee_whose_workers_are_gone_says_error() -> None:
     own = Referee(mode="interpret")
     own.close()
     verdict = own.judge(SOFTMAX, "softmax")
-    assert (verdict.verdict, verdict.guard) == ("error", "referee") and not verdict.passed
+    assert (verdict.verdict, verdict.guard) == ("error", "referee") and not verdict.passed and not verdict.survived
     assert "fail" in status(verdict).values()
 
 
