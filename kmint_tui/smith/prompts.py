@@ -81,9 +81,14 @@ def compose(
         f"{wording.exemplar.format(op=exemplar)}\n"
         f"```python\n{exemplar_source(exemplar, dialect)}```\n"
     )
-    if feedback is not None:
-        user += f"\nYour previous attempt's harness feedback: {one_line(feedback)}\nFix it and make it faster."
-    return Prompt(wording.system, user)
+    prompt = Prompt(wording.system, user)
+    return prompt if feedback is None else with_feedback(prompt, feedback)
+
+
+def with_feedback(prompt: Prompt, feedback: str) -> Prompt:
+    """The repair request that follows a first one, in the form the public smiths were trained on: it does not quote the draft."""
+    line = f"Your previous attempt's harness feedback: {one_line(feedback)}"
+    return Prompt(prompt.system, f"{prompt.user}\n{line}\nFix it and make it faster.")
 
 
 def one_line(feedback: str) -> str:
