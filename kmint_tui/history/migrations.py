@@ -86,4 +86,30 @@ def version_3(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE drafts ADD COLUMN changes TEXT NOT NULL DEFAULT ''")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (version_1, version_2, version_3)
+def version_4(connection: sqlite3.Connection) -> None:
+    """Measurements: gates and grids, of a draft or of a file."""
+    connection.execute(
+        """
+        CREATE TABLE measurements (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            made TEXT NOT NULL,
+            kind TEXT NOT NULL CHECK (kind IN ('gate', 'grid')),
+            name TEXT NOT NULL,
+            session INTEGER,
+            number INTEGER,
+            source_sha256 TEXT NOT NULL,
+            op TEXT NOT NULL,
+            device TEXT NOT NULL,
+            torch TEXT NOT NULL,
+            triton TEXT NOT NULL,
+            result TEXT NOT NULL,
+            document TEXT NOT NULL,
+            FOREIGN KEY (session, number) REFERENCES drafts (session, number) ON DELETE CASCADE
+        )
+        """
+    )
+    connection.execute("CREATE INDEX measurements_by_source ON measurements (source_sha256, id)")
+    connection.execute("CREATE INDEX measurements_by_draft ON measurements (session, number)")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (version_1, version_2, version_3, version_4)

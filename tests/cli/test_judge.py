@@ -59,7 +59,9 @@ def test_a_kernel_from_stdin_with_a_byte_order_mark() -> None:
 
 
 @pytest.mark.parametrize("level", ["screen", "compile"])
-@pytest.mark.parametrize(("source", "code", "outcome"), [(GOOD.replace("x / tl.sum", "1 / tl.sum"), 0, "unsure"), ("def run(x):\n", 1, "rejected")])
+@pytest.mark.parametrize(
+    ("source", "code", "outcome"), [(GOOD.replace("x / tl.sum", "1 / tl.sum"), 0, "unsure"), ("def run(x):\n", 1, "rejected")]
+)
 def test_a_lower_level_is_exit_0_when_nothing_stopped_it_and_claims_nothing(
     tmp_path: Path, level: str, source: str, code: int, outcome: str
 ) -> None:

@@ -1,0 +1,108 @@
+"""Gates and grids in the history: what was measured again, of which kernel, where, and what came of it.
+
+A measurement of a draft goes when the draft does. One of a file keeps the file's name and digest, never its text.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from kmint_tui.documents import compact
+from kmint_tui.history.database import connect, transaction, translated
+from kmint_tui.history.records import Reference
+
+Kind = Literal["gate", "grid"]
+
+
+@dataclass(frozen=True)
+class NewMeasurement:
+    """What is known when a measurement ends. `name` is the draft's id or the file's path, `result` one line, `document` its JSON."""
+
+    kind: Kind
+    name: str
+    draft: Reference | None
+    source_sha256: str
+    op: str
+    device: str
+    torch: str
+    triton: str
+    result: str
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measurement as it was stored; `made` is UTC, ISO 8601."""
+
+    id: int
+    made: str
+    kind: Kind
+    name: str
+    source_sha256: str
+    op: str
+    device: str
+    torch: str
+    triton: str
+    result: str
+    document: Mapping[str, Any]
+
+
+class Measurements:
+    """The measurements of one history. Use it from one thread, as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = connect(path)
+        self._connection.row_factory = sqlite3.Row
+
+    def __enter__(self) -> Measurements:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._connection.close()
+
+    def add(self, made: NewMeasurement) -> int:
+        """Store a measurement; returns its number. Raises StorageError."""
+        place = (made.draft.session, made.draft.number) if made.draft else (None, None)
+        with transaction(self._connection, self._path):
+            # A draft that was taken out while it was being measured leaves a measurement of its text alone.
+            known = self._connection.execute("SELECT 1 FROM drafts WHERE session = ? AND number = ?", place).fetchone()
+            cursor = self._connection.execute(
+                "INSERT INTO measurements (made, kind, name, session, number, source_sha256, op, device, torch, triton, result, document)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    made.kind,
+                    made.name,
+                    *(place if known else (None, None)),
+                    made.source_sha256,
+                    made.op,
+                    made.device,
+                    made.torch,
+                    made.triton,
+                    made.result,
+                    compact(made.document),
+                ),
+            )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def of(self, source_sha256: str) -> tuple[Measurement, ...]:
+        """All measurements of a kernel's text, the newest first."""
+        with translated(self._path):
+            rows = self._connection.execute(
+                "SELECT * FROM measurements WHERE source_sha256 = ? ORDER BY id DESC", (source_sha256,)
+            ).fetchall()
+        return tuple(_measurement(row) for row in rows)
+
+
+def _measurement(row: sqlite3.Row) -> Measurement:
+    kept = {name: row[name] for name in Measurement.__dataclass_fields__ if name != "document"}
+    return Measurement(document=json.loads(row["document"]), **kept)
