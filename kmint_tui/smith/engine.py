@@ -23,6 +23,8 @@ from kmint_tui.smith.events import Event, Failed, Loaded, Loading, Note, RunDone
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampling import Sampling
 
+Activity = Literal["idle", "paused", "drafting"]
+
 DEFAULT_MAX_TOKENS = 768
 _CRASHES = {signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE}
 _FATAL = {"native", "killed", "protocol"}
@@ -135,7 +137,29 @@ class Smith:
         child = self._child
         self._cancelled = self._runs
         if child is not None:
+            child.resume()
             child.send({"do": "cancel", "run": self._runs})
+
+    @property
+    def activity(self) -> Activity:
+        """Whether the smith may be using processor or GPU at this moment."""
+        if not self._guard.locked():
+            return "idle"
+        child = self._child
+        return "paused" if child is not None and child.paused else "drafting"
+
+    def pause(self) -> None:
+        """Halt a run where it is; returns when the child stands still. What the GPU was given before ends within a step.
+
+        `resume`, `cancel` and `close` end the pause. Does nothing where there is no child.
+        """
+        if self._child is not None:
+            self._child.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if self._child is not None:
+            self._child.resume()
 
     def close(self) -> None:
         """End the child. A run under way ends with a `Failed` event. May be called more than once and from any thread."""
@@ -215,6 +239,7 @@ class _Child:
         self._log = log
         self._started: SimpleQueue[subprocess.Popen[str] | OSError] = SimpleQueue()
         self._writing = threading.Lock()
+        self.paused = False
         self._reader = threading.Thread(target=self._serve, name="smith", daemon=True)
         self._reader.start()
         started = self._started.get()
@@ -252,8 +277,25 @@ class _Child:
             except (OSError, ValueError):
                 return
 
+    def pause(self) -> None:
+        """Stop the process and wait until the kernel says that it has stopped, or is gone."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGSTOP)
+            try:
+                found = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                return  # It ended, and the reader has already taken its status.
+            self.paused = found is not None and found.si_code == os.CLD_STOPPED
+
+    def resume(self) -> None:
+        """Let a stopped process go on."""
+        if self.paused:
+            self.paused = False
+            self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """End the process: politely, then by force. Waits until it is gone."""
+        self.resume()
         self.send({"do": "close"})
         with self._writing:
             try:

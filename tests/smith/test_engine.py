@@ -248,3 +248,38 @@ def test_importing_the_smith_loads_nothing_heavy() -> None:
 def test_drafts_reach_the_reader_before_the_run_is_over(make_smith: MakeSmith) -> None:
     kinds = [type(event) for event in make_smith("ending").draft(PROMPT, 6, max_tokens=300) if not isinstance(event, Token)]
     assert kinds.count(DraftDone) == 6 and kinds[-1] is RunDone
+
+
+def test_a_paused_run_stands_still_and_goes_on(make_smith: MakeSmith) -> None:
+    smith = make_smith("llama")
+    undisturbed = done(list(smith.draft(PROMPT, 4, max_tokens=60, seed=3)))
+    run, events = smith.draft(PROMPT, 4, max_tokens=60, seed=3), []
+    for event in run:
+        events.append(event)
+        if isinstance(event, Token) and smith.activity == "drafting":
+            smith.pause()
+            assert smith.activity == "paused"
+            stat = Path(f"/proc/{smith.pid}/stat").read_text()
+            assert stat.rpartition(") ")[2].startswith("T")
+            smith.resume()
+    assert smith.activity == "idle"
+    assert {index: draft.ids for index, draft in done(events).items()} == {index: draft.ids for index, draft in undisturbed.items()}
+
+
+@pytest.mark.parametrize("ending", ["cancel", "close", "kill"])
+def test_a_paused_run_can_still_be_ended(make_smith: MakeSmith, ending: str) -> None:
+    smith = make_smith("llama")
+    events: list[Event] = []
+    pid = 0
+    for event in smith.draft(PROMPT, 2, max_tokens=900):
+        events.append(event)
+        if isinstance(event, Token) and not pid:
+            pid = smith.pid or 0
+            smith.pause()
+            if ending == "kill":
+                os.kill(pid, signal.SIGKILL)
+            else:
+                {"cancel": smith.cancel, "close": smith.close}[ending]()
+    assert isinstance(events[-1], RunDone if ending == "cancel" else Failed)
+    assert ending == "cancel" or wait_for_end(pid)
+    assert smith.activity == "idle"
