@@ -102,6 +102,12 @@ class Measurements:
             ).fetchall()
         return tuple(_measurement(row) for row in rows)
 
+    def all(self, kind: Kind) -> tuple[Measurement, ...]:
+        """All measurements of a kind, the newest first."""
+        with translated(self._path):
+            rows = self._connection.execute("SELECT * FROM measurements WHERE kind = ? ORDER BY id DESC", (kind,)).fetchall()
+        return tuple(_measurement(row) for row in rows)
+
 
 def _measurement(row: sqlite3.Row) -> Measurement:
     kept = {name: row[name] for name in Measurement.__dataclass_fields__ if name != "document"}
