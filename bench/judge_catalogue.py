@@ -1,6 +1,6 @@
 """How fast full verdicts are, and how many a minute: one right kernel for every op of the catalogue, judged warm.
 
-    python bench/judge_catalogue.py [--ops OP ...] [--sustained 200] [--threads N] [--level full] [--json FILE]
+    python bench/judge_catalogue.py [--ops OP ...] [--sustained 200] [--threads N] [--level full] [--cache DIR] [--json FILE]
 
 Kernels come from the corpus grammar. Baselines are warmed first and their cost is shown apart. Prints each stage's share of the
 verdicts judged one after the other, then the rate when many are judged at once. On a GPU `--level full`; anywhere `correct`.
@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,16 @@ def line(name: str, verdict: Verdict, seconds: float) -> str:
     return f"{name:28s} {seconds:5.2f} s  {shown}" + (f"  {verdict.guard}: {verdict.reason}" if verdict.guard else "")
 
 
+def row(name: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
+    """What is kept of one verdict: the answer, the ratio to the fastest baseline, and where its seconds went."""
+    timing = verdict.timing or {}
+    device = {key: value["median"] for key, value in timing.get("device", {}).items()}
+    return {
+        "op": name, "seconds": seconds, "verdict": verdict.verdict, "guard": verdict.guard, "stages": verdict.seconds,
+        "ratio": timing.get("ratio"), "bar": timing.get("bar"), "device_us": device, "rounds": timing.get("rounds"),
+    }  # fmt: skip
+
+
 def stages(verdicts: Sequence[Verdict]) -> dict[str, float]:
     """Median seconds of every stage."""
     names = dict.fromkeys(name for verdict in verdicts for name in verdict.seconds)
@@ -76,12 +85,13 @@ def main() -> int:
     parser.add_argument("--sustained", type=int, default=200)
     parser.add_argument("--threads", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--level", default="full", choices=("correct", "full"))
+    parser.add_argument("--cache", type=Path, default=None, help="where compiled baselines are kept; default: a folder of this run only")
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
     names = given.ops or [op.name for op in ops.catalogue()]
     gpu = Replayer.available() is None
     document: dict[str, Any] = {"schema": SCHEMA, "level": given.level, "verdicts": [], "sustained": None}
-    with tempfile.TemporaryDirectory() as cache, Referee(cache=Path(cache)) as referee:
+    with tempfile.TemporaryDirectory() as cache, Referee(cache=given.cache or Path(cache)) as referee:
         chosen = candidates(names, 0)
         start = time.perf_counter()
         for name, source in chosen:
@@ -95,7 +105,7 @@ def main() -> int:
             verdicts.append(referee.judge(source, name, level=given.level))
             spent.append(time.perf_counter() - start)
             print(line(name, verdicts[-1], spent[-1]), flush=True)
-            document["verdicts"].append({"op": name, "seconds": spent[-1], "verdict": asdict(verdicts[-1])})
+            document["verdicts"].append(row(name, verdicts[-1], spent[-1]))
         median = float(np.median(spent))
         print("\nverdicts: " + ", ".join(f"{count} {kind}" for kind, count in Counter(v.verdict for v in verdicts).items()))
         print(f"seconds a verdict: median {median:.2f}, p90 {np.quantile(spent, 0.9):.2f}")

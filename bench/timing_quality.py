@@ -72,17 +72,26 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache:
         smoke = Smoke(Path(cache))
         twins, planted, spreads = [], [], []
+        environment = describe_device(smoke.driver)
+
+        def keep() -> None:
+            everything = [item for group in (*twins, *planted, *spreads) for item in group]
+            if given.json:
+                given.json.write_text(json.dumps({"environment": environment, "judgements": everything}, indent=1) + "\n", encoding="utf-8")
+
         for number, kernel in enumerate(KERNELS):
             share = given.twins // len(KERNELS) + (number < given.twins % len(KERNELS))
             twins.append(compare(smoke, kernel, share, 0.0, 1000))
             show(f"{kernel}, twin", twins[-1])
+            keep()
         for extra in (0.02, 0.05):
             planted.append([item for kernel in KERNELS for item in compare(smoke, kernel, -(-given.planted // len(KERNELS)), extra, 2000)])
             show(f"{extra:.0%} slower", planted[-1])
+            keep()
         for kernel in KERNELS:
             spreads.append(compare(smoke, kernel, given.repeats, 0.0, 3000))
             show(f"{kernel}, repeated", spreads[-1])
-        everything = [item for group in (*twins, *planted, *spreads) for item in group]
+            keep()
         wins = sum(item["decision"] == "win" for group in twins for item in group) / max(1, given.twins)
         losses = [sum(item["decision"] == "loss" for item in group) / max(1, len(group)) for group in planted]
         spread = max(max(i["ratio"] for i in group) / min(i["ratio"] for i in group) - 1 for group in spreads)
@@ -90,9 +99,6 @@ def main() -> int:
         verdicts["spread of repeats"] = (spread, spread <= 0.01)
         for label, (value, holds) in verdicts.items():
             print(f"{'OK  ' if holds else 'FAIL'} {label}: {value:.4f}")
-        if given.json:
-            document = {"environment": describe_device(smoke.driver), "judgements": everything}
-            given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0 if all(holds for _, holds in verdicts.values()) else 1
 
 

@@ -44,8 +44,8 @@ class Specimen:
         if self.kind == "gold":
             return frozenset({ACCEPTED})
         guard = self.header["guard"]
-        if not screened:
-            guard = self.header.get("behind the screen", guard)
+        if not screened and "behind the screen" in self.header:
+            guard = self.header["behind the screen"]
         elif mode == "replay":
             guard = self.header.get("guard on a GPU", guard)
         return frozenset(guard.split("|"))

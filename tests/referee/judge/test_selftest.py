@@ -86,3 +86,5 @@ def test_expected_guards_by_path() -> None:
     specimen = Specimen("cheats", "x", "softmax", "t", "", header)
     assert specimen.expected("interpret") == {"a"} and specimen.expected("replay") == {"b", "c"}
     assert specimen.expected("replay", screened=False) == {"d"}
+    del header["behind the screen"]
+    assert specimen.expected("interpret", screened=False) == {"a"} and specimen.expected("replay", screened=False) == {"b", "c"}
