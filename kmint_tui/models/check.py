@@ -1,7 +1,8 @@
 """Whether a model file can be used, decided from its head alone, before llama.cpp ever sees it.
 
-Checked: the container (`gguf_header.py`), the architecture, a vocabulary, a chat template, and the sizes that the memory
-estimate needs. Not checked: the weights themselves, whose digest `digest.py` computes, and whether the model is any good.
+Checked: the container (`gguf_header.py`), that the installed llama.cpp knows the architecture and the pre-tokenizer, the
+vocabulary and its special tokens, a chat template, and the sizes that the memory estimate needs; `check_template` also runs
+the template. Not checked: the weights themselves, whose digest `digest.py` computes, and whether the model is any good.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from pathlib import Path
 
 from kmint_tui.errors import ModelError
 from kmint_tui.models.gguf_header import GgufError, Header, read_header
+from kmint_tui.models.runtime import require
 
 ARCHITECTURES = ("llama", "qwen35")
+MAX_COUNT = 1 << 24
 
 # llama.cpp's numbers for the kind of most of a file's tensors (`llama_ftype`).
 _FILE_TYPES = {
@@ -40,7 +43,11 @@ _FILE_TYPES = {
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A usable model file and the facts of its head. `quant` is "?" when the file does not say."""
+    """A usable model file and the facts of its head. `quant` is "?" when the file does not say.
+
+    `input_bytes` is the part of the weights that stays in main memory when all layers go to a GPU. The `state_` and `conv_`
+    fields are those of recurrent layers, 0 where there are none: numbers of 32-bit floats that a layer keeps for a sequence.
+    """
 
     path: Path
     nbytes: int
@@ -56,6 +63,13 @@ class ModelFile:
     embedding: int
     vocabulary: int
     parameters: int
+    heads: int = 1
+    feed_forward: int = 0
+    input_bytes: int = 0
+    state_layers: int = 0
+    state_size: int = 0
+    conv_size: int = 0
+    conv_kernel: int = 0
 
 
 def check(path: Path) -> ModelFile:
@@ -66,32 +80,42 @@ def check(path: Path) -> ModelFile:
                 f"{path} is not a file" if path.exists() else f"{path} does not exist", fix="`kmint models ls` shows what is there"
             )
         header = read_header(path)
-        return _facts(path, header)
+        return facts(path, header)
     except GgufError as error:
         raise ModelError(f"{path} is not a sound GGUF file: {error}", fix="fetch or make the file again") from error
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _facts(path: Path, header: Header) -> ModelFile:
+def facts(path: Path, header: Header) -> ModelFile:
+    """The facts of a head, which need not be that of a whole file. Raises ModelError that says why it is refused."""
     architecture = header.text("general.architecture")
     if architecture not in ARCHITECTURES:
         raise ModelError(f"{path}: architecture {architecture!r} is not supported", fix=f"kmint runs {' and '.join(ARCHITECTURES)} models")
-    if header.text("tokenizer.ggml.model") is None or not header.count("tokenizer.ggml.tokens"):
-        raise ModelError(f"{path} carries no vocabulary", fix="convert the model again, with its tokenizer")
+    require(path, "architecture", architecture)
+    vocabulary = _check_vocabulary(path, header)
     if not (header.text("tokenizer.chat_template") or "").strip():
         raise ModelError(f"{path} carries no chat template, so kmint cannot tell how to prompt it", fix="use an instruction-tuned model")
 
-    def number(key: str) -> int:
+    def number(key: str, default: int | None = None) -> int:
         value = header.number(f"{architecture}.{key}")
-        if value is None or value <= 0:
+        value = default if value is None else value
+        if value is None:
             raise ModelError(f"{path}: the header lacks {architecture}.{key}", fix="convert the model again")
+        if not 0 < value <= MAX_COUNT:
+            raise ModelError(f"{path}: {architecture}.{key} is {value}", fix="convert the model again")
         return value
 
     layers, heads, embedding = number("block_count"), number("attention.head_count"), number("embedding_length")
-    interval = header.number(f"{architecture}.full_attention_interval") or 1
+    recurrent = header.number(f"{architecture}.ssm.inner_size") is not None
+    kv_layers = layers // number("full_attention_interval", 1)
+    inner, state = (number("ssm.inner_size"), number("ssm.state_size")) if recurrent else (0, 0)
     file_type = header.number("general.file_type")
-    head_length = max(embedding // heads, 1)
+    tables = {tensor.name: tensor for tensor in header.tensors if tensor.name in ("token_embd.weight", "output.weight")}
+    table = tables.get("token_embd.weight")
+    if table is None or table.shape != (embedding, vocabulary):
+        shape = "is missing" if table is None else f"has the shape {table.shape}"
+        raise ModelError(f"{path}: token_embd.weight {shape}, not {(embedding, vocabulary)}", fix="convert the model again")
     return ModelFile(
         path=path,
         nbytes=header.file_bytes,
@@ -100,14 +124,51 @@ def _facts(path: Path, header: Header) -> ModelFile:
         quant=_FILE_TYPES.get(file_type, "?") if file_type is not None else "?",
         context=number("context_length"),
         layers=layers,
-        kv_layers=layers // max(interval, 1),
-        kv_heads=header.number(f"{architecture}.attention.head_count_kv") or heads,
-        key_length=header.number(f"{architecture}.attention.key_length") or head_length,
-        value_length=header.number(f"{architecture}.attention.value_length") or head_length,
+        kv_layers=kv_layers,
+        kv_heads=number("attention.head_count_kv", heads),
+        key_length=number("attention.key_length", max(embedding // heads, 1)),
+        value_length=number("attention.value_length", max(embedding // heads, 1)),
         embedding=embedding,
-        vocabulary=header.count("tokenizer.ggml.tokens") or 0,
+        vocabulary=vocabulary,
         parameters=sum(_elements(tensor.shape) for tensor in header.tensors),
+        heads=heads,
+        feed_forward=number("feed_forward_length"),
+        # Without a matrix of its own for the output, the table of the input is copied to the GPU as well.
+        input_bytes=table.nbytes if "output.weight" in tables else 0,
+        state_layers=layers - kv_layers if recurrent else 0,
+        state_size=inner * state,
+        conv_size=inner + 2 * number("ssm.group_count") * state if recurrent else 0,
+        conv_kernel=number("ssm.conv_kernel") if recurrent else 0,
     )
+
+
+def _check_vocabulary(path: Path, header: Header) -> int:
+    """The number of tokens, after checking what tells how to cut text into them."""
+    again = "convert the model again, with its tokenizer"
+    kind, count = header.text("tokenizer.ggml.model"), header.count("tokenizer.ggml.tokens")
+    if kind is None or not count:
+        raise ModelError(f"{path} carries no vocabulary", fix=again)
+    cut = header.text("tokenizer.ggml.pre")
+    if kind == "gpt2":
+        if cut is None:
+            raise ModelError(f"{path} does not name its pre-tokenizer, so llama.cpp would cut text in a wrong way", fix=again)
+        require(path, "pre-tokenizer", cut)
+    end = header.number("tokenizer.ggml.eos_token_id")
+    if end is None or not 0 <= end < count:
+        raise ModelError(f"{path}: no token of its {count} is known to end an answer (eos_token_id is {end})", fix=again)
+    return count
+
+
+def check_template(path: Path) -> None:
+    """Run the file's chat template on a prompt. Raises ModelError when thinking cannot be switched off in it, or it fails."""
+    from kmint_tui.smith.prompts import Prompt
+    from kmint_tui.smith.template import TemplateRefused, render
+
+    template = read_header(path).text("tokenizer.chat_template") or ""
+    try:
+        render(Prompt("Write kernels.", "Op `probe`: nothing."), template, bos="")
+    except TemplateRefused as refused:
+        raise ModelError(f"{path}: {refused.reason}", fix="use a model whose template has a form without thinking") from refused
 
 
 def _elements(shape: tuple[int, ...]) -> int:

@@ -1,0 +1,65 @@
+"""What a loaded smith really takes, as llama.cpp reports it in the engine's log, beside the estimate.
+
+llama.cpp writes the size of every buffer when it makes it, in MiB with two decimals. A log may tell of several contexts
+(the engine measures in small ones first): the last of each counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kmint_tui.models.fit import Estimate
+
+_BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|output|compute) buffer size =\s*([\d.]+) MiB")
+_MODEL_BEGINS, _CONTEXT_BEGINS = "loaded meta data", "constructing llama_context"
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Used:
+    """Bytes of llama.cpp's buffers by purpose, all devices together."""
+
+    weights: int
+    cache: int
+    state: int
+    output: int
+    compute: int
+
+    @property
+    def buffers(self) -> int:
+        """All of them."""
+        return self.weights + self.cache + self.state + self.output + self.compute
+
+    def error(self, estimate: Estimate) -> float:
+        """How far the estimate is off, as a part of the real size: above 0 where it was too large."""
+        return (estimate.buffers - self.buffers) / self.buffers
+
+
+def read(log: Path) -> Used | None:
+    """The buffers of the last model and the last context in a log; None when it tells of none, or cannot be read."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return used(text.splitlines())
+
+
+def used(lines: list[str]) -> Used | None:
+    """The buffers that these lines of llama.cpp tell of."""
+    sizes: dict[tuple[str, str], int] = {}
+    for line in lines:
+        if _MODEL_BEGINS in line:
+            sizes = {}
+        elif _CONTEXT_BEGINS in line:
+            sizes = {key: size for key, size in sizes.items() if key[1] == "model"}
+        elif found := _BUFFER.search(line):
+            sizes[found[1], found[2]] = round(float(found[3]) * _MIB)
+
+    def total(kind: str) -> int:
+        return sum(size for (_, name), size in sizes.items() if name == kind)
+
+    if not total("model") or not total("compute"):
+        return None
+    return Used(total("model"), total("KV"), total("RS"), total("output"), total("compute"))
