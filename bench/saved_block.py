@@ -2,8 +2,9 @@
 
     python -m bench.saved_block FOLDER [--json FILE]     FOLDER holds rmsnorm.py, add_rmsnorm.py and swiglu.py as saved by kmint
 
-Both blocks run under torch.compile(fullgraph=True). Device time is the median over events around single calls, with the L2 cache
-flushed before each; the order of the two alternates. Needs a GPU; `tests/save/test_block.py` runs the same blocks on the CPU.
+Both blocks run under torch.compile(fullgraph=True), the plain one also without. Device time is the median over events around
+single calls, with the L2 cache flushed before each; the order alternates, and a call counts only if all of it was enqueued
+before the device began with it. Needs a GPU; `tests/save/test_block.py` runs the same blocks on the CPU.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from types import ModuleType
 
 import torch
 import torch.nn.functional as F
+import triton
 from torch import Tensor, nn
 
 KERNELS = ("rmsnorm", "add_rmsnorm", "swiglu")
+SHAPES = ((512, 2048, 16, 4096), (4096, 2048, 16, 4096), (4096, 4096, 32, 8192))
+"""Tokens, width, heads, hidden."""
 CALLS = 60
+MOST_FLUSHES = 64
 
 
 @dataclass(frozen=True)
@@ -77,29 +82,36 @@ class Block(nn.Module):
         return total
 
 
-def blocks(folder: Path, width: int, heads: int, hidden: int, dtype: torch.dtype, device: str) -> tuple[Block, Block]:
+def blocks(ops: tuple[Operations, Operations], width: int, heads: int, hidden: int, dtype: torch.dtype, device: str) -> tuple[Block, Block]:
     """The same weights with plain operations and with saved kernels."""
     torch.manual_seed(0)
-    plain_ops, saved_ops = operations(folder)
-    plain = Block(width, heads, hidden, plain_ops)
-    saved = Block(width, heads, hidden, saved_ops)
+    plain, saved = (Block(width, heads, hidden, one) for one in ops)
     saved.load_state_dict(plain.state_dict())
     return plain.to(device, dtype), saved.to(device, dtype)
 
 
 def device_times(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Median microseconds of each call, cold L2."""
-    flush = torch.empty(3 * torch.cuda.get_device_properties(0).L2_cache_size // 4, dtype=torch.int32, device="cuda")
+    """Median microseconds of each call, cold L2. Raises RuntimeError when the host cannot keep ahead of the device."""
+    flush = torch.empty(2**28, dtype=torch.int8, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(CALLS):
+    flushes, number = 4, 0
+    while any(len(found) < CALLS for found in times.values()):
+        number += 1
         for name in sorted(calls, reverse=number % 2 == 1):
-            flush.zero_()
+            for _ in range(flushes):
+                flush.zero_()
             start, end = _event(), _event()
             start.record()
             calls[name]()
             end.record()
+            late = start.query()
             end.synchronize()
-            times[name].append(1000 * start.elapsed_time(end))
+            if not late:
+                times[name].append(1000 * start.elapsed_time(end))
+                continue
+            flushes += 1
+            if flushes > MOST_FLUSHES:
+                raise RuntimeError("the device is always done before the host has enqueued a call; is this machine busy?")
     return {name: statistics.median(found[CALLS // 4 :]) for name, found in times.items()}
 
 
@@ -108,16 +120,20 @@ def _event() -> torch.cuda.Event:
     return event
 
 
-def measure(folder: Path, tokens: int, width: int, heads: int, hidden: int, dtype: torch.dtype) -> dict[str, object]:
+def measure(ops: tuple[Operations, Operations], shape: tuple[int, int, int, int], dtype: torch.dtype) -> dict[str, object]:
     """One row of the table. Raises AssertionError when the two blocks do not agree."""
-    plain, saved = blocks(folder, width, heads, hidden, dtype, "cuda")
+    # Every row is a model of its own; torch.compile allows one piece of code eight variants, and all rows share Block.forward.
+    torch._dynamo.reset()
+    tokens, width, heads, hidden = shape
+    plain, saved = blocks(ops, width, heads, hidden, dtype, "cuda")
     x = torch.randn(1, tokens, width, device="cuda", dtype=dtype)
     with torch.no_grad():
         before, after = (torch.compile(block, fullgraph=True) for block in (plain, saved))
         torch.testing.assert_close(after(x).float(), before(x).float(), rtol=3e-2, atol=3e-2)
-        times = device_times({"before": lambda: before(x), "after": lambda: after(x)})
+        times = device_times({"eager": lambda: plain(x), "before": lambda: before(x), "after": lambda: after(x)})
     row = {"tokens": tokens, "width": width, "hidden": hidden, "dtype": str(dtype).removeprefix("torch.")}
-    return {**row, "before_us": round(times["before"], 1), "after_us": round(times["after"], 1)}
+    ratio = times["before"] / times["after"]
+    return {**row, **{f"{name}_us": round(micros, 1) for name, micros in times.items()}, "ratio": round(ratio, 3)}
 
 
 def main() -> int:
@@ -129,16 +145,17 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device", file=sys.stderr)
         return 3
-    shapes = [(512, 2048, 16, 4096), (4096, 2048, 16, 4096), (4096, 4096, 32, 8192)]
-    rows = [measure(given.folder, *shape, dtype) for shape in shapes for dtype in (torch.float16, torch.bfloat16)]
-    print(f"{'tokens':>7} {'width':>6} {'hidden':>7} {'dtype':>9} {'before us':>10} {'after us':>10} {'ratio':>6}")
-    for row in rows:
-        ratio = float(str(row["before_us"])) / float(str(row["after_us"]))
-        print(f"{row['tokens']:>7} {row['width']:>6} {row['hidden']:>7} {row['dtype']:>9}", end=" ")
-        print(f"{row['before_us']:>10} {row['after_us']:>10} {ratio:>6.3f}")
+    ops, rows = operations(given.folder), []
+    for shape in SHAPES:
+        for dtype in (torch.float16, torch.bfloat16):
+            row = measure(ops, shape, dtype)
+            if not rows:
+                print(" ".join(f"{name:>9}" for name in row))
+            rows.append(row)
+            print(" ".join(f"{value!s:>9}" for value in row.values()), flush=True)
     if given.json:
-        machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
-        given.json.write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
+        machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+        given.json.write_text(json.dumps({**machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,4 +90,6 @@ def save_gold(referee: Referee, name: str, folder: Path) -> Saved:
 def project(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """One folder with a saved kernel of every signature kind, and of both ways to register one."""
     folder = tmp_path_factory.mktemp("project")
-    return Project(folder, {name: save_gold(referee, name, folder) for name in (*BY_KIND.values(), *OPAQUE)})
+    names = (*BY_KIND.values(), *OPAQUE)
+    with ThreadPoolExecutor(2) as pool:
+        return Project(folder, dict(zip(names, pool.map(lambda name: save_gold(referee, name, folder), names), strict=True)))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from kmint_tui.save.judged_part import candidate_of
 from kmint_tui.save.receipt import is_whole, load, sha256
+from referee.ops import cells, get
 from referee.ops.signatures import KINDS
+from referee.ops.values import draw
 from tests.save.conftest import BY_KIND, OPAQUE, Project, op_name
 
 
@@ -44,6 +50,33 @@ def test_the_receipt_holds_the_evidence(project: Project, name: str) -> None:
     assert {check["name"] for check in verdict["checks"]} >= {"guard_band", "wrong_answer", "input_mutated"}
     assert all(cell["error"] <= cell["budget"] for cell in verdict["cells"] if cell["role"] == "required")
     assert verdict["environment"]["sandbox"], "which protections of the sandbox were in force"
+
+
+@pytest.mark.parametrize("name", BY_KIND.values())
+def test_one_compiled_graph_serves_every_size_up_to_its_block(project: Project, name: str) -> None:
+    # What torch.compile does with the host code on a GPU, traced here on tensors of the CPU: sizes must stay symbols.
+    module = load_module(project.saved[name].files[0])
+    traced = make_fx(module._run, tracing_mode="symbolic")(*flat_arguments(op_name(name)))
+    environment = traced.shape_env
+    fixed = [symbol for symbol, value in environment.replacements.items() if value.is_number]
+    ranges = [environment.bound_sympy(symbol) for symbol in environment.var_to_range]
+    assert "triton_kernel_wrapper_mutation" in traced.code
+    assert not fixed and ranges
+    assert all(one.upper > 1.8 * one.lower for one in ranges), (ranges, environment.guards)
+
+
+def flat_arguments(op: str) -> tuple[torch.Tensor, ...]:
+    """Arguments as the registered op gets them: several rows of 1000 or 80 columns."""
+    return draw(next(cell for cell in cells(get(op), profile="cpu") if "5x1000-mixed" in cell.name or "head80" in cell.name), 0)
+
+
+def load_module(file: Path) -> ModuleType:
+    """A saved file as a module."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_a_file_alone_can_be_judged(project: Project) -> None:
