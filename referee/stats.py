@@ -42,12 +42,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class Summary:
-    """Median, tenth and ninetieth percentile of times in microseconds, and how many there are."""
+    """Median, tenth and ninetieth percentile of times in microseconds, and how many there are.
+
+    `deciles` are the times at 0, 10, ..., 100 %, for a picture of how they are spread.
+    """
 
     median: float
     p10: float
     p90: float
     n: int
+    deciles: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        # A summary that crossed a pipe as JSON has a list here.
+        object.__setattr__(self, "deciles", tuple(self.deciles))
 
 
 def summarise(times: Floats) -> Summary | None:
@@ -55,8 +63,8 @@ def summarise(times: Floats) -> Summary | None:
     usable = times[np.isfinite(times)]
     if usable.size == 0:
         return None
-    low, middle, high = np.quantile(usable, (0.1, 0.5, 0.9))
-    return Summary(float(middle), float(low), float(high), int(usable.size))
+    deciles = [float(value) for value in np.quantile(usable, np.linspace(0, 1, 11))]
+    return Summary(deciles[5], deciles[1], deciles[9], int(usable.size), tuple(round(value, 3) for value in deciles))
 
 
 def log_ratios(candidate: Sequence[Floats], other: Sequence[Floats]) -> tuple[Floats, ...]:
