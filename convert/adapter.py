@@ -130,7 +130,10 @@ class Adapter:
         parts = change.parts
         if ".lora_A" in parts:
             a, b = self._file.rows(parts[".lora_A"]), self._file.rows(parts[".lora_B"], rows)
-            merged = merged + self.config.scale(change.module, a.shape[0]) * (b @ a)
+            delta = b @ a
+            delta *= np.float32(self.config.scale(change.module, a.shape[0]))
+            delta += merged
+            merged = delta
             if ".lora_magnitude_vector" in parts:
                 magnitude = self._file.rows(parts[".lora_magnitude_vector"]).reshape(-1)[rows]
                 merged = merged * (magnitude / np.linalg.norm(merged, axis=1))[:, None]

@@ -9,20 +9,21 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gguf
 import numpy as np
 
+from convert.gguf_file import GgufFile
 from convert.merge import Merged
 from convert.recipe import Recipe
 from convert.reference_logits import missing_packages
 from convert.safetensors_file import Floats
-from convert.verify import Finding, compare_logits, gguf_logits, verify_structure, verify_tokenizer
+from convert.verify import Finding, compare_logits, gguf_ids, gguf_logits, verify_structure, verify_tokenizer
 
 if TYPE_CHECKING:
     from convert.job import Request
 
+# Texts on which the proofs are made; the tokenizers' fixtures are recorded over them too.
 PROMPT_TOKENS = 96
-_CORPUS = (
+CORPUS = (
     "def run(x, w):\n    M, N = x.shape\n    y = torch.empty_like(x)\n    kernel[(M,)](x, w, y, N, 1e-6, BLOCK=1024)\n    return y\n",
     "Numbers 0 1 12 123 1234 12345.678e-9, CamelCase and snake_case; tabs\t\tand   spaces \n\n\n then lines\r\n",
     "naïve café, Ελληνικά, русский, 東京の天気, 한국어, 😀👩‍🚀, ﬁ ligature, e\u0301 combining, \u00a0no-break",
@@ -39,29 +40,22 @@ def prove(path: Path, request: Request, recipe: Recipe, merged: Merged) -> tuple
     findings = [verify_structure(path, recipe, merged.rows)]
     if request.level == "structure":
         return tuple(findings)
-    findings.append(verify_tokenizer(path, request.base, _CORPUS))
+    findings.append(verify_tokenizer(path, request.base, CORPUS))
     if request.level == "tokenizer":
         return tuple(findings)
     missing = missing_packages(request.adapter)
     if missing:
         return (*findings, Finding("logits", "skipped", f"not checked: {', '.join(missing)} not installed", {}))
-    exact = all(tensor.tensor_type.name in ("F32", "F16", "BF16") for tensor in gguf.GGUFReader(path).tensors)
+    with GgufFile(path) as stored:
+        exact = all(tensor.type.name in ("F32", "F16", "BF16") for tensor in stored.tensors.values())
     if not exact and request.level != "full":
         return (*findings, Finding("logits", "skipped", "not checked for a quantised file below level full", {}))
-    prompts = _prompts(request.base, recipe.vocab_size)
+    prompts = [ids[:PROMPT_TOKENS] for ids in gguf_ids(path, CORPUS) if ids]
     expected = _reference(request, prompts)
     max_difference, max_kl = _EXACT_LIMITS if exact else _QUANTISED_LIMITS
     level = "logits" if exact else "quantisation"
     findings.append(compare_logits(level, gguf_logits(path, prompts), expected, max_difference=max_difference, max_kl=max_kl))
     return tuple(findings)
-
-
-def _prompts(base: Path, vocab_size: int) -> list[list[int]]:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
-    encoded = (tokenizer.encode(text, add_special_tokens=False).ids[:PROMPT_TOKENS] for text in _CORPUS)
-    return [ids for ids in encoded if ids and max(ids) < vocab_size]
 
 
 def _reference(request: Request, prompts: list[list[int]]) -> Floats:

@@ -13,6 +13,7 @@ from pathlib import Path
 import gguf
 
 from convert.errors import ConvertError, SpaceError
+from convert.gguf_file import GgufFile
 from convert.llama_child import call
 
 FILE_TYPES = {
@@ -50,8 +51,9 @@ def quantise(source: Path, target: Path, kind: str, *, threads: int = 0) -> Quan
     try:
         call("quantize", request)
         types: dict[str, int] = {}
-        for tensor in gguf.GGUFReader(partial).tensors:
-            types[tensor.tensor_type.name] = types.get(tensor.tensor_type.name, 0) + 1
+        with GgufFile(partial) as written:
+            for tensor in written.tensors.values():
+                types[tensor.type.name] = types.get(tensor.type.name, 0) + 1
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)

@@ -9,6 +9,7 @@ Limits: little-endian machines; dense F64, F32, F16 and BF16 tensors are readabl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 from dataclasses import dataclass
@@ -102,6 +103,13 @@ def _refuse_overlaps(entries: dict[str, TensorEntry], where: str) -> None:
         previous = entry
 
 
+def _as_slice(index: slice | npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
+    """Neighbouring rows as a slice, which reads them in place."""
+    if isinstance(index, slice) or not len(index) or index[-1] - index[0] != len(index) - 1 or (np.diff(index) != 1).any():
+        return index
+    return slice(int(index[0]), int(index[-1]) + 1)
+
+
 class SafetensorsFile:
     """A safetensors file opened for reading rows as float32. Use as a context manager or call `close`."""
 
@@ -121,20 +129,32 @@ class SafetensorsFile:
             raise SourceError(f"{path}: {error.strerror}", "check the path and its permissions") from None
 
     def rows(self, name: str, index: slice | npt.NDArray[np.int64] | None = None) -> Floats:
-        """Rows of a tensor (along its first axis) as float32; all of them without `index`. Scalars have no rows."""
+        """Rows of a tensor (along its first axis) as float32; all of them without `index`. Scalars have no rows.
+
+        May be a read-only view of the file.
+        """
         entry = self.entries[name]
         if entry.dtype not in _READABLE:
             raise SourceError(f"{self.path.name}: tensor {name!r} is {entry.dtype}; only floating point weights can be converted")
         count = (entry.stop - entry.start) // _ITEM_BYTES[entry.dtype]
         raw = np.frombuffer(self._map, dtype=_READABLE[entry.dtype], count=count, offset=entry.start).reshape(entry.shape)
-        taken = raw if index is None else raw[index]
+        taken = raw if index is None else raw[_as_slice(index)]
         if entry.dtype == "BF16":
-            return (taken.astype(np.uint32) << 16).view(np.float32)
-        return taken.astype(np.float32)
+            widened: Floats = np.left_shift(taken, 16, dtype=np.uint32).view(np.float32)
+            return widened
+        return taken.astype(np.float32, copy=False)
+
+    def release(self, name: str) -> None:
+        """Let go of the pages of a tensor, so that reading a file larger than memory does not fill this process."""
+        entry, page = self.entries[name], mmap.PAGESIZE
+        if entry.stop > entry.start and hasattr(self._map, "madvise"):
+            first = entry.start // page * page
+            self._map.madvise(mmap.MADV_DONTNEED, first, entry.stop - first)
 
     def close(self) -> None:
         """Release the mapping."""
-        self._map.close()
+        with contextlib.suppress(BufferError):  # an error on its way out may still hold rows; the last of them unmaps the file
+            self._map.close()
 
     def __enter__(self) -> SafetensorsFile:
         return self

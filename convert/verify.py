@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import gguf
 import numpy as np
 import numpy.typing as npt
 
+from convert.gguf_file import GgufFile
 from convert.llama_child import call
 from convert.recipe import Recipe, TensorRule
+from convert.reference_tokenizer import encode
 from convert.safetensors_file import Floats
 
 ROWS_SAMPLED = 16
@@ -48,27 +49,30 @@ class Finding:
 
 def verify_structure(path: Path, recipe: Recipe, read: ReadRows, *, seed: int = 0) -> Finding:
     """Compare the tensor table and sampled rows of `path` with the recipe's source."""
-    reader = gguf.GGUFReader(path)
-    stored = {tensor.name: tensor for tensor in reader.tensors}
+    with GgufFile(path) as stored:
+        return _compare_structure(stored, recipe, read, seed)
+
+
+def _compare_structure(stored: GgufFile, recipe: Recipe, read: ReadRows, seed: int) -> Finding:
     planned = {rule.name: rule for rule in recipe.tensors}
-    if set(stored) != set(planned):
-        differing = sorted(set(stored) ^ set(planned))
+    if set(stored.tensors) != set(planned):
+        differing = sorted(set(stored.tensors) ^ set(planned))
         return Finding("structure", "fail", f"{len(differing)} tensors are missing or extra, the first is {differing[0]}", {})
     random = np.random.default_rng(seed)
     worst, rows_checked = 0.0, 0
     for name, rule in planned.items():
-        tensor = stored[name]
-        if tuple(int(extent) for extent in tensor.shape[::-1]) != rule.shape:
-            return Finding("structure", "fail", f"{name} has shape {tuple(tensor.shape[::-1])}, planned {rule.shape}", {})
+        tensor = stored.tensors[name]
+        if tensor.shape != rule.shape:
+            return Finding("structure", "fail", f"{name} has shape {tensor.shape}, planned {rule.shape}", {})
         rows = np.sort(random.choice(rule.shape[0], size=min(ROWS_SAMPLED, rule.shape[0]), replace=False))
         expected = _expected_rows(rule, rows, read)
-        actual = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(rule.shape)[rows].astype(np.float32)
+        actual = stored.rows(name, rows)
         if not np.isfinite(actual).all():
             return Finding("structure", "fail", f"{name} holds values that are not finite", {})
         flat, wanted = actual.reshape(len(rows), -1), expected.reshape(len(rows), -1)
         scale = np.abs(wanted).max(axis=None if len(rule.shape) == 1 else 1, keepdims=True) + 1e-30
         error = float((np.abs(flat - wanted) / scale).max())
-        allowed = _ROW_TOLERANCE.get(tensor.tensor_type.name, _LOOSE_TOLERANCE)
+        allowed = _ROW_TOLERANCE.get(tensor.type.name, _LOOSE_TOLERANCE)
         if error > allowed:
             return Finding("structure", "fail", f"{name} differs from the source by {error:.2e} of its row's range", {"error": error})
         worst, rows_checked = max(worst, error), rows_checked + len(rows)
@@ -87,20 +91,25 @@ def _expected_rows(rule: TensorRule, rows: npt.NDArray[np.int64], read: ReadRows
 
 
 def verify_tokenizer(path: Path, folder: Path, texts: Sequence[str]) -> Finding:
-    """Encode `texts` with llama.cpp and with the folder's tokenizer.json and demand equal ids."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    theirs = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
-    ours, _ = call("tokenize", {"model": str(path), "texts": list(texts)})
-    differing = [index for index, ids in enumerate(ours["ids"]) if ids != theirs[index]]
-    figures = {"texts": len(texts), "tokens": sum(len(ids) for ids in theirs), "differing": len(differing)}
+    """Encode `texts` with llama.cpp and with the folder's own tokenizer and demand equal ids."""
+    theirs = encode(folder, texts)
+    if theirs.reason:
+        return Finding("tokenizer", "skipped", f"not checked: {theirs.reason}", {})
+    ours = gguf_ids(path, theirs.texts)
+    differing = [index for index, ids in enumerate(ours) if tuple(ids) != theirs.ids[index]]
+    figures = {"texts": len(theirs.texts), "tokens": sum(len(ids) for ids in theirs.ids), "differing": len(differing)}
     if differing:
-        text = texts[differing[0]]
-        return Finding(
-            "tokenizer", "fail", f"{len(differing)} of {len(texts)} texts encode differently, the first is {text[:60]!r}", figures
-        )
-    return Finding("tokenizer", "pass", f"{figures['tokens']} tokens of {len(texts)} texts are identical", figures)
+        text = theirs.texts[differing[0]]
+        detail = f"{len(differing)} of {len(theirs.texts)} texts encode differently from {theirs.by}, the first is {text[:60]!r}"
+        return Finding("tokenizer", "fail", detail, figures)
+    return Finding("tokenizer", "pass", f"{figures['tokens']} tokens of {len(theirs.texts)} texts are as {theirs.by} has them", figures)
+
+
+def gguf_ids(path: Path, texts: Sequence[str]) -> list[list[int]]:
+    """llama.cpp's token ids of each text, without added special tokens."""
+    answer, _ = call("tokenize", {"model": str(path), "texts": list(texts)})
+    ids: list[list[int]] = answer["ids"]
+    return ids
 
 
 def gguf_logits(path: Path, prompts: Sequence[Sequence[int]], *, threads: int = 2) -> Floats:
