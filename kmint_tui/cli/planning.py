@@ -11,7 +11,7 @@ from kmint_tui.cli.output import Output
 from kmint_tui.cli.referee import check_target, no_gpu_reason, wanted_task
 from kmint_tui.minting.request import MintRequest, Until
 from kmint_tui.models import digest, registry, store
-from kmint_tui.models.fit import available_memory, estimate, readable
+from kmint_tui.models.fit import assess, readable
 from kmint_tui.smith.prompts import build
 from kmint_tui.smith.sampling import Sampling
 
@@ -66,8 +66,7 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
 
 def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
     """What would be done, the memory it would take, and the prompt."""
-    need = estimate(request.model.file, drafts=request.drafts, max_tokens=request.max_tokens)
-    have, lonely = available_memory(), no_gpu_reason()
+    fit, lonely = assess(request.model.file, drafts=request.drafts, max_tokens=request.max_tokens), no_gpu_reason()
     if as_json:
         content = {
             "op": request.op.name,
@@ -80,7 +79,7 @@ def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
             "max_tokens": request.max_tokens,
             "target": request.target,
             "mode": "interpret" if lonely else "replay",
-            "memory": {**asdict(need), "total": need.total, "available": have},
+            "memory": fit.to_json(),
             "prompt": asdict(request.prompt),
         }
         out.document("kmint.plan/1", content)
@@ -91,7 +90,7 @@ def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
             ("model", f"{request.model.id} ({request.model.file.quant}, {readable(request.model.file.nbytes)}): {request.model.reason}"),
             ("drafts", f"{request.drafts} of at most {request.max_tokens} tokens, seed {request.seed}"),
             ("sampling", f"temperature {request.sampling.temperature:g}, top-p {request.sampling.top_p:g}"),
-            ("memory", f"about {readable(need.total)} needed, {readable(have) if have is not None else 'unknown'} free"),
+            ("memory", fit.text),
             ("referee", f"interpreter, no timing ({lonely})" if lonely else "replay and timing on the GPU"),
         ]
     )

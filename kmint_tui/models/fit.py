@@ -8,8 +8,8 @@ with it (on a GPU) it errs to the large side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from kmint_tui.models.check import ModelFile
 from kmint_tui.models.reserve import Reserve, on_cpu, on_gpu
@@ -67,6 +67,12 @@ class Fit:
         free = "an unknown amount" if self.free is None else readable(self.free)
         figures = f"the smith needs {readable(self.need.total)}, the referee {readable(self.reserve.total)}, {free} of {self.place} is free"
         return f"{_WORDS.get(self.verdict, self.verdict)}: {figures}" + (f"; {self.suggestion}" if self.suggestion else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in JSON documents; sizes in bytes."""
+        need, reserve = {**asdict(self.need), "total": self.need.total}, {**asdict(self.reserve), "total": self.reserve.total}
+        verdict = {"verdict": self.verdict, "place": self.place, "suggestion": self.suggestion or None}
+        return {**verdict, "need": need, "reserve": reserve, "available": self.free}
 
 
 def estimate(model: ModelFile, *, drafts: int, max_tokens: int, prompt_tokens: int = PROMPT_TOKENS, gpu: bool = False) -> Estimate:

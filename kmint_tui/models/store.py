@@ -13,8 +13,9 @@ from pathlib import Path
 from kmint_tui import paths
 from kmint_tui.errors import ModelError
 from kmint_tui.models.check import ModelFile, check
-from kmint_tui.models.fit import available_memory, estimate, readable
+from kmint_tui.models.fit import assess
 from kmint_tui.models.registry import ModelEntry, Registry
+from kmint_tui.models.room import room
 
 EMBEDDED = "embedded"
 
@@ -60,7 +61,7 @@ def choose(registry: Registry, *, drafts: int) -> Choice:
     Raises ModelError when not even that is usable.
     """
     passed_over: list[str] = []
-    embedded = registry.get(EMBEDDED)
+    embedded, here = registry.get(EMBEDDED), room()
     for entry in registry.entries:
         path = installed(entry)
         if entry.rank <= embedded.rank or path is None:
@@ -70,11 +71,12 @@ def choose(registry: Registry, *, drafts: int) -> Choice:
         except ModelError as error:
             passed_over.append(f"{entry.id}: {error.message}")
             continue
-        need, have = estimate(file, drafts=drafts, max_tokens=entry.max_tokens).total, available_memory()
-        if have is not None and need > have:
-            passed_over.append(f"{entry.id} needs {readable(need)} of memory and {readable(have)} is free")
+        fit = assess(file, drafts=drafts, max_tokens=entry.max_tokens, here=here)
+        if fit.verdict not in ("fits", "unknown"):
+            passed_over.append(f"{entry.id} {fit.text}")
             continue
-        return Choice(entry.id, file, entry, "; ".join(["the best smith in the store that fits", *passed_over]))
+        how = "that fits" if fit.verdict == "fits" else "(it is unknown whether it fits)"
+        return Choice(entry.id, file, entry, "; ".join([f"the best smith in the store {how}", *passed_over]))
     found = installed(embedded)
     if found is None:
         raise ModelError(

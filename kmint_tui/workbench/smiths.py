@@ -8,7 +8,7 @@ from kmint_tui import paths
 from kmint_tui.errors import ModelError
 from kmint_tui.models import registry, store
 from kmint_tui.models.check import ModelFile, check
-from kmint_tui.models.fit import available_memory, estimate, readable
+from kmint_tui.models.fit import assess
 from kmint_tui.models.registry import ModelEntry
 
 DRAFTS = 8
@@ -46,8 +46,6 @@ def _state(entry: ModelEntry) -> SmithState:
         file = check(path)
     except ModelError as error:
         return SmithState(entry.id, entry.title, "refused", entry, None, error.message, "", None)
-    need, have = estimate(file, drafts=DRAFTS, max_tokens=entry.max_tokens).total, available_memory()
-    fits = None if have is None else need <= have
-    verdict = {None: "unknown whether it fits", True: "fits", False: "does not fit"}[fits]
-    free = f", {readable(have)} free" if have is not None else ""
-    return SmithState(entry.id, entry.title, "here", entry, file, "", f"{verdict}: needs {readable(need)} for {DRAFTS} drafts{free}", fits)
+    found = assess(file, drafts=DRAFTS, max_tokens=entry.max_tokens)
+    fits = None if found.verdict == "unknown" else found.verdict == "fits"
+    return SmithState(entry.id, entry.title, "here", entry, file, "", found.text, fits)

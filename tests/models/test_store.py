@@ -8,8 +8,9 @@ import pytest
 
 from kmint_tui import paths
 from kmint_tui.errors import ConfigError, ModelError
-from kmint_tui.models import digest, fit, registry, store
+from kmint_tui.models import digest, fit, registry, reserve, store
 from kmint_tui.models.check import check
+from kmint_tui.models.room import Room
 from tests import tiny_models
 
 
@@ -40,11 +41,17 @@ def test_the_best_smith_in_the_store_is_chosen(known: registry.Registry) -> None
 def test_a_smith_that_does_not_fit_is_passed_over_with_the_reason(known: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     put("qwen3.6-27b")
     small = put("minicpm5-1b")
-    needed = fit.estimate(check(small), drafts=8, max_tokens=768).total
-    monkeypatch.setattr(store, "available_memory", lambda: needed)
+    needed = fit.estimate(check(small), drafts=8, max_tokens=768).total + reserve.on_cpu().total
+    monkeypatch.setattr(store, "room", lambda: Room(needed))
     choice = store.choose(known, drafts=8)
     assert choice.id == "minicpm5-1b"
-    assert "qwen3.6-27b needs" in choice.reason
+    assert "qwen3.6-27b fits if the smith is unloaded while judging" in choice.reason
+    monkeypatch.setattr(store, "room", lambda: Room(None))
+    assert "unknown" in store.choose(known, drafts=8).reason
+    monkeypatch.setattr(store, "room", lambda: Room(needed // 100))
+    last = store.choose(known, drafts=8)
+    assert last.id == "embedded"
+    assert "minicpm5-1b does not fit" in last.reason
 
 
 def test_a_corrupt_smith_is_passed_over_by_choice_and_refused_by_name(known: registry.Registry) -> None:
