@@ -1,14 +1,16 @@
 """The stability gate: the same candidate judged and timed again in fresh processes, each with its own secret seed.
 
-A result is stable when in every run the whole 95 % interval of the ratio to that run's fastest baseline lies above 1. One run
-that does not is reported as it is; nothing is averaged away. Torch-free; the work happens in the replay workers.
+Every run starts anew: a replay worker of its own, cells drawn from its own seed beside the fixed ones, the configuration of every
+autotuned launch picked again. A result is stable when in every run the whole 95 % interval of the ratio to that run's fastest
+baseline lies above 1. One run that does not is reported as it is; nothing is averaged away. Torch-free; the work happens in the
+replay workers.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,16 @@ from referee.verdict import Rejection
 RUNS = 5
 SEED_BITS = 63
 
+Prepare = Callable[[Replayer, int], Prepared | Rejection]
+"""Makes the candidate ready for a fresh replay worker and a seed, at every required cell."""
+
 
 @dataclass(frozen=True)
 class GateRun:
-    """One fresh process. `ratio` is None when the candidate was rejected or nothing could be compared; `reason` says why."""
+    """One fresh process. `ratio` is None when the candidate was rejected or nothing could be compared; `reason` says why.
+
+    `decision` is None for a rejection, whose guard is then `guard`. Times are device microseconds.
+    """
 
     seed: int
     decision: Decision | None
@@ -33,6 +41,7 @@ class GateRun:
     candidate_us: float | None
     bar_us: float | None
     reason: str = ""
+    guard: str | None = None
 
     @property
     def above(self) -> bool:
@@ -49,6 +58,7 @@ class GateReport:
     ratio: float | None
     spread: float | None
     runs: tuple[GateRun, ...]
+    environment: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists and scalars."""
@@ -56,24 +66,30 @@ class GateReport:
 
 
 def gate(
-    prepared: Prepared,
+    prepare: Prepare,
     *,
     runs: int = RUNS,
     cache: Path | None = None,
     options: TimingOptions | None = None,
     on_run: Callable[[GateRun], None] | None = None,
 ) -> GateReport:
-    """Check every cell and time the bench cell in `runs` fresh processes; stops at a rejection. Raises ReplayerError."""
+    """Check every cell and time the bench cell in `runs` fresh processes; stops at a rejection.
+
+    Raises ReplayerError and what `prepare` raises.
+    """
     chosen = replace(options or TimingOptions(), show_graphed=True)
     done: list[GateRun] = []
+    environment: dict[str, Any] = {}
     for _ in range(runs):
+        seed = secrets.randbits(SEED_BITS)
         with Replayer(cache=cache) as fresh:
-            done.append(_one(fresh, prepared, chosen))
+            environment = environment or fresh.environment()
+            done.append(_one(fresh, prepare, seed, chosen))
         if on_run:
             on_run(done[-1])
         if done[-1].decision is None:
             break
-    return report(tuple(done), runs)
+    return replace(report(tuple(done), runs), environment=environment)
 
 
 def report(done: tuple[GateRun, ...], wanted: int) -> GateReport:
@@ -92,11 +108,16 @@ def report(done: tuple[GateRun, ...], wanted: int) -> GateReport:
     return GateReport(above == wanted and rejected is None, reason, ratio, spread, done)
 
 
-def _one(fresh: Replayer, prepared: Prepared, options: TimingOptions) -> GateRun:
-    seed = secrets.randbits(SEED_BITS)
-    checked = fresh.check(prepared, seed=seed)
-    found: Timing | Rejection = checked.rejection or fresh.time(prepared, seed=seed, options=options)
+def _one(fresh: Replayer, prepare: Prepare, seed: int, options: TimingOptions) -> GateRun:
+    prepared = prepare(fresh, seed)
+    if isinstance(prepared, Rejection):
+        return _rejected(seed, prepared)
+    found: Timing | Rejection = fresh.check(prepared, seed=seed).rejection or fresh.time(prepared, seed=seed, options=options)
     if isinstance(found, Rejection):
-        return GateRun(seed, None, None, None, None, None, f"rejected by {found.guard}: {found.reason}")
+        return _rejected(seed, found)
     mine, bar = found.device.get(CANDIDATE), found.device.get(found.bar or "")
     return GateRun(seed, found.decision, found.bar, found.ratio, mine.median if mine else None, bar.median if bar else None, found.reason)
+
+
+def _rejected(seed: int, why: Rejection) -> GateRun:
+    return GateRun(seed, None, None, None, None, None, f"rejected by {why.guard}: {why.reason}", why.guard)

@@ -1,15 +1,17 @@
 """The shape x dtype grid: one candidate checked and timed at many shapes, every losing cell shown.
 
 Shapes are the published ones (research/ouroboros.md 1.6). Finished cells are appended to a JSON-lines file at once, so that an
-interrupted grid goes on where it stopped; a file made by another kernel, or on another machine, is refused. Torch-free.
+interrupted grid goes on where it stopped; a file made by another kernel, or on another machine, is refused. A cell at which the
+machinery failed is measured again. Torch-free.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 from referee.stats import geometric_mean
 from referee.verdict import Rejection
 
-SCHEMA = "kmint.grid/1"
+SCHEMA = "kmint.grid-record/1"
 MATRIX_SHAPES = ((1024, 4096), (4096, 4096), (8192, 4096), (4096, 8192), (16384, 2048), (256, 16384))
 ROPE_SHAPES = ((8192, 128), (32768, 128), (65536, 64), (16384, 256))
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16")
@@ -54,6 +56,11 @@ class GridPoint:
     seed: int = 0
 
     @property
+    def place(self) -> tuple[int, int, str]:
+        """Rows, columns and dtype."""
+        return self.rows, self.columns, self.dtype
+
+    @property
     def loses(self) -> bool:
         """Slower than the fastest baseline, or not usable at all."""
         return self.decision in ("loss", "rejected", "error")
@@ -61,9 +68,10 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class GridSummary:
-    """Over all cells: the geometric mean of the ratios there are, the share of wins, and every losing cell."""
+    """Over all cells: the geometric mean of the `timed` ratios there are, the share of wins, and every losing cell."""
 
     cells: int
+    timed: int
     geomean: float | None
     win_rate: float
     counts: dict[str, int]
@@ -79,6 +87,18 @@ def grid_cells(op: Op) -> tuple[Cell, ...]:
     return tuple(_cell(op, rows, columns, dtype) for dtype in dtypes for rows, columns in shapes)
 
 
+def place_of(cell: Cell) -> tuple[int, int, str]:
+    """Rows, columns and dtype of a grid's cell."""
+    rows, columns = cell.inputs[0].shape
+    return rows, columns, cell.outputs[0].dtype
+
+
+def identity_of(source: str, op: str, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record is of: the kernel's text, the op, and the device and versions that `Replayer.environment` names."""
+    here = {name: environment.get(name) for name in ("device", "arch", "cuda", "cuda_driver", "torch", "triton", "python")}
+    return {"source_sha256": hashlib.sha256(source.encode("utf-8", "replace")).hexdigest(), "op": op, **here}
+
+
 def run_grid(
     cells: Sequence[Cell],
     prepare: Callable[[Cell], Prepared | Rejection],
@@ -90,14 +110,14 @@ def run_grid(
 ) -> Generator[GridPoint, None, None]:
     """Yield every point in order, measuring those that `record` does not hold yet. `prepare` traces and compiles a cell.
 
-    `identity` says what is measured and where (source digest, op, device, versions). Raises GridError and OSError.
+    `identity` says what is measured and where (see `identity_of`). Raises GridError and OSError.
     """
-    known = {(point.rows, point.columns, point.dtype): point for point in read_record(record, identity)}
+    known = {point.place: point for point in read_record(record, identity) if point.decision != "error"}
     with open(record, "a", encoding="utf-8") as file:
         if file.tell() == 0:
             _append(file.fileno(), {"schema": SCHEMA, "identity": identity})
         for cell in cells:
-            place = _place(cell)
+            place = place_of(cell)
             if place not in known:
                 known[place] = _measure(cell, prepare, replayer, options)
                 _append(file.fileno(), asdict(known[place]))
@@ -133,16 +153,16 @@ def summarise(points: Sequence[GridPoint]) -> GridSummary:
     ratios = [point.ratio for point in points if point.ratio is not None]
     wins = counts.get("win", 0) / len(points) if points else 0.0
     losing = tuple(point for point in points if point.loses)
-    return GridSummary(len(points), geometric_mean(ratios) if ratios else None, wins, counts, losing)
+    return GridSummary(len(points), len(ratios), geometric_mean(ratios) if ratios else None, wins, counts, losing)
 
 
 def _measure(cell: Cell, prepare: Callable[[Cell], Prepared | Rejection], replayer: Replayer, options: TimingOptions | None) -> GridPoint:
-    rows, columns, dtype = _place(cell)
+    rows, columns, dtype = place_of(cell)
     seed = secrets.randbits(SEED_BITS)
-    prepared = prepare(cell)
-    if isinstance(prepared, Rejection):
-        return GridPoint(rows, columns, dtype, "rejected", reason=f"{prepared.guard}: {prepared.reason}", seed=seed)
     try:
+        prepared = prepare(cell)
+        if isinstance(prepared, Rejection):
+            return GridPoint(rows, columns, dtype, "rejected", reason=f"{prepared.guard}: {prepared.reason}", seed=seed)
         found = replayer.check(prepared, seed=seed).rejection or replayer.time(prepared, seed=seed, options=options)
     except ReplayerError as error:
         return GridPoint(rows, columns, dtype, "error", reason=str(error).splitlines()[0], seed=seed)
@@ -177,11 +197,6 @@ def _cell(op: Op, rows: int, columns: int, dtype: Dtype) -> Cell:
     inputs = tuple(tensor(p.name, p.shape, dtype if p.dtype == "x" else p.dtype) for p in kind.parameters)
     scales = fit_scales(op, (1.0,) * len(inputs), columns=columns, values="normal", dtype=dtype)
     return Cell(f"grid-{rows}x{columns}-{dtype}", inputs, (tensor("out", kind.output, dtype),), "normal", scales, "bench")
-
-
-def _place(cell: Cell) -> tuple[int, int, str]:
-    rows, columns = cell.inputs[0].shape
-    return rows, columns, cell.outputs[0].dtype
 
 
 def _append(fd: int, data: dict[str, Any]) -> None:

@@ -18,13 +18,18 @@ def text_map(points: Sequence[GridPoint]) -> str:
     lines = ["".join(["rows x columns".ljust(16), *(dtype.rjust(16) for dtype in dtypes)])]
     for shape in shapes:
         found = [table.get((shape, dtype)) for dtype in dtypes]
-        lines.append("".join([f"{shape[0]} x {shape[1]}".ljust(16), *(_text(point).rjust(16) for point in found)]))
+        lines.append("".join([f"{shape[0]} x {shape[1]}".ljust(16), *(cell_text(point).rjust(16) for point in found)]))
+    return "\n".join([*lines, "", *told(points)])
+
+
+def told(points: Sequence[GridPoint]) -> list[str]:
+    """The sum of it in one line, wins and losses alike, then a line for every losing cell."""
     summary = summarise(points)
-    mean = "no ratio" if summary.geomean is None else f"geometric mean {summary.geomean:.3f}"
-    counts = ", ".join(f"{count} {decision}" for decision, count in sorted(summary.counts.items()))
-    lines += ["", f"{mean}, wins {summary.win_rate:.0%} of {summary.cells} cells ({counts})"]
-    lines += [f"losing: {_describe(point)}" for point in summary.losing]
-    return "\n".join(lines)
+    counts = ", ".join(f"{summary.counts[decision]} {decision}" for decision in MARKS if decision in summary.counts)
+    mean = "nothing timed" if summary.geomean is None else f"geometric mean {summary.geomean:.3f}x over {summary.timed} timed cells"
+    losing = len(summary.losing)
+    first = f"wins at {summary.counts.get('win', 0)} and loses at {losing} of {summary.cells} cells ({counts}); {mean}"
+    return [first, *(f"losing: {describe(point)}" for point in summary.losing)]
 
 
 def svg(points: Sequence[GridPoint], title: str) -> str:
@@ -44,10 +49,10 @@ def svg(points: Sequence[GridPoint], title: str) -> str:
         for column, dtype in enumerate(dtypes):
             point = table.get((shape, dtype))
             x, y = LEFT + CELL_WIDTH * column, TOP + CELL_HEIGHT * row
-            tip = escape(_describe(point)) if point else "not measured"
+            tip = escape(describe(point)) if point else "not measured"
             parts.append(
                 f'<g><title>{tip}</title><rect x="{x}" y="{y}" width="{CELL_WIDTH - 4}" height="{CELL_HEIGHT - 4}" '
-                f'fill="{_colour(point)}"/>{_label(x + CELL_WIDTH / 2 - 2, y + CELL_HEIGHT / 2 + 3, _text(point))}</g>'
+                f'fill="{_colour(point)}"/>{_label(x + CELL_WIDTH / 2 - 2, y + CELL_HEIGHT / 2 + 3, cell_text(point))}</g>'
             )
     return "\n".join([*parts, "</svg>", ""])
 
@@ -57,14 +62,16 @@ def _table(points: Sequence[GridPoint]) -> tuple[list[str], list[tuple[int, int]
     return list(dict.fromkeys(point.dtype for point in points)), list(dict.fromkeys(shape for shape, _ in table)), table
 
 
-def _text(point: GridPoint | None) -> str:
+def cell_text(point: GridPoint | None) -> str:
+    """Ratio and mark of one cell, or what became of it."""
     if point is None:
         return "not measured"
     mark = MARKS.get(point.decision, point.decision)
     return f"{point.decision} {mark}" if point.ratio is None else f"{point.ratio:.3f} {mark}"
 
 
-def _describe(point: GridPoint) -> str:
+def describe(point: GridPoint) -> str:
+    """One cell in a line: where, the ratio with its interval and to which baseline, the kernel's time; or why there is none."""
     place = f"{point.rows} x {point.columns} {point.dtype}: {point.decision}"
     if point.ratio is None or point.low is None or point.high is None:
         return f"{place}, {point.reason}" if point.reason else place
@@ -72,9 +79,11 @@ def _describe(point: GridPoint) -> str:
 
 
 def _colour(point: GridPoint | None) -> str:
-    """White at 1, full green at twice as fast, full red at half as fast; grey without a ratio."""
-    if point is None or point.ratio is None:
+    """White at 1, full green at twice as fast, full red at half as fast or where it is not usable; grey where nothing is known."""
+    if point is None or (point.ratio is None and not point.loses):
         return "#d0d0d0"
+    if point.ratio is None:
+        return "#ff6969"
     strength = max(-1.0, min(1.0, math.log2(point.ratio)))
     faded = round(255 - 150 * abs(strength))
     return f"#{faded:02x}ff{faded:02x}" if strength >= 0 else f"#ff{faded:02x}{faded:02x}"

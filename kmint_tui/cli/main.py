@@ -22,6 +22,8 @@ COMMANDS = {
     "history": Lazy(f"{_PACKAGE}.history:history", "List what was minted, or show one session or draft."),
     "crowns": Lazy(f"{_PACKAGE}.crowns:crowns", "Who is fastest at what, on which device; claim a crown."),
     "save": Lazy(f"{_PACKAGE}.save:save", "Save a kernel that passed into a project."),
+    "gate": Lazy(f"{_PACKAGE}.gate:gate", "Time a kernel again in five fresh processes: does its claim survive?"),
+    "grid": Lazy(f"{_PACKAGE}.grid:grid", "Time a kernel at every shape and dtype, every losing cell shown."),
     "verify": Lazy(f"{_PACKAGE}.verify:verify", "Check saved kernels: unchanged, and still passed by the referee?"),
     "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),
     "convert": Lazy(f"{_PACKAGE}.convert:convert", "Merge an adapter into its base and write a proven GGUF."),

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from referee import ops
-from referee.gpu import Replayer
+from referee.gpu import Replayer, ReplayerError
 from referee.grid import MATRIX_SHAPES, ROPE_SHAPES, SCHEMA, GridError, GridPoint, grid_cells, read_record, run_grid, summarise
 from referee.grid_picture import svg, text_map
 from referee.jobs import Prepared
@@ -87,6 +87,21 @@ def test_a_point_with_other_fields_is_refused(tmp_path: Path) -> None:
         read_record(record, IDENTITY)
 
 
+def test_a_cell_at_which_the_machinery_failed_is_measured_again(tmp_path: Path) -> None:
+    cells, record = grid_cells(ops.get("relu2"))[:2], tmp_path / "grid.jsonl"
+    replayer = Replayer(device="cpu", cache=tmp_path)
+
+    def broken(cell: Cell) -> Prepared | Rejection:
+        raise ReplayerError("the device is gone")
+
+    first = list(run_grid(cells, broken, replayer, record, identity=IDENTITY))
+    assert [(point.decision, point.reason) for point in first] == [("error", "the device is gone")] * 2
+    calls: list[str] = []
+    second = list(run_grid(cells, counted(calls), replayer, record, identity=IDENTITY))
+    assert calls == [cell.name for cell in cells] and [point.decision for point in second] == ["rejected"] * 2
+    assert list(run_grid(cells, broken, replayer, record, identity=IDENTITY)) == second
+
+
 def test_the_summary_counts_and_lists_every_losing_cell() -> None:
     found = summarise(POINTS)
     assert found.geomean == pytest.approx((1.5 * 0.5 * 1.0) ** (1 / 3))
@@ -100,6 +115,7 @@ def test_the_text_map_shows_each_cell_and_the_losing_ones_again() -> None:
     assert "1.500 +" in text
     assert "0.500 -" in text
     assert text.count("losing:") == 2
+    assert "wins at 1 and loses at 2 of 4 cells (1 win, 1 tie, 1 loss, 1 rejected)" in text
     assert "wrong_answer" in text
 
 
@@ -110,7 +126,8 @@ def test_the_svg_is_well_formed_and_escapes_reasons() -> None:
     greens = [node.get("fill") for node in boxes[1:]]
     assert greens[0] is not None
     assert greens[0].endswith(f"ff{round(255 - 150 * math.log2(1.5)):02x}")
-    assert greens[3] == "#d0d0d0"
+    assert greens[3] == "#ff6969", "a cell that is not usable is as red as the slowest one"
+    assert "#d0d0d0" in svg(POINTS[:3], "relu2"), "grey is only what was not measured"
 
 
 def test_an_op_of_a_user_has_no_grid() -> None:

@@ -1,0 +1,137 @@
+"""`kmint gate ID|FILE`: does a kernel's speed survive being measured again, from scratch, five times?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
+from kmint_tui.cli.framework import Command
+from kmint_tui.cli.operations import complete_operation
+from kmint_tui.cli.output import Cell, Output, Table
+from kmint_tui.cli.state import State
+from kmint_tui.cli.style import VERDICT_STYLES
+
+if TYPE_CHECKING:
+    from kmint_tui.cli.kernel_choice import Claim, Kernel
+    from referee.gate import GateReport, GateRun
+
+
+@click.command(cls=Command)
+@click.argument("wanted", metavar="ID|FILE")
+@click.option(
+    "--op", metavar="OP", shell_complete=complete_operation, help="The operation the kernel is for; drafts and saved kernels know it."
+)
+@click.option("--reference", metavar="FILE.py[:FN]", help="The reference it was minted by, when that was your own.")
+@click.option("--runs", type=click.IntRange(2, 50), default=5, show_default=True, help="How many fresh processes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.gate/1).")
+@click.pass_obj
+def gate(state: State, wanted: str, op: str | None, reference: str | None, runs: int, as_json: bool) -> int:
+    """Judge and time a kernel again in fresh processes with fresh seeds: does its claim to be faster survive?
+
+    \b
+      kmint gate 12.3
+      kmint gate softmax.py --op softmax --json
+
+    Every run checks every cell anew, with other inputs, and times the kernel against baselines built in that process. The claim
+    survives when in every run the whole 95 % interval of the ratio to the fastest baseline lies above 1. Exit code 0 means that
+    it does, 1 that it does not or that the kernel was rejected. The result is kept in the history. Needs a GPU.
+    """
+    from kmint_tui.cli.kernel_choice import chosen_kernel
+    from kmint_tui.cli.measuring import cache, keep, need_gpu
+
+    kernel = chosen_kernel(wanted, op, reference)
+    need_gpu("a gate")
+    report = measured(kernel, runs, state.err, cache())
+    document = as_document(kernel, report)
+    unkept = keep("gate", kernel, report.environment, told(report), document)
+    if as_json:
+        state.out.document("kmint.gate/1", document)
+    else:
+        show_report(state.out, kernel, report)
+    if unkept is not None:
+        raise unkept
+    return ExitCode.DONE if report.stable else ExitCode.NOTHING_PASSED
+
+
+def measured(kernel: Kernel, runs: int, err: Diagnostics, cache: Path) -> GateReport:
+    """The gate's report. Raises EnvironmentUnfit when the referee cannot work."""
+    from kmint_tui.cli.measuring import referee_failures
+    from referee.candidate import Candidate
+    from referee.gate import gate as measure
+    from referee.subject import Subject
+    from referee.workers import Workers
+
+    done: list[GateRun] = []
+
+    def show(run: GateRun) -> None:
+        done.append(run)
+        err.note(f"run {len(done)} of {runs}: {_words(run)}")
+
+    err.note(f"{kernel.op.name} in {runs} fresh processes; the first also builds the baselines")
+    with referee_failures(), Workers() as workers:
+        candidate = Candidate(kernel.source, Subject(kernel.task), workers, cache=cache / "kernels")
+        return measure(candidate.everywhere, runs=runs, cache=cache / "baselines", on_run=show)
+
+
+def as_document(kernel: Kernel, report: GateReport) -> dict[str, Any]:
+    """The content of `kmint.gate/1`."""
+    claim = kernel.claim
+    return {
+        "op": kernel.op.name,
+        "kernel": kernel.to_json(),
+        "claim": claim.to_json() if claim else None,
+        "changed": _changed(claim, report),
+        "survives": report.stable,
+        **report.to_json(),
+    }
+
+
+def told(report: GateReport) -> str:
+    """The report in one line."""
+    ratio = f", {report.ratio:.3f}x the fastest baseline" if report.ratio is not None else ""
+    return f"{'survives' if report.stable else 'does not survive'}: {report.reason}{ratio}"
+
+
+def show_report(out: Output, kernel: Kernel, report: GateReport) -> None:
+    """What was claimed, what was found, and every run."""
+    from kmint_tui.cli.measuring import where
+
+    claim, changed = kernel.claim, _changed(kernel.claim, report)
+    out.pairs(
+        [
+            ("kernel", f"{kernel.name} ({kernel.origin}, sha256 {kernel.source_sha256[:16]})"),
+            ("op", kernel.op.name),
+            ("device", where(report.environment)),
+            *([("claim", f"{claim.outcome}, {claim.ratio:.3f}x {claim.bar}")] if claim else []),
+            *([("changed since", ", ".join(changed))] if changed else []),
+            ("survives", "yes" if report.stable else "no"),
+            ("why", report.reason),
+            *([("ratio", f"{report.ratio:.3f}x, spread {100 * (report.spread or 0):.1f} %")] if report.ratio is not None else []),
+        ]
+    )
+    out.text("")
+    headers = ("run", "decision", "ratio", "low", "high", "baseline", "us", "baseline us", "why")
+    right = frozenset({"run", "ratio", "low", "high", "us", "baseline us"})
+    out.table(Table(headers, [_row(number, run) for number, run in enumerate(report.runs, start=1)], right))
+
+
+def _changed(claim: Claim | None, report: GateReport) -> list[str]:
+    """What of device and versions is not what it was when the claim was made."""
+    then = claim.environment if claim else {}
+    return [f"{name}: {value} -> {report.environment.get(name)}" for name, value in then.items() if value != report.environment.get(name)]
+
+
+def _words(run: GateRun) -> str:
+    if run.ratio is None:
+        return run.reason
+    return f"{run.decision}, {run.ratio.ratio:.3f}x {run.bar} ({run.ratio.low:.3f} to {run.ratio.high:.3f})"
+
+
+def _row(number: int, run: GateRun) -> tuple[Cell | str, ...]:
+    decision = run.decision or "rejected"
+    ratio = (f"{run.ratio.ratio:.3f}x", f"{run.ratio.low:.3f}", f"{run.ratio.high:.3f}") if run.ratio else ("", "", "")
+    times = tuple(f"{time:.1f}" if time else "" for time in (run.candidate_us, run.bar_us))
+    return str(number), Cell(decision, VERDICT_STYLES[decision]), *ratio, run.bar or "", *times, run.reason
