@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import gguf
+
 from convert import checks
 from convert.adapter import Adapter
 from convert.architectures import recipe_of
@@ -23,7 +25,7 @@ from convert.quantize import FILE_TYPES, quantise
 from convert.recipe import Recipe
 from convert.source import Source
 from convert.verify import Finding
-from convert.vocab import Vocab, read_bpe
+from convert.vocab import Vocab, read_vocab
 from convert.write import CHUNK_BYTES, DIRECT_TYPES, layout, write_gguf
 
 SCHEMA = "kmint.convert/1"
@@ -93,7 +95,7 @@ class Job:
                 self._adapter = Adapter(request.adapter, self._source.names, self._source.shape)
             self.merged = Merged(self._source, self._adapter)
             self.recipe: Recipe = recipe_of(self._source.raw_config, self.merged)
-            self.vocab: Vocab = read_bpe(request.base, self.recipe.vocab_size, pre=request.pre)
+            self.vocab: Vocab = read_vocab(request.base, self.recipe.vocab_size, pre=request.pre)
         except BaseException:
             self.close()
             raise
@@ -175,7 +177,9 @@ class Job:
         return "BF16" if exact else "F16"
 
     def _write(self, path: Path, kind: str, provenance: Mapping[str, str], progress: Progress | None) -> tuple[str, ...]:
-        general = {"general.type": "model", "general.name": self.request.out.stem, **provenance}
+        parameters = sum(_count(rule.shape) for rule in self.recipe.tensors)
+        size = gguf.size_label(parameters, parameters, 0, 0)
+        general = {"general.type": "model", "general.name": self.request.out.stem, "general.size_label": size, **provenance}
         report = None if progress is None else (lambda done, total: progress(path.name, done, total))
         plan = write_gguf(path, self.recipe, self.vocab.metadata, general, kind, self.merged.rows, report)
         return (*self.vocab.notes, *plan.fallbacks)

@@ -162,7 +162,7 @@ def recipe(config: dict[str, Any], names: Collection[str], shape_of: Callable[[s
     if unknown:
         raise ArchitectureError(f"{len(unknown)} tensors have no place in the qwen35 architecture, the first is {unknown[0]!r}")
     context = positive(config, "max_position_embeddings")
-    return Recipe("qwen35", _metadata(config, shape, vocab, context), tuple(rules), vocab, context, dropped)
+    return Recipe("qwen35", _metadata(config, shape, context), tuple(rules), vocab, context, dropped)
 
 
 def _check(rule: TensorRule, names: Collection[str], shape_of: Callable[[str], tuple[int, ...]]) -> None:
@@ -180,7 +180,7 @@ def _drop_reason(name: str) -> str | None:
     return "the multi-token-prediction head is not exported" if name.startswith("mtp.") or ".mtp." in name else None
 
 
-def _metadata(config: dict[str, Any], shape: Shape, vocab: int, context: int) -> dict[str, Any]:
+def _metadata(config: dict[str, Any], shape: Shape, context: int) -> dict[str, Any]:
     settings = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rope = read_rope(config, shape.head_dim)
     if rope.divisors is not None:
@@ -199,7 +199,7 @@ def _metadata(config: dict[str, Any], shape: Shape, vocab: int, context: int) ->
         "attention.key_length": shape.head_dim,
         "attention.value_length": shape.head_dim,
         "attention.layer_norm_rms_epsilon": float(config.get("rms_norm_eps", 1e-6)),
-        "vocab_size": vocab,
+        "attention.recurrent_layers": [_kind(layer, shape.interval) == "linear_attention" for layer in range(shape.layers)],
         "rope.dimension_count": int(shape.head_dim * partial),
         "rope.dimension_sections": sections + [0] * (4 - len(sections)),
         "rope.freq_base": rope.theta,

@@ -1,0 +1,36 @@
+"""What a GGUF holds, short enough to keep as a fixture: every key with its value, every tensor with type and sha256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+LONG = 40
+# Computed from floating-point functions whose last bit differs between machines: kept as numbers.
+COMPUTED = ("ssm_a", "rope_freqs.weight")
+
+
+def digest(path: Path) -> dict[str, Any]:
+    """`metadata`: key -> [GGUF type, value], of long arrays [type, length, sha256]; `tensors`: name -> [type, shape, sha256]."""
+    reader = gguf.GGUFReader(path)
+    metadata = {name: _value(field) for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    return {"metadata": metadata, "tensors": {tensor.name: _tensor(tensor) for tensor in reader.tensors}}
+
+
+def _value(field: Any) -> list[Any]:
+    kind, value = "/".join(part.name for part in field.types), field.contents()
+    if isinstance(value, list) and len(value) > LONG:
+        return [kind, len(value), hashlib.sha256(json.dumps(value).encode()).hexdigest()]
+    return [kind, value]
+
+
+def _tensor(tensor: Any) -> list[Any]:
+    shape = [int(extent) for extent in tensor.shape]
+    if tensor.name.endswith(COMPUTED):
+        return [tensor.tensor_type.name, shape, [float(value) for value in np.asarray(tensor.data).reshape(-1)]]
+    return [tensor.tensor_type.name, shape, hashlib.sha256(np.ascontiguousarray(tensor.data).tobytes()).hexdigest()]
