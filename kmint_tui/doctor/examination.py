@@ -33,13 +33,14 @@ LIGHT: tuple[tuple[str, Probe], ...] = (
 HEAVY = ("gpu", "sandbox", "llama.cpp", "kernel", "replay")
 
 
-def examine(*, offline: bool = False, seconds: float = SECONDS) -> Iterator[Finding]:
+def examine(*, offline: bool = False, seconds: float = SECONDS, started: list[Child] | None = None) -> Iterator[Finding]:
     """Every finding, the quick ones first. `offline` says that the caller was told to stay offline.
 
-    Children that are still running after `seconds` are killed, and also those left when the caller stops listening.
+    Children that are still running after `seconds` are killed, and also those left when the caller stops listening. They are put
+    into `started`, so that another thread can end the examination early by closing them.
     """
     deadline = time.monotonic() + seconds
-    children: list[Child] = []
+    children: list[Child] = [] if started is None else started
     try:
         children += [Child(name) for name in HEAVY if name != "replay" or gpu.usable()]
         for name, probe in LIGHT:
