@@ -16,6 +16,7 @@ from kmint_tui.cli.style import VERDICT_STYLES
 from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
+    from kmint_tui.history.measurements import Measurement
     from kmint_tui.history.records import Draft, Session, Summary
     from kmint_tui.history.store import History
 
@@ -123,8 +124,10 @@ def _show_session(state: State, session: Session, drafts: tuple[Draft, ...], as_
 
 
 def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_json: bool) -> None:
+    measured = _measurements(draft)
     if as_json:
-        state.out.document("kmint.draft/1", {"op": session.op, "model": session.model, **_draft_json(draft)})
+        again = [{name: value for name, value in asdict(one).items() if name != "document"} for one in measured]
+        state.out.document("kmint.draft/1", {"op": session.op, "model": session.model, **_draft_json(draft), "measurements": again})
         return
     if source:
         state.out.text(draft.source)
@@ -140,6 +143,7 @@ def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_j
             ("tokens", f"{draft.tokens} in {draft.seconds:.1f} s, ended by {draft.finish}"),
             ("verdict", outcome.text + (f", {ratio}" if ratio else "")),
             ("why", why),
+            *[(one.kind, f"{one.result} ({one.device}, {one.made[:19]})") for one in measured],
         ]
     )
     checks = draft.verdict.get("checks", []) if draft.verdict else []
@@ -151,6 +155,13 @@ def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_j
         state.out.table(Table(("check", "status", "detail"), rows))
     state.out.text("")
     state.out.text(draft.source)
+
+
+def _measurements(draft: Draft) -> tuple[Measurement, ...]:
+    from kmint_tui.history.measurements import Measurements
+
+    with Measurements(paths.history_file()) as store:
+        return store.of(draft.source_sha256)
 
 
 def _judged(draft: Draft) -> tuple[Cell, str, str]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kmint_tui import paths
 from kmint_tui.history.measurements import Measurements, NewMeasurement
 from kmint_tui.history.records import Reference
 from kmint_tui.history.store import History
 from kmint_tui.history.transfer import remove
+from tests.cli.runner import kmint
 from tests.history.test_history import SESSION, draft
 
 MADE = NewMeasurement(
@@ -50,6 +52,19 @@ def test_a_draft_s_measurements_go_with_it(path: Path, gone: Reference, left: in
     remove(path, gone)
     with Measurements(path) as store:
         assert len(store.of("ab" * 32)) == left
+
+
+def test_a_draft_is_shown_with_its_measurements(kmint_home: Path) -> None:
+    with History(paths.history_file()) as history:
+        session = history.begin(SESSION)
+        history.add_draft(session, draft(0))
+        digest = history.draft(session, 0).source_sha256
+    with Measurements(paths.history_file()) as store:
+        store.add(replace(MADE, source_sha256=digest))
+    done = kmint("history", "show", "1.0")
+    assert any(line.split()[:2] == ["gate", "survived"] for line in done.out.splitlines()), done.out
+    (one,) = kmint("history", "show", "1.0", "--json").document["measurements"]
+    assert (one["kind"], one["result"], one["device"]) == ("gate", "survived", "a GPU") and "document" not in one
 
 
 def test_a_draft_that_went_away_in_the_meantime(path: Path) -> None:
