@@ -104,7 +104,7 @@ def device_times(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
             start.record()
             calls[name]()
             end.record()
-            late = start.query()
+            late = start.query()  # type: ignore[no-untyped-call]
             end.synchronize()
             if not late:
                 times[name].append(1000 * start.elapsed_time(end))
@@ -145,7 +145,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device", file=sys.stderr)
         return 3
-    ops, rows = operations(given.folder), []
+    ops = operations(given.folder)
+    rows: list[dict[str, object]] = []
     for shape in SHAPES:
         for dtype in (torch.float16, torch.bfloat16):
             row = measure(ops, shape, dtype)

@@ -74,15 +74,14 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
     kernel_names = frozenset(names[kernel.name] for kernel in kernels)
     for node in kept:
         _Renamer(node, names, code.scope.aliases if node in hosts or isinstance(node, ast.Assign) else {}).apply()
+    helpers: list[ast.stmt] = []
     if wrap:
         launches = _Launches(kernel_names)
         for host in hosts:
             launches.visit(host)
-        if launches.sized:
-            hosts = [*ast.parse(_BLOCK_SIZE_CODE).body, *hosts]
-    text = "\n\n\n".join(
-        part for part in ("\n".join(map(_unparse, constants.values())), *map(_unparse, kernels), *map(_unparse, hosts)) if part
-    )
+        helpers = ast.parse(_BLOCK_SIZE_CODE).body if launches.sized else []
+    functions = (*kernels, *helpers, *hosts)
+    text = "\n\n\n".join(part for part in ("\n".join(map(_unparse, constants.values())), *map(_unparse, functions)) if part)
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     return JudgedPart(text + "\n", tuple(line for name, line in _OPTIONAL_IMPORTS.items() if name in used))
 

@@ -58,6 +58,7 @@ def test_one_compiled_graph_serves_every_size_up_to_its_block(project: Project, 
     module = load_module(project.saved[name].files[0])
     traced = make_fx(module._run, tracing_mode="symbolic")(*flat_arguments(op_name(name)))
     environment = traced.shape_env
+    assert environment is not None
     fixed = [symbol for symbol, value in environment.replacements.items() if value.is_number]
     ranges = [environment.bound_sympy(symbol) for symbol in environment.var_to_range]
     assert "triton_kernel_wrapper_mutation" in traced.code
