@@ -33,6 +33,13 @@ def read_vocab(folder: Path, vocab_size: int, *, pre: str | None = None) -> Voca
 
     tokenizer.json decides what kind it is; a tokenizer.model beside it, or alone, gives a SentencePiece vocabulary its scores.
     """
+    try:
+        return _read_vocab(folder, vocab_size, pre)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise VocabError(f"{folder}: the tokenizer's files are malformed ({error!r})", "download them again") from None
+
+
+def _read_vocab(folder: Path, vocab_size: int, pre: str | None) -> Vocab:
     from convert.vocab_spm import read_spm
 
     has_json, has_model = (folder / "tokenizer.json").is_file(), (folder / "tokenizer.model").is_file()
