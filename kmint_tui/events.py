@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from kmint_tui.history.records import draft_id
 from kmint_tui.minting.drafts import Draft
 from kmint_tui.minting.request import MintRequest
 from kmint_tui.minting.result import MintResult
+from kmint_tui.minting.tuning import Sweep
 from kmint_tui.smith.events import Choice
 from referee.verdict import Verdict
 
@@ -21,6 +23,14 @@ class Started:
 
     session: int
     request: MintRequest
+
+
+@dataclass(frozen=True)
+class RoundStarted:
+    """Rejected drafts go back to the smith; `parents` has the number of every new draft and of the one that it repairs."""
+
+    round: int
+    parents: Mapping[int, int | None]
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,20 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """The tuner has begun to sweep the launch constants of a draft."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What the tuner found. A kernel that is faster follows as a draft of its own."""
+
+    sweep: Sweep
+
+
+@dataclass(frozen=True)
 class Choices:
     """What the smith decided by itself, each with its reason."""
 
@@ -83,7 +107,7 @@ class Finished:
     result: MintResult
 
 
-MintEvent = Started | Progress | DraftFinished | Judging | Judged | Choices | Notice | Stopping | Finished
+MintEvent = Started | RoundStarted | Progress | DraftFinished | Judging | Judged | Tuning | Swept | Choices | Notice | Stopping | Finished
 
 
 def to_json(event: MintEvent) -> dict[str, Any]:
@@ -92,6 +116,9 @@ def to_json(event: MintEvent) -> dict[str, Any]:
         case Started(session=session, request=request):
             content: dict[str, Any] = {"op": request.op.name, "model": request.model.id, "seed": request.seed, "drafts": request.drafts}
             return _line("started", history_id=str(session), **content)
+        case RoundStarted(round=number, parents=parents):
+            drafts = [{"index": index, "parent": parent} for index, parent in parents.items()]
+            return _line("round", round=number, drafts=drafts)
         case Progress(index=index, tokens=tokens):
             return _line("tokens", index=index, tokens=tokens)
         case DraftFinished(session=session, draft=draft):
@@ -100,6 +127,10 @@ def to_json(event: MintEvent) -> dict[str, Any]:
             return _line("judging", index=index)
         case Judged(session=session, index=index, verdict=verdict, final=final):
             return _line("verdict", id=draft_id(session, index), index=index, final=final, verdict=verdict.to_json())
+        case Tuning(index=index):
+            return _line("tuning", index=index)
+        case Swept(sweep=sweep):
+            return _line("swept", **sweep.to_json())
         case Choices(choices=choices):
             return _line("choices", choices=[asdict(choice) for choice in choices])
         case Notice():

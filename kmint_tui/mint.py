@@ -1,8 +1,11 @@
 """The main loop: one request to the smith, every finished draft to the referee, everything into the history.
 
 Drafts are judged while others are still being written. Where there is a GPU to time on, drafts are first only checked, and
-timed once the smith is silent, because a busy GPU times nothing truly. Neither the smith nor the referee runs in this
-process: both are handles on processes of their own.
+timed when the smith is silent, because a busy GPU times nothing truly: after the last round, or, when the first win ends the
+session, at once with the smith halted. Every timed verdict says in its environment what the smith was doing meanwhile.
+
+When all is quiet comes what is still to do: another round for rejected drafts, the timing, the sweep of the best kernel's
+launch constants. Neither the smith nor the referee runs in this process: both are handles on processes of their own.
 
 `Mint.run` yields the events of `events.py` in the thread that iterates; only that thread touches the history.
 """
@@ -11,49 +14,55 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
 
 from kmint_tui.errors import EnvironmentUnfit, KmintError, ModelError, UsageError
-from kmint_tui.events import Choices, DraftFinished, Finished, Judged, Judging, MintEvent, Notice, Progress, Started, Stopping
+from kmint_tui.events import (
+    Choices,
+    DraftFinished,
+    Finished,
+    Judged,
+    Judging,
+    MintEvent,
+    Notice,
+    Progress,
+    RoundStarted,
+    Started,
+    Stopping,
+    Swept,
+    Tuning,
+)
 from kmint_tui.history.records import NewDraft, State
 from kmint_tui.history.store import History
+from kmint_tui.minting.drafting import Drafter, Drafting, SmithEnded
 from kmint_tui.minting.drafts import Draft, DraftBook
 from kmint_tui.minting.judging import Begun, Broke, Judge, JudgeThreads, Report, Said, Skipped
 from kmint_tui.minting.ranking import best, rank, ratio
 from kmint_tui.minting.request import Level, MintRequest
 from kmint_tui.minting.result import MintResult
+from kmint_tui.minting.rounds import Batch, first_round, repairs
+from kmint_tui.minting.tuning import Racer, Sweep, sweep
 from kmint_tui.smith.events import DraftDone, Event, Failed, Loaded, Note, RunDone, Token
+from referee.verdict import Verdict
 
-if TYPE_CHECKING:
-    from kmint_tui.smith.prompts import Prompt
-    from kmint_tui.smith.sampling import Sampling
-    from referee.verdict import Verdict
-
-
-class Drafter(Protocol):
-    """What is needed of the smith (`kmint_tui.smith.Smith`)."""
-
-    def draft(
-        self, prompt: Prompt | str, drafts: int, *, sampling: Sampling | None = None, seed: int = 0, max_tokens: int = 768
-    ) -> Iterator[Event]: ...
-
-    def cancel(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class _SmithEnded:
-    """The smith's thread is through; `error` is set when it failed in a way it has no event for."""
-
-    error: Exception | None
+__all__ = ["Drafter", "Mint"]
 
 
 @dataclass(frozen=True)
 class _Stop:
     """Somebody asked to stop drafting."""
 
+
+@dataclass(frozen=True)
+class _SweepEnded:
+    """The tuner's thread is through."""
+
+    found: Sweep | Exception
+
+
+_Message = Event | Report | SmithEnded | _SweepEnded | _Stop
 
 _FAILURES: dict[str, type[KmintError]] = {
     "environment": EnvironmentUnfit,
@@ -66,24 +75,39 @@ _FAILURES: dict[str, type[KmintError]] = {
 
 
 class Mint:
-    """One session. `times` says that the referee can time on this machine; `judges` is how many drafts it takes at once."""
+    """One session. `times` says that the referee can time on this machine; `judges` is how many drafts it takes at once.
+
+    `racer` holds the races of a request with `tune`; without one, or where nothing is timed, there is no sweep.
+    """
 
     def __init__(
-        self, request: MintRequest, *, smith: Drafter, judge: Judge, history: History, times: bool = False, judges: int = 2
+        self,
+        request: MintRequest,
+        *,
+        smith: Drafter,
+        judge: Judge,
+        history: History,
+        times: bool = False,
+        judges: int = 2,
+        racer: Racer | None = None,
     ) -> None:
         self.request = request
-        self._smith = smith
-        self._judge = judge
         self._history = history
         self._times = times and request.level == "full"
-        self._threads = judges
-        self._inbox: SimpleQueue[Event | Report | _SmithEnded | _Stop] = SimpleQueue()
-        self._stopping = threading.Event()
+        self._racer = racer if request.tune and self._times else None
+        self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        self._drafting = Drafting(smith, request, self._inbox.put)
+        self._judges = JudgeThreads(judge, request, self._inbox.put, threads=judges, silence=self._drafting.silence)
+        self._book = DraftBook()
+        self._batches: dict[int, Batch] = {}
+        self._round = 0
         self._drafts: dict[int, Draft] = {}
         self._verdicts: dict[int, Verdict] = {}
-        self._open: set[int] = set()
+        self._open: dict[int, Level] = {}
         self._untimed: list[int] = []
-        self._drafting = True
+        self._sweeping = False
+        self._sweep: Sweep | None = None
+        self._won = False
         self._asked_to_stop = False
         self._failure: Exception | None = None
         self._session = 0
@@ -102,28 +126,26 @@ class Mint:
         began = time.monotonic()
         self._session = self._history.begin(self.request.to_session())
         state: State = "stopped"
-        judges = JudgeThreads(self._judge, self.request, self._inbox.put, threads=self._threads)
+        self._judges.start()
         try:
             yield Started(self._session, self.request)
-            threading.Thread(target=self._pump, name="smith-pump", daemon=True).start()
-            book = DraftBook()
-            while self._drafting or self._open:
-                yield from self._handle(self._inbox.get(), book, judges)
-                if not self._drafting and not self._open and self._failure is None:
-                    self._submit_for_timing(judges)
-            if self._failure is not None and not self._drafts:
-                raise self._failure
-            state = "failed" if self._failure is not None else "stopped" if self._asked_to_stop else "done"
+            self._draft(first_round(self.request))
+            while self._is_busy():
+                yield from self._handle(self._inbox.get())
+                if not self._is_busy() and self._failure is None:
+                    yield from self._go_on()
+            failure = self._failure
+            if failure is not None and not self._drafts:
+                raise failure
+            state = "failed" if failure is not None else "stopped" if self._asked_to_stop else "done"
             yield Finished(self._result(state, time.monotonic() - began))
         except Exception:
             state = "failed"
             raise
         finally:
-            self._stopping.set()
-            if self._drafting:
-                self._smith.cancel()
-            self._store(lambda: self._history.finish(self._session, state), judges)
-            judges.close()
+            self._drafting.stop()
+            self._store(lambda: self._history.finish(self._session, state))
+            self._judges.close()
 
     @property
     def session_id(self) -> int | None:
@@ -135,29 +157,46 @@ class Mint:
         """Why the session failed although some drafts were done; None when it did not."""
         return self._failure
 
-    def _pump(self) -> None:
-        """Move the smith's events into the inbox; runs in a thread of its own."""
-        request = self.request
-        error: Exception | None = None
-        try:
-            events = self._smith.draft(
-                request.prompt, request.drafts, sampling=request.sampling, seed=request.seed, max_tokens=request.max_tokens
-            )
-            for event in events:
-                self._inbox.put(event)
-                # A stop that came while the model was being loaded found no run to cancel.
-                if self._stopping.is_set() and not isinstance(event, (DraftDone, RunDone, Failed)):
-                    self._smith.cancel()
-        except Exception as caught:
-            error = caught
-        self._inbox.put(_SmithEnded(error))
+    def _is_busy(self) -> bool:
+        return self._drafting.running or bool(self._open) or self._sweeping
 
-    def _handle(self, message: Event | Report | _SmithEnded | _Stop, book: DraftBook, judges: JudgeThreads) -> Iterator[MintEvent]:
+    def _draft(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self._batches |= {batch.first + number: batch for number in range(batch.drafts)}
+        self._drafting.start(batches)
+
+    def _go_on(self) -> Iterator[MintEvent]:
+        """All is quiet: begin what comes next, if anything does."""
+        if batches := self._next_round():
+            self._round += 1
+            yield RoundStarted(self._round, {number: batch.parent(number) for batch in batches for number in batch.numbers})
+            self._draft(batches)
+        elif self._untimed:
+            waiting, self._untimed = self._untimed, []
+            for index in waiting:
+                self._submit(self._drafts[index], "full")
+        elif self._racer is not None and self._sweep is None and not self._asked_to_stop:
+            chosen = best(rank(tuple(self._drafts.values()), self._verdicts), self._verdicts)
+            if chosen is not None:
+                self._sweeping = True
+                yield Tuning(chosen)
+                threading.Thread(target=self._run_sweep, args=(self._racer, self._drafts[chosen]), name="tuner", daemon=True).start()
+
+    def _next_round(self) -> tuple[Batch, ...]:
+        if self._round >= self.request.repair or self._drafting.stopped:
+            return ()
+        if self.request.until == "first" and any(verdict.passed for verdict in self._verdicts.values()):
+            return ()
+        latest = [draft for draft in self._drafts.values() if draft.round == self._round and draft.author == "smith"]
+        return repairs(self.request, self._round + 1, len(self._batches), latest, self._verdicts)
+
+    def _handle(self, message: _Message) -> Iterator[MintEvent]:
         match message:
             case Token(draft=index, tokens=tokens, text=text):
                 yield Progress(index, tokens, text)
-            case DraftDone():
-                yield from self._finished(book.add(message), judges)
+            case DraftDone(draft=index):
+                batch = self._batches[index]
+                yield from self._finished(replace(self._book.add(message), round=batch.round, parent=batch.parent(index)))
             case Loaded(choices=choices) | RunDone(choices=choices) if choices:
                 yield Choices(choices)
             case Note(text=text):
@@ -165,84 +204,118 @@ class Mint:
             case Failed(code=code, reason=reason, log=log):
                 fix = f"llama.cpp's own words are in {log}" if log else ""
                 self._failure = _FAILURES.get(code, KmintError)(reason, fix=fix, title="the smith failed")
-            case _SmithEnded(error=error):
-                self._drafting = False
+            case SmithEnded(error=error):
+                self._drafting.ended()
                 self._failure = self._failure or error
             case _Stop():
                 self._asked_to_stop = True
-                self._stop_drafting()
+                self._drafting.stop()
                 yield Stopping()
             case Begun(index=index):
                 yield Judging(index)
             case Said():
-                yield from self._judged(message, judges)
+                yield from self._judged(message)
             case Broke(index=index, error=error):
-                self._open.discard(index)
-                self._fail(error, judges)
+                self._close(index)
+                self._fail(error)
             case Skipped(index=index):
-                self._open.discard(index)
+                self._close(index)
+            case _SweepEnded(found=found):
+                self._sweeping = False
+                yield from self._tuned(found)
 
-    def _finished(self, draft: Draft, judges: JudgeThreads) -> Iterator[MintEvent]:
+    def _finished(self, draft: Draft) -> Iterator[MintEvent]:
         self._drafts[draft.index] = draft
-        self._store(lambda: self._history.add_draft(self._session, _row(draft)), judges)
+        self._store(lambda: self._history.add_draft(self._session, _row(draft)))
         yield DraftFinished(self._session, draft)
         if draft.finish != "cancelled" and draft.duplicate_of is None:
-            self._submit(draft, "correct" if self._times else self.request.level, judges)
+            self._submit(draft, "correct" if self._times and draft.author == "smith" else self.request.level)
 
-    def _submit(self, draft: Draft, level: Level, judges: JudgeThreads) -> None:
-        self._open.add(draft.index)
-        judges.submit(draft, level)
+    def _submit(self, draft: Draft, level: Level) -> None:
+        self._open[draft.index] = level
+        self._judges.submit(draft, level)
 
-    def _submit_for_timing(self, judges: JudgeThreads) -> None:
-        waiting, self._untimed = self._untimed, []
-        for index in waiting:
-            self._submit(self._drafts[index], "full", judges)
-
-    def _judged(self, said: Said, judges: JudgeThreads) -> Iterator[MintEvent]:
+    def _judged(self, said: Said) -> Iterator[MintEvent]:
         index, verdict = said.index, said.verdict
-        self._open.discard(index)
-        final = not (self._times and said.level == "correct" and verdict.passed)
+        if verdict.timing is not None:
+            verdict = replace(verdict, environment={**verdict.environment, "smith": said.smith})
+        final = self._won or not (self._times and said.level == "correct" and verdict.passed)
         self._verdicts[index] = verdict
-        self._store(lambda: self._history.set_verdict(self._session, index, verdict.to_json(), ratio=ratio(verdict.timing)), judges)
-        yield Judged(self._session, index, verdict, final)
-        if not final:
+        self._store(lambda: self._history.set_verdict(self._session, index, verdict.to_json(), ratio=ratio(verdict.timing)))
+        if not final and self.request.until == "first" and not self._drafting.stopped:
+            # Whether this is the win that ends the session can only be told with the GPU to itself.
+            self._drafting.pause()
+            self._submit(self._drafts[index], "full")
+        elif not final:
             self._untimed.append(index)
-        if verdict.passed and self.request.until == "first" and said.level != "screen":
-            judges.drop_waiting()
-            self._stop_drafting()
+        if final:
+            self._close(index)
+        elif self._open.get(index) == "correct":
+            del self._open[index]
+        yield Judged(self._session, index, verdict, final)
+        if self.request.until == "first" and final and self._is_enough(verdict):
+            self._won = True
+            self._judges.drop_waiting()
+            self._drafting.stop()
 
-    def _store(self, write: Callable[[], None], judges: JudgeThreads) -> None:
+    def _close(self, index: int) -> None:
+        """Nothing more is to be said of a draft for now; the smith goes on when nothing is being timed."""
+        self._open.pop(index, None)
+        if "full" not in self._open.values():
+            self._drafting.resume()
+
+    def _is_enough(self, verdict: Verdict) -> bool:
+        """Whether `until first` is reached: by a win, or by a correct kernel where nothing can be timed."""
+        return verdict.passed and (verdict.verdict == "win" or verdict.timing is None)
+
+    def _run_sweep(self, racer: Racer, draft: Draft) -> None:
+        """In the tuner's thread."""
+        try:
+            self._inbox.put(_SweepEnded(sweep(draft.index, draft.source, lambda sources: racer.race(sources, self.request.task))))
+        except Exception as error:
+            self._inbox.put(_SweepEnded(error))
+
+    def _tuned(self, found: Sweep | Exception) -> Iterator[MintEvent]:
+        if isinstance(found, Exception):
+            self._racer = None
+            yield Notice(f"the launch constants were not swept: {found}")
+            return
+        self._sweep = found
+        yield Swept(found)
+        if found.source is not None:
+            parent = self._drafts[found.draft]
+            made = replace(
+                parent,
+                index=len(self._batches),
+                source=found.source,
+                tokens=0,
+                seconds=found.seconds,
+                parent=parent.index,
+                author="tuner",
+                changes=found.changes,
+                notes=(),
+            )
+            yield from self._finished(self._book.add_tuned(made))
+
+    def _store(self, write: Callable[[], None]) -> None:
         """Write to the history. A full disk ends the session, but what is known is still handed over in `Finished`."""
         try:
             write()
         except KmintError as error:
-            self._fail(error, judges)
+            self._fail(error)
 
-    def _fail(self, error: Exception, judges: JudgeThreads) -> None:
+    def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
-        judges.drop_waiting()
-        self._stop_drafting()
-
-    def _stop_drafting(self) -> None:
-        if not self._stopping.is_set():
-            self._stopping.set()
-            if self._drafting:
-                self._smith.cancel()
+        self._judges.drop_waiting()
+        self._drafting.stop()
 
     def _result(self, state: State, seconds: float) -> MintResult:
         drafts = tuple(self._drafts[index] for index in sorted(self._drafts))
         ranking = rank(drafts, self._verdicts)
-        return MintResult(self.request, self._session, state, drafts, dict(self._verdicts), ranking, best(ranking, self._verdicts), seconds)
+        chosen = best(ranking, self._verdicts)
+        return MintResult(self.request, self._session, state, drafts, dict(self._verdicts), ranking, chosen, seconds, self._sweep)
 
 
 def _row(draft: Draft) -> NewDraft:
-    return NewDraft(
-        number=draft.index,
-        source=draft.source,
-        seed=draft.seed,
-        temperature=draft.temperature,
-        tokens=draft.tokens,
-        seconds=draft.seconds,
-        finish=draft.finish,
-        duplicate_of=draft.duplicate_of,
-    )
+    names = ("source", "seed", "temperature", "tokens", "seconds", "finish", "duplicate_of", "round", "parent", "author", "changes")
+    return NewDraft(number=draft.index, **{name: getattr(draft, name) for name in names})

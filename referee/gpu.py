@@ -138,6 +138,18 @@ class Replayer:
         choice = {int(step): int(config) for step, config in answer["choice"].items()}
         return Frozen(choice, _by_step(answer["times"]), _by_step(answer["refused"]))
 
+    def race(self, prepared: Sequence[Prepared], *, seed: int) -> list[tuple[float, float]] | Rejection:
+        """Time the bench cells of several candidates for one task against the first: microseconds, and the first's over its own.
+
+        All must have passed `check`. NaN where nothing could be measured. Raises ReplayerError.
+        """
+        packed, blobs = pack_jobs([_bench(one) for one in prepared])
+        try:
+            answer = self._ask({"do": "race", "jobs": packed, "seed": seed}, blobs)
+        except WorkerLost as lost:
+            return _timed_out(lost, "timing")
+        return rejection_from_json(answer["rejection"]) or [(float(us), float(ratio)) for us, ratio in answer["times"]]
+
     def time(self, prepared: Prepared, *, seed: int, options: TimingOptions | None = None) -> Timing | Rejection:
         """Time the bench cell against the baselines, building them first if they are cold.
 

@@ -17,6 +17,7 @@ import secrets
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from referee.interpret import InterpreterUnsupported
 from referee.jobs import TaskName
 from referee.judgement import SEED_BITS, Judgement, Level
 from referee.measurement import TimingOptions
+from referee.race import Lap, NoRace, race
 from referee.report import Rejected, Report
 from referee.subject import Subject
 from referee.target import Target
@@ -102,6 +104,25 @@ class Referee:
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
             return report.failed("referee", f"internal failure at {place}: {type(error).__name__}: {error}")
+
+    def race(self, sources: Sequence[str], op: str | TaskName, *, seed: int | None = None) -> tuple[Lap, ...]:
+        """Race variants of one kernel at the op's timed cell against the first of them (`referee.race`).
+
+        Raises NoRace where that cannot be done: without a GPU, for a task without a timed cell, when the machinery fails.
+        """
+        if self._replayer is None:
+            raise NoRace(f"a race needs a GPU: {self.no_gpu or 'the referee was opened without one'}")
+        subject = Subject(op)
+        cell, name = subject.bench(), subject.name
+        if cell is None or name is None:
+            raise NoRace("this task has no cell that is timed")
+        try:
+            target, _ = self._settle(Report(subject.op.name, self.mode, seed), subject, None)
+            cache = self._cache / "kernels" if self._cache else None
+            secret = secrets.randbits(SEED_BITS) if seed is None else seed
+            return race(self._workers, self._replayer, sources, name, cell, target, seed=secret, cache=cache)
+        except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost) as error:
+            raise NoRace(str(error)) from error
 
     def _judged(self, report: Report, source: str, subject: Subject, level: Level, wanted: Target | None) -> Verdict:
         judgement = Judgement(report, source, subject, wanted or Target(), self._workers, self._cache)

@@ -1,4 +1,4 @@
-"""The replay worker's requests: say what the device is, check cells, tune, time, warm baselines.
+"""The replay worker's requests: say what the device is, check cells, tune, race, time, warm baselines.
 
 One instance lives as long as the process: it keeps loaded tasks and compiled baselines. Every answer is JSON; one with
 `ends` says that the process must be replaced.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from referee.replay_check import CellOutcome, Host, Progress, check_cell, fault,
 from referee.rounds import Flush
 from referee.stage import Contest
 from referee.timing import Timer
-from referee.tune import tune
+from referee.tune import race, tune
 from referee.verdict import CellResult, Rejection, Stage
 
 KEPT_SHARE = 0.2  # of the device's memory: more than that is given back after a request
@@ -58,6 +59,7 @@ class Service:
             "hello": self._hello,
             "check": self._check,
             "tune": self._tune,
+            "race": self._race,
             "time": self._time,
             "warm": self._warm,
         }
@@ -122,6 +124,22 @@ class Service:
         except torch.AcceleratorError as error:
             return _refused("correct", torch_fault(error))
         return {"rejection": None, **asdict(found)}
+
+    def _race(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
+        jobs = self._jobs(message, blobs)
+        if isinstance(jobs, Rejection):
+            return {"rejection": asdict(jobs)}
+        try:
+            with ExitStack() as loaded:
+                runners = [loaded.enter_context(Loaded(self.host, job)) for job in jobs]
+                found = race(self.host, runners, jobs[0].cell, message["seed"], self._flushing())
+        except PlanFault as error:
+            return _refused("timing", error)
+        except CudaError as error:
+            return _refused("timing", fault(error))
+        except torch.AcceleratorError as error:
+            return _refused("timing", torch_fault(error))
+        return {"rejection": None, "times": found}
 
     def _time(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         task, jobs = self._task(message["task"]), self._jobs(message, blobs)

@@ -37,7 +37,21 @@ _KEPT_LOGS = 10
 @click.option("--temperature", type=click.FloatRange(0, 5), help="By default the model's own.")
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="By default the model's own.")
 @click.option("--max-tokens", type=click.IntRange(16, 32768), help="Longest draft.  [default: the model's own]")
-@click.option("--until", type=click.Choice(["best", "first"]), default="best", show_default=True, help="Stop at the first correct kernel?")
+@click.option(
+    "--until",
+    type=click.Choice(["best", "first"]),
+    default="best",
+    show_default=True,
+    help="Judge every draft, or stop at the first that wins (without a GPU to time on: that is correct).",
+)
+@click.option(
+    "--repair",
+    metavar="K",
+    type=click.IntRange(0, 8),
+    default=0,
+    help="Send rejected drafts back with the referee's reason, up to K times.  [default: 0]",
+)
+@click.option("--tune", is_flag=True, help="Sweep block sizes, warps and stages of the best kernel; needs a GPU.")
 @click.option("--reference", metavar="FILE.py[:FN]", help="Judge by your own PyTorch function instead of an operation of the catalogue.")
 @click.option("--target", metavar="ARCH", help="GPU to compile for, for example sm_90.  [default: the one here]")
 @click.option("--dialect", type=click.Choice(["card", "trained"]), help="Form of the prompt.  [default: the model's own]")
@@ -56,6 +70,8 @@ def mint(
     top_p: float | None,
     max_tokens: int | None,
     until: Literal["best", "first"],
+    repair: int,
+    tune: bool,
     reference: str | None,
     target: str | None,
     dialect: Literal["card", "trained"] | None,
@@ -69,6 +85,7 @@ def mint(
     \b
       kmint mint softmax
       kmint mint add_rmsnorm_gelu --drafts 16 --until first
+      kmint mint layernorm_mish --repair 2 --tune
       kmint mint --reference mine.py:fused_norm
 
     The first Ctrl-C stops drafting and keeps what is done, the second gives up the rest as well. Exit code 0 means that at
@@ -79,7 +96,7 @@ def mint(
 
     if as_json and jsonl:
         raise UsageError("--json and --jsonl exclude each other", fix="--json for one document at the end, --jsonl for a stream")
-    wishes = Wishes(op, reference, model, drafts, seed, temperature, top_p, max_tokens, until, target, dialect)
+    wishes = Wishes(op, reference, model, drafts, seed, temperature, top_p, max_tokens, until, target, dialect, repair, tune)
     request = plan(wishes, draw_seed=lambda: secrets.randbelow(2**32))
     if dry_run:
         show_plan(state.out, request, as_json=as_json)
@@ -116,7 +133,7 @@ def _run(
     with History(paths.history_file()) as history, open_referee() as referee, Smith(request.model.file.path, options) as smith:
         if referee.no_gpu:
             err.note(f"no GPU to time on ({referee.no_gpu}): kernels are checked by Triton's interpreter")
-        session = Mint(request, smith=smith, judge=referee, history=history, times=referee.mode == "replay", judges=judges())
+        session = Mint(request, smith=smith, judge=referee, history=history, times=referee.mode == "replay", judges=judges(), racer=referee)
         with _two_step_interrupt(session, err) as interrupts:
             for event in session.run():
                 progress.show(event)

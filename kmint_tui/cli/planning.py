@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 from kmint_tui import config, paths
 from kmint_tui.cli.output import Output
 from kmint_tui.cli.referee import check_target, no_gpu_reason, wanted_task
+from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.minting.request import MintRequest, Until
 from kmint_tui.models import digest, registry, store
 from kmint_tui.models.fit import assess, readable
@@ -34,12 +35,17 @@ class Wishes:
     until: Until
     target: str | None
     dialect: Literal["card", "trained"] | None
+    repair: int = 0
+    tune: bool = False
 
 
 def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
-    """The request. Raises UsageError, ConfigError or ModelError for what cannot be had."""
-    op, task = wanted_task(wishes.op, wishes.reference)
+    """The request. Raises UsageError, ConfigError, ModelError or EnvironmentUnfit for what cannot be had."""
     settings = config.load(paths.config_file()).config
+    target = wishes.target or settings.mint_target
+    if wishes.tune:
+        _check_tunable(target)
+    op, task = wanted_task(wishes.op, wishes.reference)
     drafts = _first(wishes.drafts, settings.mint_drafts, 8)
     known = registry.load(paths.user_models_file())
     wanted = wishes.model or settings.mint_model
@@ -60,8 +66,19 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
         sampling=sampling,
         max_tokens=_first(wishes.max_tokens, settings.mint_max_tokens, entry.max_tokens if entry else None, _MAX_TOKENS),
         until=wishes.until,
-        target=check_target(wishes.target or settings.mint_target),
+        target=check_target(target),
+        repair=wishes.repair,
+        tune=wishes.tune,
     )
+
+
+def _check_tunable(target: str | None) -> None:
+    """Tuning is timing: refuse it before anything is drafted where nothing can be timed."""
+    if lonely := no_gpu_reason():
+        fix = "leave out --tune, or mint on a machine with a GPU"
+        raise EnvironmentUnfit(f"--tune times variants of the best kernel on a GPU, and {lonely}", title="tuning needs a GPU", fix=fix)
+    if target is not None:
+        raise UsageError("--tune times on the GPU that is here, so it cannot be told of another --target", fix="leave one of them out")
 
 
 def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
@@ -77,6 +94,9 @@ def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
             "seed": request.seed,
             "sampling": asdict(request.sampling),
             "max_tokens": request.max_tokens,
+            "until": request.until,
+            "repair": request.repair,
+            "tune": request.tune,
             "target": request.target,
             "mode": "interpret" if lonely else "replay",
             "memory": fit.to_json(),
@@ -89,6 +109,8 @@ def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
             ("op", f"{request.op.name}: {request.op.formula}"),
             ("model", f"{request.model.id} ({request.model.file.quant}, {readable(request.model.file.nbytes)}): {request.model.reason}"),
             ("drafts", f"{request.drafts} of at most {request.max_tokens} tokens, seed {request.seed}"),
+            *([("repair", f"up to {request.repair} further rounds for rejected drafts")] if request.repair else []),
+            *([("tune", "launch constants of the best kernel are swept on the GPU")] if request.tune else []),
             ("sampling", f"temperature {request.sampling.temperature:g}, top-p {request.sampling.top_p:g}"),
             ("memory", fit.text),
             ("referee", f"interpreter, no timing ({lonely})" if lonely else "replay and timing on the GPU"),

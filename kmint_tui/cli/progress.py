@@ -7,7 +7,21 @@ import time
 
 from kmint_tui.cli.diagnostics import Diagnostics
 from kmint_tui.cli.referee import why
-from kmint_tui.events import Choices, DraftFinished, Finished, Judged, Judging, MintEvent, Notice, Progress, Started, Stopping
+from kmint_tui.events import (
+    Choices,
+    DraftFinished,
+    Finished,
+    Judged,
+    Judging,
+    MintEvent,
+    Notice,
+    Progress,
+    RoundStarted,
+    Started,
+    Stopping,
+    Swept,
+    Tuning,
+)
 
 _REFRESH_SECONDS = 0.1
 
@@ -40,6 +54,15 @@ class MintProgress:
                 self._set(index, "being judged")
             case Judged(index=index, verdict=verdict, final=final):
                 self._set(index, f"{verdict.verdict}: {why(verdict)}" if final else f"{verdict.verdict}, to be timed", line=final)
+            case RoundStarted(round=number, parents=parents):
+                self._err.note(f"round {number}: {len(parents)} rejected drafts go back with the referee's reasons")
+                self._refresh(force=True)
+            case Tuning(index=index):
+                self._err.note(f"sweeping the launch constants of #{index}")
+                self._refresh(force=True)
+            case Swept(sweep=sweep):
+                self._err.note(f"#{sweep.draft}: {sweep.changes + ', ' if sweep.changes else ''}{sweep.reason}")
+                self._refresh(force=True)
             case Choices(choices=choices):
                 self._err.hint("smith: " + ", ".join(f"{choice.name} {choice.value}" for choice in choices))
                 self._refresh(force=True)

@@ -45,6 +45,20 @@ def _outcome(draft: Draft, verdict: Verdict | None) -> Cell:
 
 
 def _why(result: MintResult, draft: Draft, verdict: Verdict | None) -> str:
+    origin = _origin(result, draft)
+    found = _reason(result, draft, verdict)
+    return f"{origin}; {found}" if origin and found else origin or found
+
+
+def _origin(result: MintResult, draft: Draft) -> str:
+    """Where a draft comes from that is not of the first round."""
+    if draft.parent is None:
+        return ""
+    parent = draft_id(result.session, draft.parent)
+    return f"by the tuner from {parent} ({draft.changes})" if draft.author == "tuner" else f"repairs {parent}"
+
+
+def _reason(result: MintResult, draft: Draft, verdict: Verdict | None) -> str:
     if draft.duplicate_of is not None:
         return f"the same kernel as {draft_id(result.session, draft.duplicate_of)}"
     if verdict is None:

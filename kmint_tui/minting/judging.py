@@ -37,11 +37,12 @@ class Begun:
 
 @dataclass(frozen=True)
 class Said:
-    """The verdict on a draft at a level."""
+    """The verdict on a draft at a level; `smith` is what the smith was doing when the referee began, and when it ended."""
 
     index: int
     level: Level
     verdict: Verdict
+    smith: str
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,19 @@ Report = Begun | Said | Broke | Skipped
 class JudgeThreads:
     """`submit` drafts; every one is answered by `Begun` and then `Said` or `Broke`, or by `Skipped` once dropped."""
 
-    def __init__(self, judge: Judge, request: MintRequest, report: Callable[[Report], None], *, threads: int) -> None:
+    def __init__(
+        self, judge: Judge, request: MintRequest, report: Callable[[Report], None], *, threads: int, silence: Callable[[], str]
+    ) -> None:
+        """`silence` tells what the smith is doing at this moment."""
         self._judge = judge
         self._request = request
         self._report = report
+        self._silence = silence
         self._waiting: SimpleQueue[tuple[Draft, Level] | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._serve, name=f"judge-{number}", daemon=True) for number in range(threads)]
+
+    def start(self) -> None:
+        """Begin to work."""
         for thread in self._threads:
             thread.start()
 
@@ -96,9 +104,11 @@ class JudgeThreads:
         while (work := self._waiting.get()) is not None:
             draft, level = work
             self._report(Begun(draft.index))
+            before = self._silence()
             try:
                 verdict = self._judge.judge(draft.source, self._request.task, level=level, target=self._request.target)
             except Exception as error:
                 self._report(Broke(draft.index, error))
             else:
-                self._report(Said(draft.index, level, verdict))
+                after = self._silence()
+                self._report(Said(draft.index, level, verdict, before if after == before else f"{before}; at the end {after}"))

@@ -25,7 +25,10 @@ _VERSIONED = ("llama-cpp-python", "torch", "triton", "textual")
 
 @dataclass(frozen=True)
 class MintRequest:
-    """One session. `task` is what the referee judges by: the op's name, or the file of a user's own reference."""
+    """One session. `task` is what the referee judges by: the op's name, or the file of a user's own reference.
+
+    `repair` is how many further rounds rejected drafts may get; `tune` has the best kernel's launch constants swept.
+    """
 
     op: Op
     task: str | TaskName
@@ -39,10 +42,13 @@ class MintRequest:
     until: Until = "best"
     level: Level = "full"
     target: str | None = None
+    repair: int = 0
+    tune: bool = False
 
     def to_session(self) -> NewSession:
         """What the history stores of it."""
-        settings = {**asdict(self.sampling), "max_tokens": self.max_tokens, "until": self.until, "level": self.level, "target": self.target}
+        names = ("max_tokens", "until", "level", "target", "repair", "tune")
+        settings = {**asdict(self.sampling), **{name: getattr(self, name) for name in names}}
         return NewSession(
             op=self.op.name,
             model=self.model.id,

@@ -9,6 +9,7 @@ from typing import Any
 from kmint_tui.history.records import State, draft_id
 from kmint_tui.minting.drafts import Draft
 from kmint_tui.minting.request import MintRequest
+from kmint_tui.minting.tuning import Sweep
 from referee.verdict import Verdict
 
 SCHEMA = "kmint.mint/1"
@@ -16,7 +17,10 @@ SCHEMA = "kmint.mint/1"
 
 @dataclass(frozen=True)
 class MintResult:
-    """The outcome of one session; `drafts` in the order of their numbers, `ranking` the indices in the order to show them."""
+    """The outcome of one session; `drafts` in the order of their numbers, `ranking` the indices in the order to show them.
+
+    `sweep` is what the tuner found, None where it was not asked for or there was nothing to tune.
+    """
 
     request: MintRequest
     session: int
@@ -26,6 +30,7 @@ class MintResult:
     ranking: tuple[int, ...]
     best: int | None
     seconds: float
+    sweep: Sweep | None = None
 
     @property
     def best_id(self) -> str | None:
@@ -53,8 +58,10 @@ class MintResult:
             "seed": self.request.seed,
             "state": self.state,
             "seconds": round(self.seconds, 3),
+            "rounds": 1 + max((draft.round for draft in self.drafts), default=0),
             "drafts": [draft.to_json(documents.get(draft.index)) for draft in self.drafts],
             "ranking": list(self.ranking),
             "best": self.best,
+            "tuning": self.sweep.to_json() if self.sweep is not None else None,
             "history_id": str(self.session),
         }

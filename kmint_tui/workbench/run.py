@@ -121,7 +121,8 @@ class MintRun:
         self.put(Step(f"loading {request.model.id}"))
         smith = self._engine.smith(request.model.file.path)
         with History(paths.history_file()) as history:
-            mint = Mint(request, smith=smith, judge=referee, history=history, times=no_gpu_reason() is None, judges=judges())
+            times = no_gpu_reason() is None
+            mint = Mint(request, smith=smith, judge=referee, history=history, times=times, judges=judges(), racer=referee)
             with self._guard:
                 self._mint = mint
             if self.stopped():
