@@ -4,6 +4,9 @@
 
 A twin is the same machine code, launched by Triton as the "baseline" and replayed from a plan as the candidate. A planted slow-down
 repeats 2 % or 5 % of the rows. Prints one line per kernel and kind, then the three acceptance lines. Needs a CUDA device.
+
+With --json every group is written as soon as it is done, and groups that FILE already holds, measured on the same device and
+versions, are not measured again: the whole takes longer than some machines are lent for.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +29,13 @@ from referee.baselines import Baselines
 from referee.environment import describe_device
 from referee.measurement import COMPILE
 
+SCHEMA = "kmint.bench.timing_quality/1"
 KERNELS = ("rmsnorm", "softmax", "relu2")
+SLOWDOWNS = (0.02, 0.05)
+Group = list[dict[str, Any]]
 
 
-def compare(smoke: Smoke, kernel: str, times: int, extra_rows: float, seed: int) -> list[dict[str, Any]]:
+def compare(smoke: Smoke, kernel: str, times: int, extra_rows: float, seed: int) -> Group:
     """`times` judgements of a kernel against its twin."""
     twin = Baselines({COMPILE: handmade.direct(kernel)}, {}, {})
     found = []
@@ -38,8 +45,6 @@ def compare(smoke: Smoke, kernel: str, times: int, extra_rows: float, seed: int)
         ratio = result.ratio
         found.append(
             {
-                "kernel": kernel,
-                "extra_rows": extra_rows,
                 "decision": result.decision,
                 "ratio": ratio.ratio if ratio else None,
                 "low": ratio.low if ratio else None,
@@ -52,13 +57,47 @@ def compare(smoke: Smoke, kernel: str, times: int, extra_rows: float, seed: int)
     return found
 
 
-def show(label: str, found: list[dict[str, Any]]) -> None:
+def show(label: str, found: Group) -> None:
     """One line: decisions, range of the ratio, seconds a judgement."""
     ratios = [item["ratio"] for item in found if item["ratio"]]
     counts = ", ".join(f"{count} {name}" for name, count in sorted(Counter(item["decision"] for item in found).items()))
     seconds = sum(item["seconds"] for item in found) / max(1, len(found))
     rounds = sum(item["rounds"] for item in found) / max(1, len(found))
     print(f"{label:26s} {counts:44s} ratio {min(ratios):.4f} to {max(ratios):.4f}, {rounds:.0f} rounds, {seconds:.2f} s each", flush=True)
+
+
+def plan(twins: int, planted: int, repeats: int) -> list[tuple[str, str, int, float, int]]:
+    """Every group: (kind, kernel, judgements, share of rows repeated, first seed)."""
+
+    def share(total: int, number: int) -> int:
+        return total // len(KERNELS) + (number < total % len(KERNELS))
+
+    groups = [("twin", kernel, share(twins, number), 0.0, 1000) for number, kernel in enumerate(KERNELS)]
+    groups += [(f"{extra:.0%} slower", k, share(planted, number), extra, 2000) for extra in SLOWDOWNS for number, k in enumerate(KERNELS)]
+    return groups + [("repeated", kernel, repeats, 0.0, 3000) for kernel in KERNELS]
+
+
+def judged(groups: dict[str, Group], kind: str) -> Group:
+    """All judgements of a kind, over the kernels."""
+    return [item for label, found in groups.items() if label.endswith(f", {kind}") for item in found]
+
+
+def share_of(found: Sequence[dict[str, Any]], decision: str) -> float:
+    """How many of the judgements ended so, from 0 to 1."""
+    return sum(item["decision"] == decision for item in found) / max(1, len(found))
+
+
+def summary(groups: dict[str, Group]) -> dict[str, tuple[float, bool]]:
+    """The three statements: what was measured, and whether each holds."""
+    wins = share_of(judged(groups, "twin"), "win")
+    losses = min(share_of(judged(groups, f"{extra:.0%} slower"), "loss") for extra in SLOWDOWNS)
+    repeated = [[item["ratio"] for item in groups[f"{kernel}, repeated"]] for kernel in KERNELS]
+    spread = max(max(ratios) / min(ratios) - 1 for ratios in repeated)
+    return {
+        "twins that win": (wins, wins < 0.01),
+        "planted losses found": (losses, losses >= 0.95),
+        "spread of repeats": (spread, spread <= 0.01),
+    }
 
 
 def main() -> int:
@@ -71,35 +110,23 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         smoke = Smoke(Path(cache))
-        twins, planted, spreads = [], [], []
-        environment = describe_device(smoke.driver)
-
-        def keep() -> None:
-            everything = [item for group in (*twins, *planted, *spreads) for item in group]
+        document: dict[str, Any] = {"schema": SCHEMA, "environment": describe_device(smoke.driver), "groups": {}}
+        if given.json and given.json.is_file():
+            earlier = json.loads(given.json.read_text(encoding="utf-8"))
+            if earlier["environment"] == document["environment"]:
+                document["groups"] = earlier["groups"]
+        groups: dict[str, Group] = document["groups"]
+        for kind, kernel, times, extra, seed in plan(given.twins, given.planted, given.repeats):
+            label = f"{kernel}, {kind}"
+            if len(groups.get(label, ())) < times:
+                groups[label] = compare(smoke, kernel, times, extra, seed)
+            show(label, groups[label])
             if given.json:
-                given.json.write_text(json.dumps({"environment": environment, "judgements": everything}, indent=1) + "\n", encoding="utf-8")
-
-        for number, kernel in enumerate(KERNELS):
-            share = given.twins // len(KERNELS) + (number < given.twins % len(KERNELS))
-            twins.append(compare(smoke, kernel, share, 0.0, 1000))
-            show(f"{kernel}, twin", twins[-1])
-            keep()
-        for extra in (0.02, 0.05):
-            planted.append([item for kernel in KERNELS for item in compare(smoke, kernel, -(-given.planted // len(KERNELS)), extra, 2000)])
-            show(f"{extra:.0%} slower", planted[-1])
-            keep()
-        for kernel in KERNELS:
-            spreads.append(compare(smoke, kernel, given.repeats, 0.0, 3000))
-            show(f"{kernel}, repeated", spreads[-1])
-            keep()
-        wins = sum(item["decision"] == "win" for group in twins for item in group) / max(1, given.twins)
-        losses = [sum(item["decision"] == "loss" for item in group) / max(1, len(group)) for group in planted]
-        spread = max(max(i["ratio"] for i in group) / min(i["ratio"] for i in group) - 1 for group in spreads)
-        verdicts = {"twins that win": (wins, wins < 0.01), "planted losses found": (min(losses), min(losses) >= 0.95)}
-        verdicts["spread of repeats"] = (spread, spread <= 0.01)
-        for label, (value, holds) in verdicts.items():
-            print(f"{'OK  ' if holds else 'FAIL'} {label}: {value:.4f}")
-    return 0 if all(holds for _, holds in verdicts.values()) else 1
+                given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    statements = summary(groups)
+    for label, (value, holds) in statements.items():
+        print(f"{'OK  ' if holds else 'FAIL'} {label}: {value:.4f}")
+    return 0 if all(holds for _, holds in statements.values()) else 1
 
 
 if __name__ == "__main__":
