@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kmint_tui import paths
+from kmint_tui import config, paths
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.models import complete_model
 from kmint_tui.cli.state import State, offline_variable
 
 if TYPE_CHECKING:
+    from kmint_tui.cli.diagnostics import Diagnostics
     from kmint_tui.models.download import Remote
+    from kmint_tui.models.fit import Fit
+    from kmint_tui.models.registry import ModelEntry
 
 _REFRESH_SECONDS = 0.2
+_NOTED_SHARE = 0.1
 _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 
@@ -44,6 +49,8 @@ def _rate(context: click.Context, parameter: click.Parameter, text: str | None) 
 def pull(state: State, model: str, quant: str | None, limit_rate: float | None, dry_run: bool, as_json: bool) -> None:
     """Fetch a smith from the hub into the store. An interrupted pull goes on where it ended.
 
+    Its head is looked at first: what kmint cannot run is refused, and whether it fits in memory is said, before it is fetched.
+
     \b
       kmint models pull minicpm5-1b
       kmint models pull minicpm5-1b --quant Q8_0 --limit-rate 20M
@@ -54,15 +61,18 @@ def pull(state: State, model: str, quant: str | None, limit_rate: float | None, 
     entry = registry.load(paths.user_models_file()).get(model)
     offline = _offline(state)
     remote = download.find(entry, quant=quant, offline=offline)
-    state.err.note(f"{remote.name} of {remote.repo}, {remote.nbytes / 1e9:.2f} GB, licence {remote.licence or 'unknown'}")
+    err = state.err
+    err.note(f"{remote.name} of {remote.repo}, {remote.nbytes / 1e9:.2f} GB, licence {remote.licence or 'unknown'}")
+    fit = _judge_head(entry, remote, offline)
+    err.note(fit.text)
     path = None
     if not dry_run:
         folder = paths.private_dir(paths.models_dir() / entry.id)
-        path = download.fetch(remote, folder, progress=_Progress(state, remote), limit_rate=limit_rate, offline=offline)
+        path = download.fetch(remote, folder, progress=_Progress(err, remote), limit_rate=limit_rate, offline=offline)
         check(path)
-    state.err.clear()
+    err.clear()
     if as_json:
-        content = {"id": entry.id, **vars(remote), "path": str(path) if path else None}
+        content = {"id": entry.id, **vars(remote), "path": str(path) if path else None, "memory": fit.to_json()}
         state.out.document("kmint.pull/1", content)
     elif path is not None:
         state.out.text(str(path))
@@ -87,24 +97,51 @@ def url(state: State, model: str, quant: str | None, as_json: bool) -> None:
     state.out.pairs([("url", remote.url), ("size", str(remote.nbytes)), ("sha256", remote.sha256 or "not published")])
 
 
+def _judge_head(entry: ModelEntry, remote: Remote, offline: str | None) -> Fit:
+    """Whether the file would fit here. Raises ModelError when kmint could not run it."""
+    from kmint_tui.models import download
+    from kmint_tui.models.check import check_template, facts
+    from kmint_tui.models.fit import assess
+
+    header = download.head(remote, offline=offline)
+    name = Path(remote.name)
+    check_template(name, header)
+    drafts = config.load(paths.config_file()).config.mint_drafts
+    return assess(facts(name, header), drafts=drafts, max_tokens=entry.max_tokens)
+
+
 def _offline(state: State) -> str | None:
-    return "--offline" if state.offline else offline_variable()
+    if state.offline:
+        return "--offline"
+    return offline_variable() or ("network.offline in the settings" if config.load(paths.config_file()).config.network_offline else None)
 
 
 class _Progress:
-    """One live line with rate and time left, over this run's bytes only."""
+    """Rate and time left, over this run's bytes only: one live line on a terminal, else a line for every tenth of the file."""
 
-    def __init__(self, state: State, remote: Remote) -> None:
-        self.state, self.remote = state, remote
-        self.started, self.first, self.shown = time.monotonic(), -1, 0.0
+    def __init__(self, err: Diagnostics, remote: Remote) -> None:
+        self.err, self.remote = err, remote
+        self.started, self.first, self.shown, self.noted = time.monotonic(), -1, 0.0, 0.0
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
         if self.first < 0:
             self.first = done
-        if now - self.shown < _REFRESH_SECONDS:
-            return
-        self.shown = now
+            self.noted = done / total
+        if self.err.live and now - self.shown >= _REFRESH_SECONDS:
+            self.shown = now
+            self.err.block([self._line(done, total, now)])
+        elif not self.err.live and done / total - self.noted >= _NOTED_SHARE:
+            self.noted = done / total
+            self.err.note(self._line(done, total, now))
+
+    def _line(self, done: int, total: int, now: float) -> str:
         rate = (done - self.first) / max(now - self.started, 1e-6)
-        left = f"{(total - done) / rate:.0f} s left" if rate > 0 else ""
-        self.state.err.block([f"  {done / 1e6:.0f} of {total / 1e6:.0f} MB  {rate / 1e6:.1f} MB/s  {left}"])
+        left = f"  {_duration((total - done) / rate)} left" if rate > 0 else ""
+        return f"  {done / 1e6:.0f} of {total / 1e6:.0f} MB  {rate / 1e6:.1f} MB/s{left}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -159,12 +159,15 @@ def _check_vocabulary(path: Path, header: Header) -> int:
     return count
 
 
-def check_template(path: Path) -> None:
-    """Run the file's chat template on a prompt. Raises ModelError when thinking cannot be switched off in it, or it fails."""
+def check_template(path: Path, header: Header | None = None) -> None:
+    """Run the chat template of the file (or of its `header`) on a prompt.
+
+    Raises ModelError when thinking cannot be switched off in it, or it fails.
+    """
     from kmint_tui.smith.prompts import Prompt
     from kmint_tui.smith.template import TemplateRefused, render
 
-    template = read_header(path).text("tokenizer.chat_template") or ""
+    template = (header or read_header(path)).text("tokenizer.chat_template") or ""
     try:
         render(Prompt("Write kernels.", "Op `probe`: nothing."), template, bos="")
     except TemplateRefused as refused:

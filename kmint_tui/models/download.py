@@ -2,7 +2,8 @@
 
 Metadata, authentication, proxies and the endpoint (`HF_ENDPOINT`) are huggingface_hub's. The transfer itself is done here,
 through its HTTP client, because the hub client starts anew after a kill: bytes go to NAME.part with a small NAME.part.json
-beside it, a later run continues where that ends, and NAME appears only when size and sha256 are right.
+beside it, a later run continues where that ends if the server's etag is still the same, and NAME appears only when size and
+sha256 are right. `head` reads only the first bytes, so that a file can be judged before it is fetched.
 
 Limits: one connection; plain HTTP ranges, no xet. Without a published sha256 only the size is checked, and that is said.
 """
@@ -10,25 +11,23 @@ Limits: one connection; plain HTTP ranges, no xet. Without a published sha256 on
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
-import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kmint_tui.errors import KmintError, ModelError, OfflineRefusal, StorageError, TimedOut, storage_error
+from kmint_tui.errors import KmintError, ModelError, OfflineRefusal, TimedOut, storage_error
+from kmint_tui.models import digest
+from kmint_tui.models.gguf_header import GgufError, Header, parse_header
+from kmint_tui.models.part import Part, check_space, locked
 from kmint_tui.models.registry import ModelEntry
 
-CHUNK = 1 << 20
 TRIES_WITHOUT_PROGRESS = 5
+FIRST_LOOK, LARGEST_HEAD = 1 << 20, 1 << 26
 LONGEST_WAIT_SECONDS = 60.0
 STALL_SECONDS = 30.0
-SPARE_BYTES = 64 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -62,7 +61,7 @@ def find(entry: ModelEntry, *, quant: str | None = None, offline: str | None = N
     from huggingface_hub import HfApi, hf_hub_url
 
     with _hub_errors(entry.repo):
-        info = HfApi().model_info(entry.repo, revision=entry.revision, files_metadata=True)
+        info = HfApi().model_info(entry.repo, revision=entry.revision, files_metadata=True, timeout=STALL_SECONDS)
     files = {file.rfilename: file for file in info.siblings or [] if file.rfilename.lower().endswith(".gguf")}
     wanted = [quant] if quant else list(entry.quants)
     name = next((name for want in wanted for name in sorted(files) if want.lower() in name.lower()), None)
@@ -81,6 +80,30 @@ def find(entry: ModelEntry, *, quant: str | None = None, offline: str | None = N
     )
 
 
+def head(remote: Remote, *, stall_seconds: float = STALL_SECONDS, offline: str | None = None) -> Header:
+    """The head of the file on the hub; no more of it is read than that takes. Raises OfflineRefusal, ModelError, TimedOut."""
+    if offline:
+        raise OfflineRefusal(f"looking at {remote.name} needs the network, and {offline} keeps kmint offline")
+    content, enough = bytearray(), FIRST_LOOK
+    try:
+        with _answer(remote, {}, stall_seconds) as response:
+            if response.status_code != 200:
+                raise _refused(response.status_code, remote.repo)
+            for block in response.iter_bytes():
+                content += block
+                if enough <= len(content) < min(remote.nbytes, LARGEST_HEAD):
+                    with contextlib.suppress(GgufError):
+                        return parse_header(bytes(content), remote.nbytes)
+                    enough *= 4
+                elif len(content) >= LARGEST_HEAD:
+                    break
+        return parse_header(bytes(content), remote.nbytes)
+    except _Interrupted as error:
+        raise TimedOut(f"{remote.name}: {error}", fix="check the network and try again") from error
+    except GgufError as error:
+        raise ModelError(f"{remote.name} of {remote.repo} is not a sound GGUF file: {error}", fix="choose another with --quant") from error
+
+
 def fetch(
     remote: Remote,
     folder: Path,
@@ -97,13 +120,16 @@ def fetch(
     """
     target = folder / Path(remote.name).name
     try:
-        with _locked(folder / f".{target.name}.lock"):
+        with locked(folder / f".{target.name}.lock"):
             if target.exists() and target.stat().st_size == remote.nbytes:
+                if remote.sha256 not in (None, digest.sha256(target)):
+                    fix = "take it out with `kmint models rm`, then pull again"
+                    raise ModelError(f"{target} is not the published file (its sha256 differs)", fix=fix)
                 return target
             if offline:
                 raise OfflineRefusal(f"fetching {remote.name} needs the network, and {offline} keeps kmint offline")
-            part = _Part(remote, target)
-            _check_space(folder, remote.nbytes - part.size)
+            part = Part(remote, target)
+            check_space(folder, remote.nbytes - part.size)
             _transfer(part, progress, limit_rate, stall_seconds)
             part.finish()
     except OSError as error:
@@ -111,54 +137,7 @@ def fetch(
     return target
 
 
-class _Part:
-    """NAME.part, what it belongs to, and the running digest of what it holds."""
-
-    def __init__(self, remote: Remote, target: Path) -> None:
-        self.remote, self.target = remote, target
-        self.path = target.with_name(target.name + ".part")
-        self.note = target.with_name(target.name + ".part.json")
-        if not self._belongs():
-            self.restart()
-        self.digest = hashlib.sha256()
-        self.size = 0
-        with self.path.open("rb") as file:
-            while block := file.read(CHUNK):
-                self.digest.update(block)
-                self.size += len(block)
-
-    def _belongs(self) -> bool:
-        try:
-            return bool(json.loads(self.note.read_text(encoding="utf-8")) == asdict(self.remote)) and self.path.is_file()
-        except (OSError, ValueError):
-            return False
-
-    def restart(self) -> None:
-        """Begin anew with an empty part."""
-        self.path.write_bytes(b"")
-        self.note.write_text(json.dumps(asdict(self.remote)), encoding="utf-8")
-        self.digest = hashlib.sha256()
-        self.size = 0
-
-    def remove(self) -> None:
-        """Drop the part and its note."""
-        self.path.unlink(missing_ok=True)
-        self.note.unlink(missing_ok=True)
-
-    def finish(self) -> None:
-        """Give the part its final name if size and digest are right; otherwise remove it. Raises ModelError."""
-        if self.remote.sha256 is not None and self.digest.hexdigest() != self.remote.sha256:
-            self.remove()
-            raise ModelError(
-                f"{self.remote.name} arrived damaged: its sha256 is not the published one", fix="the part was removed; pull again"
-            )
-        with self.path.open("rb+") as file:
-            os.fsync(file.fileno())
-        self.path.replace(self.target)
-        self.note.unlink(missing_ok=True)
-
-
-def _transfer(part: _Part, progress: Progress | None, limit_rate: float | None, stall_seconds: float) -> None:
+def _transfer(part: Part, progress: Progress | None, limit_rate: float | None, stall_seconds: float) -> None:
     idle_tries = 0
     while part.size < part.remote.nbytes:
         before = part.size
@@ -175,34 +154,42 @@ def _transfer(part: _Part, progress: Progress | None, limit_rate: float | None, 
             raise TimedOut(f"{part.remote.name}: {reason}, {TRIES_WITHOUT_PROGRESS} times in a row", fix=fix)
 
 
-def _one_request(part: _Part, progress: Progress | None, limit_rate: float | None, stall_seconds: float) -> None:
+def _one_request(part: Part, progress: Progress | None, limit_rate: float | None, stall_seconds: float) -> None:
     """One GET from where the part ends. Raises _Interrupted when it may be tried again."""
-    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]  # public, but not re-exported for mypy
-
     remote = part.remote
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    headers = {}
     if part.size:
         headers["Range"] = f"bytes={part.size}-"
+        if part.etag and not part.etag.startswith("W/"):
+            headers["If-Range"] = part.etag
     started, received = time.monotonic(), 0
+    with _answer(remote, headers, stall_seconds) as response:
+        _judge_status(part, response)
+        with part.path.open("ab") as file:
+            for block in response.iter_bytes():
+                if part.size + len(block) > remote.nbytes:
+                    part.remove()
+                    raise ModelError(f"{remote.name}: the server sent more than the {remote.nbytes} bytes it announced", fix="pull again")
+                file.write(block)
+                file.flush()
+                part.digest.update(block)
+                part.size += len(block)
+                received += len(block)
+                if progress is not None:
+                    progress(part.size, remote.nbytes)
+                if limit_rate:
+                    time.sleep(max(0.0, received / limit_rate - (time.monotonic() - started)))
+
+
+@contextlib.contextmanager
+def _answer(remote: Remote, headers: dict[str, str], stall_seconds: float) -> Iterator[Any]:
+    """The streamed answer to a GET, redirects followed. Raises _Interrupted for what may be tried again."""
+    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]  # public, but not re-exported for mypy
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity", **headers}
     try:
         with get_session().stream("GET", remote.url, headers=headers, timeout=stall_seconds, follow_redirects=True) as response:
-            _judge_status(part, response)
-            with part.path.open("ab") as file:
-                for block in response.iter_bytes():
-                    if part.size + len(block) > remote.nbytes:
-                        part.remove()
-                        raise ModelError(
-                            f"{remote.name}: the server sent more than the {remote.nbytes} bytes it announced", fix="pull again"
-                        )
-                    file.write(block)
-                    file.flush()
-                    part.digest.update(block)
-                    part.size += len(block)
-                    received += len(block)
-                    if progress is not None:
-                        progress(part.size, remote.nbytes)
-                    if limit_rate:
-                        time.sleep(max(0.0, received / limit_rate - (time.monotonic() - started)))
+            yield response
     except (KmintError, _Interrupted, OSError):
         raise
     except Exception as error:
@@ -211,19 +198,21 @@ def _one_request(part: _Part, progress: Progress | None, limit_rate: float | Non
         raise
 
 
-def _judge_status(part: _Part, response: Any) -> None:
+def _judge_status(part: Part, response: Any) -> None:
     """Pass a usable answer; wait and raise _Interrupted for one that may get better; raise ModelError for the rest."""
     status, remote = response.status_code, part.remote
     if status == 206:
         start = response.headers.get("content-range", "").removeprefix("bytes ").partition("-")[0]
         total = response.headers.get("content-range", "").rpartition("/")[2]
-        if start != str(part.size) or total not in ("*", str(remote.nbytes)):
+        etag = response.headers.get("etag")
+        if start != str(part.size) or total not in ("*", str(remote.nbytes)) or (part.etag and etag and etag != part.etag):
             part.restart()
             raise _Interrupted("the server's file changed, starting anew")
         return
     if status == 200:
         if part.size:
             part.restart()
+        part.begin(response.headers.get("etag"))
         return
     if status == 416:
         part.restart()
@@ -246,7 +235,7 @@ def _refused(status: int, repo: str) -> ModelError:
         return ModelError(f"{repo}: access refused ({status})", fix="accept the licence on its page, then log in with `hf auth login`")
     if status == 404:
         return ModelError(f"{repo}: not found on the hub (404)", fix="check the name and revision in models.toml")
-    return ModelError(f"{repo}: the hub answered {status}")
+    return ModelError(f"{repo}: the hub answered {status}", fix="try again later")
 
 
 @contextlib.contextmanager
@@ -267,18 +256,3 @@ def _hub_errors(repo: str) -> Iterator[None]:
             where = os.environ.get("HF_ENDPOINT", "the hub")
             raise ModelError(f"{where} cannot be reached ({type(error).__name__})", fix="check the network and proxy settings") from error
         raise
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; waits for another process that has it."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _check_space(folder: Path, missing: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < missing + SPARE_BYTES:
-        need = f"{(missing + SPARE_BYTES) / 1e9:.2f} GB are needed in {folder}, {free / 1e9:.2f} GB are free"
-        raise StorageError(need, fix="free some space, or set KMINT_MODELS_DIR to a place with room")

@@ -167,9 +167,9 @@ def read_header(path: Path) -> Header:
             return _parse(_Cursor(view, size), bytes(view[:4]), size)
 
 
-def parse_header(content: bytes) -> Header:
-    """The head of a file given as bytes. Raises GgufError."""
-    return _parse(_Cursor(content, len(content)), content[:4], len(content))
+def parse_header(content: bytes, file_bytes: int | None = None) -> Header:
+    """The head of a file given as bytes; of its first bytes only when `file_bytes` says how long all of it is. Raises GgufError."""
+    return _parse(_Cursor(content, len(content)), content[:4], len(content) if file_bytes is None else file_bytes)
 
 
 def _parse(cursor: _Cursor, magic: bytes, size: int) -> Header:
