@@ -1,6 +1,7 @@
 """A small HTTP server on loopback that speaks the hub's protocol: model info, redirects to a file host, ranges, etags.
 
-Faults are switched on by name, one answer at a time, so that a test says exactly what the network does.
+Faults are switched on by name, one answer at a time, so that a test says exactly what the network does. A file's etag
+follows its content, and a range is given only of the version that the client names (`If-Range`), unless told otherwise.
 """
 
 from __future__ import annotations
@@ -22,13 +23,21 @@ class _Quiet(ThreadingHTTPServer):
 
 
 class Hub:
-    """Serves `files` of one repository. `faults` is a queue: the next file request takes the first one."""
+    """Serves `files` of one repository. `faults` is a queue: the next file request takes the first one.
+
+    `info_fault` is a status for requests about the repository. `announced` replaces a file's length in what is said of it.
+    With `plain`, files are kept in plain git, without a sha256. `public` is the address that redirects lead to.
+    """
 
     def __init__(self, repo: str, files: dict[str, bytes]) -> None:
         self.repo, self.files = repo, dict(files)
         self.faults: deque[tuple[str, int]] = deque()
         self.requests: list[tuple[str, str | None]] = []
         self.served = 0
+        self.info_fault: int | None = None
+        self.announced: dict[str, int] = {}
+        self.plain = self.ignores_if_range = False
+        self.public: str | None = None
         self._server = _Quiet(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
 
@@ -46,10 +55,11 @@ class Hub:
         self._server.server_close()
 
     def info(self) -> dict[str, Any]:
-        siblings = [
-            {"rfilename": name, "size": len(data), "lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 1}}
-            for name, data in self.files.items()
-        ]
+        siblings = []
+        for name, data in self.files.items():
+            size = self.announced.get(name, len(data))
+            lfs = {"lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": size, "pointerSize": 1}}
+            siblings.append({"rfilename": name, "size": size, **({} if self.plain else lfs)})
         names = {"id": self.repo, "modelId": self.repo, "sha": COMMIT, "private": False, "downloads": 0, "likes": 0, "tags": []}
         return {**names, "_id": "1", "siblings": siblings}
 
@@ -62,10 +72,12 @@ class Hub:
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                if path.startswith(f"/api/models/{hub.repo}"):
+                if path.startswith("/api/") and hub.info_fault is not None:
+                    self._reply(hub.info_fault, b"{}", {"Retry-After": "1"})
+                elif path.startswith(f"/api/models/{hub.repo}"):
                     self._reply(200, json.dumps(hub.info()).encode(), {"Content-Type": "application/json"})
                 elif path.startswith(f"/{hub.repo}/resolve/"):
-                    self._reply(302, b"", {"Location": f"{hub.endpoint}/blob/{path.rsplit('/', 1)[1]}", "X-Repo-Commit": COMMIT})
+                    self._reply(302, b"", {"Location": f"{hub.public or hub.endpoint}/blob/{path.rsplit('/', 1)[1]}", "X-Repo-Commit": COMMIT})
                 elif path.startswith("/blob/"):
                     self._file(path.removeprefix("/blob/"))
                 else:
@@ -84,7 +96,10 @@ class Hub:
                     return self._reply(416, b"", {})
                 if fault == "changed":
                     data = bytes(255 - byte for byte in data) + b"!"
-                body, headers = data[start:], {"ETag": '"one"'}
+                etag = f'"{hashlib.sha1(data).hexdigest()}"'
+                if self.headers.get("If-Range", etag) != etag and not hub.ignores_if_range and fault != "changed":
+                    start = 0
+                body, headers = data[start:], {"ETag": etag}
                 if start:
                     headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
                 if fault == "more":

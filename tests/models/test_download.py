@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,11 @@ import pytest
 
 from kmint_tui.errors import ModelError, OfflineRefusal, StorageError, TimedOut
 from kmint_tui.models import download
+from kmint_tui.models.check import check, facts
 from kmint_tui.models.registry import ModelEntry
+from tests import tiny_models
 from tests.models.hub_server import COMMIT, Hub
+from tests.tiny_models import Shape
 
 REPO = "someone/smith-GGUF"
 DATA = random.Random(0).randbytes(3_000_000)
@@ -144,6 +148,77 @@ def test_offline_opens_nothing(hub: Hub, tmp_path: Path) -> None:
     assert hub.requests == []
 
 
+def test_the_head_is_read_and_not_the_rest(hub: Hub, tmp_path: Path) -> None:
+    """A file of 40 MB whose head is 4 kB: the server sends a small part of it, and nothing is left behind."""
+    shape = Shape(layers=2, hidden=1024, feed_forward=4096, vocabulary=600)
+    path = tiny_models.llama(tmp_path / "m.gguf", shape)
+    hub.files["smith-Q8_0.gguf"] = path.read_bytes()
+    found = remote(hub)
+    header = download.head(found)
+    assert facts(Path(found.name), header).parameters == check(path).parameters
+    assert header.file_bytes == found.nbytes > 20_000_000
+    assert hub.served < found.nbytes
+    for content in (b"GGUF", b"no model" * 1000, path.read_bytes()[:100_000]):
+        hub.files["smith-Q8_0.gguf"] = content
+        with pytest.raises(ModelError, match="not a sound GGUF"):
+            download.head(remote(hub))
+    for status in (403, 429, 500):
+        hub.faults.append(("status", status))
+        with pytest.raises(ModelError, match=str(status)):
+            download.head(found)
+    with pytest.raises(OfflineRefusal):
+        download.head(found, offline="--offline")
+
+
+@pytest.mark.parametrize("ignores_if_range", [False, True])
+@pytest.mark.parametrize("plain", [False, True], ids=["sha256", "no sha256"])
+def test_another_version_is_never_appended_to_the_first(hub: Hub, tmp_path: Path, ignores_if_range: bool, plain: bool) -> None:
+    """The etag tells: the file is replaced by one of equal length in the middle of a pull, also where no sha256 is published."""
+    hub.ignores_if_range, hub.plain = ignores_if_range, plain
+    other = random.Random(5).randbytes(len(DATA))
+    hub.faults.extend([("drop", 700_000), ("drop", 0)])
+    found = replace(remote(hub), sha256=None) if plain else remote(hub)
+    assert (found.sha256 is None) == plain
+    with pytest.raises(TimedOut):
+        hub.faults.extend([("drop", 0)] * 3)
+        download.fetch(found, tmp_path)
+    hub.faults.clear()
+    hub.files[found.name] = other
+    if plain:
+        assert download.fetch(found, tmp_path).read_bytes() == other
+    else:
+        with pytest.raises(ModelError, match="damaged"):
+            download.fetch(found, tmp_path)
+        assert not list(tmp_path.glob("smith*"))
+
+
+def test_a_file_shorter_than_announced_ends_with_a_clear_line(hub: Hub, tmp_path: Path) -> None:
+    hub.announced["smith-Q8_0.gguf"] = len(DATA) + 5
+    with pytest.raises(TimedOut, match="not the announced one"):
+        download.fetch(remote(hub), tmp_path)
+    assert not list(tmp_path.glob("smith*"))
+
+
+def test_a_file_of_the_right_length_that_is_another_is_told(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "smith-Q8_0.gguf").write_bytes(bytes(len(DATA)))
+    with pytest.raises(ModelError, match="not the published file"):
+        download.fetch(remote(hub), tmp_path)
+
+
+@pytest.mark.parametrize(("status", "said"), [(401, "401"), (403, "403"), (404, "404"), (500, "500")])
+def test_a_refused_question_about_the_repository_is_explained(hub: Hub, status: int, said: str) -> None:
+    hub.info_fault = status
+    with pytest.raises(ModelError, match=said) as caught:
+        download.find(ENTRY)
+    assert caught.value.fix
+
+
+def test_a_limited_rate_is_kept(hub: Hub, tmp_path: Path) -> None:
+    began = time.monotonic()
+    download.fetch(remote(hub), tmp_path, limit_rate=6e6)
+    assert time.monotonic() - began > 0.9 * len(DATA) / 6e6
+
+
 def test_two_processes_share_one_transfer(hub: Hub, tmp_path: Path) -> None:
     found, paths = remote(hub), []
     threads = [threading.Thread(target=lambda: paths.append(download.fetch(found, tmp_path))) for _ in range(2)]
@@ -165,7 +240,7 @@ download.fetch(remote, Path(sys.argv[4]), limit_rate=float(sys.argv[5]), progres
 
 
 def test_a_killed_pull_goes_on_later(hub: Hub, tmp_path: Path) -> None:
-    """Killed after a random number of progress reports, 20 times over; then finished, with the right digest."""
+    """Killed at 20 random moments, each after a random number of bytes; then finished, with the right digest."""
     hub.files["smith-Q8_0.gguf"] = data = random.Random(1).randbytes(48 << 20)
     found = remote(hub)
     chooser, sizes = random.Random(2), []
@@ -173,8 +248,9 @@ def test_a_killed_pull_goes_on_later(hub: Hub, tmp_path: Path) -> None:
     for _ in range(20):
         child = subprocess.Popen([sys.executable, "-c", CHILD, *arguments, "2e8"], stdout=subprocess.PIPE)
         assert child.stdout is not None
-        for _ in range(chooser.randint(1, 2)):
-            child.stdout.readline()
+        target = int(child.stdout.readline()) + chooser.randint(0, 2 << 20)
+        while int(child.stdout.readline() or found.nbytes) < target:
+            pass
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
         child.stdout.close()
