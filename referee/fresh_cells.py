@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 
-from referee.ops.cells import _cell as cell_of
+from referee.ops.cells import cell_of
 from referee.ops.plans import Draft
 from referee.ops.signatures import KINDS, ROPE_KINDS
 from referee.ops.spec import Cell, Dtype, Op

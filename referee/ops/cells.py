@@ -45,7 +45,8 @@ def _scale(op: Op, name: str, draft: Draft) -> float:
     return min(max(draft.scale, 1.0 / MAX_LOGIT_SCALE), MAX_LOGIT_SCALE) if op.kind == "scale" and name == "scale" else draft.scale
 
 
-def _cell(op: Op, draft: Draft) -> Cell:
+def cell_of(op: Op, draft: Draft) -> Cell:
+    """The draft bound to the op's signature: shapes and dtypes of every operand, scales that keep a right answer finite."""
     kind = KINDS[op.kind]
     sizes: dict[Symbol, int] = {"M": draft.rows, "N": draft.columns, "H": draft.columns // 2, "1": 1}
     dtype: Dtype = "float16" if op.kind == "dequant" else draft.dtype
@@ -63,5 +64,5 @@ def _cell(op: Op, draft: Draft) -> Cell:
 
 def cells(op: Op, *, profile: Profile) -> tuple[Cell, ...]:
     """The cells of a catalogue or remix op, the bench cell first in the gpu profile. A user op's cells live in its task."""
-    made = {cell.name: cell for cell in (_cell(op, draft) for draft in drafts(op, profile))}
+    made = {cell.name: cell for cell in (cell_of(op, draft) for draft in drafts(op, profile))}
     return tuple(made.values())
