@@ -42,6 +42,10 @@ class AdapterConfig:
     trainable_tokens: Mapping[str, tuple[int, ...]]
     base: str | None
 
+    def scale_of_default(self) -> float:
+        """The factor on B @ A for a module that no pattern names."""
+        return self.alpha / math.sqrt(self.rank) if self.rslora else self.alpha / self.rank
+
     def scale(self, module: str, rank: int) -> float:
         """The factor on B @ A for a module whose stored A has `rank` rows. Raises AdapterError if the config disagrees."""
         promised = _match(self.rank_pattern, module, self.rank)

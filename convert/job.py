@@ -6,29 +6,27 @@ intermediate is removed unless it was asked for. Everything under its final name
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import gguf
 
 from convert import checks
 from convert.adapter import Adapter
 from convert.architectures import recipe_of
-from convert.errors import ConvertError, SpaceError, VerifyError
+from convert.errors import ConvertError
 from convert.merge import Merged
 from convert.provenance import file_digest, files_digest
 from convert.quantize import FILE_TYPES, quantise
 from convert.recipe import Recipe
+from convert.report import Report, report_of
 from convert.source import Source
 from convert.verify import Finding
 from convert.vocab import Vocab, read_vocab
 from convert.write import CHUNK_BYTES, DIRECT_TYPES, layout, write_gguf
 
-SCHEMA = "kmint.convert/1"
 LEVELS = ("structure", "tokenizer", "logits", "full")
 Level = Literal["structure", "tokenizer", "logits", "full"]
 Progress = Callable[[str, int, int], None]
@@ -59,23 +57,6 @@ class Plan:
     disk: int
     peak_memory: int
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Report:
-    """One written file with its proof."""
-
-    path: str
-    kind: str
-    bytes: int
-    sha256: str
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-    provenance: Mapping[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """The `kmint.convert/1` document."""
-        return {"schema": SCHEMA, **asdict(self)}
 
 
 class Job:
@@ -140,7 +121,8 @@ class Job:
                         self._write(intermediate, self._intermediate_kind(), provenance, progress)
                     made = quantise(intermediate, self.target(kind), kind)
                     notes = (f"types: {', '.join(f'{name} x{count}' for name, count in sorted(made.types.items()))}",)
-                reports[kind] = self._prove(kind, notes, provenance)
+                path = self.target(kind)
+                reports[kind] = report_of(path, kind, self.verify(path), notes, provenance)
         finally:
             if intermediate is not None:
                 intermediate.unlink(missing_ok=True)
@@ -184,19 +166,6 @@ class Job:
         plan = write_gguf(path, self.recipe, self.vocab.metadata, general, kind, self.merged.rows, report)
         return (*self.vocab.notes, *plan.fallbacks)
 
-    def _prove(self, kind: str, notes: tuple[str, ...], provenance: Mapping[str, str]) -> Report:
-        path = self.target(kind)
-        findings = self.verify(path)
-        failed = [finding for finding in findings if finding.status == "fail"]
-        if failed:
-            path.unlink(missing_ok=True)
-            raise VerifyError(
-                f"{path.name}: {failed[0].level} check failed: {failed[0].detail}", "the file was removed; please report this"
-            )
-        report = Report(str(path), kind, path.stat().st_size, file_digest(path), findings, notes, provenance)
-        _write_report(path.with_name(path.name + ".report.json"), report)
-        return report
-
     def _provenance(self) -> dict[str, str]:
         keys = {"kmint.version": self.request.version, "kmint.base_sha256": files_digest(self._source.files)}
         if self._adapter is not None:
@@ -209,12 +178,3 @@ def _count(shape: tuple[int, ...]) -> int:
     for extent in shape:
         product *= extent
     return product
-
-
-def _write_report(path: Path, report: Report) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise SpaceError(f"{path}: {error.strerror}") from None

@@ -69,6 +69,14 @@ def expected_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def promised_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """`expected_shapes` with the biases that the config switches on."""
+    shapes = expected_shapes(config)
+    switched = {"self_attn.": config.get("attention_bias"), "mlp.": config.get("mlp_bias")}
+    biased = [name for name in shapes if any(part in name and on for part, on in switched.items())]
+    return shapes | {name.removesuffix("weight") + "bias": shapes[name][:1] for name in biased}
+
+
 def recipe(config: dict[str, Any], names: Collection[str], shape: Callable[[str], tuple[int, ...]]) -> Recipe:
     """The GGUF recipe of a checkpoint with tensors `names`. Raises ArchitectureError on missing, unknown or misshapen ones."""
     hidden, heads = positive(config, "hidden_size"), positive(config, "num_attention_heads")

@@ -49,33 +49,60 @@ def tokenize(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def logits(request: dict[str, Any]) -> dict[str, Any]:
-    """Logits after every token of each prompt, float32, written to `output` as one (tokens, vocabulary) array a prompt."""
+    """Logits after every token of each prompt, float32, written to `output` as one (tokens, vocabulary) array a prompt.
+
+    With `adapter`, the path of a LoRA GGUF, that is applied to the model at full strength.
+    """
     model = _load(request["model"], vocab_only=False)
     vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    longest = max(len(ids) for ids in request["prompts"])
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = params.n_batch = params.n_ubatch = longest + 8
-    params.n_threads = params.n_threads_batch = request["threads"]
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-    context = llama_cpp.llama_init_from_model(model, params)
-    if not context:
-        raise WorkerFailure("llama_init_from_model failed")
-    batch = llama_cpp.llama_batch_init(longest, 0, 1)
+    context = _context(model, request)
+    if request.get("adapter"):
+        _apply_adapter(model, context, request["adapter"])
     parts = []
     for ids in request["prompts"]:
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
-        batch.n_tokens = len(ids)
-        for position, token in enumerate(ids):
-            batch.token[position], batch.pos[position], batch.n_seq_id[position] = token, position, 1
-            batch.seq_id[position][0], batch.logits[position] = 0, 1
-        code = llama_cpp.llama_decode(context, batch)
-        if code != 0:
-            raise WorkerFailure(f"llama_decode returned {code}")
+        _decode(context, ids)
         rows = llama_cpp.llama_get_logits(context)
         parts.append(np.ctypeslib.as_array(rows, shape=(len(ids), vocabulary)).copy())
     np.save(request["output"], np.concatenate(parts), allow_pickle=False)
     return {"vocabulary": vocabulary}
+
+
+def _context(model: Any, request: dict[str, Any], observer: Any = None) -> Any:
+    """A context for the longest of the request's prompts, exact rather than fast; `observer` sees every computed tensor."""
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = params.n_batch = params.n_ubatch = max(len(ids) for ids in request["prompts"]) + 8
+    params.n_threads = params.n_threads_batch = request["threads"]
+    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+    if observer is not None:
+        params.cb_eval = observer
+    context = llama_cpp.llama_init_from_model(model, params)
+    if not context:
+        raise WorkerFailure("llama_init_from_model failed")
+    return context
+
+
+def _apply_adapter(model: Any, context: Any, path: str) -> None:
+    adapter = llama_cpp.llama_adapter_lora_init(model, os.fsencode(path))
+    if not adapter:
+        raise WorkerFailure(f"llama.cpp cannot apply the adapter {path} to this model")
+    code = llama_cpp.llama_set_adapters_lora(context, (llama_cpp.llama_adapter_lora_p_ctypes * 1)(adapter), 1, (ctypes.c_float * 1)(1.0))
+    if code != 0:
+        raise WorkerFailure(f"llama_set_adapters_lora returned {code}")
+
+
+def _decode(context: Any, ids: list[int]) -> None:
+    """One prompt from the start, with logits for every token."""
+    llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+    batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
+    batch.n_tokens = len(ids)
+    for position, token in enumerate(ids):
+        batch.token[position], batch.pos[position], batch.n_seq_id[position] = token, position, 1
+        batch.seq_id[position][0], batch.logits[position] = 0, 1
+    code = llama_cpp.llama_decode(context, batch)
+    llama_cpp.llama_batch_free(batch)
+    if code != 0:
+        raise WorkerFailure(f"llama_decode returned {code}")
 
 
 def _load(path: str, *, vocab_only: bool) -> Any:

@@ -140,21 +140,32 @@ def _attention_rules(rule: Callable[..., TensorRule], shape: Shape) -> list[Tens
     ]
 
 
+def expected_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Every tensor (without the head) that this config promises for its text model, by Hugging Face name."""
+    rules = _rules(read_shape(config), positive(config, "vocab_size"), "model.")
+    return {rule.source: rule.shape for rule in rules if rule.source is not None}
+
+
+def _rules(shape: Shape, vocab: int, prefix: str) -> list[TensorRule]:
+    rules = [
+        TensorRule("token_embd.weight", (vocab, shape.hidden), f"{prefix}embed_tokens.weight"),
+        TensorRule("output_norm.weight", (shape.hidden,), f"{prefix}norm.weight", apply=_plus_one, keep_f32=True),
+    ]
+    for layer in range(shape.layers):
+        rules += _layer_rules(prefix, layer, shape)
+    return rules
+
+
 def recipe(config: dict[str, Any], names: Collection[str], shape_of: Callable[[str], tuple[int, ...]]) -> Recipe:
     """The GGUF recipe of a checkpoint's text model. Raises ArchitectureError on missing, unknown or misshapen tensors."""
     shape = read_shape(config)
     vocab = positive(config, "vocab_size")
     prefix = "model.language_model." if any(name.startswith("model.language_model.") for name in names) else "model."
-    rules = [
-        TensorRule("token_embd.weight", (vocab, shape.hidden), f"{prefix}embed_tokens.weight"),
-        TensorRule("output_norm.weight", (shape.hidden,), f"{prefix}norm.weight", apply=_plus_one, keep_f32=True),
-    ]
+    rules = _rules(shape, vocab, prefix)
     if "lm_head.weight" in names:
         rules.append(TensorRule("output.weight", (vocab, shape.hidden), "lm_head.weight"))
     elif not config.get("tie_word_embeddings", False):
         raise ArchitectureError("lm_head.weight is missing and config.json does not tie it to the embedding")
-    for layer in range(shape.layers):
-        rules += _layer_rules(prefix, layer, shape)
     for rule in rules:
         _check(rule, names, shape_of)
     dropped = {name: reason for name in names if (reason := _drop_reason(name)) is not None}

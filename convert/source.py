@@ -32,15 +32,19 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
+def read_config(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """config.json as it is, and with its `text_config`, if it has one, merged over it."""
+    raw = read_json(folder / "config.json")
+    text = raw.get("text_config")
+    return raw, {**raw, **text} if isinstance(text, dict) else raw
+
+
 class Source:
     """All tensors of a checkpoint by name. `config` is the raw config with `text_config` merged over it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        raw = read_json(folder / "config.json")
-        text = raw.get("text_config")
-        self.config: dict[str, Any] = {**raw, **text} if isinstance(text, dict) else raw
-        self.raw_config = raw
+        self.raw_config, self.config = read_config(folder)
         self._files: dict[str, SafetensorsFile] = {}
         self._where: dict[str, SafetensorsFile] = {}
         try:

@@ -112,11 +112,16 @@ def gguf_ids(path: Path, texts: Sequence[str]) -> list[list[int]]:
     return ids
 
 
-def gguf_logits(path: Path, prompts: Sequence[Sequence[int]], *, threads: int = 2) -> Floats:
-    """llama.cpp's logits after every token of every prompt, concatenated: (tokens, vocabulary) float32."""
+def gguf_logits(path: Path, prompts: Sequence[Sequence[int]], *, adapter: Path | None = None, threads: int = 2) -> Floats:
+    """llama.cpp's logits after every token of every prompt, concatenated: (tokens, vocabulary) float32.
+
+    `adapter` is a LoRA GGUF to apply at run time.
+    """
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "logits.npy"
-        request = {"model": str(path), "prompts": [list(ids) for ids in prompts], "threads": threads, "output": str(output)}
+        request: dict[str, Any] = {"model": str(path), "prompts": [list(ids) for ids in prompts], "threads": threads, "output": str(output)}
+        if adapter is not None:
+            request["adapter"] = str(adapter)
         call("logits", request)
         result: Floats = np.load(output, allow_pickle=False)
         return result
