@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from kmint_tui.models.check import ModelFile
+    from kmint_tui.models.fit import Fit
     from kmint_tui.models.registry import ModelEntry
+
+DRAFTS, MAX_TOKENS = 8, 1024
 
 
 def complete_model(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -53,21 +56,23 @@ def models() -> None:
 def list_models(state: State, as_json: bool) -> None:
     """List the known models, whether they are here and usable, and which one `kmint mint` would use."""
     from kmint_tui.models import registry
+    from kmint_tui.models.fit import assess
     from kmint_tui.models.store import choose
 
     known = registry.load(paths.user_models_file())
     found = {entry.id: _status(entry) for entry in known.entries}
+    fits = {entry.id: assess(file, drafts=DRAFTS, max_tokens=entry.max_tokens) for entry in known.entries if (file := found[entry.id][0])}
     try:
-        choice = choose(known, drafts=8)
+        choice = choose(known, drafts=DRAFTS)
         default, reason = choice.id, choice.reason
     except ModelError as error:
         default, reason = None, error.message
     if as_json:
-        listed = [{**asdict(entry), **_status_json(*found[entry.id])} for entry in known.entries]
+        listed = [{**asdict(entry), **_status_json(*found[entry.id], fits.get(entry.id))} for entry in known.entries]
         state.out.document("kmint.models/1", {"models": listed, "default": default, "reason": reason})
         return
-    rows = [_row(entry, *found[entry.id], default=entry.id == default) for entry in known.entries]
-    state.out.table(Table(("", "id", "title", "state", "quant", "size", "licence"), rows, frozenset({"size"})))
+    rows = [_row(entry, *found[entry.id], fits.get(entry.id), default=entry.id == default) for entry in known.entries]
+    state.out.table(Table(("", "id", "title", "state", "quant", "size", f"with {DRAFTS} drafts", "licence"), rows, frozenset({"size"})))
     state.err.hint(f"default: {default or 'none'} ({reason})")
 
 
@@ -78,6 +83,7 @@ def list_models(state: State, as_json: bool) -> None:
 def show(state: State, model: str, as_json: bool) -> None:
     """Show what is known of a model, where each value comes from, and its file if it is here."""
     from kmint_tui.models import digest, registry
+    from kmint_tui.models.fit import assess
     from kmint_tui.models.store import resolve
 
     known = registry.load(paths.user_models_file())
@@ -86,9 +92,10 @@ def show(state: State, model: str, as_json: bool) -> None:
     if entry is None:
         file = resolve(known, model).file
     sha256 = digest.sha256(file.path) if file else None
+    fit = assess(file, drafts=DRAFTS, max_tokens=entry.max_tokens if entry else MAX_TOKENS) if file else None
     origins = dict(known.origins.get(model, {}))
     if as_json:
-        content = {"entry": asdict(entry) if entry else None, "origins": origins, "sha256": sha256, **_status_json(file, trouble)}
+        content = {"entry": asdict(entry) if entry else None, "origins": origins, "sha256": sha256, **_status_json(file, trouble, fit)}
         state.out.document("kmint.model/1", content)
         return
     if entry is not None:
@@ -97,12 +104,13 @@ def show(state: State, model: str, as_json: bool) -> None:
         ]
         state.out.table(Table(("key", "value", "origin"), rows))
         state.out.text("")
-    if file is None:
+    if file is None or fit is None:
         state.out.text(f"not here: {trouble}")
         return
     facts = [
         ("file", str(file.path)),
         ("sha256", sha256 or ""),
+        ("memory", fit.text),
         *[(name, str(value)) for name, value in asdict(file).items() if name != "path"],
     ]
     state.out.pairs(facts)
@@ -121,16 +129,18 @@ def _status(entry: ModelEntry) -> tuple[ModelFile | None, str]:
         return None, error.message
 
 
-def _status_json(file: ModelFile | None, trouble: str) -> dict[str, Any]:
-    return {"file": {**asdict(file), "path": str(file.path)} if file else None, "trouble": trouble or None}
+def _status_json(file: ModelFile | None, trouble: str, fit: Fit | None) -> dict[str, Any]:
+    memory = fit.to_json() if fit else None
+    return {"file": {**asdict(file), "path": str(file.path)} if file else None, "trouble": trouble or None, "memory": memory}
 
 
-def _row(entry: ModelEntry, file: ModelFile | None, trouble: str, *, default: bool) -> tuple[Cell | str, ...]:
+def _row(entry: ModelEntry, file: ModelFile | None, trouble: str, fit: Fit | None, *, default: bool) -> tuple[Cell | str, ...]:
     from kmint_tui.models.fit import readable
     from kmint_tui.models.store import installed
 
     mark = "*" if default else ""
-    if file is not None:
-        return mark, entry.id, entry.title, Cell("here", "green"), file.quant, readable(file.nbytes), entry.licence
+    if file is not None and fit is not None:
+        verdict = Cell(fit.verdict, "green" if fit.verdict == "fits" else "yellow")
+        return mark, entry.id, entry.title, Cell("here", "green"), file.quant, readable(file.nbytes), verdict, entry.licence
     state = Cell("refused", "red") if installed(entry) else Cell("not here", "dim")
-    return mark, entry.id, entry.title, state, "", "", entry.licence
+    return mark, entry.id, entry.title, state, "", "", "", entry.licence

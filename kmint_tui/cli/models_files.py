@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,23 +80,35 @@ def bundle_model(state: State, model: str, out: Path | None, as_json: bool) -> N
 
 @click.command("verify", cls=Command)
 @click.argument("model", metavar="ID|PATH", shell_complete=complete_model)
+@click.option("--smoke", is_flag=True, help="Also load it, have it write a few tokens, and compare its memory with the estimate.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.models.verify/1).")
 @click.pass_obj
-def verify_model(state: State, model: str, as_json: bool) -> None:
-    """Check a model's header and read its whole file for its sha256; compare it with models.toml where that has one."""
+def verify_model(state: State, model: str, smoke: bool, as_json: bool) -> None:
+    """Check a model's header and template, and read its whole file for its sha256, which models.toml may know.
+
+    \b
+      kmint models verify minicpm5-1b
+      kmint models verify ./smith-Q8_0.gguf --smoke
+    """
     from kmint_tui.models import digest, registry
+    from kmint_tui.models.check import check_template
+    from kmint_tui.models.smoke import smoke as generate
     from kmint_tui.models.store import resolve
 
     choice = resolve(registry.load(paths.user_models_file()), model)
-    actual = digest.sha256(choice.file.path)
-    pinned = dict(choice.entry.sha256).get(choice.file.path.name) if choice.entry else None
+    path = choice.file.path
+    check_template(path)
+    actual = digest.sha256(path)
+    pinned = dict(choice.entry.sha256).get(path.name) if choice.entry else None
     verdict = "unknown" if pinned is None else "same" if pinned == actual else "different"
-    if as_json:
-        state.out.document("kmint.models.verify/1", {"id": choice.id, "path": str(choice.file.path), "sha256": actual, "pinned": verdict})
-    else:
-        state.out.pairs([("file", str(choice.file.path)), ("sha256", actual), ("models.toml", verdict)])
     if verdict == "different":
-        raise ModelError(f"{choice.file.path} is not the file that models.toml names", fix="pull or import it again")
+        raise ModelError(f"{path} is not the file that models.toml names: its sha256 is {actual}", fix="pull or import it again")
+    smoked = generate(choice.file, paths.private_dir(paths.log_dir()) / f"smoke-{os.getpid()}.log") if smoke else None
+    if as_json:
+        content = {"id": choice.id, "path": str(path), "sha256": actual, "pinned": verdict, "smoke": smoked.to_json() if smoked else None}
+        state.out.document("kmint.models.verify/1", content)
+    else:
+        state.out.pairs([("file", str(path)), ("sha256", actual), ("models.toml", verdict), *(smoked.pairs() if smoked else [])])
 
 
 @click.command("rm", cls=Command)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kmint_tui import paths
 from kmint_tui.errors import ModelError, StorageError, UsageError, storage_error
-from kmint_tui.models.check import ModelFile, check
+from kmint_tui.models.check import ModelFile, check, check_template
 from kmint_tui.models.digest import sha256
 from kmint_tui.models.registry import ModelEntry, Registry
 
@@ -50,6 +50,7 @@ def _same_shape(entry: ModelEntry, file: ModelFile) -> bool:
 def import_file(registry: Registry, source: Path, *, as_id: str | None = None, copy: bool = False) -> Imported:
     """Link or copy `source` into the store. Raises ModelError, UsageError, StorageError."""
     file = check(source)
+    check_template(source)
     digest = sha256(source)
     entry, reason = (registry.get(as_id), "named with --as") if as_id else identify(registry, file, digest)
     if entry.kind == "package":

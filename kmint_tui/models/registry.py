@@ -20,6 +20,7 @@ PACKAGED = "kmint's own models.toml"
 
 Kind = Literal["package", "hub", "made"]
 Dialect = Literal["card", "trained"]
+Feedback = Literal["full", "brief"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class ModelEntry:
     kv_heads: int | None = None
     head_dim: int | None = None
     runtime: str | None = None
+    feedback: Feedback = "full"
     note: str = ""
 
 
@@ -114,13 +116,13 @@ def _tables(origin: str, text: str) -> list[dict[str, Any]]:
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("id", "title", "kind", "licence", "dialect", "repo", "revision", "base", "runtime", "note"), str),
+    **dict.fromkeys(("id", "title", "kind", "licence", "dialect", "repo", "revision", "base", "runtime", "feedback", "note"), str),
     **dict.fromkeys(("rank", "context", "max_tokens", "parameters", "layers", "kv_layers", "kv_heads", "head_dim"), int),
     **dict.fromkeys(("temperature", "top_p"), (int, float)),
     "quants": list,
     "sha256": dict,
 }
-_CHOICES: dict[str, tuple[str, ...]] = {"kind": get_args(Kind), "dialect": get_args(Dialect)}
+_CHOICES: dict[str, tuple[str, ...]] = {"kind": get_args(Kind), "dialect": get_args(Dialect), "feedback": get_args(Feedback)}
 
 
 def _typed(origin: str, table: dict[str, Any]) -> dict[str, Any]:

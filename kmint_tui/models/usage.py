@@ -1,7 +1,7 @@
 """What a loaded smith really takes, as llama.cpp reports it in the engine's log, beside the estimate.
 
 llama.cpp writes the size of every buffer when it makes it, in MiB with two decimals. A log may tell of several contexts
-(the engine measures in small ones first): the last of each counts.
+(the engine measures in small ones first): the last of each counts. Where there are buffers on a GPU, only those count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Used:
-    """Bytes of llama.cpp's buffers by purpose, all devices together."""
+    """Bytes of llama.cpp's buffers by purpose, in the place where the model is."""
 
     weights: int
     cache: int
@@ -57,9 +57,15 @@ def used(lines: list[str]) -> Used | None:
         elif found := _BUFFER.search(line):
             sizes[found[1], found[2]] = round(float(found[3]) * _MIB)
 
+    on_gpu = any(_is_gpu(device) for device, _ in sizes)
+
     def total(kind: str) -> int:
-        return sum(size for (_, name), size in sizes.items() if name == kind)
+        return sum(size for (device, name), size in sizes.items() if name == kind and (_is_gpu(device) or not on_gpu))
 
     if not total("model") or not total("compute"):
         return None
     return Used(total("model"), total("KV"), total("RS"), total("output"), total("compute"))
+
+
+def _is_gpu(device: str) -> bool:
+    return not device.startswith("CPU") and not device.endswith("_Host")

@@ -77,7 +77,8 @@ class Hub:
                 elif path.startswith(f"/api/models/{hub.repo}"):
                     self._reply(200, json.dumps(hub.info()).encode(), {"Content-Type": "application/json"})
                 elif path.startswith(f"/{hub.repo}/resolve/"):
-                    self._reply(302, b"", {"Location": f"{hub.public or hub.endpoint}/blob/{path.rsplit('/', 1)[1]}", "X-Repo-Commit": COMMIT})
+                    place = f"{hub.public or hub.endpoint}/blob/{path.rsplit('/', 1)[1]}"
+                    self._reply(302, b"", {"Location": place, "X-Repo-Commit": COMMIT})
                 elif path.startswith("/blob/"):
                     self._file(path.removeprefix("/blob/"))
                 else:

@@ -137,7 +137,7 @@ def test_a_log_without_buffers_tells_nothing(tmp_path: Path) -> None:
     assert usage.read(tmp_path / "log") is None
 
 
-def test_the_last_context_counts_and_devices_are_added() -> None:
+def test_the_last_context_counts_and_only_the_gpu_where_there_is_one() -> None:
     lines = [
         "llama_model_loader: loaded meta data with 1 key-value pairs",
         "load_tensors:   CPU_Mapped model buffer size =   100.00 MiB",
@@ -154,4 +154,4 @@ def test_the_last_context_counts_and_devices_are_added() -> None:
     ]
     found = usage.used(lines)
     assert found is not None
-    assert [size >> 20 for size in (found.weights, found.cache, found.state, found.output, found.compute)] == [1000, 64, 3, 1, 22]
+    assert [size >> 20 for size in (found.weights, found.cache, found.state, found.output, found.compute)] == [900, 64, 3, 0, 20]
