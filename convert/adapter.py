@@ -131,6 +131,7 @@ class Adapter:
         if ".lora_A" in parts:
             a, b = self._file.rows(parts[".lora_A"]), self._file.rows(parts[".lora_B"], rows)
             delta = b @ a
+            self._file.release(parts[".lora_A"])
             delta *= np.float32(self.config.scale(change.module, a.shape[0]))
             delta += merged
             merged = delta

@@ -120,7 +120,8 @@ class GgufFile:
         size = tensor.row_bytes * int(np.prod(whole[:-1], dtype=np.int64))
         raw = np.frombuffer(self._map, np.uint8, size, tensor.start).reshape(*whole[:-1], tensor.row_bytes)
         if one_axis:
-            return _floats(raw, tensor.type)[0][index]
+            values: Floats = _floats(raw, tensor.type)[0][index]
+            return values
         return _floats(raw[index], tensor.type)
 
     def close(self) -> None:

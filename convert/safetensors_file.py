@@ -131,7 +131,7 @@ class SafetensorsFile:
     def rows(self, name: str, index: slice | npt.NDArray[np.int64] | None = None) -> Floats:
         """Rows of a tensor (along its first axis) as float32; all of them without `index`. Scalars have no rows.
 
-        May be a read-only view of the file.
+        Without `index` it may be a read-only view of the file; the caller then calls `release` when done with it.
         """
         entry = self.entries[name]
         if entry.dtype not in _READABLE:
@@ -140,15 +140,18 @@ class SafetensorsFile:
         raw = np.frombuffer(self._map, dtype=_READABLE[entry.dtype], count=count, offset=entry.start).reshape(entry.shape)
         taken = raw if index is None else raw[_as_slice(index)]
         if entry.dtype == "BF16":
-            widened: Floats = np.left_shift(taken, 16, dtype=np.uint32).view(np.float32)
-            return widened
-        return taken.astype(np.float32, copy=False)
+            floats: Floats = np.left_shift(taken, 16, dtype=np.uint32).view(np.float32)
+        else:
+            floats = taken.astype(np.float32, copy=index is not None)
+        if index is not None:
+            self.release(name)
+        return floats
 
     def release(self, name: str) -> None:
-        """Let go of the pages of a tensor, so that reading a file larger than memory does not fill this process."""
-        entry, page = self.entries[name], mmap.PAGESIZE
+        """Let go of a tensor's pages, so that reading a file larger than memory does not fill this process. Views stay valid."""
+        entry = self.entries[name]
         if entry.stop > entry.start and hasattr(self._map, "madvise"):
-            first = entry.start // page * page
+            first = entry.start // mmap.PAGESIZE * mmap.PAGESIZE
             self._map.madvise(mmap.MADV_DONTNEED, first, entry.stop - first)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ Limits: rows are sampled, not exhausted (the seed is in the report); logits are 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,6 @@ from convert.reference_tokenizer import encode
 from convert.safetensors_file import Floats
 
 ROWS_SAMPLED = 16
-ReadRows = Callable[[str, npt.NDArray[np.int64]], Floats]
 
 # Largest allowed |stored - source| as a share of the row's largest magnitude; half a quantisation step for block types.
 _ROW_TOLERANCE = {"F32": 0.0, "F16": 2.0**-11, "BF16": 2.0**-8, "Q8_0": 1 / 254 + 2.0**-11, "Q6_K": 0.05, "Q5_K": 0.1, "Q4_K": 0.15}
@@ -65,7 +64,7 @@ def _compare_structure(stored: GgufFile, recipe: Recipe, read: ReadRows, seed: i
         if tensor.shape != rule.shape:
             return Finding("structure", "fail", f"{name} has shape {tensor.shape}, planned {rule.shape}", {})
         rows = np.sort(random.choice(rule.shape[0], size=min(ROWS_SAMPLED, rule.shape[0]), replace=False))
-        expected = _expected_rows(rule, rows, read)
+        expected = made_rows(rule, rows, read)
         actual = stored.rows(name, rows)
         if not np.isfinite(actual).all():
             return Finding("structure", "fail", f"{name} holds values that are not finite", {})
@@ -78,16 +77,6 @@ def _compare_structure(stored: GgufFile, recipe: Recipe, read: ReadRows, seed: i
         worst, rows_checked = max(worst, error), rows_checked + len(rows)
     figures = {"tensors": len(planned), "rows": rows_checked, "worst_relative_error": worst, "seed": seed}
     return Finding("structure", "pass", f"{len(planned)} tensors, {rows_checked} sampled rows equal the source", figures)
-
-
-def _expected_rows(rule: TensorRule, rows: npt.NDArray[np.int64], read: ReadRows) -> Floats:
-    if rule.values is not None:
-        return rule.values[rows]
-    assert rule.source is not None
-    piece = read(rule.source, rows if rule.rows is None else rule.rows[rows]).reshape(len(rows), *rule.shape[1:])
-    if rule.columns is not None:
-        piece = piece[:, rule.columns]
-    return rule.apply(piece) if rule.apply is not None else piece
 
 
 def verify_tokenizer(path: Path, folder: Path, texts: Sequence[str]) -> Finding:

@@ -1,15 +1,17 @@
 """Executes a recipe: streams tensors from a checkpoint into their final place in a GGUF.
 
 Header and tensor table come first (the `gguf` package writes them), then each tensor in pieces of at most
-`CHUNK_BYTES` of float32. The file is written as NAME.partial, synced, and renamed, so that a file under its final name
-is always complete.
+`CHUNK_BYTES` of float32, several made at once and written in order. The file is written as NAME.partial, synced, and
+renamed, so that a file under its final name is always complete.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,8 @@ from convert.errors import ConvertError, SpaceError
 from convert.recipe import Recipe, TensorRule
 from convert.safetensors_file import Floats
 
-CHUNK_BYTES = 64 * 2**20
+CHUNK_BYTES = 8 * 2**20
+MAX_THREADS = 8
 ALIGNMENT = 32
 DIRECT_TYPES = {
     "F32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
@@ -81,19 +84,15 @@ def write_gguf(
                 "free some space or choose another --out",
             )
         _write_header(partial, recipe, vocabulary, general, kind, plan)
-        with partial.open("ab") as file:
+        with partial.open("ab") as file, ThreadPoolExecutor(worker_threads()) as pool:
             file.write(bytes(_padded(file.tell()) - file.tell()))
-            done = 0
-            for rule, quantization, size in zip(recipe.tensors, plan.types, plan.sizes, strict=True):
-                start = file.tell()
-                for piece in _pieces(rule, read):
-                    file.write(_encode(rule, piece, quantization))
-                    if progress is not None:
-                        progress(done + file.tell() - start, plan.total)
-                if file.tell() - start != size:
-                    raise ConvertError(f"{rule.name}: wrote {file.tell() - start} bytes, planned {size}")
-                file.write(bytes(_padded(size) - size))
-                done += _padded(size)
+            start = file.tell()
+            for piece in _encoded(pool, recipe, plan, read):
+                file.write(piece)
+                if progress is not None:
+                    progress(file.tell() - start, plan.total)
+            if file.tell() - start != plan.total:
+                raise ConvertError(f"{path.name}: wrote {file.tell() - start} bytes of tensors, planned {plan.total}")
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -137,31 +136,56 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_array(key, value)
 
 
-def _pieces(rule: TensorRule, read: ReadRows) -> Iterator[Floats]:
-    """The output rows of a tensor in order, at most CHUNK_BYTES at a time."""
+def worker_threads() -> int:
+    """How many pieces are made at once: one a processor that this process may use, within reason."""
+    return max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+
+
+def _encoded(pool: ThreadPoolExecutor, recipe: Recipe, plan: Layout, read: ReadRows) -> Iterator[memoryview]:
+    """Every byte of the tensor data in order; while one piece is being written the next ones are made."""
+    ahead: deque[Future[memoryview]] = deque()
+    for rule, quantization, size in zip(recipe.tensors, plan.types, plan.sizes, strict=True):
+        rows = np.arange(rule.shape[0])
+        step = max(1, CHUNK_BYTES // (4 * int(np.prod(rule.shape[1:], dtype=np.int64))))
+        for first in range(0, len(rows), step):
+            padding = _padded(size) - size if first + step >= len(rows) else 0
+            ahead.append(pool.submit(_piece, rule, rows[first : first + step], quantization, padding, read))
+            if len(ahead) > worker_threads():
+                yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
+
+
+def _piece(
+    rule: TensorRule, wanted: npt.NDArray[np.int64], quantization: gguf.GGMLQuantizationType, padding: int, read: ReadRows
+) -> memoryview:
+    """Some rows of a tensor as they are stored, and what fills up to the next tensor."""
+    encoded = _encode(rule, made_rows(rule, wanted, read), quantization)
+    return memoryview(encoded.tobytes() + bytes(padding)) if padding else encoded.reshape(-1).view(np.uint8).data
+
+
+def made_rows(rule: TensorRule, wanted: npt.NDArray[np.int64], read: ReadRows) -> Floats:
+    """The rows `wanted` of an output tensor, in float32."""
     if rule.values is not None:
-        yield rule.values
-        return
+        return rule.values[wanted]
     assert rule.source is not None
-    count = rule.shape[0]
-    row_bytes = 4 * int(np.prod(rule.shape[1:], dtype=np.int64))
-    step = max(1, CHUNK_BYTES // row_bytes)
-    for first in range(0, count, step):
-        wanted = np.arange(first, min(first + step, count))
-        piece = read(rule.source, wanted if rule.rows is None else rule.rows[wanted])
-        piece = piece.reshape(len(wanted), *rule.shape[1:])
-        if rule.columns is not None:
-            piece = piece[:, rule.columns]
-        yield rule.apply(piece) if rule.apply is not None else piece
+    piece = read(rule.source, wanted if rule.rows is None else rule.rows[wanted]).reshape(len(wanted), *rule.shape[1:])
+    if rule.columns is not None:
+        piece = piece[:, rule.columns]
+    return rule.apply(piece) if rule.apply is not None else piece
 
 
-def _encode(rule: TensorRule, piece: Floats, quantization: gguf.GGMLQuantizationType) -> bytes:
-    if quantization == gguf.GGMLQuantizationType.F16 and np.abs(piece).max(initial=0.0) > np.finfo(np.float16).max:
-        raise ConvertError(f"{rule.name} holds values that F16 cannot", "use --quant BF16, F32 or Q8_0")
+def _encode(rule: TensorRule, piece: Floats, quantization: gguf.GGMLQuantizationType) -> npt.NDArray[Any]:
+    """A piece in its stored type, contiguous."""
     if quantization == gguf.GGMLQuantizationType.F32:
-        return piece.astype("<f4", copy=False).tobytes()
-    encoded: bytes = gguf.quants.quantize(np.ascontiguousarray(piece), quantization).tobytes()
-    return encoded
+        return np.ascontiguousarray(piece, dtype="<f4")
+    if quantization == gguf.GGMLQuantizationType.F16:
+        limit = float(np.finfo(np.float16).max)
+        if not (piece.size == 0 or (piece.max() <= limit and piece.min() >= -limit)):
+            raise ConvertError(f"{rule.name} holds values that F16 cannot", "use --quant BF16, F32 or Q8_0")
+        return piece.astype("<f2", order="C")
+    encoded: npt.NDArray[Any] = gguf.quants.quantize(np.ascontiguousarray(piece), quantization)
+    return np.ascontiguousarray(encoded)
 
 
 def _padded(size: int) -> int:
