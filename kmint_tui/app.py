@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -12,23 +14,27 @@ from textual import on, work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
 from kmint_tui import paths
 from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.errors import ConfigError, KmintError
 from kmint_tui.screens.base import KmintScreen
-from kmint_tui.screens.messages import FactsFound
+from kmint_tui.screens.messages import FactsFound, JobsChanged
 from kmint_tui.screens.palette import Commands
 from kmint_tui.widgets.mode_bar import MODE_TITLES
 from kmint_tui.widgets.themes import THEMES
 from kmint_tui.workbench import facts, preferences
 from kmint_tui.workbench.engine import Engine
 from kmint_tui.workbench.facts import Facts
+from kmint_tui.workbench.jobs import Jobs
 from kmint_tui.workbench.run import MintRun
 
 GO = Binding.Group("Screens", compact=True)
 GENERAL = Binding.Group("General")
+WATCH_SECONDS = 5.0
+"""Free memory and other users of a GPU are looked at this often."""
 
 
 def _screen(mode: str) -> Callable[[], Screen[Any]]:
@@ -61,8 +67,8 @@ class KmintApp(App[int], inherit_bindings=False):
         Binding("ctrl+d", "density", "Density", show=False, id="app.density", tooltip="Comfortable or compact", group=GENERAL),
         Binding("ctrl+o", "jump", "Jump", show=False, id="app.jump", tooltip="Put a letter on everything that can be focused",
                 group=GENERAL),
-        Binding("q", "leave", "Quit", id="app.quit", tooltip="Quit; asks while a session runs", group=GENERAL),
-        Binding("ctrl+q", "leave", "Quit", show=False, priority=True, id="app.quit_now", tooltip="Quit; asks while a session runs",
+        Binding("q", "leave", "Quit", id="app.quit", tooltip="Quit; asks while something is under way", group=GENERAL),
+        Binding("ctrl+q", "leave", "Quit", show=False, priority=True, id="app.quit_now", tooltip="Quit; asks while something is under way",
                 group=GENERAL),
     ]  # fmt: skip
 
@@ -76,14 +82,19 @@ class KmintApp(App[int], inherit_bindings=False):
         self.offline = offline
         self.facts: Facts | None = None
         self.run_now: MintRun | None = None
+        self.doing = ""
+        self._watch: Timer | None = None
+        self.jobs = Jobs(lambda: self.post_message(JobsChanged()))
         self.mode_before = "mint"
         self._trouble: ConfigError | None = None
         self._choose_looks()
 
     @property
     def holder(self) -> str:
-        """Who is at work: the smith and the referee, or nobody."""
-        return "kmint is working" if self.run_now is not None else "idle"
+        """What of kmint is at work; empty for nothing."""
+        if self.run_now is not None:
+            return self.doing or "starting"
+        return next(iter(self.jobs.titles), "")
 
     @property
     def offline_reason(self) -> str | None:
@@ -91,9 +102,20 @@ class KmintApp(App[int], inherit_bindings=False):
         return facts.offline_reason(flag=self.offline)
 
     def on_mount(self) -> None:
+        self._end_by_signal()
         self.look_at_machine()
         if self._trouble is not None:
             self.notify(f"{self._trouble.message}\n{self._trouble.fix}", title=self._trouble.title, severity="error", markup=False)
+
+    def _end_by_signal(self) -> None:
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(name, self._leave_at_once, name)
+
+    def _leave_at_once(self, name: signal.Signals) -> None:
+        from kmint_tui.screens.leave import Leave
+
+        if not any(isinstance(screen, Leave) and not screen.asking for screen in self.screen_stack):
+            self.push_screen(Leave(ask=False, code=128 + name))
 
     @work(thread=True, exclusive=True, group="facts", exit_on_error=False)
     def look_at_machine(self) -> None:
@@ -103,6 +125,12 @@ class KmintApp(App[int], inherit_bindings=False):
     @on(FactsFound)
     def _facts_found(self, message: FactsFound) -> None:
         self.facts = message.facts
+        self.show_facts()
+        if self._watch is None and message.facts.gpu != "no GPU":
+            self._watch = self.set_interval(WATCH_SECONDS, self.look_at_machine)
+
+    @on(JobsChanged)
+    def _jobs_changed(self) -> None:
         self.show_facts()
 
     def show_facts(self) -> None:
@@ -136,6 +164,22 @@ class KmintApp(App[int], inherit_bindings=False):
 
         self.push_screen(Saving(identity, reference))
 
+    def claim_crown(self, identity: str) -> None:
+        """Let a draft claim its crown, on the Crowns screen."""
+        from kmint_tui.screens.crowns import CrownsScreen
+
+        self.switch_mode("crowns")
+        if isinstance(screen := self.screen, CrownsScreen):
+            screen.claim(identity)
+
+    def open_grid(self, identity: str) -> None:
+        """Show the grid of a draft, or offer to measure it."""
+        from kmint_tui.screens.grid import GridScreen
+
+        self.switch_mode("grid")
+        if isinstance(screen := self.screen, GridScreen):
+            screen.open_draft(identity)
+
     def action_show_mode(self, mode: str) -> None:
         if not any(not isinstance(screen, KmintScreen) for screen in self.screen_stack[1:]):
             self.switch_mode(mode)
@@ -166,13 +210,11 @@ class KmintApp(App[int], inherit_bindings=False):
         self._remember()
 
     async def action_leave(self) -> None:
-        """Quit; with a session under way only after a yes."""
+        """Quit; with work under way only after a yes."""
         from kmint_tui.screens.leave import Leave
 
-        if self.run_now is None:
-            self.push_screen(Leave(ask=False))
-        elif not isinstance(self.screen, Leave):
-            self.push_screen(Leave(ask=True))
+        if not isinstance(self.screen, Leave):
+            self.push_screen(Leave(ask=self.run_now is not None or bool(self.jobs.weighty)))
 
     def _choose_looks(self) -> None:
         for theme in THEMES:
@@ -194,7 +236,8 @@ def run(*, offline: bool = False) -> int:
     with _quiet_descriptor():
         app = KmintApp(offline=offline)
         app.run()
-        return ExitCode.INTERNAL if app.return_code else ExitCode.DONE
+        # Textual ends with 1 after an exception that nobody caught.
+        return ExitCode.INTERNAL if app.return_code in (None, 1) else int(app.return_code or 0)
 
 
 class _quiet_descriptor:

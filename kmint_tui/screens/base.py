@@ -23,11 +23,11 @@ COPY = Binding.Group("Copy")
 
 
 class KmintScreen(Screen[None]):
-    """One task. Subclasses set `mode`, yield their parts in `body`, and say in `cli_command` what they do as a command."""
+    """One task. Subclasses set `mode`, yield their parts in `body`, and say in `commands` what they do as commands."""
 
     mode: ClassVar[str]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("C", "copy_command", "Copy command", show=False, id="copy.command", tooltip="Copy the kmint command that does the same",
+        Binding("C", "copy_command", "Copy command", show=False, id="copy.command", tooltip="Copy the kmint command for what can be done",
                 group=COPY),
     ]  # fmt: skip
 
@@ -47,23 +47,34 @@ class KmintScreen(Screen[None]):
         """The parts of the screen."""
         yield from ()
 
+    def commands(self) -> list[tuple[str, str]]:
+        """What can be done now, each in a word or two with the `kmint` command that does the same; the main thing first."""
+        return []
+
     def cli_command(self) -> str | None:
-        """The `kmint` command that does what this screen shows or would do; None where there is none."""
-        return None
+        """The command of the main thing; None where there is none."""
+        found = self.commands()
+        return found[0][1] if found else None
 
     def on_screen_resume(self) -> None:
         self.show_facts()
 
     def show_facts(self) -> None:
         """Show the facts as they are known now."""
-        self.query_one(FactsBar).show(self.kmint.facts, self.kmint.holder)
+        bars = self.query(FactsBar)
+        if bars:
+            bars.first().show(self.kmint.facts, self.kmint.holder)
 
     def action_copy_command(self) -> None:
-        command = self.cli_command()
-        if command is None:
+        from kmint_tui.screens.command_list import CommandList
+
+        found = self.commands()
+        if not found:
             self.notify("Nothing is chosen that a command could do.", severity="warning")
+        elif len(found) == 1:
+            self.copy(found[0][1], "command")
         else:
-            self.copy(command, "command")
+            self.app.push_screen(CommandList(found), lambda command: self.copy(command, "command") if command else None)
 
     def copy(self, text: str, what: str) -> None:
         """Copy text to the clipboard and say so, with the text itself when it is short."""

@@ -1,4 +1,4 @@
-"""Crowns: the reigning kernel by operation and device, and the ones it reigned after."""
+"""Crowns: the reigning kernel by operation and device, who reigned before it, and who could challenge it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
 from kmint_tui import paths
 from kmint_tui.cli.referee import no_gpu_reason
-from kmint_tui.crowns.records import Reign
-from kmint_tui.errors import KmintError
-from kmint_tui.screens.base import VIEW, KmintScreen
+from kmint_tui.crowns.records import Claim, Reign
+from kmint_tui.errors import EnvironmentUnfit, KmintError
+from kmint_tui.screens.base import ACT, VIEW, KmintScreen
+from kmint_tui.screens.confirm import Confirm
 from kmint_tui.screens.messages import Refused
 from kmint_tui.widgets.table import Table
+from kmint_tui.widgets.themes import styled
 from kmint_tui.workbench import command_line
+from kmint_tui.workbench.jobs import Cancelled, Job
+from kmint_tui.workbench.thrones import Throne, claim, thrones, told
 
 WHAT = (
     "A crown belongs to an operation on one device with one set of versions. It changes hands only when a kernel wins a head-to-head "
@@ -27,93 +32,216 @@ WHAT = (
 
 
 class CrownsScreen(KmintScreen):
-    """Reads the crowns each time it is shown."""
+    """Reads the crowns each time it is shown. One claim at a time."""
 
     mode = "crowns"
     CSS_PATH = "crowns.tcss"
-    AUTO_FOCUS = "#reigns"
+    AUTO_FOCUS = "#thrones"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "past", "Past", id="crowns.past", tooltip="Show or hide reigns that have ended", group=VIEW),
-    ]
+        Binding("c", "claim", "Claim", id="crowns.claim", tooltip="Let the draft under the cursor, or the fastest one, claim the crown",
+                group=ACT),
+        Binding("x", "cancel", "Cancel", id="crowns.cancel", tooltip="Cancel the claim; the crown stays where it is", group=ACT),
+        Binding("escape", "back", "Back", show=False, id="crowns.back", tooltip="Back to the crowns", group=VIEW),
+    ]  # fmt: skip
 
     @dataclass
     class Found(Message):
-        """The reigns, the ended ones too when they are wanted."""
+        """All crowns."""
 
-        reigns: tuple[Reign, ...]
+        thrones: tuple[Throne, ...]
+
+    @dataclass
+    class Claimed(Message):
+        """A claim is over: what came of it, why it failed, or neither when it was cancelled."""
+
+        text: str
+        error: Exception | None = None
 
     def __init__(self) -> None:
         super().__init__()
-        self._reigns: tuple[Reign, ...] = ()
-        self._past = False
+        self._thrones: tuple[Throne, ...] = ()
+        self._job: Job | None = None
 
     def body(self) -> ComposeResult:
         yield Static(id="empty", classes="empty", markup=False)
-        yield Table("reigns")
-        yield Static("", id="detail", markup=False)
+        with Container(id="lists"):
+            yield Table("thrones")
+            yield Static("", id="detail", markup=False)
+            with Container(id="under"):
+                for name, title in (("challengers", "challengers"), ("reigns", "reigns")):
+                    with Vertical(classes="pane", id=f"{name}-pane") as pane:
+                        pane.border_title = title
+                        yield Table(name)
 
     def on_mount(self) -> None:
-        figures = (("time", 9), ("ratio", 7), ("draft", 7))
-        self.query_one(Table).head(("operation", 24), ("device", 22), *figures, ("model", 16), ("since", 10), ("until", None))
+        times = (("time", 9), ("ratio", 7))
+        self._table("thrones").head(("operation", 24), ("holder", 8), *times, ("challengers", 11), ("model", 16), ("device", None))
+        self._table("challengers").head(("draft", 8), *times, ("model", None))
+        self._table("reigns").head(("draft", 8), *times, ("from", 10), ("to", 10), ("won by", None))
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
-        self._read(self._past)
+        self._read()
 
-    def cli_command(self) -> str | None:
-        return command_line.command("crowns", *(["--past"] if self._past else []))
+    def commands(self) -> list[tuple[str, str]]:
+        found = [("list", command_line.command("crowns", "--past"))]
+        challenger, holder = self._challenger, self._throne.holder if self._throne else None
+        if challenger is not None:
+            found.insert(0, ("claim", command_line.command("crowns", "claim", challenger.draft)))
+        if holder is not None:
+            found.append(("show holder", command_line.command("history", "show", holder.draft)))
+        return [*found, ("report", command_line.command("crowns", "--report", "crowns.html"))]
 
-    def action_past(self) -> None:
-        self._past = not self._past
-        self._read(self._past)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "claim":
+            return self._job is None and self._challenger is not None
+        return self._job is not None if action == "cancel" else True
+
+    def claim(self, identity: str) -> None:
+        """Ask whether this draft should claim its crown, and have it do so."""
+        if self._job is not None or self.kmint.run_now is not None:
+            self.tell(
+                EnvironmentUnfit("a crown is fought for on an idle GPU", fix="wait until the work under way is over", title="not now")
+            )
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._job = self.kmint.jobs.begin(f"claiming a crown for {identity}")
+                self._tell_detail()
+                self.refresh_bindings()
+                self._claim(self._job, identity)
+
+        command = command_line.command("crowns", "claim", identity)
+        detail = "If the crown is held, both kernels are replayed head to head on the GPU, which takes some seconds."
+        self.app.push_screen(Confirm(f"Let {identity} claim its crown?", detail, "Claim", command), answered)
+
+    def action_claim(self) -> None:
+        if self._challenger is not None:
+            self.claim(self._challenger.draft)
+
+    def action_cancel(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
+            self.query_one("#detail", Static).update("cancelling: the duel under way still ends, and does not count")
+
+    def action_back(self) -> None:
+        self._table("thrones").focus()
+
+    @property
+    def _throne(self) -> Throne | None:
+        tables = self.query("#thrones")
+        key = tables.first(Table).key if tables else None
+        return next((throne for throne in self._thrones if throne.key == key), None)
+
+    @property
+    def _challenger(self) -> Claim | None:
+        """The challenger under the cursor while the challengers have the focus, else the fastest one."""
+        throne = self._throne
+        if throne is None or not throne.challengers:
+            return None
+        table = self._table("challengers")
+        chosen = table.key if self.focused is table else None
+        return next((claim for claim in throne.challengers if claim.draft == chosen), throne.challengers[0])
+
+    def _table(self, name: str) -> Table:
+        return self.query_one(f"#{name}", Table)
 
     @work(thread=True, exclusive=True, group="crowns", exit_on_error=False)
-    def _read(self, past: bool) -> None:
-        from kmint_tui.crowns.store import Crowns
-
-        if not paths.history_file().exists():
-            self.post_message(self.Found(()))
-            return
+    def _read(self) -> None:
         try:
-            with Crowns(paths.history_file()) as store:
-                self.post_message(self.Found(store.reigns(past=past)))
+            self.post_message(self.Found(thrones(paths.history_file())))
         except KmintError as error:
             self.post_message(Refused(error))
+
+    @work(thread=True, exclusive=True, group="claim", exit_on_error=False)
+    def _claim(self, job: Job, identity: str) -> None:
+        with job:
+            try:
+                message = self.Claimed(told(claim(paths.history_file(), identity, job)))
+            except Cancelled:
+                message = self.Claimed("")
+            except Exception as error:
+                message = self.Claimed("", None if job.cancelled else error)
+        self.post_message(message)
 
     @on(Refused)
     def _refused(self, message: Refused) -> None:
         self.tell(message.error)
 
+    @on(Claimed)
+    def _claimed(self, message: Claimed) -> None:
+        self._job = None
+        if message.error is not None:
+            self.tell(message.error)
+        elif message.text:
+            self.app.notify(message.text, title="crowns", markup=False, timeout=10)
+        self._read()
+
     @on(Found)
     def _found(self, message: Found) -> None:
-        self._reigns = message.reigns
+        self._thrones = message.thrones
         empty = self.query_one("#empty", Static)
-        empty.display = not message.reigns
+        empty.display = not message.thrones
         reason = no_gpu_reason()
-        way = f"Nothing can be timed here: {reason}." if reason else "`kmint crowns claim ID` with a draft that won is a start."
+        way = f"Nothing can be timed here: {reason}." if reason else "A draft that won over every baseline can claim one: c on its screen."
         empty.update(f"No crowns.\n\n{WHAT}\n\n{way}")
-        self.query_one(Table).display = self.query_one("#detail").display = bool(message.reigns)
-        self.query_one(Table).fill((str(reign.id), _cells(reign)) for reign in message.reigns)
+        self.query_one("#lists").display = bool(message.thrones)
+        self._table("thrones").fill((throne.key, self._cells(throne)) for throne in message.thrones)
+        self._show()
 
-    @on(DataTable.RowHighlighted)
+    @on(DataTable.RowHighlighted, "#thrones")
     def _highlighted(self) -> None:
-        reign = next((reign for reign in self._reigns if str(reign.id) == self.query_one(Table).key), None)
-        if reign is None:
-            return
-        crown, duel = reign.crown, reign.duel
-        text = f"{crown.op} at {crown.cell} on {crown.device}, torch {crown.torch}, triton {crown.triton}; {reign.ratio:.3f}x {reign.bar}"
-        if duel is not None:
-            text += f"\nwon head to head by {duel['ratio']:.3f}x ({duel['low']:.3f} to {duel['high']:.3f})"
-        self.query_one("#detail", Static).update(text)
+        self._show()
+
+    def _show(self) -> None:
+        throne = self._throne
+        challengers, reigns = (throne.challengers, throne.reigns) if throne is not None else ((), ())
+        self._table("challengers").fill((one.draft, (one.draft, *_times(one), one.model)) for one in challengers)
+        self._table("reigns").fill(
+            (str(reign.id), (reign.draft, *_times(reign), reign.began[:10], (reign.ended or "now")[:10], _won(reign))) for reign in reigns
+        )
+        self._tell_detail()
+        self.refresh_bindings()
+
+    def _tell_detail(self) -> None:
+        throne = self._throne
+        if self._job is not None:
+            self.query_one("#detail", Static).update(f"{self._job.title} … (x cancels)")
+        elif throne is not None:
+            crown, holder = throne.crown, throne.holder
+            text = f"{crown.op} at {crown.cell} on {crown.device}, torch {crown.torch}, triton {crown.triton}"
+            held = f"{holder.ratio:.3f}x {holder.bar}, {_won(holder)}" if holder else "vacant: the first that claims it gets it"
+            self.query_one("#detail", Static).update(f"{text}\n{held}")
+
+    @on(DataTable.RowHighlighted, "#challengers")
+    def _challenger_highlighted(self) -> None:
+        self.refresh_bindings()
 
     @on(DataTable.RowSelected)
-    def _selected(self) -> None:
-        reign = next((reign for reign in self._reigns if str(reign.id) == self.query_one(Table).key), None)
+    def _selected(self, event: DataTable.RowSelected) -> None:
+        throne, key = self._throne, event.row_key.value
+        if throne is None or key is None:
+            return
+        if event.data_table.id == "challengers":
+            self.kmint.open_draft(key)
+            return
+        reign = throne.holder if event.data_table.id == "thrones" else next((one for one in throne.reigns if str(one.id) == key), None)
         if reign is not None:
             self.kmint.open_draft(reign.draft)
 
+    def _cells(self, throne: Throne) -> tuple[object, ...]:
+        crown, holder = throne.crown, throne.holder
+        count = str(len(throne.challengers) or "")
+        if holder is None:
+            return crown.op, styled(self.app, "vacant", "warn"), "", "", count, "", crown.device
+        return crown.op, styled(self.app, holder.draft, "win"), *_times(holder), count, holder.model, crown.device
 
-def _cells(reign: Reign) -> tuple[object, ...]:
-    crown = reign.crown
-    figures = (f"{reign.device_us:.1f} us", f"{reign.ratio:.2f}x", reign.draft)
-    return crown.op, crown.device, *figures, reign.model, reign.began[:10], (reign.ended or "")[:10]
+
+def _times(one: Reign | Claim) -> tuple[str, str]:
+    return f"{one.device_us:.1f} us", f"{one.ratio:.2f}x"
+
+
+def _won(reign: Reign) -> str:
+    duel = reign.duel
+    return "vacant crown" if duel is None else f"{duel['ratio']:.3f}x ({duel['low']:.3f} to {duel['high']:.3f}) head to head"

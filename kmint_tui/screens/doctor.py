@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -11,61 +14,104 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
+from kmint_tui.doctor import examine
+from kmint_tui.doctor.finding import Finding
 from kmint_tui.screens.base import ACT, COPY, KmintScreen
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench.checkup import Finding, findings
+from kmint_tui.workbench import command_line
+from kmint_tui.workbench.jobs import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from kmint_tui.doctor.child import Child
 
 
 class DoctorScreen(KmintScreen):
-    """Looks each time it is shown."""
+    """Looks when it is first shown, and when asked to; shows each finding as soon as there is one."""
 
     mode = "doctor"
     CSS_PATH = "doctor.tcss"
     AUTO_FOCUS = "#findings"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "look", "Look again", id="doctor.look", tooltip="Look at everything again", group=ACT),
+        Binding("x", "cancel", "Cancel", id="doctor.cancel", tooltip="End looking; what was found stays", group=ACT),
         Binding("y", "copy_report", "Copy report", id="copy.report", tooltip="Copy everything that was found", group=COPY),
     ]
 
     @dataclass
     class Found(Message):
-        """Everything was looked at."""
+        """What was found so far, and whether that is all."""
 
         findings: tuple[Finding, ...]
+        over: bool
 
     def __init__(self) -> None:
         super().__init__()
         self._findings: tuple[Finding, ...] = ()
+        self._job: Job | None = None
 
     def body(self) -> ComposeResult:
         yield Table("findings", opens=False)
         yield Static("", id="detail", markup=False)
 
+    def commands(self) -> list[tuple[str, str]]:
+        return [("examine", command_line.command("doctor")), ("redacted report", command_line.command("doctor", "--report", "FILE"))]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "look":
+            return self._job is None
+        return self._job is not None if action == "cancel" else True
+
     def on_mount(self) -> None:
-        self.query_one(Table).head(("what", 10), ("status", 7), ("found", None))
+        self.query_one(Table).head(("what", 12), ("status", 7), ("found", None))
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
-        self.action_look()
+        if not self._findings:
+            self.action_look()
 
     def action_look(self) -> None:
-        self._look()
+        if self._job is None:
+            started: list[Child] = []
+            self._job = self.kmint.jobs.begin("looking at this machine", cancelled=lambda: _end(started), light=True)
+            self._findings = ()
+            self.query_one("#detail", Static).update("looking … (x ends it)")
+            self.refresh_bindings()
+            self._look(self._job, started)
+
+    def action_cancel(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
 
     @work(thread=True, exclusive=True, group="doctor", exit_on_error=False)
-    def _look(self) -> None:
-        self.post_message(self.Found(tuple(findings())))
+    def _look(self, job: Job, started: list[Child]) -> None:
+        found: list[Finding] = []
+        looking = cast("Generator[Finding, None, None]", examine(offline=self.kmint.offline_reason is not None, started=started))
+        with job, closing(looking):
+            for finding in looking:
+                # What a child that was closed has to say is about its end, not about the machine.
+                if job.cancelled:
+                    break
+                found.append(finding)
+                self.post_message(self.Found(tuple(found), False))
+        self.post_message(self.Found(tuple(found), True))
 
     @on(Found)
     def _found(self, message: Found) -> None:
+        if message.over:
+            self._job = None
+            self.refresh_bindings()
         self._findings = message.findings
         self.query_one(Table).fill(
             (item.name, (item.name, styled(self.app, item.status, "pass" if item.status == "ok" else item.status), item.detail))
             for item in message.findings
         )
+        self._show_detail()
 
     @on(DataTable.RowHighlighted)
-    def _highlighted(self) -> None:
+    def _show_detail(self) -> None:
         item = next((item for item in self._findings if item.name == self.query_one(Table).key), None)
         if item is not None:
             self.query_one("#detail", Static).update(f"{item.name}: {item.detail}" + (f"\nfix: {item.fix}" if item.fix else ""))
@@ -73,3 +119,10 @@ class DoctorScreen(KmintScreen):
     def action_copy_report(self) -> None:
         lines = [f"{item.name}: {item.status}: {item.detail}" + (f" ({item.fix})" if item.fix else "") for item in self._findings]
         self.copy("\n".join(lines), "report")
+
+
+def _end(children: list[Child]) -> None:
+    """Kill them; the examination, which waits for one, then goes on and closes them."""
+    for child in tuple(children):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)

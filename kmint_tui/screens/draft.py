@@ -7,35 +7,38 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
+from textual.containers import Container, VerticalScroll
 from textual.widgets import Static, TabbedContent, TabPane
 
 from kmint_tui import paths
 from kmint_tui.errors import KmintError, UsageError
 from kmint_tui.history.records import Draft, Session, parse_id
 from kmint_tui.history.store import PASSED, History
-from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen
+from kmint_tui.screens.base import ACT, COPY, VIEW
 from kmint_tui.screens.confirm import Ask
 from kmint_tui.screens.messages import DraftFound, Refused
+from kmint_tui.screens.rejudging import RejudgingScreen
 from kmint_tui.widgets.bars import TimeBars
 from kmint_tui.widgets.code import CodeView
+from kmint_tui.widgets.spread import Spread
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench import command_line, rejudge
+from kmint_tui.workbench import command_line
 from kmint_tui.workbench.difference import difference
 from kmint_tui.workbench.stages import why
 
 EMPTY = "No draft is open. Open one from [b]1 Mint[/b] or [b]3 History[/b] with enter."
 
 
-class DraftScreen(KmintScreen):
+class DraftScreen(RejudgingScreen):
     """`show` opens a draft by its id."""
 
     mode = "draft"
     CSS_PATH = "draft.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "rejudge", "Re-judge", id="draft.rejudge", tooltip="Have the referee judge it again", group=ACT),
         Binding("s", "save", "Save", id="draft.save", tooltip="Save it into a folder", group=ACT),
+        Binding("c", "claim", "Claim", show=False, id="draft.claim", tooltip="Claim the crown of its operation", group=ACT),
+        Binding("t", "grid", "Grid", show=False, id="draft.grid", tooltip="Time it over shapes and dtypes", group=ACT),
         Binding("d", "diff", "Diff", id="draft.diff", tooltip="Compare it with another draft", group=VIEW),
         Binding("left_square_bracket", "step(-1)", "Before", id="draft.before", tooltip="Draft before", group=VIEW, key_display="["),
         Binding("right_square_bracket", "step(1)", "Next", id="draft.next", tooltip="Next draft", group=VIEW, key_display="]"),
@@ -49,7 +52,8 @@ class DraftScreen(KmintScreen):
         self.session: Session | None = None
         self.draft: Draft | None = None
         self._siblings: tuple[Draft, ...] = ()
-        self._judging = False
+        self._other: str | None = None
+        self._said: str | None = None
 
     def body(self) -> ComposeResult:
         yield Static(EMPTY, id="empty", classes="empty")
@@ -64,7 +68,9 @@ class DraftScreen(KmintScreen):
                 with TabPane("Cells", id="tab-cells"):
                     yield Table("cells", opens=False)
                 with TabPane("Time", id="tab-time"):
-                    yield TimeBars("", id="bars")
+                    with VerticalScroll(id="times"):
+                        yield TimeBars("", id="bars")
+                        yield Spread("", id="spread")
                 with TabPane("Prompt", id="tab-prompt"):
                     yield CodeView(id="prompt")
                 with TabPane("Diff", id="tab-diff"):
@@ -79,17 +85,49 @@ class DraftScreen(KmintScreen):
         """Open the draft of that id."""
         self._read(identity)
 
-    def cli_command(self) -> str | None:
-        return command_line.command("history", "show", self.draft.id) if self.draft is not None else None
+    def commands(self) -> list[tuple[str, str]]:
+        draft = self.draft
+        if draft is None:
+            return []
+        found = [("show", command_line.command("history", "show", draft.id))]
+        if self._other_id is not None:
+            found.append(("diff", command_line.command("history", "diff", self._other_id, draft.id)))
+        found.append(("re-judge", command_line.command("history", "rejudge", draft.id)))
+        if draft.outcome in PASSED:
+            found.append(("save", command_line.save(draft.id, "DIR")))
+            found.append(("grid", command_line.command("grid", draft.id)))
+        if draft.outcome == "win":
+            found.append(("claim", command_line.command("crowns", "claim", draft.id)))
+        return [*found, ("delete", command_line.command("history", "rm", draft.id))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("step", "diff", "copy_code", "copy_id"):
             return self.draft is not None
-        if action == "rejudge":
-            return self.draft is not None and not self._judging
-        if action == "save":
+        if action in ("save", "grid"):
             return self.draft is not None and self.draft.outcome in PASSED
-        return True
+        if action == "claim":
+            return self.draft is not None and self.draft.outcome == "win"
+        return super().check_action(action, parameters)
+
+    def chosen(self) -> Draft | None:
+        return self.draft
+
+    def judging_changed(self, title: str | None) -> None:
+        self._said = title
+        self._show_head()
+
+    def judged_again(self, identity: str) -> None:
+        if self.draft is not None and self.draft.id == identity:
+            self.show(identity)
+
+    @property
+    def _other_id(self) -> str | None:
+        """The draft that a comparison is offered with: the last one compared, else the best of the session, else any of it."""
+        if self.draft is None:
+            return None
+        others = [draft for draft in self._siblings if draft.id != self.draft.id]
+        others.sort(key=lambda draft: (PASSED.index(draft.outcome) if draft.outcome in PASSED else len(PASSED), -(draft.ratio or 0.0)))
+        return self._other if self._other not in (None, self.draft.id) else others[0].id if others else None
 
     @work(thread=True, exclusive=True, group="draft", exit_on_error=False)
     def _read(self, identity: str) -> None:
@@ -106,15 +144,11 @@ class DraftScreen(KmintScreen):
 
     @on(Refused)
     def _refused(self, message: Refused) -> None:
-        self._judging = False
-        self._show_head()
         self.tell(message.error)
-        self.refresh_bindings()
 
     @on(DraftFound)
     def _found(self, message: DraftFound) -> None:
         self.session, self.draft, self._siblings = message.session, message.draft, message.siblings
-        self._judging = False
         draft = message.draft
         self.query_one("#empty").display = False
         self.query_one("#parts").display = True
@@ -141,6 +175,7 @@ class DraftScreen(KmintScreen):
             for place, cell in enumerate(verdict.get("cells", []))
         )
         self.query_one(TimeBars).show(verdict.get("timing"), untimed=self._untimed(verdict.get("mode")))
+        self.query_one(Spread).show(verdict.get("timing"))
         self.query_one("#prompt", CodeView).show(f"{message.session.system}\n\n{message.session.user}", language="markdown")
         self.query_one("#diff", CodeView).show("Press d to compare this draft with another one.", language="text")
         if self.focused is None:
@@ -164,7 +199,7 @@ class DraftScreen(KmintScreen):
             outcome, reason = draft.outcome or "", why(draft.verdict)
         gained = f", {draft.ratio:.3f}x" if draft.ratio is not None else ""
         facts = f"{session.model}, {draft.tokens} tokens in {draft.seconds:.1f} s, seed {draft.seed}, temperature {draft.temperature:g}"
-        judging = "  (being judged again …)" if self._judging else ""
+        judging = f"  ({self._said})" if self._said else ""
         self.query_one("#head", Static).update(f"{draft.id}  {session.op}  {outcome}{gained}{judging}\n{reason}\n{facts}")
 
     def action_step(self, by: int) -> None:
@@ -174,33 +209,27 @@ class DraftScreen(KmintScreen):
         place = (numbers.index(self.draft.number) + by) % len(numbers)
         self.show(self._siblings[place].id)
 
-    def action_rejudge(self) -> None:
-        if self.draft is not None and self.session is not None and not self._judging:
-            self._judging = True
-            self._show_head()
-            self.refresh_bindings()
-            self._rejudge(self.session, self.draft)
-
-    @work(thread=True, exclusive=True, group="rejudge", exit_on_error=False)
-    def _rejudge(self, session: Session, draft: Draft) -> None:
-        try:
-            rejudge.rejudge(self.kmint.engine, session, draft)
-        except Exception as error:
-            self.post_message(Refused(error))
-        else:
-            self._read(draft.id)
-
     def action_save(self) -> None:
         if self.draft is not None:
             self.kmint.save_draft(self.draft.id)
+
+    def action_claim(self) -> None:
+        if self.draft is not None:
+            self.kmint.claim_crown(self.draft.id)
+
+    def action_grid(self) -> None:
+        if self.draft is not None:
+            self.kmint.open_grid(self.draft.id)
 
     def action_diff(self) -> None:
         if self.draft is None or self.session is None:
             return
         numbers = ", ".join(draft.id for draft in self._siblings if draft.number != self.draft.number)
         detail = f"Any draft of the history. Of this session: {numbers or 'none'}"
-        other = next((draft.id for draft in self._siblings if draft.number != self.draft.number), "")
-        self.app.push_screen(Ask("Compare with which draft?", detail, other, "12.3"), self._compare)
+        mine = self.draft.id
+        ask = Ask("Compare with which draft?", detail, self._other_id or "", "12.3",
+                  command=lambda other: command_line.command("history", "diff", other, mine))  # fmt: skip
+        self.app.push_screen(ask, self._compare)
 
     def _compare(self, identity: str | None) -> None:
         if identity is None or self.draft is None:
@@ -214,6 +243,7 @@ class DraftScreen(KmintScreen):
         except KmintError as error:
             self.tell(error)
             return
+        self._other = other.id
         self.query_one("#diff", CodeView).show(difference(other, self.draft), language="diff")
         self.query_one(TabbedContent).active = "tab-diff"
 

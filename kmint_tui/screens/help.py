@@ -28,7 +28,7 @@ class Help(ModalScreen[None]):
             yield Label("Keys on this screen", classes="title")
             for group, lines in self._groups().items():
                 yield Static(f"[b]{group}[/b]\n" + "\n".join(lines), classes="group")
-            yield Static(f"Rebind a key by its id in {self._keys_file}: [b]\\[keys][/b] \"mint.start\" = \"f6\"", classes="group")
+            yield Static(f'Rebind a key by its id in {self._keys_file}: [b]\\[keys][/b] "mint.start" = "f6"', classes="group")
 
     def _groups(self) -> dict[str, list[str]]:
         merged: dict[tuple[str, str, str, str], list[str]] = {}

@@ -15,21 +15,22 @@ from textual.widgets import DataTable, Input, Static
 from kmint_tui import paths
 from kmint_tui.errors import KmintError
 from kmint_tui.history.records import Draft, Summary, parse_id
-from kmint_tui.history.store import History
+from kmint_tui.history.store import PASSED, History
 from kmint_tui.history.transfer import remove
-from kmint_tui.screens.base import ACT, VIEW, KmintScreen
+from kmint_tui.screens.base import ACT, VIEW
 from kmint_tui.screens.confirm import Confirm
 from kmint_tui.screens.messages import Refused
+from kmint_tui.screens.rejudging import RejudgingScreen
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench import command_line, rejudge
+from kmint_tui.workbench import command_line
 from kmint_tui.workbench.listing import SORTS, listed
 from kmint_tui.workbench.stages import SYMBOLS, marks, why
 
 EMPTY = "Nothing was minted yet. [b]1[/b] goes to Mint."
 
 
-class HistoryScreen(KmintScreen):
+class HistoryScreen(RejudgingScreen):
     """Reads the history each time it is shown."""
 
     mode = "history"
@@ -38,7 +39,6 @@ class HistoryScreen(KmintScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", id="history.filter", tooltip="Show only what holds some words", group=VIEW),
         Binding("o", "sort", "Sort", id="history.sort", tooltip="Sort by the next column", group=VIEW),
-        Binding("r", "rejudge", "Re-judge", id="history.rejudge", tooltip="Have the referee judge the draft again", group=ACT),
         Binding("s", "save", "Save", id="history.save", tooltip="Save the draft under the cursor into a folder", group=ACT),
         Binding("D", "delete", "Delete", id="history.delete", tooltip="Delete the session or draft; asks first", group=ACT),
         Binding("escape", "back", "Back", show=False, id="history.back", tooltip="Back to the sessions", group=VIEW),
@@ -62,7 +62,7 @@ class HistoryScreen(KmintScreen):
         self._sessions: tuple[Summary, ...] = ()
         self._drafts: tuple[Draft, ...] = ()
         self._sort = 0
-        self._judging: str | None = None
+        self._session: int | None = None
 
     def body(self) -> ComposeResult:
         yield Input(placeholder="words of the operation, model, state …", compact=True, id="filter")
@@ -82,19 +82,36 @@ class HistoryScreen(KmintScreen):
         super().on_screen_resume()
         self._read()
 
-    def cli_command(self) -> str | None:
-        identity = self.draft_id or self.query_one("#sessions", Table).key
-        return command_line.command("history", "show", identity) if identity else command_line.command("history")
+    def commands(self) -> list[tuple[str, str]]:
+        draft, identity = self._draft, self.draft_id or self.query_one("#sessions", Table).key
+        found = [("list", command_line.command("history"))]
+        if identity is None:
+            return found
+        found.insert(0, ("show", command_line.command("history", "show", identity)))
+        if draft is not None:
+            found.append(("re-judge", command_line.command("history", "rejudge", draft.id)))
+            if draft.outcome in PASSED:
+                found.append(("save", command_line.save(draft.id, "DIR")))
+        return [*found, ("delete", command_line.command("history", "rm", identity))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "rejudge":
-            return self.draft_id is not None and self._judging is None
         if action == "save":
             draft = self._draft
-            return draft is not None and draft.verdict is not None and draft.outcome not in ("rejected", "error")
+            return draft is not None and draft.outcome in PASSED
         if action in ("delete", "sort", "filter"):
             return bool(self._sessions)
-        return True
+        return super().check_action(action, parameters)
+
+    def chosen(self) -> Draft | None:
+        return self._draft
+
+    def judging_changed(self, title: str | None) -> None:
+        self.query_one("#under", Static).update(title if title is not None else self._order())
+
+    def judged_again(self, identity: str) -> None:
+        where = parse_id(identity)
+        if where.session == self._session:
+            self._read_drafts(where.session)
 
     @property
     def draft_id(self) -> str | None:
@@ -166,12 +183,15 @@ class HistoryScreen(KmintScreen):
 
     @on(DraftsFound)
     def _drafts_found(self, message: DraftsFound) -> None:
-        self._drafts = message.drafts
-        self._judging = None
-        order = f"sorted by {SORTS[self._sort]}"
-        self.query_one("#under", Static).update(f"session {message.session}: {len(message.drafts)} drafts   ({order}; enter goes in)")
+        self._drafts, self._session = message.drafts, message.session
+        if self._judging is None:
+            self.query_one("#under", Static).update(self._order())
         self.query_one("#drafts", Table).fill((draft.id, self._cells(draft)) for draft in message.drafts)
         self.refresh_bindings()
+
+    def _order(self) -> str:
+        sort = f"sorted by {SORTS[self._sort]}"
+        return f"session {self._session}: {len(self._drafts)} drafts   ({sort}; enter goes in)" if self._session is not None else ""
 
     def _cells(self, draft: Draft) -> tuple[object, ...]:
         if draft.duplicate_of is not None:
@@ -187,9 +207,7 @@ class HistoryScreen(KmintScreen):
 
     @on(Refused)
     def _refused(self, message: Refused) -> None:
-        self._judging = None
         self.tell(message.error)
-        self.refresh_bindings()
 
     @on(DataTable.RowSelected, "#sessions")
     def _session_selected(self) -> None:
@@ -248,7 +266,7 @@ class HistoryScreen(KmintScreen):
             if yes:
                 self._delete(key)
 
-        self.app.push_screen(Confirm(f"Delete {what}?", detail, "Delete"), answered)
+        self.app.push_screen(Confirm(f"Delete {what}?", detail, "Delete", command_line.command("history", "rm", key)), answered)
 
     @work(thread=True, exclusive=True, group="delete", exit_on_error=False)
     def _delete(self, identity: str) -> None:
@@ -265,22 +283,3 @@ class HistoryScreen(KmintScreen):
     def action_save(self) -> None:
         if self.draft_id is not None:
             self.kmint.save_draft(self.draft_id)
-
-    def action_rejudge(self) -> None:
-        draft = self._draft
-        if draft is not None:
-            self._judging = draft.id
-            self.query_one("#under", Static).update(f"{draft.id} is being judged again …")
-            self.refresh_bindings()
-            self._rejudge(draft)
-
-    @work(thread=True, exclusive=True, group="rejudge", exit_on_error=False)
-    def _rejudge(self, draft: Draft) -> None:
-        try:
-            with History(paths.history_file()) as history:
-                session = history.session(draft.session)
-            rejudge.rejudge(self.kmint.engine, session, draft)
-        except Exception as error:
-            self.post_message(Refused(error))
-        else:
-            self._read_drafts(draft.session)

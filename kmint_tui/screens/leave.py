@@ -1,4 +1,4 @@
-"""Leaving: asks while a session runs, then waits until the smith and the referee are gone, so that no process is left."""
+"""Leaving: asks while something is under way, then waits until the smith and the referee are gone, so that no process is left."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from kmint_tui.app import KmintApp
 
 
+CLOSING = "Closing the smith and the referee …"
+
+
 class Leave(ModalScreen[None]):
-    """`ask` shows the question first. The application ends when everything is closed."""
+    """`ask` shows the question first. The application ends with exit code `code` when everything is closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "leave", "Quit", id="leave.yes", tooltip="Stop the session and quit; finished drafts are kept"),
@@ -24,27 +27,30 @@ class Leave(ModalScreen[None]):
         Binding("left,right", "app.focus_next", "Other answer", show=False, id="leave.other", tooltip="Go to the other answer"),
     ]
 
-    def __init__(self, *, ask: bool) -> None:
+    def __init__(self, *, ask: bool, code: int = 0) -> None:
         super().__init__()
-        self._asking = ask
+        self.asking = ask
+        self._code = code
 
     def compose(self) -> ComposeResult:
+        app = cast("KmintApp", self.app)
+        under_way = [*(["a session"] if app.run_now is not None else []), *app.jobs.weighty]
         with Vertical(classes="dialog"):
-            yield Label("A session is running" if self._asking else "Closing the smith and the referee …", classes="title")
-            if self._asking:
-                yield Label("Quitting stops it. Drafts that are done stay in the history, the rest is given up.")
+            yield Label(f"Under way: {', '.join(under_way)}" if self.asking else CLOSING, classes="title", markup=False)
+            if self.asking:
+                yield Label("Quitting ends it. What is done is kept: drafts in the history, parts of a pull, cells of a grid.")
                 with Horizontal(classes="buttons"):
                     yield Button("Quit (y)", variant="error", id="yes", compact=True)
                     yield Button("Stay (n)", id="no", compact=True)
 
     def on_mount(self) -> None:
-        if self._asking:
+        if self.asking:
             self.query_one("#no").focus()
         else:
             self._close()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self._asking or action not in ("leave", "stay")
+        return self.asking or action not in ("leave", "stay")
 
     @on(Button.Pressed)
     def _pressed(self, event: Button.Pressed) -> None:
@@ -54,8 +60,8 @@ class Leave(ModalScreen[None]):
             self.action_stay()
 
     def action_leave(self) -> None:
-        self._asking = False
-        self.query_one(".title", Label).update("Closing the smith and the referee …")
+        self.asking = False
+        self.query_one(".title", Label).update(CLOSING)
         self.query("Button").remove()
         self._close()
 
@@ -68,6 +74,7 @@ class Leave(ModalScreen[None]):
         try:
             if app.run_now is not None:
                 app.run_now.abandon()
+            app.jobs.cancel_all()
             app.engine.close()
         finally:
-            app.call_from_thread(app.exit, 0)
+            app.call_from_thread(app.exit, self._code, self._code)

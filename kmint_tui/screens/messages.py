@@ -44,3 +44,8 @@ class Refused(Message):
 @dataclass
 class RunReady(Message):
     """The session under way has something to read."""
+
+
+@dataclass
+class JobsChanged(Message):
+    """Work besides the session began or ended."""

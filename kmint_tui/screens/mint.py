@@ -88,11 +88,18 @@ class MintScreen(KmintScreen):
     def _resized(self) -> None:
         self.query_one(DraftTable).shape(narrow=self._narrow, session=self.session)
 
-    def cli_command(self) -> str | None:
+    def commands(self) -> list[tuple[str, str]]:
+        found = []
         try:
-            return command_line.mint(self.query_one(Composer).wishes())
+            found.append(("mint", command_line.mint(self.query_one(Composer).wishes())))
         except KmintError:
-            return None
+            pass
+        identity = self._identity
+        if identity is not None:
+            found.append(("show draft", command_line.command("history", "show", identity)))
+        if identity is not None and self.check_action("save", ()):
+            found.append(("save draft", command_line.save(identity, "DIR", self._reference)))
+        return found
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "cancel":
@@ -114,6 +121,11 @@ class MintScreen(KmintScreen):
         tables = self.query(DraftTable)
         key = tables.first().key if tables else None
         return int(key) if key is not None else None
+
+    @property
+    def _identity(self) -> str | None:
+        """The history id of the draft under the cursor, once it is stored."""
+        return self.session.id_of(self.selected) if self.selected is not None else None
 
     @property
     def _narrow(self) -> bool:
@@ -192,6 +204,9 @@ class MintScreen(KmintScreen):
                     self._note_loaded(event)
         if changed:
             self._show(changed, only_tokens=only_tokens)
+        if self.kmint.doing != self.session.doing:
+            self.kmint.doing = self.session.doing
+            self.kmint.show_facts()
 
     def _note_loaded(self, event: MintEvent) -> None:
         if isinstance(event, Progress) and self.kmint.facts is not None and self.kmint.facts.offload == "not loaded":
@@ -298,16 +313,14 @@ class MintScreen(KmintScreen):
             self._say("stopping: finished drafts are still judged; x again gives that up too")
 
     def action_open(self) -> None:
-        index = self.selected
-        identity = self.session.id_of(index) if index is not None else None
+        identity = self._identity
         if identity is None:
             self.notify("This draft is still being written.", severity="warning")
         else:
             self.kmint.open_draft(identity)
 
     def action_save(self) -> None:
-        index = self.selected
-        identity = self.session.id_of(index) if index is not None else None
+        identity = self._identity
         if identity is not None:
             self.kmint.save_draft(identity, self._reference)
 

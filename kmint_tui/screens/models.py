@@ -25,7 +25,8 @@ from kmint_tui.screens.messages import ModelsFound, Refused
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
 from kmint_tui.workbench import command_line, smiths
-from kmint_tui.workbench.pulling import Cancelled, Pull, Pulled
+from kmint_tui.workbench.jobs import Cancelled, Job
+from kmint_tui.workbench.pulling import Pull, Pulled
 from kmint_tui.workbench.smiths import SmithState
 
 
@@ -83,12 +84,15 @@ class ModelsScreen(KmintScreen):
         super().on_screen_resume()
         self._read()
 
-    def cli_command(self) -> str | None:
+    def commands(self) -> list[tuple[str, str]]:
         smith = self.smith
-        if smith is None:
-            return command_line.command("models", "ls")
-        verb = "pull" if smith.state == "not here" and smith.entry.kind == "hub" else "show"
-        return command_line.command("models", verb, smith.id)
+        verbs = []
+        if smith is not None:
+            missing = smith.state == "not here" and smith.entry.kind == "hub"
+            allowed = {"pull": missing, "show": True, "verify": smith.state == "here", "rm": bool(self.check_action("remove", ()))}
+            verbs = [verb for verb, possible in allowed.items() if possible]
+        found = [(verb, command_line.command("models", verb, smith.id)) for verb in verbs if smith is not None]
+        return [*found, ("import", command_line.command("models", "import", "FILE")), ("list", command_line.command("models", "ls"))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         smith = self.smith
@@ -163,20 +167,23 @@ class ModelsScreen(KmintScreen):
     def action_pull(self) -> None:
         smith = self.smith
         if smith is not None and self._pull is None:
-            self._pull = Pull(smith.entry, lambda progress: self.post_message(self.PullSaid(progress)))
+            job = self.kmint.jobs.begin(f"pulling {smith.id}")
+            self._pull = Pull(smith.entry, lambda progress: self.post_message(self.PullSaid(progress)), job)
             self.refresh_bindings()
             self._fetch(self._pull)
 
     @work(thread=True, group="pull", exit_on_error=False)
     def _fetch(self, pull: Pull) -> None:
-        try:
-            path = pull.fetch(offline=self.kmint.offline_reason)
-        except Cancelled:
-            self.post_message(self.PullEnded(f"{pull.entry.id}: pull cancelled; what arrived is kept"))
-        except Exception as error:
-            self.post_message(self.PullEnded("", error))
-        else:
-            self.post_message(self.PullEnded(f"{pull.entry.id} is here: {path}"))
+        with pull.job:
+            try:
+                path = pull.fetch(offline=self.kmint.offline_reason)
+            except Cancelled:
+                message = self.PullEnded(f"{pull.entry.id}: pull cancelled; what arrived is kept")
+            except Exception as error:
+                message = self.PullEnded("", error)
+            else:
+                message = self.PullEnded(f"{pull.entry.id} is here: {path}")
+        self.post_message(message)
 
     @on(PullSaid)
     def _pull_said(self, message: PullSaid) -> None:
@@ -206,20 +213,26 @@ class ModelsScreen(KmintScreen):
 
     def action_cancel(self) -> None:
         if self._pull is not None:
-            self._pull.cancel()
+            self._pull.job.cancel()
             self._say(f"{self._pull.entry.id}: cancelling …")
 
     def action_import(self) -> None:
         detail = "A GGUF file or a bundle made with `kmint models bundle`. A GGUF is linked, not copied."
-        self.app.push_screen(Ask("Import which file?", detail, placeholder="smith-Q8_0.gguf"), self._import)
+        ask = Ask("Import which file?", detail, placeholder="smith-Q8_0.gguf",
+                  command=lambda file: command_line.command("models", "import", file))  # fmt: skip
+        self.app.push_screen(ask, self._import)
 
     def _import(self, source: str | None) -> None:
         if source is not None:
             self._say(f"reading {source} …")
-            self._bring(Path(source).expanduser())
+            self._bring(Path(source).expanduser(), self.kmint.jobs.begin(f"importing {Path(source).name}"))
 
     @work(thread=True, exclusive=True, group="import", exit_on_error=False)
-    def _bring(self, source: Path) -> None:
+    def _bring(self, source: Path, job: Job) -> None:
+        with job:
+            self._import_from(source)
+
+    def _import_from(self, source: Path) -> None:
         from kmint_tui.models import bundle
 
         try:
@@ -239,13 +252,14 @@ class ModelsScreen(KmintScreen):
     def action_verify(self) -> None:
         if self.smith is not None:
             self._say(f"{self.smith.id}: reading the whole file …")
-            self._verify(self.smith)
+            self._verify(self.smith, self.kmint.jobs.begin(f"reading {self.smith.id}", light=True))
 
     @work(thread=True, exclusive=True, group="verify", exit_on_error=False)
-    def _verify(self, smith: SmithState) -> None:
+    def _verify(self, smith: SmithState, job: Job) -> None:
         assert smith.file is not None
         try:
-            actual = digest.sha256(smith.file.path)
+            with job:
+                actual = digest.sha256(smith.file.path)
         except OSError as error:
             self.post_message(Refused(ModelError(f"{smith.file.path} cannot be read: {error}")))
             return
@@ -264,7 +278,9 @@ class ModelsScreen(KmintScreen):
             if yes:
                 self._remove(smith)
 
-        self.app.push_screen(Confirm(f"Remove {smith.id} from the store?", detail, "Remove"), answered)
+        self.app.push_screen(
+            Confirm(f"Remove {smith.id} from the store?", detail, "Remove", command_line.command("models", "rm", smith.id)), answered
+        )
 
     @work(thread=True, exclusive=True, group="remove", exit_on_error=False)
     def _remove(self, smith: SmithState) -> None:

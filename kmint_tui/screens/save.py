@@ -83,7 +83,7 @@ class Saving(ModalScreen[None]):
         self.dismiss()
 
     def action_copy_command(self) -> None:
-        text = command_line.save(self._identity, self.query_one(Input).value.strip() or "DIR")
+        text = command_line.save(self._identity, self.query_one(Input).value.strip() or "DIR", self._reference)
         self.app.copy_to_clipboard(text)
         self.app.notify(text, title="copied: command", markup=False)
 

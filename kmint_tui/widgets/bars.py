@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from textual.widgets import Static
 
 WIDTH = 24
-_NAMES = {"candidate": "this kernel", "floor": "floor (copy)"}
+NAMES = {"candidate": "this kernel", "floor": "floor (copy)"}
+
+
+def in_order(timed: Iterable[str]) -> list[str]:
+    """The kernel first, then the baselines as they were timed, the floor last."""
+    return sorted(timed, key=lambda name: (name != "candidate", name == "floor"))
 
 
 def bars(timing: Mapping[str, Any], width: int = WIDTH) -> list[str]:
@@ -17,12 +22,11 @@ def bars(timing: Mapping[str, Any], width: int = WIDTH) -> list[str]:
     if not medians:
         return []
     longest = max(medians.values())
-    order = sorted(medians, key=lambda name: (name != "candidate", name == "floor", medians[name]))
     lines = []
-    for name in order:
+    for name in in_order(sorted(medians, key=lambda name: medians[name])):
         filled = max(1, round(width * medians[name] / longest)) if longest else 1
         colour = "$success" if name == "candidate" else "$text-muted" if name == "floor" else "$secondary"
-        shown = _NAMES.get(name, name)
+        shown = NAMES.get(name, name)
         lines.append(f"{shown:<14.14} [{colour}]{'━' * filled}[/]{' ' * (width - filled)} {medians[name]:8.1f} us")
     return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.markup import escape
 from textual.widgets import Static
 
 from kmint_tui.workbench.facts import Facts
@@ -11,10 +12,12 @@ class FactsBar(Static):
     """Empty until the facts are known."""
 
     def show(self, facts: Facts | None, holder: str) -> None:
-        """Show these facts; `holder` names what is at work now."""
+        """Show these facts; `holder` names what of kmint is at work now, empty for nothing."""
         if facts is None:
             self.update("looking at this machine …")
             return
         network = f"[$warning]OFFLINE[/] ({facts.offline})" if facts.offline else "ONLINE"
         bar = "  [$text-muted]│[/] "
-        self.update(f"{facts.model}, {facts.offload}{bar}{facts.gpu}, {holder}{bar}{network}")
+        busy = f"[$warning]GPU busy[/]: {escape(facts.others)}" if facts.others else ""
+        held = ", ".join(part for part in (holder, busy) if part) or "idle"
+        self.update(f"{escape(facts.model)}, {facts.offload}{bar}{escape(facts.gpu)}, {held}{bar}{network}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.text import Text
 from textual.app import App
 from textual.theme import Theme
@@ -75,8 +77,12 @@ ROLES = {
 _BY_NAME = {theme.name: theme for theme in THEMES}
 
 
-def styled(app: App[object], text: str, role: str) -> Text:
+def theme_of(app: App[Any]) -> Theme:
+    """The theme in use."""
+    return _BY_NAME.get(app.theme, THEMES[0])
+
+
+def styled(app: App[Any], text: str, role: str) -> Text:
     """`text` in the colour of a role (an outcome, a mark, a state); roles without a colour are dim."""
     name = ROLES.get(role)
-    theme = _BY_NAME.get(app.theme, THEMES[0])
-    return Text(text, style=getattr(theme, name) if name else "dim", no_wrap=True, overflow="ellipsis")
+    return Text(text, style=getattr(theme_of(app), name) if name else "dim", no_wrap=True, overflow="ellipsis")

@@ -76,7 +76,7 @@ def _packages() -> Finding:
 def _gpu() -> Finding:
     reason = no_gpu_reason()
     if reason is None:
-        return Finding("gpu", "ok", facts.gpu())
+        return Finding("gpu", "ok", facts.gpu()[0])
     return Finding("gpu", "warn", f"{reason}; kernels are checked by Triton's interpreter and never timed")
 
 

@@ -27,9 +27,9 @@ def mint(wishes: Wishes) -> str:
     return command(*words)
 
 
-def save(draft: str, folder: Path | str) -> str:
-    """The command that saves a draft."""
-    return command("save", draft, "--to", str(folder))
+def save(draft: str, folder: Path | str, reference: str | None = None) -> str:
+    """The command that saves a draft; `reference` is the own one it was minted by."""
+    return command("save", draft, "--to", str(folder), *(["--reference", reference] if reference else []))
 
 
 def command(*words: str) -> str:

@@ -5,9 +5,12 @@ What could not be found out is said to be unknown, never guessed. Nothing here l
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 
 from kmint_tui import config, paths
 from kmint_tui.cli.referee import no_gpu_reason
@@ -18,16 +21,19 @@ from kmint_tui.models.fit import readable
 from kmint_tui.smith import Smith
 
 _QUERY_SECONDS = 5.0
+_BUSY_PERCENT = 10
+"""A desktop alone loads a GPU by a few percent."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Four short texts, and the reason for running offline, if any."""
+    """Short texts, the reason for running offline, if any, and who else is using the GPU, if anybody is."""
 
     model: str
     offload: str
     gpu: str
     offline: str | None
+    others: str | None = None
 
     @property
     def network(self) -> str:
@@ -57,20 +63,65 @@ def offline_reason(*, flag: bool = False) -> str | None:
         return "unreadable settings"
 
 
-def gpu() -> str:
-    """The GPU and its free memory, or that there is none to use."""
-    if no_gpu_reason() is not None:
-        return "no GPU"
+def has_gpu() -> bool:
+    """Whether kernels can be timed here."""
+    return no_gpu_reason() is None
+
+
+def gpu() -> tuple[str, str | None]:
+    """The GPU and its free memory, or that there is none to use; and who besides kmint is using it."""
+    if not has_gpu():
+        return "no GPU", None
     query = shutil.which("nvidia-smi")
     if query is None:
-        return "GPU, memory unknown"
-    command = [query, "--query-gpu=name,memory.free", "--format=csv,noheader,nounits"]
+        return "GPU, memory unknown", None
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True).stdout
-        name, free = answer.splitlines()[0].rsplit(",", 1)
-        return f"{name.removeprefix('NVIDIA ').strip()} {readable(int(free) << 20)} free"
+        name, free, load = _ask(query, "--query-gpu=name,memory.free,utilization.gpu")[0].rsplit(",", 2)
+        text = f"{name.removeprefix('NVIDIA ').strip()} {readable(int(free) << 20)} free"
+        return text, users(_ask(query, "--query-compute-apps=pid,used_memory,process_name"), load.strip(), _own_processes())
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return "GPU, memory unknown"
+        return "GPU, memory unknown", None
+
+
+def users(lines: Iterable[str], load: str, own: Container[int]) -> str | None:
+    """Who uses the GPU, out of the driver's lines of "pid, MiB, name", without the processes of `own`; None for nobody.
+
+    In a container the driver does not name processes of outside: there a load without any process of ours counts as theirs.
+    """
+    found, ours = [], False
+    for line in lines:
+        pid, memory, name = (part.strip() for part in line.split(",", 2))
+        if not pid.isdigit() or int(pid) in own:
+            ours = ours or pid.isdigit()
+            continue
+        held = f" {readable(int(memory) << 20)}" if memory.isdigit() else ""
+        found.append(f"{PurePath(name).name or 'a process'} ({pid}){held}")
+    if found:
+        return found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+    if not ours and load.isdigit() and int(load) > _BUSY_PERCENT:
+        return f"another program, {load} % load"
+    return None
+
+
+def _ask(query: str, wanted: str) -> list[str]:
+    command = [query, wanted, "--format=csv,noheader,nounits"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True).stdout.splitlines()
+
+
+def _own_processes() -> frozenset[int]:
+    """This process and everything it started, as far as the system still shows whose children they are."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    own = {os.getpid()}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in own} - own
+        if not more:
+            return frozenset(own)
+        own |= more
 
 
 def offload(smith: Smith | None) -> str:
@@ -83,4 +134,5 @@ def offload(smith: Smith | None) -> str:
 
 def collect(smith: Smith | None, *, offline: bool = False) -> Facts:
     """All facts now; asks the driver, so call it in a thread."""
-    return Facts(default_model(), offload(smith), gpu(), offline_reason(flag=offline))
+    device, others = gpu()
+    return Facts(default_model(), offload(smith), device, offline_reason(flag=offline), others)

@@ -97,6 +97,17 @@ class LiveSession:
         """Drafts that are correct kernels, counted without the ones that repeat another."""
         return sum(1 for row in self.drafts.values() if row.verdict is not None and row.verdict.passed)
 
+    @property
+    def doing(self) -> str:
+        """Which part of kmint is at work: the smith, the referee, both, or neither (an empty text)."""
+        if self.request is None or self.result is not None:
+            return ""
+        phases = {row.phase for row in self.drafts.values()}
+        writing = bool(phases & {"waiting", "writing"}) and not self.stopping
+        judging = bool(phases & {"queued", "judging", "to be timed"})
+        parts = [name for name, busy in (("smith", writing), ("referee", judging)) if busy]
+        return f"{' and '.join(parts)} at work" if parts else ""
+
     def id_of(self, index: int) -> str | None:
         """The history id of a draft; None while it is not stored."""
         row = self.drafts.get(index)

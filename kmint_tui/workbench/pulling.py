@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from kmint_tui import paths
 from kmint_tui.models import download
 from kmint_tui.models.check import check
 from kmint_tui.models.registry import ModelEntry
+from kmint_tui.workbench.jobs import Job
 
 _EVERY_SECONDS = 0.1
 
@@ -26,29 +26,20 @@ class Pulled:
     rate: float
 
 
-class Cancelled(Exception):
-    """Somebody cancelled the pull; what arrived is kept for the next one."""
-
-
 class Pull:
-    """One pull. `fetch` in one thread, `cancel` from any other."""
+    """One pull. `fetch` runs in one thread; cancelling `job` from any other ends it at the next block."""
 
-    def __init__(self, entry: ModelEntry, report: Callable[[Pulled], object]) -> None:
-        self.entry = entry
+    def __init__(self, entry: ModelEntry, report: Callable[[Pulled], object], job: Job) -> None:
+        self.entry, self.job = entry, job
         self._report = report
-        self._cancelled = threading.Event()
         self._began = self._said = 0.0
         self._first = -1
 
-    def cancel(self) -> None:
-        """Have `fetch` raise Cancelled at its next block."""
-        self._cancelled.set()
-
     def fetch(self, *, offline: str | None) -> Path:
-        """Fetch and check the file. Raises Cancelled, and what `download.find` and `download.fetch` raise."""
+        """Fetch and check the file. Raises Cancelled, and what `download.find` and `download.fetch` raise; what arrived is kept."""
         self._report(Pulled(self.entry.id, 0, 0, 0.0))
         remote = download.find(self.entry, offline=offline)
-        self._refuse_when_cancelled()
+        self.job.go_on()
         folder = paths.private_dir(paths.models_dir() / self.entry.id)
         self._began = time.monotonic()
         path = download.fetch(remote, folder, progress=self._progress, offline=offline)
@@ -56,14 +47,10 @@ class Pull:
         return path
 
     def _progress(self, done: int, total: int) -> None:
-        self._refuse_when_cancelled()
+        self.job.go_on()
         now = time.monotonic()
         if self._first < 0:
             self._first = done
         if now - self._said >= _EVERY_SECONDS:
             self._said = now
             self._report(Pulled(self.entry.id, done, total, (done - self._first) / max(now - self._began, 1e-6)))
-
-    def _refuse_when_cancelled(self) -> None:
-        if self._cancelled.is_set():
-            raise Cancelled

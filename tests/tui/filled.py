@@ -6,23 +6,44 @@ import dataclasses
 from typing import Any
 
 from kmint_tui import paths
+from kmint_tui.crowns.challenge import challenge
+from kmint_tui.crowns.records import Duel
+from kmint_tui.crowns.records import claim as claim_of
+from kmint_tui.crowns.store import Crowns
 from kmint_tui.history.database import connect, transaction
-from kmint_tui.history.records import NewDraft, NewSession
+from kmint_tui.history.measurements import Measurements, NewMeasurement
+from kmint_tui.history.records import NewDraft, NewSession, Reference
 from kmint_tui.history.store import History
+from referee.grid import MATRIX_SHAPES, GridPoint
 from referee.verdict import CellResult, Check, Verdict
 from tests.save.test_host_code import GOOD
 
-TIMING: dict[str, Any] = {
-    "device": {
-        "candidate": {"median": 41.2},
-        "eager": {"median": 96.0},
-        "compile": {"median": 52.5},
-        "max-autotune-no-cudagraphs": {"median": 50.1},
-        "floor": {"median": 38.0},
-    },
-    "ratio": {"ratio": 1.216, "low": 1.2, "high": 1.23},
-    "missing": {"max-autotune": "it did not build [here]"},
-}
+DEVICE = {"device": "NVIDIA H200", "torch": "2.11.0", "triton": "3.6.0"}
+
+
+def timing(candidate: float) -> dict[str, Any]:
+    """A verdict's timing with this median for the kernel, in microseconds; times are spread as they are on a GPU."""
+    medians = {"candidate": candidate, "eager": 96.0, "compile": 52.5, "max-autotune-no-cudagraphs": 50.1, "floor": 38.0}
+    spread = (-0.6, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, 0.12, 0.3, 0.8, 4.0)
+    device = {}
+    for name, median in medians.items():
+        deciles = [round(median + by, 3) for by in spread]
+        device[name] = {"median": median, "p10": deciles[1], "p90": deciles[9], "n": 240, "deciles": deciles}
+    ratio = medians["max-autotune-no-cudagraphs"] / candidate
+    return {
+        "cell": "bench-4096x4096-bfloat16",
+        "bar": "max-autotune-no-cudagraphs",
+        "device": device,
+        "ratio": {"ratio": ratio, "low": ratio - 0.016, "high": ratio + 0.014, "confidence": 0.95, "rounds": 240, "blocks": 12},
+        "rounds": 240,
+        "dropped_rounds": 20,
+        "dropped": {"throttled": 20},
+        "neighbours": ["python (4242)"],
+        "missing": {"max-autotune": "it did not build [here]"},
+    }
+
+
+TIMING = timing(41.2)
 
 SESSION = NewSession(
     op="softmax", model="embedded", model_file="kmint-embedded-Q8_0.gguf", model_sha256="0" * 64, system="You write kernels.",
@@ -36,6 +57,8 @@ def verdict(outcome: str, stage: str, reason: str, **more: Any) -> Verdict:
     checks = (Check("parse", "pass"), Check("wrong_answer", "pass" if passed else "fail", reason), Check("timing", "skipped", "no GPU"))
     cells = (CellResult("4x128_fp32", "required", "pass" if passed else "fail", 1e-7, 1e-6, ""),)
     more.setdefault("mode", "interpret")
+    if more.get("timing"):
+        more.setdefault("environment", DEVICE)
     return Verdict(op="softmax", verdict=outcome, stage=stage, reason=reason, guard=None, checks=checks, cells=cells, **more)  # type: ignore[arg-type]
 
 
@@ -61,6 +84,66 @@ def fill() -> None:
         history.finish(second, "stopped")
         history.finish(history.begin(dataclasses.replace(SESSION, op="rmsnorm")), "failed")
     change("UPDATE sessions SET started = '2026-01-02T03:04:05.000+00:00'")
+
+
+def fill_crowns() -> None:
+    """On the filled history: draft 1.1 reigned, 4.0 took the crown from it, 4.1 could challenge; that of layernorm is vacant."""
+    with History(paths.history_file()) as history:
+        later = history.begin(SESSION)
+        for number, median in enumerate((40.4, 40.9)):
+            history.add_draft(later, NewDraft(number, GOOD + f"# faster {number}\n", 80 + number, 0.7, 100, 1.5, "stop"))
+            history.set_verdict(later, number, verdict("win", "done", "faster", mode="replay", timing=timing(median)).to_json(), ratio=1.2)
+        history.finish(later, "done")
+        vacant = history.begin(dataclasses.replace(SESSION, op="layernorm"))
+        history.add_draft(vacant, NewDraft(0, GOOD + "# other\n", 90, 0.7, 100, 1.5, "stop"))
+        history.set_verdict(vacant, 0, verdict("win", "done", "faster", mode="replay", timing=timing(44.0)).to_json(), ratio=1.14)
+        history.finish(vacant, "done")
+        claims = [claim_of(history.session(at), history.draft(at, number)) for at, number in ((1, 1), (later, 0))]
+    duel = Duel("win", "the whole interval is above 1.01", 1.021, 1.015, 1.027, 40.3, 41.1, 240, 7)
+    with Crowns(paths.history_file()) as store:
+        assert challenge(store, claims[0], lambda *_: duel).outcome == "vacant"
+        assert challenge(store, claims[1], lambda *_: duel).outcome == "taken"
+    change("UPDATE sessions SET started = '2026-01-02T03:04:05.000+00:00'")
+    change("UPDATE reigns SET began = '2026-01-02T03:04:05.000+00:00'")
+    change("UPDATE reigns SET ended = '2026-01-03T03:04:05.000+00:00' WHERE ended IS NOT NULL")
+
+
+def grid_points() -> list[GridPoint]:
+    """A grid with every kind of cell."""
+    ratios = (1.31, 1.22, 1.18, 1.004, 0.93, 0.71)
+    points = []
+    for dtype, shift in (("float16", 0.0), ("bfloat16", 0.05)):
+        for (rows, columns), ratio in zip(MATRIX_SHAPES, ratios, strict=True):
+            found = ratio + shift
+            decision = "win" if found > 1.01 else "loss" if found < 0.99 else "tie"
+            time = rows * columns / 400_000
+            bar_us = time * found
+            points.append(GridPoint(rows, columns, dtype, decision, found, found - 0.01, found + 0.01, "compile", time, bar_us, 0.8, "", 7))
+    points[8] = dataclasses.replace(points[8], decision="unsure", reason="the interval is wide")
+    reason = "wrong_answer: 3 of 33554432 elements are off"
+    points[10] = GridPoint(16384, 2048, "bfloat16", "rejected", reason=reason, seed=7)
+    points[11] = GridPoint(256, 16384, "bfloat16", "error", reason="the worker was lost", seed=7)
+    return points
+
+
+def grid_document() -> dict[str, Any]:
+    """A grid of draft 1.1 as `kmint grid --json` writes it."""
+    return {
+        "schema": "kmint.grid/1",
+        "op": "softmax",
+        "kernel": {"name": "1.1", "origin": "history", "source_sha256": "ab" * 32},
+        "points": [dataclasses.asdict(point) for point in grid_points()],
+        "environment": DEVICE,
+    }
+
+
+def fill_grid() -> None:
+    """Put that grid into the filled history."""
+    made = NewMeasurement(
+        "grid", "1.1", Reference(1, 1), "ab" * 32, "softmax", DEVICE["device"], DEVICE["torch"], DEVICE["triton"], "", grid_document()
+    )
+    with Measurements(paths.history_file()) as store:
+        store.add(made)
 
 
 def change(statement: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.widgets import Input, Static, TabbedContent
 
@@ -132,8 +134,12 @@ async def test_the_draft_screen_shows_everything(open_app: Open) -> None:
         assert "+# 2" in screen_text(app)
         await pilot.press("i")
         assert app.clipboard == "1.2"
-        await pilot.press("C")
-        assert app.clipboard == "kmint history show 1.2"
+        for downs, command in enumerate(("history show 1.2", "history diff 1.1 1.2", "history rejudge 1.2", "history rm 1.2")):
+            await pilot.press("C")
+            await pilot.pause()
+            await pilot.press(*["j"] * downs, "enter")
+            await pilot.pause()
+            assert app.clipboard == f"kmint {command}"
 
 
 async def test_a_draft_that_is_gone_is_a_message(open_app: Open) -> None:
@@ -154,20 +160,48 @@ async def test_re_judging_stores_the_new_verdict(open_app: Open) -> None:
         assert isinstance(screen, DraftScreen)
         await pilot.press("r")
         await until(pilot, lambda: screen.draft is not None and screen.draft.outcome != "rejected")
+        assert "correct, was rejected" in toasts(app)
         with History(paths.history_file()) as history:
             assert history.draft(1, 2).outcome in ("correct", "win", "tie", "loss", "unsure")
 
 
-async def test_re_judging_what_no_operation_is_known_for(open_app: Open) -> None:
+async def test_re_judging_what_no_operation_is_known_for_asks_for_the_reference(open_app: Open, tmp_path: Path) -> None:
     fill()
     change("UPDATE sessions SET op = 'my_own' WHERE id = 1")
     async with open_app() as (app, pilot):
         app.open_draft("1.0")
         await settle(pilot)
         await pilot.press("r")
+        await pilot.pause()
+        assert "my_own is no operation of the catalogue" in screen_text(app)
+        await pilot.press(*str(tmp_path / "nowhere.py"), "f2")
+        assert app.clipboard == f"kmint history rejudge 1.0 --reference {tmp_path / 'nowhere.py'}"
+        await pilot.press("enter")
         await settle(pilot)
-        assert "no operation is called 'my_own'" in toasts(app)
+        assert "nowhere.py" in toasts(app)
         assert "judged again" not in str(app.screen.query_one("#head", Static).content)
+
+
+async def test_re_judging_a_duplicate_names_the_original(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        app.open_draft("1.3")
+        await settle(pilot)
+        await pilot.press("r")
+        await settle(pilot)
+        assert "judge 1.0 again" in toasts(app)
+
+
+async def test_cancelled_re_judging_keeps_the_verdict(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        app.action_show_mode("history")
+        await settle(pilot)
+        await pilot.press("G", "enter", "down", "down", "r", "x")
+        await settle(pilot)
+        assert not app.jobs.titles
+        with History(paths.history_file()) as history:
+            assert history.draft(1, 2).outcome == "rejected"
 
 
 async def test_markup_and_control_characters_in_a_source_are_only_text(open_app: Open) -> None:

@@ -58,7 +58,7 @@ async def test_import_verify_remove(open_app: Open, tiny: Path) -> None:
         await pilot.pause()
         assert screen.smith is not None
         assert screen.smith.state == "here"
-        assert screen.smith.fit.startswith("fits: needs")
+        assert screen.smith.fit.startswith("fits: ")
         await pilot.press("v")
         await settle(pilot)
         assert "models.toml names no sha256 for it" in toasts(app)
@@ -114,7 +114,7 @@ async def test_the_doctor_looks_at_everything(open_app: Open) -> None:
         await settle(pilot)
         rows = [key.value for key in app.screen.query_one(Table).rows]
         assert rows[0] == "python"
-        assert {"gpu", "smith", "memory", "disk", "settings", "terminal", "network"} <= set(rows)
+        assert {"gpu", "compiler", "memory", "disk", "settings", "terminal", "offline"} <= set(rows)
         await pilot.press("y")
         assert "python: ok" in app.clipboard
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from kmint_tui import paths
-from kmint_tui.models import download, registry
+from kmint_tui.models import part, registry
 from kmint_tui.screens.models import ModelsScreen
 from kmint_tui.widgets.table import Table
-from kmint_tui.workbench.pulling import Cancelled, Pull, Pulled
+from kmint_tui.workbench.jobs import Cancelled, Jobs
+from kmint_tui.workbench.pulling import Pull, Pulled
 from tests import tiny_models
 from tests.models.hub_server import Hub
 from tests.tui.conftest import Open, settle, toasts
@@ -34,7 +35,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def test_a_cancelled_pull_keeps_what_arrived_and_goes_on(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "CHUNK", 4096)
+    monkeypatch.setattr(part, "CHUNK", 4096)
     entry = registry.load(paths.user_models_file()).get("tiny")
     seen: list[Pulled] = []
     begun = threading.Event()
@@ -43,17 +44,19 @@ def test_a_cancelled_pull_keeps_what_arrived_and_goes_on(hub: Hub, monkeypatch: 
         seen.append(progress)
         if progress.total:
             begun.set()
-            pull.cancel()
+            job.cancel()
 
-    pull = Pull(entry, report)
+    jobs = Jobs(lambda: None)
+    job = jobs.begin("pulling tiny")
+    pull = Pull(entry, report, job)
     with pytest.raises(Cancelled):
         pull.fetch(offline=None)
     assert begun.is_set()
-    part = paths.models_dir() / "tiny" / "tiny-F16.gguf.part"
-    assert part.exists()
-    path = Pull(entry, seen.append).fetch(offline=None)
+    arrived = paths.models_dir() / "tiny" / "tiny-F16.gguf.part"
+    assert arrived.exists()
+    path = Pull(entry, seen.append, jobs.begin("pulling tiny again")).fetch(offline=None)
     assert path.name == "tiny-F16.gguf"
-    assert not part.exists()
+    assert not arrived.exists()
     assert seen[0] == Pulled("tiny", 0, 0, 0.0)
 
 

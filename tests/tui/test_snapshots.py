@@ -6,15 +6,15 @@ Regenerate with `pytest tests/tui/test_snapshots.py --snapshot-update` on the ba
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
 from kmint_tui.app import KmintApp
+from kmint_tui.doctor import Finding
 from kmint_tui.workbench import facts
-from kmint_tui.workbench.checkup import Finding
 from kmint_tui.workbench.facts import Facts
 from tests.tui.filled import fill
 from tests.tui.scenes import SCENES
@@ -29,6 +29,12 @@ FINDINGS = (
     Finding("memory", "unknown", "the system does not say"),
 )
 
+
+def findings(offline: bool, started: list[object]) -> Iterator[Finding]:
+    """What the doctor would find."""
+    yield from FINDINGS
+
+
 pytestmark = pytest.mark.skipif(sys.version_info[:2] != BASELINE, reason="the pictures are of Python 3.11")
 
 
@@ -41,7 +47,7 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "collect", lambda smith, offline=False: Facts("embedded", "not loaded", "no GPU", "KMINT_OFFLINE"))
     monkeypatch.setattr("kmint_tui.screens.crowns.no_gpu_reason", lambda: no_gpu)
     monkeypatch.setattr("kmint_tui.screens.grid.no_gpu_reason", lambda: no_gpu)
-    monkeypatch.setattr("kmint_tui.screens.doctor.findings", lambda: iter(FINDINGS))
+    monkeypatch.setattr("kmint_tui.screens.doctor.examine", findings)
     monkeypatch.setattr("kmint_tui.models.store.installed", lambda entry: None)
 
 

@@ -1,0 +1,86 @@
+"""Long work besides the session: what is under way, and a way to end each piece of it, from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+
+class Cancelled(Exception):
+    """Somebody cancelled the work; what was done before stays as it was."""
+
+
+class Job:
+    """One piece of work, begun where it was asked for; as a context manager around the work itself, it ends there.
+
+    `on_cancel` ends work that waits for something. Nothing is lost by ending `light` work.
+    """
+
+    def __init__(self, title: str, ended: Callable[[Job], object], on_cancel: Callable[[], object] | None, *, light: bool) -> None:
+        self.title, self.light = title, light
+        self._cancelled = threading.Event()
+        self._ended, self._on_cancel = ended, on_cancel
+
+    @property
+    def cancelled(self) -> bool:
+        """True once somebody asked to end it."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Have the next `go_on` raise."""
+        self._cancelled.set()
+        if self._on_cancel is not None:
+            self._on_cancel()
+
+    def go_on(self) -> None:
+        """Called by the work between its steps. Raises Cancelled."""
+        if self.cancelled:
+            raise Cancelled(self.title)
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended(self)
+
+
+class Jobs:
+    """All work that was begun and has not ended. `changed` is called, in whatever thread, when that changes."""
+
+    def __init__(self, changed: Callable[[], object]) -> None:
+        self._changed = changed
+        self._guard = threading.Lock()
+        self._jobs: list[Job] = []
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """What is under way."""
+        with self._guard:
+            return tuple(job.title for job in self._jobs)
+
+    @property
+    def weighty(self) -> tuple[str, ...]:
+        """What is under way and would lose something by an early end."""
+        with self._guard:
+            return tuple(job.title for job in self._jobs if not job.light)
+
+    def begin(self, title: str, cancelled: Callable[[], object] | None = None, *, light: bool = False) -> Job:
+        """A job that counts as under way until its work is over."""
+        job = Job(title, self._end, cancelled, light=light)
+        with self._guard:
+            self._jobs.append(job)
+        self._changed()
+        return job
+
+    def cancel_all(self) -> None:
+        """Ask all of them to end."""
+        with self._guard:
+            jobs = tuple(self._jobs)
+        for job in jobs:
+            job.cancel()
+
+    def _end(self, job: Job) -> None:
+        with self._guard:
+            self._jobs.remove(job)
+        self._changed()
