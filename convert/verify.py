@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from convert.gguf_file import GgufFile
 from convert.llama_child import call
-from convert.recipe import Recipe, TensorRule
+from convert.recipe import Recipe
 from convert.reference_tokenizer import encode
 from convert.safetensors_file import Floats
+from convert.write import ReadRows, made_rows
 
 ROWS_SAMPLED = 16
 
