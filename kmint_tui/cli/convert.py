@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from kmint_tui import __version__
 from kmint_tui.cli.framework import Command
+from kmint_tui.cli.sources import adapter_folder, base_folder, config_of_base
 from kmint_tui.cli.state import State
 from kmint_tui.errors import KmintError, ModelError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from convert.errors import ConvertError
-    from convert.job import Plan, Report
+    from convert.job import Level, Plan
+    from convert.report import Report
     from convert.verify import Finding
 
 _LEVELS = ("structure", "tokenizer", "logits", "full")
@@ -23,10 +25,11 @@ _REFRESH_SECONDS = 0.2
 
 
 @click.command(cls=Command)
-@click.option("--base", required=True, metavar="DIR", help="Hugging Face checkpoint folder of the base model.")
-@click.option("--adapter", metavar="DIR", help="PEFT LoRA adapter folder; without it the base alone is exported.")
+@click.option("--base", metavar="DIR|ID", help="Checkpoint folder of the base model, or OWNER/NAME on the hub.")
+@click.option("--adapter", metavar="DIR|ID", help="PEFT LoRA adapter; without it the base alone is exported.")
 @click.option("--subfolder", metavar="NAME", help="Folder inside --adapter that holds the adapter.")
-@click.option("--quant", default="Q8_0", show_default=True, metavar="TYPE[,TYPE…]", help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, …")
+@click.option("--adapter-only", is_flag=True, help="Write the adapter alone, for use at run time; implied without --base.")
+@click.option("--quant", metavar="TYPE[,TYPE…]", help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, … [default: Q8_0; F16 for an adapter]")
 @click.option("--out", metavar="FILE", help="The GGUF to write; with several types each gets its type in the name.")
 @click.option("--pre", metavar="NAME", help="llama.cpp's name of the pre-tokenizer, when kmint does not recognise it.")
 @click.option("--verify", "level", default="tokenizer", show_default=True, type=click.Choice(_LEVELS), help="How much to prove.")
@@ -36,10 +39,11 @@ _REFRESH_SECONDS = 0.2
 @click.pass_obj
 def convert(
     state: State,
-    base: str,
+    base: str | None,
     adapter: str | None,
     subfolder: str | None,
-    quant: str,
+    adapter_only: bool,
+    quant: str | None,
     out: str | None,
     pre: str | None,
     level: str,
@@ -52,37 +56,44 @@ def convert(
     \b
       kmint convert --base MiniCPM5-1B --adapter kernelsmith-minicpm5-1b --quant Q8_0 --out smith.gguf
       kmint convert --base Qwen3.6-27B --adapter kernelsmith-27b --subfolder rl_adapter_v2 --quant Q4_K_M --out smith.gguf --plan
+      kmint convert --adapter kernelsmith-minicpm5-1b --out adapter.gguf
 
     Weights are streamed: the model is never held in memory, and no merged copy is written.
     """
     from convert.errors import ConvertError
     from convert.job import Job, Request
+    from convert.lora_job import LoraJob
 
     if out is None and verify_only is None:
         raise UsageError("where should the file go?", fix="give --out FILE, or --verify-only FILE to check one")
-    if subfolder is not None and adapter is None:
-        raise UsageError("--subfolder names a folder inside --adapter, which is missing", fix="give --adapter DIR")
-    kinds = tuple(kind.strip().upper() for kind in quant.split(",") if kind.strip())
-    folder = _folder(adapter, "adapter") / (subfolder or "") if adapter is not None else None
+    if base is None and adapter is None:
+        raise UsageError("there is nothing to convert", fix="give --base, --adapter or both")
+    if adapter is None and (subfolder is not None or adapter_only):
+        option = "--subfolder" if subfolder is not None else "--adapter-only"
+        raise UsageError(f"{option} is about an adapter, which is missing", fix="give --adapter DIR")
+    alone = adapter_only or base is None
+    kinds = tuple(kind.strip().upper() for kind in (quant or ("F16" if alone else "Q8_0")).split(",") if kind.strip())
     target = Path(verify_only or out or "")
     try:
-        request = Request(_folder(base, "base"), target, kinds, adapter=folder, pre=pre, level=level, version=__version__)  # type: ignore[arg-type]
-        with Job(request) as job:
+        folder = adapter_folder(state, adapter, subfolder) if adapter is not None else None
+        if base is not None:
+            source = base_folder(state, base, weights=not alone, fetch_weights=not plan_only)
+        else:
+            assert folder is not None
+            source = config_of_base(state, folder)
+        request = Request(source, target, kinds, adapter=folder, pre=pre, level=cast("Level", level), version=__version__)
+        with LoraJob(request) if alone else Job(request) as job:
             if verify_only is not None:
                 _show_findings(state, target, job.verify(_file(target)), as_json=as_json)
             elif plan_only:
                 _show_plan(state, job.plan(), as_json=as_json)
             else:
-                _show_reports(state, job.run(_Progress(state)), as_json=as_json)
+                progress = _Progress(state)
+                reports = job.run(progress)
+                progress.err.clear()
+                _show_reports(state, reports, as_json=as_json)
     except ConvertError as error:
         raise _translated(error) from error
-
-
-def _folder(text: str, what: str) -> Path:
-    path = Path(text).expanduser()
-    if not path.is_dir():
-        raise ModelError(f"{what} {text!r} is not a folder", fix="give the path of a downloaded checkpoint folder")
-    return path
 
 
 def _file(path: Path) -> Path:
@@ -95,7 +106,7 @@ class _Progress:
     """One live line: bytes, rate and time left of the file being written."""
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        self.err = state.err
         self.name = ""
         self.started = self.shown = 0.0
 
@@ -103,13 +114,13 @@ class _Progress:
         now = time.monotonic()
         if name != self.name:
             self.name, self.started, self.shown = name, now, 0.0
-            self.state.err.note(f"writing {name} ({total / 1e6:.0f} MB)")
+            self.err.note(f"writing {name} ({total / 1e6:.0f} MB)")
         if now - self.shown < _REFRESH_SECONDS:
             return
         self.shown = now
         rate = done / max(now - self.started, 1e-6)
         left = (total - done) / max(rate, 1.0)
-        self.state.err.block([f"  {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate / 1e6:.0f} MB/s, {left:.0f} s left"])
+        self.err.block([f"  {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate / 1e6:.0f} MB/s, {left:.0f} s left"])
 
 
 def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
@@ -131,7 +142,6 @@ def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
 
 
 def _show_reports(state: State, reports: tuple[Report, ...], *, as_json: bool) -> None:
-    state.err.clear()
     if as_json:
         state.out.document("kmint.convert/1", {"files": [report.to_json() for report in reports]})
         return

@@ -59,7 +59,7 @@ def pull(state: State, model: str, quant: str | None, limit_rate: float | None, 
     from kmint_tui.models.check import check
 
     entry = registry.load(paths.user_models_file()).get(model)
-    offline = _offline(state)
+    offline = offline_reason(state)
     remote = download.find(entry, quant=quant, offline=offline)
     err = state.err
     err.note(f"{remote.name} of {remote.repo}, {remote.nbytes / 1e9:.2f} GB, licence {remote.licence or 'unknown'}")
@@ -68,7 +68,7 @@ def pull(state: State, model: str, quant: str | None, limit_rate: float | None, 
     path = None
     if not dry_run:
         folder = paths.private_dir(paths.models_dir() / entry.id)
-        path = download.fetch(remote, folder, progress=_Progress(err, remote), limit_rate=limit_rate, offline=offline)
+        path = download.fetch(remote, folder, progress=TransferProgress(err, remote), limit_rate=limit_rate, offline=offline)
         check(path)
     err.clear()
     if as_json:
@@ -90,7 +90,7 @@ def url(state: State, model: str, quant: str | None, as_json: bool) -> None:
     from kmint_tui.models import download, registry
 
     entry = registry.load(paths.user_models_file()).get(model)
-    remote = download.find(entry, quant=quant, offline=_offline(state))
+    remote = download.find(entry, quant=quant, offline=offline_reason(state))
     if as_json:
         state.out.document("kmint.url/1", {"id": entry.id, **vars(remote)})
         return
@@ -110,13 +110,14 @@ def _judge_head(entry: ModelEntry, remote: Remote, offline: str | None) -> Fit:
     return assess(facts(name, header), drafts=drafts, max_tokens=entry.max_tokens)
 
 
-def _offline(state: State) -> str | None:
+def offline_reason(state: State) -> str | None:
+    """What keeps kmint offline: the flag, an environment variable or the settings; None when it may use the network."""
     if state.offline:
         return "--offline"
     return offline_variable() or ("network.offline in the settings" if config.load(paths.config_file()).config.network_offline else None)
 
 
-class _Progress:
+class TransferProgress:
     """Rate and time left, over this run's bytes only: one live line on a terminal, else a line for every tenth of the file."""
 
     def __init__(self, err: Diagnostics, remote: Remote) -> None:

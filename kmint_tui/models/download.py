@@ -80,6 +80,30 @@ def find(entry: ModelEntry, *, quant: str | None = None, offline: str | None = N
     )
 
 
+def listing(repo: str, *, revision: str | None = None, offline: str | None = None) -> tuple[Remote, ...]:
+    """Every file of a repository at one commit. Raises OfflineRefusal, ModelError."""
+    if offline:
+        raise OfflineRefusal(f"looking up {repo} needs the network, and {offline} keeps kmint offline")
+    from huggingface_hub import HfApi, hf_hub_url
+
+    with _hub_errors(repo):
+        info = HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=STALL_SECONDS)
+    commit, licence = info.sha or revision or "main", getattr(info.card_data, "license", None)
+    return tuple(
+        Remote(
+            repo,
+            commit,
+            file.rfilename,
+            file.size,
+            file.lfs.sha256 if file.lfs else None,
+            licence if isinstance(licence, str) else None,
+            hf_hub_url(repo, file.rfilename, revision=commit),
+        )
+        for file in info.siblings or []
+        if file.size is not None
+    )
+
+
 def head(remote: Remote, *, stall_seconds: float = STALL_SECONDS, offline: str | None = None) -> Header:
     """The head of the file on the hub; no more of it is read than that takes. Raises OfflineRefusal, ModelError, TimedOut."""
     if offline:

@@ -77,7 +77,7 @@ class Hub:
                 elif path.startswith(f"/api/models/{hub.repo}"):
                     self._reply(200, json.dumps(hub.info()).encode(), {"Content-Type": "application/json"})
                 elif path.startswith(f"/{hub.repo}/resolve/"):
-                    place = f"{hub.public or hub.endpoint}/blob/{path.rsplit('/', 1)[1]}"
+                    place = f"{hub.public or hub.endpoint}/blob/{path.partition('/resolve/')[2].partition('/')[2]}"
                     self._reply(302, b"", {"Location": place, "X-Repo-Commit": COMMIT})
                 elif path.startswith("/blob/"):
                     self._file(path.removeprefix("/blob/"))

@@ -1,0 +1,124 @@
+"""`kmint convert` as a process: folders, hub ids from a server on loopback, refusals and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import pytest
+
+from tests.cli.runner import Done, kmint
+from tests.convert import reference_models
+from tests.models.hub_server import COMMIT, Hub
+
+REPO = "someone/tiny"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    reference_models.write(reference_models.CASES["llama-adapter"], tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def hub(folders: Path) -> Iterator[Hub]:
+    """Base at the root and adapter in a folder of one repository, with files that a conversion does not need."""
+    files = {path.name: path.read_bytes() for path in (folders / "base").iterdir()}
+    files |= {f"lora/{path.name}": path.read_bytes() for path in (folders / "adapter").iterdir()}
+    config = json.loads(files["lora/adapter_config.json"])
+    files["lora/adapter_config.json"] = json.dumps({**config, "base_model_name_or_path": REPO}).encode()
+    with Hub(REPO, {**files, "pytorch_model.bin": b"not needed", "lora/optimizer.pt": b"not needed"}) as server:
+        yield server
+
+
+def convert(folder: Path, *arguments: str, hub: Hub | None = None) -> Done:
+    environment = {"KMINT_HOME": str(folder / "home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    if hub is not None:
+        environment |= {"HF_ENDPOINT": hub.endpoint, "HF_HUB_OFFLINE": "0"}
+    return kmint("convert", *arguments, **environment)
+
+
+def architecture(path: Path) -> tuple[str, str]:
+    fields = gguf.GGUFReader(path).fields
+    return fields["general.type"].contents(), fields["general.architecture"].contents()
+
+
+def test_base_and_adapter_from_the_hub_equal_those_of_the_folders(folders: Path, hub: Hub) -> None:
+    local, fetched = folders / "local.gguf", folders / "fetched.gguf"
+    assert convert(folders, "--base", str(folders / "base"), "--adapter", str(folders / "adapter"), "--out", str(local)).code == 0
+    done = convert(folders, "--base", REPO, "--adapter", REPO, "--subfolder", "lora", "--out", str(fetched), "--json", hub=hub)
+    assert done.code == 0, done.err
+    (report,) = done.document["files"]
+    assert {finding["level"]: finding["status"] for finding in report["findings"]} == {"structure": "pass", "tokenizer": "pass"}
+    ours, theirs = ({tensor.name: tensor.data.tobytes() for tensor in gguf.GGUFReader(path).tensors} for path in (local, fetched))
+    assert ours == theirs
+    asked = {name for name, _ in hub.requests}
+    assert "lora/adapter_model.safetensors" in asked and not any("not needed" in str(hub.files[name]) for name in asked)
+    assert (folders / "home/data/models/hub/someone--tiny" / COMMIT / "lora/adapter_config.json").is_file()
+    served = hub.served
+    assert convert(folders, "--base", REPO, "--out", str(folders / "again.gguf"), hub=hub).code == 0
+    assert hub.served == served
+
+
+def test_an_adapter_alone_needs_its_base_only_for_the_config(folders: Path, hub: Hub) -> None:
+    """The adapter names its base by hub id; only config.json of it is fetched."""
+    done = convert(folders, "--adapter", REPO, "--subfolder", "lora", "--out", str(folders / "a.gguf"), hub=hub)
+    assert done.code == 0, done.err
+    assert architecture(folders / "a.gguf") == ("adapter", "llama")
+    assert {name for name, _ in hub.requests} == {"lora/adapter_config.json", "lora/adapter_model.safetensors", "config.json"}
+
+
+def test_an_adapter_alone_from_folders(folders: Path) -> None:
+    arguments = ("--base", str(folders / "base"), "--adapter", str(folders / "adapter"), "--out", str(folders / "a.gguf"))
+    assert convert(folders, *arguments, "--adapter-only", "--quant", "F32", "--plan").code == 0
+    assert not (folders / "a.gguf").exists()
+    assert convert(folders, *arguments, "--adapter-only").code == 0
+    assert architecture(folders / "a.gguf") == ("adapter", "llama")
+    assert convert(folders, *arguments[:4], "--adapter-only", "--verify-only", str(folders / "a.gguf")).code == 0
+
+
+@pytest.mark.parametrize("how", [{"KMINT_OFFLINE": "1"}, {"HF_HUB_OFFLINE": "1"}, {}], ids=["variable", "hub variable", "option"])
+def test_hub_ids_are_refused_offline(how: dict[str, str], folders: Path) -> None:
+    option = () if how else ("--offline",)
+    done = kmint(*option, "convert", "--base", REPO, "--out", str(folders / "m.gguf"), KMINT_HOME=str(folders / "home"), **how)
+    assert done.code == 4
+    assert "keeps kmint offline" in done.err and "someone/tiny" in done.err
+    assert not (folders / "m.gguf").exists()
+
+
+def test_what_the_hub_does_not_have_is_named(folders: Path, hub: Hub) -> None:
+    out = ("--out", str(folders / "m.gguf"))
+    done = convert(folders, "--base", "nobody/nothing", *out, hub=hub)
+    assert done.code == 4 and "404" in done.err
+    done = convert(folders, "--adapter", REPO, "--subfolder", "elsewhere", *out, hub=hub)
+    assert done.code == 4 and "no folder 'elsewhere'" in done.err
+    del hub.files["model.safetensors"]
+    done = convert(folders, "--base", REPO, *out, hub=hub)
+    assert done.code == 4 and "has no model.safetensors" in done.err
+
+
+def test_a_plan_fetches_no_weights(folders: Path, hub: Hub) -> None:
+    done = convert(folders, "--base", REPO, "--out", str(folders / "m.gguf"), "--plan", hub=hub)
+    assert done.code == 2 and "the weights of someone/tiny are not here" in done.err
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--out", "m.gguf"), "nothing to convert"),
+        (("--base", "x"), "where should the file go"),
+        (("--base", "x", "--out", "m.gguf", "--adapter-only"), "--adapter-only is about an adapter"),
+        (("--base", "x", "--out", "m.gguf", "--subfolder", "y"), "--subfolder is about an adapter"),
+    ],
+)
+def test_requests_that_make_no_sense(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = convert(tmp_path, *arguments)
+    assert done.code == 2 and said in done.err
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    done = convert(tmp_path, "--base", "no/such/folder", "--out", "m.gguf")
+    assert done.code == 4 and "is not a folder" in done.err
