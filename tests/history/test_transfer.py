@@ -6,7 +6,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,35 +107,42 @@ def test_a_damaged_page_costs_only_what_it_held(tmp_path: Path) -> None:
     assert len(found) - len(damage) >= 30
 
 
-WRITER = """
+WRITERS = """
 import sys
+import threading
 from pathlib import Path
 from kmint_tui.history.store import History
-from tests.history.test_history import SESSION, draft
-with History(Path(sys.argv[1])) as history:
-    session = history.begin(SESSION)
-    for number in range(5):
-        history.add_draft(session, draft(number, f"# {session}.{number}"))
-    history.finish(session, "done")
+from tests.history.test_history import SESSION, draft, verdict
+
+def write():
+    with History(Path(sys.argv[1])) as history:
+        ready.wait()
+        session = history.begin(SESSION)
+        for number in range(3):
+            history.add_draft(session, draft(number, f"# {session}.{number}"))
+            history.set_verdict(session, number, verdict("correct"), ratio=None)
+        history.finish(session, "done")
+
+ready = threading.Barrier(10)
+threads = [threading.Thread(target=write) for _ in range(10)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
 """
 
 
-def test_many_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_a_hundred_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     path, root = tmp_path / "history.db", Path(__file__).parents[2]
-    def write() -> None:
-        for _ in range(5):
-            fill(path, 1)
-
-    threads = [threading.Thread(target=write) for _ in range(20)]
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path)], cwd=root) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [writer.wait() for writer in writers] == [0] * 4
+    processes = [subprocess.Popen([sys.executable, "-c", WRITERS, str(path)], cwd=root, stderr=subprocess.PIPE) for _ in range(10)]
+    failures = [process.communicate()[1].decode() for process in processes]
+    assert failures == [""] * 10
     found = documents(path)
-    assert len(found) == 104
-    assert sum(len(document["drafts"]) for document in found) == 220
+    assert len(found) == 100
+    for document in found:
+        sources = [draft["source"] for draft in document["drafts"]]
+        assert (document["state"], sources) == ("done", [f"# {document['id']}.{number}" for number in range(3)])
+        assert all(draft["outcome"] == "correct" for draft in document["drafts"])
 
 
 def test_the_commands(kmint_home: Path, tmp_path: Path) -> None:
