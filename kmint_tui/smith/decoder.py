@@ -63,7 +63,7 @@ class Decoder:
         reused = self._prefill(context, job.prompt, cancelled)
         prefilled = time.perf_counter() - started
         watch = None if self._on_gpu else self._watch
-        tools = Tools(self._model, context, self._picker, watch, self._on_device, emit, cancelled, started)
+        tools = Tools(self._model, context, self._picker, watch, self._on_gpu, self._on_device, emit, cancelled, started)
         run = Run(job, tools, self._row, slots)
         if reused is None:
             run.give_up()
@@ -71,7 +71,6 @@ class Decoder:
             run.go()
         if run.aborted and self._model.recurrent:
             self._resident = ()
-        steps = sorted(run.steps)
         return RunDone(
             drafts=job.drafts,
             tokens=sum(len(draft.ids) for draft in run.drafts),
@@ -80,9 +79,10 @@ class Decoder:
             reused_tokens=reused or 0,
             prefill_seconds=prefilled,
             first_token_seconds=run.first_token,
-            steps=len(steps),
-            step_seconds=steps[len(steps) // 2] if steps else 0.0,
-            sampling_share=run.sampling_seconds / sum(steps) if steps else 0.0,
+            steps=len(run.times.steps),
+            step_seconds=run.times.median,
+            sampling_share=run.times.sampling_share,
+            host_seconds=run.times.host,
             cells=context.cells,
             threads=self._watch.threads,
             cancelled=cancelled(),

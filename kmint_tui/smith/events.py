@@ -83,7 +83,10 @@ class Note:
 
 @dataclass(frozen=True)
 class RunDone:
-    """Figures of one run. Times are seconds; `sampling_share` is the part of the step time spent choosing tokens."""
+    """Figures of one run. Times are seconds; `sampling_share` is the part of the step time spent choosing tokens.
+
+    `host_seconds` is the part of the median step in which the model waited for anything but itself, sampling included.
+    """
 
     drafts: int
     tokens: int
@@ -99,6 +102,7 @@ class RunDone:
     threads: int
     cancelled: bool
     choices: tuple[Choice, ...] = ()
+    host_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -139,14 +139,13 @@ class _Attempt:
 
     def _tuned(self, model: Model, plain: str, choices: list[Choice]) -> tuning.Tuned:
         """Threads and way of sampling: as asked for, else as remembered, else as measured now."""
-        on_gpu = self._words.offloaded > 0
         tuned, source = self._known, "remembered from an earlier start"
         if tuned is None or not tuned.quiet or bool(tuned.plain) != bool(plain):
-            tuned, source = _measure(model, on_gpu, plain), "measured now"
+            tuned, source = _measure(model, self._words.offloaded, plain), "measured now"
             tuning.save(self._order.tuning, self._key, tuned)
         threads, way = self._order.threads or tuned.threads, self._order.sampling or tuned.sampling
         choices.append(Choice("threads", str(threads), "asked for" if self._order.threads else f"{source}: {tuned.reason}"))
-        reason = "asked for" if self._order.sampling else source if on_gpu else "a small part of a step on a CPU"
+        reason = "asked for" if self._order.sampling else source if self._words.offloaded else "a small part of a step on a CPU"
         choices.append(Choice("sampling", way, reason))
         return replace(tuned, threads=threads, sampling=way)
 
@@ -220,10 +219,12 @@ def _load_model(lib: Any, order: Order, words: Words, layers: int, mapped: bool,
         raise NativeError(error.code, f"llama.cpp does not accept {order.path}: {reason}") from None
 
 
-def _measure(model: Model, on_gpu: bool, plain: str) -> tuning.Tuned:
-    cores = machine.cores()
+def _measure(model: Model, offloaded: int, plain: str) -> tuning.Tuned:
+    cores, on_gpu = machine.cores(), offloaded > 0
     others = machine.OtherWork()
-    times = tuning.measure_threads(model, (min(4, cores.count),) if on_gpu else counts(cores.count), on_gpu=on_gpu)
+    # With every layer on a GPU there is next to nothing to share out, and waking threads costs more than it brings.
+    choices = (1, min(4, cores.count)) if on_gpu and offloaded > model.layers else counts(cores.count)
+    times = tuning.measure_threads(model, tuple(sorted(set(choices))), on_gpu=on_gpu)
     busy = others.cores()
     threads = min(times, key=lambda count: times[count])
     shown = ", ".join(f"{count}: {1000 * seconds:.2f} ms" for count, seconds in times.items())

@@ -231,6 +231,8 @@ class Context:
         if not self.pointer:
             raise NativeError("memory", f"no memory for a context of {cells} tokens in {sequences} sequences")
         self._memory = lib.llama_get_memory(self.pointer)
+        self._place = (0, 0)
+        self._logits: Logits = np.empty((0, 0), np.float32)
         self.batch = Batch(lib, batch)
 
     def decode(self) -> int:
@@ -245,7 +247,10 @@ class Context:
         pointer = self._lib.llama_get_logits(self.pointer)
         if not pointer:
             raise NativeError("native", "llama.cpp has no logits")
-        return np.ctypeslib.as_array(pointer, shape=(rows, self.model.tokens))
+        place = (ctypes.addressof(pointer.contents), rows)
+        if place != self._place:
+            self._place, self._logits = place, np.ctypeslib.as_array(pointer, shape=(rows, self.model.tokens))
+        return self._logits
 
     def synchronize(self) -> None:
         """Wait until the device has finished."""

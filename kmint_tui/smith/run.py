@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.events import Choice, DraftDone, Event, Note, Token
 from kmint_tui.smith.extract import Finish
 from kmint_tui.smith.native import ABORTED, NO_SLOT, Context, Logits, Model
 from kmint_tui.smith.sampler import Chain, Picker
-from kmint_tui.smith.sampling import Sampling, draft_seed
+from kmint_tui.smith.sampling import Sampling, draft_seed, is_greedy
 from kmint_tui.smith.stream import DraftText
 from kmint_tui.smith.threads import ThreadWatch
+from kmint_tui.smith.times import Step, Times
 
 _SHOW_EVERY = 0.05
 
@@ -53,12 +53,16 @@ class Draft:
 
 @dataclass(frozen=True)
 class Tools:
-    """What a run works with. `on_device`: chains run on the accelerator. `watch` is None where threads do not matter."""
+    """What a run works with. `on_gpu`: decoding goes on after its call returned; `on_device`: so does sampling.
+
+    `watch` is None where threads do not matter.
+    """
 
     model: Model
     context: Context
     picker: Picker
     watch: ThreadWatch | None
+    on_gpu: bool
     on_device: bool
     emit: Callable[[Event], None]
     cancelled: Callable[[], bool]
@@ -82,11 +86,10 @@ class Run:
         self._waiting = deque(self.drafts)
         self._free = list(range(1, slots + 1))
         self._live: list[Draft] = []
-        self._chains: dict[int, Chain] = {}
+        self._drawers: dict[int, Dice | Chain] = {}
         self._retired: list[tuple[int, Chain]] = []
         self._shown = 0.0
-        self.steps: list[float] = []
-        self.sampling_seconds = 0.0
+        self.times = Times()
         self.first_token = 0.0
         self.aborted = False
         self.choices: list[Choice] = []
@@ -119,20 +122,27 @@ class Run:
             for draft in fresh:
                 draft.slot = self._free.pop(0)
                 context.copy(0, draft.slot)
-                self._chains[draft.slot] = Chain(self._tools.model.lib, self._job.sampling, draft.temperature, draft.seed)
-            chains = [self._chains[draft.slot] for draft in fresh]
-            tokens = self._tools.picker.pick(np.broadcast_to(self._row, (len(fresh), self._row.shape[1])), chains)
+                self._drawers[draft.slot] = self._drawer(draft)
+            drawers = [self._drawers[draft.slot] for draft in fresh]
+            tokens = self._tools.picker.pick(self._row, drawers)
             self.first_token = self.first_token or self._tools.elapsed()
-            if self._tools.on_device:
-                for draft in fresh:
-                    context.attach(draft.slot, self._chains[draft.slot].pointer)
+            for draft, drawer in zip(fresh, drawers, strict=True):
+                if self._tools.on_device and isinstance(drawer, Chain):
+                    context.attach(draft.slot, drawer.pointer)
             self._live = sorted([*self._live, *self._accept(fresh, tokens)], key=lambda draft: draft.slot)
+
+    def _drawer(self, draft: Draft) -> Dice | Chain:
+        """What draws the draft's tokens. Without top-k there is nothing to shortlist: llama.cpp's chain does that."""
+        sampling = self._job.sampling
+        if self._tools.on_device or not (sampling.top_k or is_greedy(draft.temperature)):
+            return Chain(self._tools.model.lib, sampling, draft.temperature, draft.seed)
+        return Dice(sampling, draft.temperature, draft.seed)
 
     def _step(self) -> None:
         context, rows = self._tools.context, self._live
+        began = time.perf_counter()
         positions = [len(self._job.prompt) + len(draft.ids) - 1 for draft in rows]
         context.batch.fill([draft.ids[-1] for draft in rows], positions, [draft.slot for draft in rows], [True] * len(rows))
-        began = time.perf_counter()
         code = context.decode()
         if code == ABORTED:
             self.aborted = True
@@ -140,13 +150,18 @@ class Run:
         if code == NO_SLOT:
             self._make_room()
             return
+        ready = time.perf_counter()
+        # On a GPU decoding has only been started: texts are read in its shadow.
         self._live = self._read(rows)
         live = [row for row, draft in enumerate(rows) if draft.slot]
+        if self._tools.on_gpu:
+            context.synchronize()
+            ready = time.perf_counter()
         tokens = self._choose(len(rows), live)
-        taken = time.perf_counter() - began
-        self.steps.append(taken)
+        chosen = time.perf_counter()
         self._live = self._accept(self._live, tokens)
-        change = self._tools.watch.observe(len(rows), taken) if self._tools.watch is not None else None
+        self.times.add(Step(time.perf_counter() - began, ready - began, chosen - ready))
+        change = self._tools.watch.observe(len(rows), ready - began) if self._tools.watch is not None else None
         if change is not None:
             context.set_threads(change.threads)
             if change.reason:
@@ -157,17 +172,12 @@ class Run:
         """The next token of each live draft, from those of the `decoded` rows that are still live; none when all have ended."""
         if not live:
             return []
-        context, chains = self._tools.context, [self._chains[draft.slot] for draft in self._live]
+        context, drawers = self._tools.context, [self._drawers[draft.slot] for draft in self._live]
         if self._tools.on_device:
-            context.synchronize()
-            began = time.perf_counter()
-            tokens = [chain.picked_on_device(context.pointer, row) for row, chain in zip(live, chains, strict=True)]
-        else:
-            logits = context.logits(decoded)
-            began = time.perf_counter()
-            tokens = self._tools.picker.pick(logits if len(live) == decoded else logits[live], chains)
-        self.sampling_seconds += time.perf_counter() - began
-        return tokens
+            chains = [drawer for drawer in drawers if isinstance(drawer, Chain)]
+            return [chain.picked_on_device(context.pointer, row) for row, chain in zip(live, chains, strict=True)]
+        logits = context.logits(decoded)
+        return self._tools.picker.pick(logits if len(live) == decoded else logits[live], drawers)
 
     def _accept(self, drafts: Sequence[Draft], tokens: Sequence[int]) -> list[Draft]:
         """Give each draft its token; end those that it ends, and return the others."""
@@ -233,15 +243,15 @@ class Run:
 
     def _leave(self, draft: Draft) -> None:
         """Free the draft's slot and its cells."""
-        chain = self._chains.pop(draft.slot)
+        drawer = self._drawers.pop(draft.slot)
         self._tools.context.remove(draft.slot)
-        if self._tools.on_device and not self._waiting:
+        if self._tools.on_device and not self._waiting and isinstance(drawer, Chain):
             # Taking a chain off the device makes llama.cpp plan its graphs anew: better once, at the end.
-            self._retired.append((draft.slot, chain))
+            self._retired.append((draft.slot, drawer))
         else:
             if self._tools.on_device:
                 self._tools.context.attach(draft.slot, None)
-            chain.close()
+            drawer.close()
         self._free = sorted([*self._free, draft.slot])
         draft.slot = 0
 

@@ -104,6 +104,8 @@ class DraftText:
 def _overlap(text: str, stops: Sequence[str]) -> int:
     """Length of the longest end of `text` that is a proper beginning of a stop string."""
     longest = min(len(text), max(map(len, stops), default=1) - 1)
+    if not any(stop[0] in text[-longest:] for stop in stops if longest):
+        return 0
     for length in range(longest, 0, -1):
         if any(stop.startswith(text[-length:]) for stop in stops if len(stop) > length):
             return length

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.native import DECODED, PINNED, Context, Model, NativeError
 from kmint_tui.smith.sampler import Chain, Picker
 from kmint_tui.smith.sampling import Sampling
@@ -119,6 +120,7 @@ def measure_sampling(model: Model, workers: int) -> dict[str, float]:
     for way in ("turn", "pool", "device"):
         context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True)
         chains = [Chain(model.lib, Sampling(), 0.7, seed) for seed in range(width)]
+        dice = [Dice(Sampling(), 0.7, seed) for seed in range(width)]
         picker = Picker(workers if way == "pool" else 1)
         try:
             if way == "device" and not all(context.attach(1 + index, chain.pointer) for index, chain in enumerate(chains)):
@@ -131,7 +133,7 @@ def measure_sampling(model: Model, workers: int) -> dict[str, float]:
                     for row, chain in enumerate(chains):
                         chain.picked_on_device(context.pointer, row)
                 else:
-                    picker.pick(context.logits(width), chains)
+                    picker.pick(context.logits(width), dice)
                 taken.append(time.perf_counter() - start)
             times[way] = statistics.median(taken[2:])
         finally:

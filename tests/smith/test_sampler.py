@@ -1,7 +1,8 @@
-"""Cutting rows of logits down to candidates never changes the token that llama.cpp's chain would have chosen."""
+"""Drawing on the host gives the tokens that llama.cpp's own chains give, and shortlists never lose a candidate."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.native import Log, Logits, NativeError, library
-from kmint_tui.smith.sampler import Chain, Picker, candidates, peaks
+from kmint_tui.smith.sampler import Chain, Picker
 from kmint_tui.smith.sampling import Sampling
+from kmint_tui.smith.shortlist import shortlist
 
 
 @pytest.fixture(scope="module")
@@ -21,88 +24,126 @@ def lib() -> Any:
     return bindings
 
 
+@pytest.fixture
+def pickers() -> Iterator[list[Picker]]:
+    """Pickers of one, two and five workers."""
+    made = [Picker(workers) for workers in (1, 2, 5)]
+    yield made
+    for picker in made:
+        picker.close()
+
+
 def logits(seed: int, rows: int, width: int, levels: int = 0) -> Logits:
     drawn = np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32) * 4
     return (np.round(drawn * levels) / levels).astype(np.float32) if levels else drawn
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([8192, 8193, 12289, 40961]), st.integers(1, 64), st.sampled_from([0, 1, 8]), st.booleans())
-def test_candidates_hold_the_k_largest(seed: int, width: int, k: int, levels: int, holes: bool) -> None:
-    rows = logits(seed, 2, width, levels)
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([1, 7, 300, 4095, 4096, 4111, 8193, 40961]),
+    st.sampled_from([1, 2, 40, 64, 65, 900]),
+    st.sampled_from([0, 1, 8]),
+    st.booleans(),
+)
+def test_the_shortlist_holds_the_k_largest_from_the_top(seed: int, width: int, k: int, levels: int, holes: bool) -> None:
+    rows = logits(seed, 3, width, levels)
     if holes:
-        rows[0, ::2] = -np.inf
-    cut = peaks(rows, k)
-    assert cut is not None
-    for row, maxima, bound in zip(rows, cut.maxima, cut.bounds, strict=True):
-        ids, values = candidates(row, maxima, float(bound))
-        assert np.array_equal(values, row[ids]) and len(set(ids.tolist())) == len(ids)
-        assert np.array_equal(np.sort(values)[-k:], np.sort(row)[-k:])
-        assert set(np.flatnonzero(row > np.sort(row)[-k]).tolist()) <= set(ids.tolist())
+        rows[0, 1::2] = -np.inf
+    listed = shortlist(rows, k, np.full((4, 9000), np.nan, np.float32))
+    assert listed.ids.shape == listed.logits.shape == (3, min(k, width))
+    assert np.array_equal(listed.logits, -np.sort(-rows, axis=1)[:, :k])
+    assert np.array_equal(np.take_along_axis(rows, listed.ids, axis=1), listed.logits)
+    assert all(len(set(row.tolist())) == row.size for row in listed.ids)
 
 
-def test_short_rows_and_an_open_top_k_are_not_cut() -> None:
-    assert peaks(logits(0, 1, 2048), 40) is None
-    assert peaks(logits(0, 1, 50_000), 0) is None
+@pytest.mark.parametrize("place", [0, 4095, 40000, 40959, 40960])
+def test_the_largest_value_is_found_wherever_it_is(place: int) -> None:
+    rows = logits(1, 2, 40961)
+    rows[1, place] = 99
+    assert shortlist(rows, 40).ids[1, 0] == place
+    assert shortlist(np.zeros((1, 40961), np.float32), 40).ids.shape == (1, 40)
 
 
 @pytest.mark.parametrize("width", [500, 20_001])
-def test_the_cut_row_gives_the_token_of_the_whole_row(lib: Any, width: int) -> None:
-    settings_used = Sampling(temperature=1.3, min_p=0.001)
-    cut, whole = (Chain(lib, settings_used, 1.3, seed=7) for _ in range(2))
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {},
+        {"temperature": 1.3, "min_p": 0.001},
+        {"temperature": 5.0, "top_p": 1.0},
+        {"temperature": 0.3, "top_k": 3},
+        {"temperature": 2.0, "top_p": 0.6, "min_p": 0.2, "top_k": 400},
+        {"temperature": 1.0, "top_k": 1},
+    ],
+    ids=str,
+)
+def test_dice_draw_what_llama_cpp_draws(lib: Any, width: int, wishes: dict[str, Any]) -> None:
+    sampling = Sampling(**wishes)
+    chains = [Chain(lib, sampling, sampling.temperature, seed) for seed in (7, 8)]
+    dice = [Dice(sampling, sampling.temperature, seed) for seed in (7, 8)]
     picker = Picker()
     chosen = []
     for step in range(200):
-        row: Logits = (logits(step, 1, width) / 2).astype(np.float32)
-        chosen.append(picker.pick(row, [cut])[0])
-        assert chosen[-1] == whole.pick(row[0], None, 0.0)
+        rows = logits(step, 2, width)
+        tokens = picker.pick(rows, dice)
+        assert tokens == [chain.pick(row) for chain, row in zip(chains, rows, strict=True)]
+        chosen += tokens
     assert len(set(chosen)) > 100
-    cut.close()
-    whole.close()
-
-
-def test_workers_do_not_change_the_tokens(lib: Any) -> None:
-    rows = logits(1, 7, 20_000)
-    chosen = []
-    for workers in (1, 2, 5):
-        chains = [Chain(lib, Sampling(), 0.7, seed) for seed in range(7)]
-        picker = Picker(workers)
-        chosen.append([picker.pick(rows, chains) for _ in range(5)])
-        picker.close()
-        for chain in chains:
-            chain.close()
-    assert chosen[0] == chosen[1] == chosen[2]
-
-
-def test_greedy_takes_the_first_of_the_largest(lib: Any) -> None:
-    row = np.zeros((1, 9000), np.float32)
-    row[0, [17, 4000]] = 3
-    chain = Chain(lib, Sampling(temperature=0), 0.0, 1)
-    assert Picker().pick(row, [chain]) == [17]
-    chain.close()
-
-
-def test_greedy_and_drawn_drafts_can_share_a_batch(lib: Any) -> None:
-    rows = logits(3, 2, 20_000)
-    chains = [Chain(lib, Sampling(), 0.0, 1), Chain(lib, Sampling(top_k=1), 0.9, 1)]
-    assert Picker().pick(rows, chains) == rows.argmax(axis=1).tolist()
     for chain in chains:
         chain.close()
 
 
-def test_truncation_comes_before_the_temperature(lib: Any) -> None:
+def test_one_row_serves_all_first_tokens(lib: Any) -> None:
+    row = logits(2, 1, 20_000)
+    dice = [Dice(Sampling(), 1.5, seed) for seed in range(6)]
+    chains = [Chain(lib, Sampling(), 1.5, seed) for seed in range(6)]
+    assert Picker().pick(row, dice) == Picker().pick(row, chains)
+    for chain in chains:
+        chain.close()
+
+
+def test_workers_do_not_change_the_tokens(pickers: list[Picker]) -> None:
+    rows = logits(1, 17, 20_000)
+    chosen = []
+    for picker in pickers:
+        dice = [Dice(Sampling(), 0.7, seed) for seed in range(17)]
+        chosen.append([picker.pick(rows[:count], dice[:count]) for count in (17, 9, 3, 17)])
+    assert chosen[0] == chosen[1] == chosen[2]
+
+
+@pytest.mark.parametrize("width", [9000, 90])
+def test_greedy_takes_the_first_of_the_largest(lib: Any, width: int) -> None:
+    row = np.zeros((1, width), np.float32)
+    row[0, [17, 40]] = 3
+    chain = Chain(lib, Sampling(temperature=0), 0.0, 1)
+    assert Picker().pick(row, [chain]) == Picker().pick(row, [Dice(Sampling(temperature=0), 0.0, 1)]) == [17]
+    chain.close()
+
+
+def test_drafts_of_different_settings_can_share_a_batch() -> None:
+    rows = logits(3, 4, 20_000)
+    dice = [Dice(Sampling(), 0.0, 1), Dice(Sampling(top_k=1), 0.9, 1), Dice(Sampling(), 0.9, 5), Dice(Sampling(top_p=1), 0.2, 6)]
+    alone = [Dice(Sampling(), 0.9, 5), Dice(Sampling(top_p=1), 0.2, 6)]
+    tokens = Picker().pick(rows, dice)
+    assert tokens[:2] == rows[:2].argmax(axis=1).tolist()
+    assert tokens[2:] == [Picker().pick(rows[2:3], alone[:1])[0], Picker().pick(rows[3:], alone[1:])[0]]
+
+
+def test_truncation_comes_before_the_temperature() -> None:
     row: Logits = np.log(np.array([[0.6, 0.39, 0.005, 0.005]])).astype(np.float32)
-    chain = Chain(lib, Sampling(temperature=5, top_p=0.97), 5.0, 1)
-    chosen = [Picker().pick(row, [chain])[0] for _ in range(300)]
+    dice = [Dice(Sampling(temperature=5, top_p=0.97), 5.0, 1)]
+    chosen = [Picker().pick(row, dice)[0] for _ in range(300)]
     assert set(chosen) == {0, 1}
     assert 100 < chosen.count(1) < 190  # at temperature 5 the two are nearly even
-    chain.close()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("width", [100, 20_000])
-def test_logits_that_are_not_numbers_are_an_error(lib: Any, temperature: float, width: int) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_not_numbers_are_an_error(lib: Any, temperature: float, width: int, value: float) -> None:
     chain = Chain(lib, Sampling(), temperature, 1)
-    with pytest.raises(NativeError, match="not numbers"):
-        Picker().pick(np.full((1, width), np.nan, np.float32), [chain])
+    for drawer in (chain, Dice(Sampling(), temperature, 1)):
+        with pytest.raises(NativeError, match="not numbers"):
+            Picker().pick(np.full((1, width), value, np.float32), [drawer])
     chain.close()
