@@ -30,6 +30,8 @@ _BUDGET = 1.5
 _HOPELESS = 3.0
 _ROUNDING = 0.02
 _KEEP = 64
+_MANY = 32
+_SAMPLED_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -114,34 +116,42 @@ def measure_threads(model: Model, counts: tuple[int, ...], *, on_gpu: bool) -> d
 
 
 def measure_sampling(model: Model, workers: int) -> dict[str, float]:
-    """Seconds of a step of REFERENCE_WIDTH rows, sampling included, by way of sampling: "turn", "pool", "device"."""
-    width = REFERENCE_WIDTH
+    """Seconds of steps of a few and of many rows, added up, sampling included, by way of sampling: "turn", "pool", "device"."""
+    # Recurrent models keep a large state a row: many rows might not fit.
+    widths = (REFERENCE_WIDTH,) if model.recurrent else (REFERENCE_WIDTH, _MANY)
     times: dict[str, float] = {}
     for way in ("turn", "pool", "device"):
-        context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True)
-        chains = [Chain(model.lib, Sampling(), 0.7, seed) for seed in range(width)]
-        dice = [Dice(Sampling(), 0.7, seed) for seed in range(width)]
-        picker = Picker(workers if way == "pool" else 1)
-        try:
-            if way == "device" and not all(context.attach(1 + index, chain.pointer) for index, chain in enumerate(chains)):
-                continue
-            taken: list[float] = []
-            for position in range(12):
-                start = time.perf_counter()
-                _step(context, position)
-                if way == "device":
-                    for row, chain in enumerate(chains):
-                        chain.picked_on_device(context.pointer, row)
-                else:
-                    picker.pick(context.logits(width), dice)
-                taken.append(time.perf_counter() - start)
-            times[way] = statistics.median(taken[2:])
-        finally:
-            context.close()
-            picker.close()
-            for chain in chains:
-                chain.close()
+        taken = [_sampled_step(model, way, width, workers if way == "pool" else 1) for width in widths]
+        if None not in taken:
+            times[way] = sum(filter(None, taken))
     return times
+
+
+def _sampled_step(model: Model, way: str, width: int, workers: int) -> float | None:
+    """Seconds of a step of `width` rows and the choice of their tokens; None when the device cannot do it."""
+    context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True)
+    chains = [Chain(model.lib, Sampling(), 0.7, seed) for seed in range(width)]
+    dice = [Dice(Sampling(), 0.7, seed) for seed in range(width)]
+    picker = Picker(workers)
+    try:
+        if way == "device" and not all(context.attach(1 + index, chain.pointer) for index, chain in enumerate(chains)):
+            return None
+        taken: list[float] = []
+        for position in range(_SAMPLED_STEPS):
+            start = time.perf_counter()
+            _step(context, position, width)
+            if way == "device":
+                for row, chain in enumerate(chains):
+                    chain.picked_on_device(context.pointer, row)
+            else:
+                picker.pick(context.logits(width), dice)
+            taken.append(time.perf_counter() - start)
+        return statistics.median(taken[2:])
+    finally:
+        context.close()
+        picker.close()
+        for chain in chains:
+            chain.close()
 
 
 def _compare_rows(context: Context, position: int) -> None:
@@ -158,8 +168,7 @@ def _compare_rows(context: Context, position: int) -> None:
         raise WrongResults(f"equal rows of a batch differ by {among:.2g} of the logits' spread, and from the row alone by {against:.2g}")
 
 
-def _step(context: Context, position: int) -> float:
-    width = REFERENCE_WIDTH
+def _step(context: Context, position: int, width: int = REFERENCE_WIDTH) -> float:
     context.batch.fill([position % context.model.tokens] * width, [position] * width, range(1, width + 1), [True] * width)
     start = time.perf_counter()
     _decode(context)
