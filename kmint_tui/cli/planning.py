@@ -69,6 +69,7 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
         target=check_target(target),
         repair=wishes.repair,
         tune=wishes.tune,
+        feedback=entry.feedback if entry else "full",
     )
 
 

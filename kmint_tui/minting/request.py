@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kmint_tui import __version__
 from kmint_tui.history.records import NewSession
+from kmint_tui.models.registry import Feedback
 from kmint_tui.models.store import Choice
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampling import Sampling
@@ -27,7 +28,8 @@ _VERSIONED = ("llama-cpp-python", "torch", "triton", "textual")
 class MintRequest:
     """One session. `task` is what the referee judges by: the op's name, or the file of a user's own reference.
 
-    `repair` is how many further rounds rejected drafts may get; `tune` has the best kernel's launch constants swept.
+    `repair` is how many further rounds rejected drafts may get, `feedback` the form of what the smith is then told; `tune` has
+    the best kernel's launch constants swept.
     """
 
     op: Op
@@ -44,10 +46,11 @@ class MintRequest:
     target: str | None = None
     repair: int = 0
     tune: bool = False
+    feedback: Feedback = "full"
 
     def to_session(self) -> NewSession:
         """What the history stores of it."""
-        names = ("max_tokens", "until", "level", "target", "repair", "tune")
+        names = ("max_tokens", "until", "level", "target", "repair", "tune", "feedback")
         settings = {**asdict(self.sampling), **{name: getattr(self, name) for name in names}}
         return NewSession(
             op=self.op.name,

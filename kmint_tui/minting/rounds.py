@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kmint_tui.minting.drafts import Draft
+from kmint_tui.minting.feedback import feedback
 from kmint_tui.minting.request import MintRequest
 from kmint_tui.smith.prompts import Prompt, with_feedback
 from referee.verdict import Verdict
@@ -57,18 +58,12 @@ def repairs(request: MintRequest, round_: int, first: int, drafts: Sequence[Draf
     for draft in sorted(drafts, key=lambda draft: draft.index):
         verdict = verdicts.get(draft.index if draft.duplicate_of is None else draft.duplicate_of)
         if verdict is not None and verdict.verdict == "rejected":
-            rejected.setdefault(feedback(draft, verdict), []).append(draft.index)
+            rejected.setdefault(feedback(draft, verdict, request.feedback), []).append(draft.index)
     batches = []
     for words, parents in rejected.items():
         batches.append(Batch(with_feedback(request.prompt, words), batch_seed(request.seed, first), round_, first, tuple(parents)))
         first += len(parents)
     return tuple(batches)
-
-
-def feedback(draft: Draft, verdict: Verdict) -> str:
-    """What a smith is told of a rejected draft: the stage it fell at and the referee's one line."""
-    words = f"{verdict.stage}: {verdict.reason}"
-    return f"the answer was cut off after {draft.tokens} tokens, write a shorter kernel; {words}" if draft.truncated else words
 
 
 def batch_seed(seed: int, first: int) -> int:

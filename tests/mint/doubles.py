@@ -38,10 +38,10 @@ def verdict(outcome: Outcome, stage: Stage = "done", *, ratio: float | None = No
 class ScriptedSmith:
     """Gives its events; after `wait_after` of them waits for `cancel`, and then ends as a cancelled run does."""
 
-    def __init__(self, events: list[Event], *, wait_after: int | None = None) -> None:
+    def __init__(self, events: list[Event], *, wait_after: int | None = None, cancelled: threading.Event | None = None) -> None:
         self._events = events
         self._wait_after = wait_after
-        self.cancelled = threading.Event()
+        self.cancelled = cancelled or threading.Event()
 
     def draft(
         self, prompt: Prompt | str, drafts: int, *, sampling: Sampling | None = None, seed: int = 0, max_tokens: int = 768
@@ -58,6 +58,33 @@ class ScriptedSmith:
             if isinstance(event, Failed):
                 return
         yield run_done(self.cancelled.is_set())
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+class RoundsSmith:
+    """Gives one list of events a run, and remembers what it was asked. In run `wait_in` it waits for `cancel` at the end."""
+
+    def __init__(self, *runs: list[Event], wait_in: int | None = None) -> None:
+        self._runs = runs
+        self._wait_in = wait_in
+        self.prompts: list[Prompt] = []
+        self.asked: list[int] = []
+        self.seeds: list[int] = []
+        self.cancelled = threading.Event()
+
+    def draft(
+        self, prompt: Prompt, drafts: int, *, sampling: Sampling | None = None, seed: int = 0, max_tokens: int = 768
+    ) -> Iterator[Event]:
+        events = self._runs[len(self.prompts)]
+        waits = self._wait_in == len(self.prompts)
+        self.prompts.append(prompt)
+        self.asked.append(drafts)
+        self.seeds.append(seed)
+        script = [*events, tokens(0)] if waits else events
+        one = ScriptedSmith(script, wait_after=len(events) if waits else None, cancelled=self.cancelled)
+        yield from one.draft(prompt, drafts)
 
     def cancel(self) -> None:
         self.cancelled.set()

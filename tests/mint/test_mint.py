@@ -38,9 +38,9 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield opened
 
 
-def request(model: Choice, drafts: int, until: Until = "best") -> MintRequest:
+def request(model: Choice, drafts: int, until: Until = "best", *, repair: int = 0, tune: bool = False) -> MintRequest:
     op = get("softmax")
-    return MintRequest(op, "softmax", model, "ab" * 32, build(op, "card"), drafts, 7, Sampling(), 64, until)
+    return MintRequest(op, "softmax", model, "ab" * 32, build(op, "card"), drafts, 7, Sampling(), 64, until, repair=repair, tune=tune)
 
 
 def last(events: list[MintEvent]) -> MintResult:
