@@ -18,6 +18,8 @@ from kmint_tui.errors import ModelError
 if TYPE_CHECKING:
     from kmint_tui.models.intake import Imported
 
+CHANGED = "if that was not meant, take it out with `kmint models rm` and pull or import it again"
+
 
 @click.command("import", cls=Command)
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
@@ -101,14 +103,27 @@ def verify_model(state: State, model: str, smoke: bool, as_json: bool) -> None:
     actual = digest.sha256(path)
     pinned = dict(choice.entry.sha256).get(path.name) if choice.entry else None
     verdict = "unknown" if pinned is None else "same" if pinned == actual else "different"
+    recorded = digest.recorded(path)
+    if recorded not in (None, actual):
+        raise ModelError(f"{path} has changed since it came into the store: its sha256 is {actual}, it was {recorded}", fix=CHANGED)
     if verdict == "different":
         raise ModelError(f"{path} is not the file that models.toml names: its sha256 is {actual}", fix="pull or import it again")
     smoked = generate(choice.file, paths.private_dir(paths.log_dir()) / f"smoke-{os.getpid()}.log") if smoke else None
     if as_json:
-        content = {"id": choice.id, "path": str(path), "sha256": actual, "pinned": verdict, "smoke": smoked.to_json() if smoked else None}
+        content = {
+            "id": choice.id,
+            "path": str(path),
+            "sha256": actual,
+            "recorded": recorded,
+            "pinned": verdict,
+            "smoke": smoked.to_json() if smoked else None,
+        }
         state.out.document("kmint.models.verify/1", content)
     else:
-        state.out.pairs([("file", str(path)), ("sha256", actual), ("models.toml", verdict), *(smoked.pairs() if smoked else [])])
+        since = "unchanged since it came in" if recorded else "not written down when it came in"
+        state.out.pairs(
+            [("file", str(path)), ("sha256", actual), ("store", since), ("models.toml", verdict), *(smoked.pairs() if smoked else [])]
+        )
 
 
 @click.command("rm", cls=Command)

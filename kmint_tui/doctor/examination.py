@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from kmint_tui.doctor import gpu, machine, models, settings
-from kmint_tui.doctor.child import BROKEN, Child
+from kmint_tui.doctor.child import BROKEN, Child, listen
 from kmint_tui.doctor.finding import Finding
 from kmint_tui.errors import KmintError
 
@@ -30,25 +30,26 @@ LIGHT: tuple[tuple[str, Probe], ...] = (
 )
 
 # Each runs in a process of its own, because what it loads may crash, hang or be slow.
-HEAVY = ("gpu", "sandbox", "llama.cpp", "kernel", "replay")
+HEAVY = ("gpu", "sandbox", "llama.cpp", "kernel", "replay", "hashes")
 
 
 def examine(*, offline: bool = False, seconds: float = SECONDS, started: list[Child] | None = None) -> Iterator[Finding]:
-    """Every finding, the quick ones first. `offline` says that the caller was told to stay offline.
+    """Every finding as soon as it is there, the quick ones first. `offline` says that the caller was told to stay offline.
 
     Children that are still running after `seconds` are killed, and also those left when the caller stops listening. They are put
-    into `started`, so that another thread can end the examination early by closing them.
+    into `started`, so that another thread can end the examination early by killing them.
     """
     deadline = time.monotonic() + seconds
     children: list[Child] = [] if started is None else started
     try:
-        children += [Child(name) for name in HEAVY if name != "replay" or gpu.usable()]
+        for name in HEAVY:
+            if name != "replay" or gpu.usable():
+                children.append(Child(name))
         for name, probe in LIGHT:
             yield guarded(name, probe)
         yield guarded("offline", lambda: settings.offline(flag=offline))
         yield from models.models()
-        for child in children:
-            yield from child.findings(deadline)
+        yield from listen(children, deadline)
     finally:
         for child in children:
             child.close()

@@ -1,11 +1,13 @@
-"""The store: which models are here, and whether their heads are sound. Weights are not read: `kmint models verify` does."""
+"""The store: which models are here, whether their heads are sound, and whether the files are still what came in."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from kmint_tui import paths
 from kmint_tui.doctor.finding import Finding
 from kmint_tui.errors import ConfigError, ModelError
-from kmint_tui.models import registry, store
+from kmint_tui.models import digest, registry, store
 from kmint_tui.models.check import check
 from kmint_tui.models.fit import readable
 
@@ -28,7 +30,7 @@ def models() -> tuple[Finding, ...]:
             again = f"`kmint models rm {entry.id}`, then: {store.way_to_get(entry)}" if entry.kind != "package" else store.way_to_get(entry)
             found.append(Finding(name, "fail", error.message, again))
         else:
-            what = f"{file.path.name}, {file.architecture} {file.quant}, {readable(file.nbytes)}; head sound, digest not checked"
+            what = f"{file.path.name}, {file.architecture} {file.quant}, {readable(file.nbytes)}; head sound"
             found.append(Finding(name, "ok", what))
     try:
         choice = store.choose(known, drafts=8)
@@ -36,3 +38,26 @@ def models() -> tuple[Finding, ...]:
     except ModelError as error:
         found.append(Finding("models", "fail", error.message, error.fix or "pull or import a model: `kmint models ls`"))
     return tuple(found)
+
+
+def hashes() -> Iterator[Finding]:
+    """One finding for each model that is here: its sha256 against models.toml, and against the one it came in with."""
+    for entry in registry.load(paths.user_models_file()).entries:
+        path = store.installed(entry)
+        if path is None:
+            continue
+        name, pinned = f"hash {entry.id}", entry.sha256.get(path.name)
+        try:
+            actual = digest.sha256(path, remember=False)
+        except OSError as error:
+            yield Finding(name, "fail", f"{path.name} cannot be read: {error.strerror}", "look at its permissions and at the disk")
+            continue
+        wanted = {"models.toml": pinned, "the store": digest.recorded(path)}
+        known = {place: value for place, value in wanted.items() if value}
+        other = [place for place, value in known.items() if value != actual]
+        if other:
+            again = f"if that was not meant: `kmint models rm {entry.id}`, then {store.way_to_get(entry)}"
+            yield Finding(name, "fail", f"{path.name} is not what {' and '.join(other)} wrote down: sha256 {actual}", again)
+        else:
+            against = f"as in {' and '.join(known)}" if known else "nothing to compare it with"
+            yield Finding(name, "ok", f"{path.name}: sha256 {actual[:16]}…, {against}")

@@ -28,11 +28,19 @@ _NO_PROXY = re.compile(r"(no_proxy=)[^;]*", re.IGNORECASE)
 
 
 def write_report(path: Path, findings: Sequence[Finding]) -> None:
-    """Write the redacted findings to `path` as JSON. Raises StorageError."""
+    """Write the redacted findings to `path` as JSON, whole or not at all. Raises StorageError."""
     clean = [{key: redact(str(value)) for key, value in asdict(one).items()} for one in findings]
     body = {"schema": SCHEMA, "kmint_version": __version__, "redacted": True, "findings": clean}
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(body, indent=2, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(path, error) from error
 

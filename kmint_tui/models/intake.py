@@ -14,7 +14,7 @@ from pathlib import Path
 from kmint_tui import paths
 from kmint_tui.errors import ModelError, StorageError, UsageError, storage_error
 from kmint_tui.models.check import ModelFile, check, check_template
-from kmint_tui.models.digest import sha256
+from kmint_tui.models.digest import RECORD, record, sha256
 from kmint_tui.models.registry import ModelEntry, Registry
 
 
@@ -66,6 +66,7 @@ def import_file(registry: Registry, source: Path, *, as_id: str | None = None, c
             _copy(source, target)
         else:
             target.symlink_to(source.resolve())
+        record(target, digest)
     except OSError as error:
         raise storage_error(target, error) from error
     return Imported(entry, check(target), digest, not copy, reason)
@@ -99,6 +100,8 @@ def remove(entry: ModelEntry) -> tuple[Path, ...]:
             if path.name.endswith((".gguf", ".gguf.part", ".gguf.part.json", ".gguf.partial")):
                 path.unlink()
                 removed.append(path)
+            elif path.name.endswith((".gguf" + RECORD, ".gguf.lock")):
+                path.unlink()
     except OSError as error:
         raise storage_error(folder, error) from error
     if not removed:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmint_tui.errors import ModelError, StorageError, TimedOut
+from kmint_tui.models import digest
 
 if TYPE_CHECKING:
     from kmint_tui.models.download import Remote
@@ -86,6 +87,7 @@ class Part:
             )
         with self.path.open("rb+") as file:
             os.fsync(file.fileno())
+        digest.record(self.target, self.digest.hexdigest())
         self.path.replace(self.target)
         self.note.unlink(missing_ok=True)
         folder = os.open(self.target.parent, os.O_RDONLY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ from typing import Any
 import pytest
 
 from kmint_tui.doctor import Finding, examine, gpu, machine, settings
-from kmint_tui.doctor.child import Child
+from kmint_tui.doctor.child import PROBES, Child, listen
 from kmint_tui.doctor.kernel import OP, SOURCE
+from kmint_tui.doctor.models import hashes
+from kmint_tui.models import digest
 from referee.kernels import extract
 from referee.ops import signature
 from tests.cli.runner import kmint
 from tests.tiny_models import llama
 
 STATUSES = {"ok", "warn", "fail", "unknown"}
-WATCH = '''\
+WATCH = """\
 import os, sys
 def _note(event, arguments):
     if event in ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"):
@@ -33,7 +36,7 @@ def _note(event, arguments):
 with open(os.environ["SOCKET_LOG"], "a") as log:
     log.write("watching\\n")
 sys.addaudithook(_note)
-'''
+"""
 
 
 def by_name(findings: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -97,18 +100,63 @@ def test_a_sound_model_is_ok(kmint_home: Path) -> None:
     assert found["model minicpm5-1b"].status == "ok"
 
 
+def test_a_file_that_changed_in_the_store_fails(kmint_home: Path) -> None:
+    folder = kmint_home / "data" / "models" / "minicpm5-1b"
+    folder.mkdir(parents=True)
+    path = llama(folder / "model-F16.gguf")
+    found = {one.name: one for one in hashes()}
+    assert "nothing to compare" in found["hash minicpm5-1b"].detail
+    digest.record(path, digest.sha256(path, remember=False))
+    assert {one.name: one.status for one in hashes()}["hash minicpm5-1b"] == "ok"
+    with path.open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"oops")
+    broken = {one.name: one for one in hashes()}["hash minicpm5-1b"]
+    assert (broken.status, "kmint models rm" in broken.fix) == ("fail", True)
+    assert not (kmint_home / "cache").exists()
+
+
 def test_what_has_no_time_is_unknown_and_leaves_no_process() -> None:
     child = Child("kernel")
-    found = child.findings(time.monotonic())
+    found = tuple(listen((child,), time.monotonic()))
     child.close()
     assert [(one.name, one.status) for one in found] == [("kernel", "unknown")]
     with pytest.raises(ProcessLookupError):
         os.killpg(child.pid, 0)
 
 
+def test_findings_come_one_by_one_and_a_broken_child_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sandbox child tells its first layer before it ends; a probe that is not there is the child's own trouble."""
+    monkeypatch.setitem(PROBES, "broken", "kmint_tui.doctor.sandbox:no_such_probe")
+    children = (Child("sandbox"), Child("broken"))
+    found = list(listen(children, time.monotonic() + 60))
+    for child in children:
+        child.close()
+    (trouble,) = [one for one in found if one.name == "broken"]
+    assert (trouble.status, bool(trouble.fix)) == ("unknown", True)
+    assert "KeyError" in trouble.detail or "AttributeError" in trouble.detail
+    assert len([one for one in found if one.name.startswith("sandbox ")]) > 5
+
+
+def test_children_can_be_ended_from_outside() -> None:
+    """As the Doctor screen does when it is left: the examination goes on at once and leaves no process."""
+    started: list[Child] = []
+    looking = examine(started=started)
+    next(looking)
+    pids = [child.pid for child in started]
+    assert len(pids) >= 4
+    for pid in pids:
+        os.killpg(pid, signal.SIGKILL)
+    rest = {one.name: one.status for one in looking}
+    assert rest["kernel"] == "unknown"
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.killpg(pid, 0)
+
+
 def test_the_sandbox_is_told_layer_by_layer() -> None:
     child = Child("sandbox")
-    found = child.findings(time.monotonic() + 60)
+    found = tuple(listen((child,), time.monotonic() + 60))
     child.close()
     assert len(found) > 5
     assert all(one.name.startswith("sandbox ") and (one.status == "ok" or one.fix) for one in found)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import platform
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
+from kmint_tui.doctor.finding import Finding
 from kmint_tui.doctor.report import redact, write_report
 from kmint_tui.errors import StorageError
 
@@ -48,3 +52,23 @@ def test_values_of_secret_variables_are_removed(monkeypatch: pytest.MonkeyPatch)
 def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         write_report(tmp_path / "missing" / "report.json", ())
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """With a limit on file sizes as the full disk, an earlier report stays as it was and nothing is left beside it."""
+    path = tmp_path / "report.json"
+    path.write_text("the one before")
+    many = [Finding("f" * 50, "ok", "d" * 1000) for _ in range(50)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(StorageError, match="file size limit"):
+            write_report(path, many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert [item.name for item in tmp_path.iterdir()] == ["report.json"]
+    assert path.read_text() == "the one before"
+    write_report(path, many)
+    assert len(json.loads(path.read_text())["findings"]) == 50

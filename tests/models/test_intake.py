@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from kmint_tui.errors import ModelError
-from kmint_tui.models import bundle
-from tests.tiny_models import llama
+from kmint_tui.models import bundle, runtime
+from kmint_tui.models.check import check
+from tests.tiny_models import CHATML, llama, qwen35
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +37,86 @@ def test_link_verify_and_remove_leave_the_original(model: Path, tmp_path: Path) 
     assert answer["linked"] and Path(answer["path"]).resolve() == model.resolve()
     again = json.loads(kmint(home, "models", "import", str(model), "--as", "minicpm5-1b", "--json").stdout)
     assert again["reason"] == "it is in the store already"
-    assert "unknown" in kmint(home, "models", "verify", "minicpm5-1b").stdout
+    told = kmint(home, "models", "verify", "minicpm5-1b").stdout
+    assert "unknown" in told and "unchanged since it came in" in told
     kmint(home, "models", "rm", "minicpm5-1b", "--yes")
     assert model.exists()
     assert "not in the store" in kmint(home, "models", "rm", "minicpm5-1b", "--yes", code=4).stderr
+
+
+def test_a_file_that_changed_in_the_store_is_told(model: Path, tmp_path: Path) -> None:
+    answer = json.loads(kmint(tmp_path, "models", "import", str(model), "--as", "minicpm5-1b", "--copy", "--json").stdout)
+    with open(answer["path"], "r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"oops")
+    assert "has changed since" in kmint(tmp_path, "models", "verify", "minicpm5-1b", code=4).stderr
+    kmint(tmp_path, "models", "rm", "minicpm5-1b", "--yes")
+    assert not list(Path(answer["path"]).parent.iterdir())
+
+
+def test_the_template_must_have_a_form_without_thinking(tmp_path: Path) -> None:
+    thinks = CHATML.replace("<think>\n\n</think>{{ '\\n\\n' }}", "<think>\n")
+    assert thinks != CHATML
+    path = llama(tmp_path / "thinks.gguf", template=thinks)
+    told = kmint(tmp_path, "models", "import", str(path), "--as", "minicpm5-1b", code=4).stderr
+    assert "thinking" in told and "fix:" in told
+    assert "thinking" in kmint(tmp_path, "models", "verify", str(path), code=4).stderr
+
+
+def test_smoke_writes_and_compares_memory(model: Path, tmp_path: Path) -> None:
+    told = json.loads(kmint(tmp_path, "models", "verify", str(model), "--smoke", "--json").stdout)["smoke"]
+    assert 0 < told["tokens"] <= 48
+    assert abs(told["error"]) < 0.1
+    assert told["used"]["cache"] == pytest.approx(told["expected"]["cache"], abs=6000)
+    lines = kmint(tmp_path, "models", "verify", str(model), "--smoke").stdout
+    assert "taken" in lines and "estimated" in lines
+    assert not list(tmp_path.rglob("smoke-*.log"))
+
+
+def test_a_smoke_that_fails_keeps_the_words_of_llama_cpp(tmp_path: Path) -> None:
+    """A head that kmint finds sound and llama.cpp does not: a block of layers is missing."""
+    path = llama(tmp_path / "holes.gguf")
+    content = path.read_bytes()
+    assert content.count(b"blk.1.attn_q.weight") == 1
+    path.write_bytes(content.replace(b"blk.1.attn_q.weight", b"blk.1.attn_Q.weight"))
+    told = kmint(tmp_path, "models", "verify", str(path), "--smoke", code=4).stderr
+    assert "llama.cpp does not accept" in told and "llama.cpp's words" in told
+    assert list(tmp_path.rglob("smoke-*.log"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b"gpt-2", b"gpt-9", "pre-tokenizer 'gpt-9'"),
+        (b"eos_token_id\x04\0\0\0\1\0", b"eos_token_id\x04\0\0\0\xff\xff", "end an answer"),
+        (b"tokenizer.ggml.pre", b"tokenizer.ggml.bre", "pre-tokenizer"),
+        (b"token_embd.weight", b"token_embD.weight", "token_embd.weight is missing"),
+        (b"llama", b"lIama", "architecture 'lIama'"),
+    ],
+)
+def test_what_llama_cpp_would_not_take_is_refused_by_its_head(model: Path, tmp_path: Path, old: bytes, new: bytes, said: str) -> None:
+    content = model.read_bytes()
+    assert old in content
+    path = tmp_path / "m.gguf"
+    path.write_bytes(content.replace(old, new))
+    told = kmint(tmp_path, "models", "import", str(path), "--as", "minicpm5-1b", code=4).stderr
+    assert said in told and "fix:" in told
+
+
+def test_a_name_that_the_installed_llama_cpp_lacks_is_refused_with_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older library, played by a file without the name in it."""
+    assert runtime.knows("qwen35") and runtime.knows("qwen2") and runtime.knows("minicpm5") and not runtime.knows("no-such-name")
+    old = tmp_path / "libllama.so"
+    old.write_bytes(b"\0llama\0gpt-2\0")
+    monkeypatch.setattr(runtime, "_library", lambda: old)
+    runtime.knows.cache_clear()
+    try:
+        with pytest.raises(ModelError, match="qwen35") as refused:
+            check(qwen35(tmp_path / "q.gguf"))
+        assert "0.3.17" in refused.value.fix
+        check(llama(tmp_path / "l.gguf"))
+    finally:
+        runtime.knows.cache_clear()
 
 
 def test_a_bundle_carries_a_model_to_another_home(model: Path, tmp_path: Path) -> None:
