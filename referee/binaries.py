@@ -13,6 +13,8 @@ MAX_IMAGE_BYTES = 16 << 20
 MAX_SHARED_BYTES = 1 << 20
 MAX_PARAMETERS = 256
 KIND = re.compile(r"(\*k?)?(fp8\w{1,8}|fp16|fp32|fp64|bf16|[iu](1|8|16|32|64))")
+# What a compile worker answers when a program that the compiler ran was ended from outside: nothing is known of the kernels.
+TOOL_LOST = b'"tool lost"'
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from referee.binaries import Binaries, Binary, BinaryError, parse_binary
+from referee.binaries import TOOL_LOST, Binaries, Binary, BinaryError, parse_binary
 from referee.compile_cache import CompileCache
 from referee.kernels import KernelModule
 from referee.plan import Launch, LaunchPlan
@@ -114,7 +114,12 @@ def _compile(
             "ptxas_version": tools.ptxas_version,
             "requests": [wanted[key] for key in group],
         }
-        return zygote.run(ENTRY, json.dumps(job).encode(), limits=limits)
+        payload = json.dumps(job).encode()
+        for _ in range(2):
+            outcome = zygote.run(ENTRY, payload, limits=limits)
+            if outcome.status != "ok" or outcome.data != TOOL_LOST:
+                return outcome
+        raise JobLost("ptxas was ended from outside twice")
 
     with ThreadPoolExecutor(workers) as pool:
         outcomes = list(pool.map(run, groups))

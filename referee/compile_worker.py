@@ -23,7 +23,7 @@ import triton.experimental.gluon  # noqa: F401
 import triton.language as tl
 
 from referee import triton_private
-from referee.binaries import Binary, dump_binary
+from referee.binaries import TOOL_LOST, Binary, dump_binary
 from referee.target import Target
 
 BASE_ADDRESS = 1 << 40
@@ -31,6 +31,10 @@ MAX_MESSAGE = 240
 
 # What an autotuner skips: the configuration asks for too much, or an assertion of the kernel rules it out.
 SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
+
+
+class ToolLost(Exception):
+    """A program that the compiler ran was ended from outside; nothing is known of the kernel."""
 
 
 class Pointer:
@@ -48,7 +52,8 @@ class Pointer:
 def compile_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """Sandbox entry. JSON in: text, target, ptxas_version, requests (`specialise.request`). JSON out: one result each.
 
-    A result is {"binary": ...} or {"error": one line, "skippable": bool}.
+    A result is {"binary": ...} or {"error": one line, "skippable": bool}. The answer is TOOL_LOST instead when a program that the
+    compiler ran was ended from outside.
     """
     job = json.loads(payload)
     triton_private.check_version()
@@ -60,7 +65,10 @@ def compile_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
         except Exception as error:
             results = [{"error": describe(error, "the constants"), "skippable": False}] * len(job["requests"])
         else:
-            results = [compile_one(module, request) for request in job["requests"]]
+            try:
+                results = [compile_one(module, request) for request in job["requests"]]
+            except ToolLost:
+                return TOOL_LOST
     return json.dumps(results).encode()
 
 
@@ -76,7 +84,7 @@ def import_text(text: str, path: str) -> ModuleType:
 
 
 def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
-    """One result, as `compile_entry` sends it."""
+    """One result, as `compile_entry` sends it. Raises ToolLost."""
     kernel = getattr(module, request["kernel"])
     declared = triton_private.constexpr_names(kernel)
     arguments = {name: argument(value, constexpr and name not in declared) for name, value, constexpr in request["arguments"]}
@@ -91,6 +99,8 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
         if compiled.needs:
             return {"error": f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which is not supported", "skippable": False}
     except Exception as error:
+        if triton_private.tool_was_ended(error):
+            raise ToolLost from error
         return {"error": describe(error, f"kernel `{request['kernel']}`"), "skippable": type(error).__name__ in SKIPPABLE}
     registers, spills = ptxas_report(log.getvalue())
     parameters, paths = passed(compiled.signature)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -219,6 +221,15 @@ def prepare_compiler(ptxas_version: str, cache: str) -> None:
     knobs.nvidia.mock_ptx_version = ptxas_version
     knobs.nvidia.dump_ptxas_log = True
     knobs.cache.dir = cache
+
+
+def tool_was_ended(error: BaseException) -> bool:
+    """True when a compiler's error is that a program it ran (ptxas) was ended from outside, which says nothing of the kernel."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    ended = (-signal.SIGKILL, -signal.SIGTERM)
+    return any(isinstance(cause, subprocess.CalledProcessError) and cause.returncode in ended for cause in causes)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import triton
 from triton._C.libtriton import native_specialize_impl
 from triton.backends.compiler import BaseBackend
+from triton.runtime.errors import PTXASError
 
 from referee import triton_private
 from referee.compile_worker import Pointer, import_text
@@ -114,6 +116,18 @@ def test_every_launch_form_is_diverted(kernels: Any) -> None:
         ("warmup", "autotune", None),
         ("warmup", "jit", None),
     ]
+
+
+@pytest.mark.parametrize(("script", "ended"), [("kill -9 $$", True), ("kill -15 $$", True), ("kill -11 $$", False), ("exit 255", False)])
+def test_a_compiler_s_tool_that_was_ended_is_told_from_one_that_failed(script: str, ended: bool) -> None:
+    with pytest.raises(PTXASError) as caught:
+        # As Triton's compiler does: the error is raised while the other is being handled.
+        try:
+            subprocess.run(["sh", "-c", script], check=True)
+        except subprocess.CalledProcessError as error:
+            raise PTXASError(f"`ptxas` failed with error code {error.returncode}")  # noqa: B904
+    assert triton_private.tool_was_ended(caught.value) is ended
+    assert not triton_private.tool_was_ended(ValueError())
 
 
 def test_autotune_facts(kernels: Any) -> None:
