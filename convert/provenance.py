@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from convert.errors import SourceError
+from convert.write import worker_threads
 
-_BLOCK = 8 * 2**20
+_BLOCK = 2**20
 
 
 def file_digest(path: Path) -> str:
@@ -27,5 +29,7 @@ def files_digest(paths: Sequence[Path]) -> str:
     """One digest for several files: the file's own for a single one, else sha256 over "digest  name" lines in name order."""
     if len(paths) == 1:
         return file_digest(paths[0])
-    listing = "".join(f"{file_digest(path)}  {path.name}\n" for path in sorted(paths, key=lambda path: path.name))
+    named = sorted(paths, key=lambda path: path.name)
+    with ThreadPoolExecutor(worker_threads()) as pool:
+        listing = "".join(f"{digest}  {path.name}\n" for digest, path in zip(pool.map(file_digest, named), named, strict=True))
     return hashlib.sha256(listing.encode()).hexdigest()
