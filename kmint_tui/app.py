@@ -19,7 +19,7 @@ from textual.worker import Worker, WorkerState
 
 from kmint_tui import paths
 from kmint_tui.cli.diagnostics import ExitCode
-from kmint_tui.errors import ConfigError, KmintError
+from kmint_tui.errors import ConfigError
 from kmint_tui.screens.base import KmintScreen
 from kmint_tui.screens.messages import FactsFound, JobsChanged
 from kmint_tui.screens.palette import Commands
@@ -29,7 +29,7 @@ from kmint_tui.workbench import facts, preferences
 from kmint_tui.workbench.engine import Engine
 from kmint_tui.workbench.facts import Facts
 from kmint_tui.workbench.jobs import Jobs
-from kmint_tui.workbench.run import MintRun
+from kmint_tui.workbench.run import MintRun, failure_of
 
 GO = Binding.Group("Screens", compact=True)
 GENERAL = Binding.Group("General")
@@ -66,6 +66,8 @@ class KmintApp(App[int], inherit_bindings=False):
         Binding("ctrl+t", "next_theme", "Theme", show=False, id="app.theme", tooltip="Change the colours", group=GENERAL),
         Binding("ctrl+d", "density", "Density", show=False, id="app.density", tooltip="Comfortable or compact", group=GENERAL),
         Binding("ctrl+o", "jump", "Jump", show=False, id="app.jump", tooltip="Put a letter on everything that can be focused",
+                group=GENERAL),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, id="app.suspend", tooltip="Back to the shell for a while; `fg` returns",
                 group=GENERAL),
         Binding("q", "leave", "Quit", id="app.quit", tooltip="Quit; asks while something is under way", group=GENERAL),
         Binding("ctrl+q", "leave", "Quit", show=False, priority=True, id="app.quit_now", tooltip="Quit; asks while something is under way",
@@ -105,7 +107,17 @@ class KmintApp(App[int], inherit_bindings=False):
         self._end_by_signal()
         self.look_at_machine()
         if self._trouble is not None:
-            self.notify(f"{self._trouble.message}\n{self._trouble.fix}", title=self._trouble.title, severity="error", markup=False)
+            self._tell(self._trouble)
+        if self._keys:
+            self._look_for_unknown_keys()
+
+    @work(thread=True, group="keys", exit_on_error=False)
+    def _look_for_unknown_keys(self) -> None:
+        from kmint_tui.screens.key_ids import unknown_keys
+
+        unknown = unknown_keys(self._keys, KmintApp)
+        if unknown:
+            self.call_from_thread(self._tell, ConfigError(f"{preferences.file()}: {'; '.join(unknown)}"))
 
     def _end_by_signal(self) -> None:
         for name in (signal.SIGTERM, signal.SIGHUP):
@@ -143,9 +155,11 @@ class KmintApp(App[int], inherit_bindings=False):
     def _worker_changed(self, event: Worker.StateChanged) -> None:
         error = event.worker.error
         if event.state == WorkerState.ERROR and isinstance(error, Exception):
-            title = error.title if isinstance(error, KmintError) else "kmint met an error of its own"
-            text = f"{error.message}\n{error.fix}" if isinstance(error, KmintError) else f"{type(error).__name__}: {error}"
-            self.notify(text.strip(), title=title, severity="error", timeout=12, markup=False)
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        failure = failure_of(error)
+        self.notify(f"{failure.message}\n{failure.fix}".strip(), title=failure.title, severity="error", timeout=12, markup=False)
 
     def open_draft(self, identity: str) -> None:
         """Show a draft of the history on its screen."""
@@ -225,6 +239,7 @@ class KmintApp(App[int], inherit_bindings=False):
             chosen, self._trouble = preferences.Preferences(), error
         self.theme = chosen.theme
         self.set_class(chosen.density == "compact", "-compact")
+        self._keys = chosen.keys
         self.set_keymap(chosen.keys)
 
     def _remember(self) -> None:

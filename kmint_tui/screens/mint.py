@@ -13,7 +13,7 @@ from textual.containers import Container, Vertical
 from textual.widgets import DataTable, Static
 
 from kmint_tui.errors import KmintError
-from kmint_tui.events import MintEvent, Progress
+from kmint_tui.events import MintEvent, Notice, Progress
 from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen
 from kmint_tui.screens.messages import ModelsFound, RunReady
 from kmint_tui.widgets.bars import TimeBars
@@ -148,6 +148,10 @@ class MintScreen(KmintScreen):
         except KmintError as error:
             self.tell(error)
             return
+        others = self.kmint.facts.others if self.kmint.facts is not None else None
+        if others is not None:
+            text = f"{others} uses the GPU too. Times will be less certain; the referee says so where it notices."
+            self.notify(text, title="GPU busy", severity="warning", markup=False)
         run = MintRun(wishes, self.kmint.engine, lambda: self.post_message(RunReady()))
         self.attach(run)
         self._execute(run)
@@ -199,6 +203,8 @@ class MintScreen(KmintScreen):
                     self._fail(event)
                 case Ended():
                     self._ended()
+                case Notice(text=text):
+                    self.app.notify(text, title="mint", markup=False)
                 case _:
                     changed |= self.session.apply((event,))
                     self._note_loaded(event)

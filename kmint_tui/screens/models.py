@@ -17,7 +17,8 @@ from textual.widgets import DataTable, ProgressBar, Static
 from kmint_tui import paths
 from kmint_tui.errors import ModelError
 from kmint_tui.models import digest, registry
-from kmint_tui.models.fit import readable
+from kmint_tui.models.download import Remote
+from kmint_tui.models.fit import Fit, readable
 from kmint_tui.models.intake import import_file, remove
 from kmint_tui.screens.base import ACT, KmintScreen
 from kmint_tui.screens.confirm import Ask, Confirm
@@ -50,6 +51,14 @@ class ModelsScreen(KmintScreen):
 
         text: str
         good: bool = True
+
+    @dataclass
+    class PullLooked(Message):
+        """The file on the hub was found and its head was read."""
+
+        pull: Pull
+        remote: Remote
+        fit: Fit
 
     @dataclass
     class PullSaid(Message):
@@ -170,20 +179,50 @@ class ModelsScreen(KmintScreen):
             job = self.kmint.jobs.begin(f"pulling {smith.id}")
             self._pull = Pull(smith.entry, lambda progress: self.post_message(self.PullSaid(progress)), job)
             self.refresh_bindings()
-            self._fetch(self._pull)
+            self._look(self._pull)
 
     @work(thread=True, group="pull", exit_on_error=False)
-    def _fetch(self, pull: Pull) -> None:
-        with pull.job:
-            try:
-                path = pull.fetch(offline=self.kmint.offline_reason)
-            except Cancelled:
-                message = self.PullEnded(f"{pull.entry.id}: pull cancelled; what arrived is kept")
-            except Exception as error:
-                message = self.PullEnded("", error)
+    def _look(self, pull: Pull) -> None:
+        try:
+            remote, fit = pull.look(offline=self.kmint.offline_reason)
+        except Exception as error:
+            self._over(pull, error)
+        else:
+            self.post_message(self.PullLooked(pull, remote, fit))
+
+    @on(PullLooked)
+    def _pull_looked(self, message: PullLooked) -> None:
+        pull, remote = message.pull, message.remote
+        if message.fit.verdict != "does not fit":
+            self.notify(message.fit.text, title=f"{remote.name}, {remote.nbytes / 1e9:.2f} GB", markup=False)
+            self._fetch(pull, remote)
+            return
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._fetch(pull, remote)
             else:
-                message = self.PullEnded(f"{pull.entry.id} is here: {path}")
-        self.post_message(message)
+                self._over(pull, Cancelled(pull.entry.id))
+
+        detail = f"{remote.name}, {remote.nbytes / 1e9:.2f} GB. {message.fit.text}"
+        self.app.push_screen(Confirm("It does not fit here. Pull it all the same?", detail, "Pull"), answered)
+
+    @work(thread=True, group="pull", exit_on_error=False)
+    def _fetch(self, pull: Pull, remote: Remote) -> None:
+        try:
+            path = pull.fetch(remote, offline=self.kmint.offline_reason)
+        except Exception as error:
+            self._over(pull, error)
+        else:
+            pull.job.end()
+            self.post_message(self.PullEnded(f"{pull.entry.id} is here: {path}"))
+
+    def _over(self, pull: Pull, error: Exception) -> None:
+        pull.job.end()
+        if isinstance(error, Cancelled):
+            self.post_message(self.PullEnded(f"{pull.entry.id}: pull cancelled; what arrived is kept"))
+        else:
+            self.post_message(self.PullEnded("", error))
 
     @on(PullSaid)
     def _pull_said(self, message: PullSaid) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from textual.binding import Binding
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from kmint_tui.screens.base import KmintScreen
 from kmint_tui.widgets.mode_bar import MODE_TITLES
 from kmint_tui.workbench.preferences import THEMES
 
@@ -36,6 +37,10 @@ class Commands(Provider):
             seen.add(binding.id)
             prefix = binding.id.partition(".")[0]
             yield f"{prefix}: {binding.description.lower()}", binding.tooltip, partial(app.run_action, binding.action, active.node)
+        screen = self.screen
+        if isinstance(screen, KmintScreen):
+            for what, command in screen.commands():
+                yield f"copy command: {what}", command, partial(screen.copy, command, "command")
         for mode, title in MODE_TITLES:
             yield f"view: {title.lower()}", f"Go to the {title} screen", partial(app.run_action, f"app.show_mode('{mode}')")
         for theme in THEMES:

@@ -14,13 +14,16 @@ from textual.widgets import Button, ContentSwitcher, Input, Label, Select, Stati
 
 from kmint_tui.cli.planning import Wishes
 from kmint_tui.errors import UsageError
+from kmint_tui.minting.request import Until
 from kmint_tui.widgets.op_list import OpList
 from kmint_tui.workbench.block import NORMS, Block
 from referee.ops import UnknownOp, catalogue, get
 from referee.ops.activations import ACTIVATIONS
 from referee.ops.spec import Op
 
-MOST_DRAFTS = 64
+MOST_DRAFTS, MOST_REPAIRS = 64, 8
+UNTIL = (("judge every draft", "best"), ("stop at the first win", "first"))
+TUNE = (("no tuning", "no"), ("tune the best", "yes"))
 WAYS = (("Block", "block"), ("Operation", "list"), ("Own file", "file"))
 RESIDUAL = (("no residual", "no"), ("+ residual", "yes"))
 
@@ -63,6 +66,13 @@ class Composer(Vertical):
             yield Label("target", classes="field")
             yield Input(placeholder="this GPU", compact=True, id="target", tooltip="GPU to compile for, such as sm_90")
             yield Button("Mint", variant="primary", compact=True, id="start", tooltip="Draft and judge (m)")
+        with Horizontal(classes="line more"):
+            yield Select(UNTIL, value="best", allow_blank=False, compact=True, id="until", tooltip="When to stop drafting")
+            yield Label("repairs", classes="field")
+            yield Input("0", compact=True, id="repair", type="integer", validators=_number(0, MOST_REPAIRS),
+                        tooltip="How often rejected drafts go back with the referee's reason")  # fmt: skip
+            yield Select(TUNE, value="no", allow_blank=False, compact=True, id="tune",
+                         tooltip="Sweep block sizes, warps and stages of the best kernel; needs a GPU")  # fmt: skip
         yield Static("", id="meaning", markup=False)
 
     def on_mount(self) -> None:
@@ -80,9 +90,9 @@ class Composer(Vertical):
 
     def wishes(self) -> Wishes:
         """What is asked for, as the command line would put it. Raises UsageError."""
-        for field in ("drafts", "seed"):
+        for field, limits in (("drafts", f"1 to {MOST_DRAFTS}"), ("seed", "0 to 2^63 - 1"), ("repair", f"0 to {MOST_REPAIRS}")):
             if not self.query_one(f"#{field}", Input).is_valid:
-                raise UsageError(f"{field} must be a whole number within its limits", fix=f"drafts: 1 to {MOST_DRAFTS}")
+                raise UsageError(f"{field} must be a whole number within its limits", fix=f"{field}: {limits}")
         op, reference = None, None
         if self._way == "file":
             reference = self._text("reference")
@@ -102,9 +112,11 @@ class Composer(Vertical):
             temperature=None,
             top_p=None,
             max_tokens=None,
-            until="best",
+            until=cast("Until", str(self.query_one("#until", Select).value)),
             target=self._text("target") or None,
             dialect=None,
+            repair=int(self._text("repair") or 0),
+            tune=self.query_one("#tune", Select).value == "yes",
         )
 
     @property

@@ -19,11 +19,14 @@ def mint(wishes: Wishes) -> str:
         "--drafts": wishes.drafts,
         "--seed": wishes.seed,
         "--until": wishes.until if wishes.until != "best" else None,
+        "--repair": wishes.repair or None,
         "--target": wishes.target,
     }
     for name, value in options.items():
         if value is not None:
             words += [name, str(value)]
+    if wishes.tune:
+        words.append("--tune")
     return command(*words)
 
 

@@ -38,11 +38,15 @@ class Job:
         if self.cancelled:
             raise Cancelled(self.title)
 
+    def end(self) -> None:
+        """The work is over; it does not matter if this is said twice."""
+        self._ended(self)
+
     def __enter__(self) -> Job:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._ended(self)
+        self.end()
 
 
 class Jobs:
@@ -82,5 +86,8 @@ class Jobs:
 
     def _end(self, job: Job) -> None:
         with self._guard:
-            self._jobs.remove(job)
-        self._changed()
+            known = job in self._jobs
+            if known:
+                self._jobs.remove(job)
+        if known:
+            self._changed()

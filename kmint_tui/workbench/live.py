@@ -7,7 +7,20 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kmint_tui.cli.referee import device_microseconds
-from kmint_tui.events import DraftFinished, Finished, Judged, Judging, MintEvent, Notice, Progress, Started, Stopping
+from kmint_tui.events import (
+    DraftFinished,
+    Finished,
+    Judged,
+    Judging,
+    MintEvent,
+    Notice,
+    Progress,
+    RoundStarted,
+    Started,
+    Stopping,
+    Swept,
+    Tuning,
+)  # fmt: skip
 from kmint_tui.history.records import draft_id
 from kmint_tui.minting.drafts import Draft
 from kmint_tui.minting.ranking import best, rank, ratio
@@ -16,7 +29,7 @@ from kmint_tui.minting.result import MintResult
 from kmint_tui.workbench.stages import STAGES, Mark, marks, why
 from referee.verdict import Verdict
 
-Phase = Literal["waiting", "writing", "queued", "judging", "judged", "to be timed", "same", "stopped"]
+Phase = Literal["waiting", "writing", "queued", "judging", "judged", "to be timed", "being tuned", "same", "stopped"]
 
 
 @dataclass
@@ -29,6 +42,7 @@ class LiveDraft:
     phase: Phase = "waiting"
     draft: Draft | None = None
     verdict: Verdict | None = None
+    parent: int | None = None
 
     @property
     def source(self) -> str:
@@ -58,13 +72,22 @@ class LiveDraft:
         if self.phase == "same" and self.draft is not None:
             return f"the same kernel as draft {self.draft.duplicate_of}"
         if self.verdict is None:
-            return {"queued": "waiting for the referee", "judging": "being judged"}.get(self.phase, self.phase)
-        text = why({"verdict": self.verdict.verdict, "stage": self.verdict.stage, "reason": self.verdict.reason})
+            return self._made + {"queued": "waiting for the referee", "judging": "being judged"}.get(self.phase, self.phase)
+        text = self._made + why({"verdict": self.verdict.verdict, "stage": self.verdict.stage, "reason": self.verdict.reason})
         if self.phase == "to be timed":
-            return "correct, to be timed once the smith is silent"
+            return f"{self._made}correct, to be timed once the smith is silent"
+        if self.phase == "being tuned":
+            return f"its launch constants are being swept; {text}"
         if self.draft is not None and self.draft.truncated and not self.verdict.passed:
             return f"cut off after {self.draft.tokens} tokens; {text}"
         return text
+
+    @property
+    def _made(self) -> str:
+        """How it came about, for a draft that is not of the first round."""
+        if self.draft is not None and self.draft.author == "tuner":
+            return f"tuned from {self.draft.parent} ({self.draft.changes}); "
+        return f"repairs {self.parent}; " if self.parent is not None else ""
 
 
 @dataclass
@@ -105,7 +128,8 @@ class LiveSession:
         phases = {row.phase for row in self.drafts.values()}
         writing = bool(phases & {"waiting", "writing"}) and not self.stopping
         judging = bool(phases & {"queued", "judging", "to be timed"})
-        parts = [name for name, busy in (("smith", writing), ("referee", judging)) if busy]
+        tuning = "being tuned" in phases
+        parts = [name for name, busy in (("smith", writing), ("referee", judging), ("tuner", tuning)) if busy]
         return f"{' and '.join(parts)} at work" if parts else ""
 
     def id_of(self, index: int) -> str | None:
@@ -121,6 +145,10 @@ class LiveSession:
                 self.session, self.request = session, request
                 self.drafts = {index: LiveDraft(index) for index in range(request.drafts)}
                 return set(self.drafts)
+            case RoundStarted(parents=parents):
+                for index, parent in parents.items():
+                    self._row(index).parent = parent
+                return set(parents)
             case Progress(index=index, tokens=tokens, text=text):
                 row = self._row(index)
                 row.tokens, row.text, row.phase = tokens, row.text + text, "writing"
@@ -137,6 +165,13 @@ class LiveSession:
                 row = self._row(index)
                 row.verdict, row.phase = verdict, "judged" if final else "to be timed"
                 return {index}
+            case Tuning(index=index):
+                self._row(index).phase = "being tuned"
+                return {index}
+            case Swept(sweep=sweep):
+                self._row(sweep.draft).phase = "judged"
+                self.notices.append(sweep.reason)
+                return {sweep.draft}
             case Notice(text=text):
                 self.notices.append(text)
             case Stopping():

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from kmint_tui import paths
 from kmint_tui.models import download
-from kmint_tui.models.check import check
+from kmint_tui.models.check import check, check_template, facts
+from kmint_tui.models.download import Remote
+from kmint_tui.models.fit import Fit, assess
 from kmint_tui.models.registry import ModelEntry
 from kmint_tui.workbench.jobs import Job
+from kmint_tui.workbench.smiths import DRAFTS
 
 _EVERY_SECONDS = 0.1
 
@@ -27,7 +30,7 @@ class Pulled:
 
 
 class Pull:
-    """One pull. `fetch` runs in one thread; cancelling `job` from any other ends it at the next block."""
+    """One pull: `look`, then `fetch`, in a thread; cancelling `job` from any other ends it at the next block."""
 
     def __init__(self, entry: ModelEntry, report: Callable[[Pulled], object], job: Job) -> None:
         self.entry, self.job = entry, job
@@ -35,10 +38,18 @@ class Pull:
         self._began = self._said = 0.0
         self._first = -1
 
-    def fetch(self, *, offline: str | None) -> Path:
-        """Fetch and check the file. Raises Cancelled, and what `download.find` and `download.fetch` raise; what arrived is kept."""
+    def look(self, *, offline: str | None) -> tuple[Remote, Fit]:
+        """What would be fetched, and whether it would fit in memory, from the file's head. Raises Cancelled, KmintError."""
         self._report(Pulled(self.entry.id, 0, 0, 0.0))
         remote = download.find(self.entry, offline=offline)
+        self.job.go_on()
+        header, name = download.head(remote, offline=offline), Path(remote.name)
+        self.job.go_on()
+        check_template(name, header)
+        return remote, assess(facts(name, header), drafts=DRAFTS, max_tokens=self.entry.max_tokens)
+
+    def fetch(self, remote: Remote, *, offline: str | None) -> Path:
+        """Fetch and check the file. Raises Cancelled and KmintError; what arrived is kept for the next time."""
         self.job.go_on()
         folder = paths.private_dir(paths.models_dir() / self.entry.id)
         self._began = time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from kmint_tui import paths
@@ -80,7 +82,7 @@ async def test_a_vacant_crown_is_claimed_after_a_yes(open_app: Open) -> None:
 async def test_a_held_crown_is_fought_for(open_app: Open, monkeypatch: pytest.MonkeyPatch, outcome: str, holder: str) -> None:
     fill()
     fill_crowns()
-    fought = Duel(outcome, "", *([1.03, 1.02, 1.04] if outcome == "win" else [1.0, 0.995, 1.005]), 39.9, 41.1, 240, 7)  # type: ignore[arg-type]
+    fought = WON if outcome == "win" else dataclasses.replace(WON, decision="tie", ratio=1.0, low=0.995, high=1.005)
     monkeypatch.setattr(duel, "head_to_head", lambda *_: fought)
     async with open_app((120, 36)) as (app, pilot):
         app.action_show_mode("crowns")

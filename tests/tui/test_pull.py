@@ -10,13 +10,14 @@ import pytest
 
 from kmint_tui import paths
 from kmint_tui.models import part, registry
+from kmint_tui.models.room import Room
 from kmint_tui.screens.models import ModelsScreen
 from kmint_tui.widgets.table import Table
 from kmint_tui.workbench.jobs import Cancelled, Jobs
 from kmint_tui.workbench.pulling import Pull, Pulled
 from tests import tiny_models
 from tests.models.hub_server import Hub
-from tests.tui.conftest import Open, settle, toasts
+from tests.tui.conftest import Open, screen_text, settle, toasts
 from tests.tui.test_models import REGISTRY
 
 
@@ -49,12 +50,14 @@ def test_a_cancelled_pull_keeps_what_arrived_and_goes_on(hub: Hub, monkeypatch: 
     jobs = Jobs(lambda: None)
     job = jobs.begin("pulling tiny")
     pull = Pull(entry, report, job)
+    remote, fit = pull.look(offline=None)
+    assert fit.text
     with pytest.raises(Cancelled):
-        pull.fetch(offline=None)
+        pull.fetch(remote, offline=None)
     assert begun.is_set()
     arrived = paths.models_dir() / "tiny" / "tiny-F16.gguf.part"
     assert arrived.exists()
-    path = Pull(entry, seen.append, jobs.begin("pulling tiny again")).fetch(offline=None)
+    path = Pull(entry, seen.append, jobs.begin("pulling tiny again")).fetch(remote, offline=None)
     assert path.name == "tiny-F16.gguf"
     assert not arrived.exists()
     assert seen[0] == Pulled("tiny", 0, 0, 0.0)
@@ -75,3 +78,25 @@ async def test_pulling_in_the_interface(open_app: Open, hub: Hub) -> None:
         assert "tiny is here" in toasts(app)
         assert screen.smith is not None
         assert screen.smith.state == "here"
+
+
+@pytest.mark.asyncio
+async def test_what_does_not_fit_is_pulled_only_after_a_yes(open_app: Open, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kmint_tui.models.fit.room", lambda: Room(main=1 << 20))
+    async with open_app((120, 36)) as (app, pilot):
+        app.action_show_mode("models")
+        await settle(pilot)
+        app.screen.query_one(Table).go_to("tiny")
+        await pilot.pause()
+        await pilot.press("p")
+        await settle(pilot)
+        assert "It does not fit here" in screen_text(app)
+        await pilot.press("n")
+        await settle(pilot)
+        assert "pull cancelled" in toasts(app)
+        assert not app.jobs.titles
+        await pilot.press("p")
+        await settle(pilot)
+        await pilot.press("y")
+        await settle(pilot)
+        assert "tiny is here" in toasts(app)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
-from textual.widgets import Input
+from textual.widgets import Input, Select
 
+from kmint_tui.app import KmintApp
 from kmint_tui.screens.base import KmintScreen
+from kmint_tui.screens.command_list import CommandList
 from kmint_tui.screens.confirm import Confirm
 from kmint_tui.screens.help import Help
 from kmint_tui.screens.jump import Jump
+from kmint_tui.screens.key_ids import key_ids
 from kmint_tui.screens.palette import Commands
 from kmint_tui.widgets.facts_bar import FactsBar
 from kmint_tui.widgets.mode_bar import MODE_TITLES
@@ -90,6 +93,25 @@ async def test_wrong_settings_are_told_and_cost_nothing_else(open_app: Open) -> 
         assert app.theme == preferences.THEMES[0]
 
 
+async def test_a_key_that_does_not_exist_is_told(open_app: Open) -> None:
+    preferences.file().parent.mkdir(parents=True)
+    preferences.file().write_text('[keys]\n"app.helq" = "f6"\n"mint.start" = "f7"\n')
+    async with open_app() as (app, pilot):
+        await settle(pilot)
+        assert "no key has the id 'app.helq'; did you mean 'app.help'?" in toasts(app)
+        assert "mint.start" not in toasts(app)
+
+
+async def test_every_key_can_be_rebound(open_app: Open) -> None:
+    async with open_app() as (app, pilot):
+        known = key_ids(KmintApp)
+        for mode, _ in MODE_TITLES:
+            app.action_show_mode(mode)
+            await settle(pilot)
+            live = {active.binding.id for active in app.screen.active_bindings.values() if active.binding.group is not None}
+            assert live <= known
+
+
 async def test_the_theme_and_the_density_are_remembered(open_app: Open) -> None:
     async with open_app() as (app, pilot):
         await pilot.press("ctrl+t", "ctrl+d")
@@ -149,9 +171,32 @@ async def test_no_color_is_honoured_and_kept_for_the_children(open_app: Open, mo
 
 async def test_copying_the_command(open_app: Open) -> None:
     async with open_app() as (app, pilot):
+        app.screen.query_one("#repair", Input).value = "2"
+        app.screen.query_one("#tune", Select).value = "yes"
+        app.screen.query_one("#until", Select).value = "first"
         app.screen.set_focus(None)
         await pilot.press("C")
-        assert app.clipboard == "kmint mint rmsnorm --drafts 8"
+        assert app.clipboard == "kmint mint rmsnorm --drafts 8 --until first --repair 2 --tune"
+
+
+async def test_one_of_several_commands_is_chosen(open_app: Open) -> None:
+    async with open_app() as (app, pilot):
+        app.action_show_mode("doctor")
+        await settle(pilot)
+        await pilot.press("C")
+        await pilot.pause()
+        assert isinstance(app.screen, CommandList)
+        assert "redacted report" in screen_text(app)
+        await pilot.press("j", "enter")
+        await pilot.pause()
+        assert app.clipboard == "kmint doctor --report FILE"
+        await pilot.press("C")
+        await pilot.pause()
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.screen, KmintScreen)
+        names = [str(hit.text or hit.display) async for hit in Commands(app.screen).discover()]  # type: ignore[union-attr]
+        assert "copy command: redacted report" in names
 
 
 async def test_a_question_is_no_by_default(open_app: Open) -> None:
