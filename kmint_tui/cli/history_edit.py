@@ -17,6 +17,7 @@ from kmint_tui.errors import UsageError
 if TYPE_CHECKING:
     from kmint_tui.history.records import Draft
     from kmint_tui.history.store import History
+    from kmint_tui.history.transfer import Damage
 
 
 @click.command(cls=Command)
@@ -90,8 +91,7 @@ def export(state: State) -> int:
     for found in sessions(_file()):
         if isinstance(found, Damage):
             damaged += 1
-            what = f"session {found.session}" if found.session is not None else "the list of sessions"
-            state.err.note(f"{what} cannot be read: {found.reason}")
+            state.err.note(f"{_unreadable(found)} cannot be read: {found.reason}")
         else:
             state.out.record(found)
     return ExitCode.NOTHING_PASSED if damaged else ExitCode.DONE
@@ -110,6 +110,12 @@ def import_history(state: State, file: Path) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
     state.err.note(f"{done.sessions} sessions with {done.drafts} drafts taken in, {done.known} were here already")
+
+
+def _unreadable(found: Damage) -> str:
+    if found.session is None:
+        return "the list of sessions"
+    return f"session {found.session}" if found.draft is None else f"draft {found.session}.{found.draft}"
 
 
 def _file() -> Path:

@@ -70,8 +70,15 @@ def _as_kmint(error: sqlite3.DatabaseError, path: Path) -> KmintError:
         return StorageError(
             f"{path} is held by another process for more than {BUSY_SECONDS:.0f} s", fix="end the other kmint and try again"
         )
-    fix = f"move {path} aside; kmint then starts a new history"
-    return EnvironmentUnfit(f"{path}: {error}", fix=fix, title="history not usable")
+    if code == sqlite3.SQLITE_NOTADB:
+        return EnvironmentUnfit(f"{path}: {error}", fix=f"move {path} aside; kmint then starts a new history", title="history not usable")
+    return damaged(path, str(error))
+
+
+def damaged(path: Path, reason: str) -> EnvironmentUnfit:
+    """What to raise when the file does not hold any more what was stored in it."""
+    fix = f"`kmint history export > kept.jsonl` writes what can be read; move {path} aside, then `kmint history import kept.jsonl`"
+    return EnvironmentUnfit(f"{path}: {reason}", fix=fix, title="history damaged")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

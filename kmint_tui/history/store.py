@@ -13,9 +13,9 @@ from typing import Any
 
 from kmint_tui.documents import compact
 from kmint_tui.errors import UsageError
-from kmint_tui.history.database import connect, transaction, translated
+from kmint_tui.history.database import connect, damaged, transaction, translated
 from kmint_tui.history.process import is_gone, own_process
-from kmint_tui.history.records import Draft, NewDraft, NewSession, Session, State, Summary
+from kmint_tui.history.records import Draft, NewDraft, NewSession, Session, State, Summary, draft_id
 
 PASSED = ("win", "tie", "unsure", "loss", "correct")
 """Outcomes of a correct kernel, the best first."""
@@ -120,14 +120,22 @@ class History:
         """One session. Raises UsageError when there is none of that id."""
         with translated(self._path):
             row = self._connection.execute(
-                "SELECT s.*, a.content AS system, b.content AS user FROM sessions AS s JOIN texts AS a ON a.sha256 = s.system_sha256"
-                " JOIN texts AS b ON b.sha256 = s.user_sha256 WHERE s.id = ?",
+                "SELECT s.*, a.content AS system, b.content AS user FROM sessions AS s"
+                " LEFT JOIN texts AS a ON a.sha256 = s.system_sha256 LEFT JOIN texts AS b ON b.sha256 = s.user_sha256 WHERE s.id = ?",
                 (number,),
             ).fetchone()
         if row is None:
             raise UsageError(f"the history holds no session {number}", fix="`kmint history` lists them")
         values = {key: value for key, value in _with_state(row).items() if not key.endswith("_sha256") or key == "model_sha256"}
-        return Session(**{**values, "settings": json.loads(row["settings"]), "environment": json.loads(row["environment"])})
+        values |= {name: self._whole(row, name, f"session {number}") for name in ("system", "user")}
+        values |= {name: self._document(row, name, f"session {number}") for name in ("settings", "environment")}
+        return Session(**values)
+
+    def draft_numbers(self, session: int) -> tuple[int, ...]:
+        """The numbers of a session's drafts; readable also where their texts are not."""
+        with translated(self._path):
+            rows = self._connection.execute("SELECT number FROM drafts WHERE session = ? ORDER BY number", (session,)).fetchall()
+        return tuple(row["number"] for row in rows)
 
     def drafts(self, session: int) -> tuple[Draft, ...]:
         """The drafts of a session, in the order of their numbers."""
@@ -144,17 +152,38 @@ class History:
 
     def _drafts(self, condition: str, values: tuple[int, ...]) -> tuple[Draft, ...]:
         query = (
-            "SELECT d.*, t.content AS source FROM drafts AS d JOIN texts AS t ON t.sha256 = d.source_sha256"
+            "SELECT d.*, t.content AS source FROM drafts AS d LEFT JOIN texts AS t ON t.sha256 = d.source_sha256"
             f" WHERE {condition} ORDER BY d.number"
         )
         with translated(self._path):
             rows = self._connection.execute(query, values).fetchall()
-        return tuple(Draft(**{**row, "verdict": json.loads(row["verdict"]) if row["verdict"] else None}) for row in rows)
+        return tuple(self._draft(row) for row in rows)
+
+    def _draft(self, row: sqlite3.Row) -> Draft:
+        what = f"draft {draft_id(row['session'], row['number'])}"
+        verdict = self._document(row, "verdict", what) if row["verdict"] is not None else None
+        return Draft(**{**row, "source": self._whole(row, "source", what), "verdict": verdict})
+
+    def _whole(self, row: sqlite3.Row, name: str, what: str) -> str:
+        """A text that still is what its digest says; SQLite itself notices only damage to the structure of a page."""
+        content = row[name]
+        if not isinstance(content, str) or _digest(content) != row[f"{name}_sha256"]:
+            raise damaged(self._path, f"the {name} of {what} is not what was stored")
+        return content
+
+    def _document(self, row: sqlite3.Row, name: str, what: str) -> dict[str, Any]:
+        try:
+            found = json.loads(row[name])
+        except (ValueError, TypeError):
+            found = None
+        if not isinstance(found, dict):
+            raise damaged(self._path, f"the {name} of {what} is not what was stored")
+        return found
 
     def _keep(self, text: str) -> str:
-        content = text.encode("utf-8", "replace")
-        digest = hashlib.sha256(content).hexdigest()
-        self._connection.execute("INSERT OR IGNORE INTO texts (sha256, content) VALUES (?, ?)", (digest, content.decode("utf-8")))
+        content = text.encode("utf-8", "replace").decode("utf-8")
+        digest = _digest(content)
+        self._connection.execute("INSERT OR IGNORE INTO texts (sha256, content) VALUES (?, ?)", (digest, content))
         return digest
 
 
@@ -165,6 +194,10 @@ def _with_state(row: sqlite3.Row) -> dict[str, Any]:
     if values["state"] == "running" and is_gone(process):
         values["state"] = "cut short"
     return values
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _now() -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from kmint_tui.documents import compact
 from kmint_tui.errors import KmintError, UsageError
 from kmint_tui.history.database import connect, transaction
-from kmint_tui.history.records import Reference
+from kmint_tui.history.records import Draft, Reference
 from kmint_tui.history.store import History
 
 SCHEMA = "kmint.session/1"
@@ -36,10 +36,11 @@ class BadLine(UsageError):
 
 @dataclass(frozen=True)
 class Damage:
-    """A session that cannot be read, and why; `session` is None when even the list of sessions could not be read."""
+    """A session, or one draft of it, that cannot be read, and why; `session` is None for the list of sessions."""
 
     session: int | None
     reason: str
+    draft: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,23 @@ def export(path: Path) -> Iterator[dict[str, Any] | Damage]:
         for number in ids:
             try:
                 session = asdict(history.session(number))
-                yield {"schema": SCHEMA, **session, "drafts": [asdict(draft) for draft in history.drafts(number)]}
+                drafts = list(_drafts(history, number))
             except UsageError:
                 # Only where the ids had to be guessed: there was no session of this number.
                 continue
             except KmintError as error:
                 yield Damage(number, error.message)
+                continue
+            yield from (draft for draft in drafts if isinstance(draft, Damage))
+            yield {"schema": SCHEMA, **session, "drafts": [asdict(draft) for draft in drafts if isinstance(draft, Draft)]}
+
+
+def _drafts(history: History, session: int) -> Iterator[Draft | Damage]:
+    for number in history.draft_numbers(session):
+        try:
+            yield history.draft(session, number)
+        except KmintError as error:
+            yield Damage(session, error.message, number)
 
 
 def take_in(path: Path, lines: Iterable[str]) -> Imported:

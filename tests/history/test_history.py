@@ -18,6 +18,7 @@ from kmint_tui.history.migrations import MIGRATIONS
 from kmint_tui.history.process import is_gone, own_process
 from kmint_tui.history.records import NewDraft, NewSession, Reference, parse_id
 from kmint_tui.history.store import History
+from kmint_tui.save.receipt import sha256
 
 SESSION = NewSession(
     op="softmax",
@@ -121,9 +122,11 @@ def test_a_history_from_before_rounds_keeps_its_drafts(path: Path) -> None:
     for migration in MIGRATIONS[:2]:
         migration(connection)
     connection.execute("PRAGMA user_version = 2")
-    connection.execute("INSERT INTO texts VALUES ('ab', 'def run(x): ...')")
-    connection.execute("INSERT INTO sessions VALUES (1, 't', 't', '', 'done', 'softmax', 'm', 'f', 'ab', 'ab', 'ab', 1, 1, '{}', '{}')")
-    connection.execute("INSERT INTO drafts VALUES (1, 0, 'ab', 3, 0.7, 10, 1.5, 'stop', NULL, NULL, NULL, NULL)")
+    digest = sha256("def run(x): ...")
+    connection.execute("INSERT INTO texts VALUES (?, 'def run(x): ...')", (digest,))
+    row = "(1, 't', 't', '', 'done', 'softmax', 'm', 'f', 'ab', :digest, :digest, 1, 1, '{}', '{}')"
+    connection.execute(f"INSERT INTO sessions VALUES {row}", {"digest": digest})
+    connection.execute("INSERT INTO drafts VALUES (1, 0, ?, 3, 0.7, 10, 1.5, 'stop', NULL, NULL, NULL, NULL)", (digest,))
     connection.commit()
     connection.close()
     with History(path) as history:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kmint_tui import paths
-from kmint_tui.errors import UsageError
+from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.history.records import Reference
 from kmint_tui.history.store import History
 from kmint_tui.history.transfer import BadLine, Damage, export, remove, take_in
@@ -89,22 +89,46 @@ def test_what_is_removed_takes_its_texts_along(tmp_path: Path) -> None:
     raw.close()
 
 
-def test_a_damaged_page_costs_only_what_it_held(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    fill(path, 40, size=2000)
+def pages(path: Path) -> tuple[bytes, int]:
+    """The bytes of a history, all of it in its one file, and the size of a page."""
     with sqlite3.connect(path) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         page = raw.execute("PRAGMA page_size").fetchone()[0]
     raw.close()
-    content = bytearray(path.read_bytes())
+    return path.read_bytes(), page
+
+
+def test_a_damaged_page_costs_only_what_it_held(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    fill(path, 40, size=2000)
+    content, page = pages(path)
     # A page deep in the file, where the long texts lie: its bytes are lost.
     middle = len(content) // page // 2 * page
-    content[middle : middle + page] = b"\xff" * page
-    path.write_bytes(content)
+    path.write_bytes(content[:middle] + b"\xff" * page + content[middle + page :])
     found = list(export(path))
     damage = [one for one in found if isinstance(one, Damage)]
-    assert damage and damage[0].reason
-    assert len(found) - len(damage) >= 30
+    assert [one.draft is None for one in damage] == [False] * len(damage) and damage[0].reason
+    assert len(found) - len(damage) == 40
+    kept = [json.dumps(one) for one in found if isinstance(one, dict)]
+    assert take_in(tmp_path / "new.db", kept).drafts == 80 - len(damage)
+
+
+def test_no_damaged_page_goes_unnoticed(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole.db", tmp_path / "history.db"
+    fill(whole, 20, size=150)
+    (content, page), stored = pages(whole), documents(whole)
+    # Zeros are what SQLite itself does not notice in the middle of a long text.
+    for start in range(0, len(content), page):
+        path.write_bytes(content[:start] + bytes(page) + content[start + page :])
+        try:
+            found = list(export(path))
+        except EnvironmentUnfit as refused:
+            assert refused.fix
+            continue
+        finally:
+            for beside in tmp_path.glob("history.db-*"):
+                beside.unlink()
+        assert found == stored or any(isinstance(one, Damage) for one in found), start // page
 
 
 WRITERS = """
