@@ -7,7 +7,7 @@ once, so the bands need no dtype. Limits: a stray access further than `GUARD_BYT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 256
 GUARD_BYTES = 1 << 16
+PIECE_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,18 @@ def _aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def layout(plan: LaunchPlan, *, reverse: bool = False) -> Layout:
-    """Places every buffer of `plan`. `reverse` places them in the opposite order: other pointers, same plan."""
+def layout(plan: LaunchPlan, *, reverse: bool = False, lead: int = 0) -> Layout:
+    """Places every buffer of `plan`. `reverse` places them in the opposite order: other pointers, same plan.
+
+    `lead` makes the band before each buffer that many bytes longer, so that offsets which wrap around still hit the band.
+    """
     order = range(len(plan.buffers))
     slots: dict[int, Slot] = {}
     guards = []
     end = 0
     for index in reversed(order) if reverse else order:
         buffer = plan.buffers[index]
-        start = _aligned(end + GUARD_BYTES)
+        start = _aligned(end + GUARD_BYTES + lead)
         guards.append((end, start))
         slots[index] = Slot(start, buffer.nbytes, buffer.input)
         end = start + buffer.nbytes
@@ -127,20 +131,33 @@ def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[T
 def damage(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Damage | None:
     """The first sign of a write outside the plan's own scratch and outputs, or None. `region` was made by `prepare`."""
     for low, high in places.guards:
-        changed = (region[low:high] != _poisoned(low, high - low, poison, region)).nonzero()
-        if len(changed):
-            offset = low + int(changed[0])
+        found = _differences(region, low, high, lambda piece: _poisoned(piece.start, piece.stop - piece.start, poison, region))
+        if found:
+            offset, count = found
             nearest = min(range(len(places.slots)), key=lambda index: _distance(places.slots[index], offset))
-            return Damage("guard", nearest, offset - places.slots[nearest].start, len(changed))
+            return Damage("guard", nearest, offset - places.slots[nearest].start, count)
     for view, tensor in zip(plan.inputs, inputs, strict=True):
         slot = places.slots[view.buffer]
         expected = _poisoned(0, slot.nbytes + -slot.nbytes % 8, poison, region)
         alone = Layout((Slot(0, slot.nbytes, slot.input),), (), slot.nbytes)
         window(expected, alone, replace(view, buffer=0)).copy_(tensor)
-        changed = (region[slot.start : slot.end] != expected[: slot.nbytes]).nonzero()
-        if len(changed):
-            return Damage("input", view.buffer, int(changed[0]), len(changed))
+        found = _differences(region[slot.start : slot.end], 0, slot.nbytes, expected.__getitem__)
+        if found:
+            return Damage("input", view.buffer, *found)
     return None
+
+
+def _differences(actual: Tensor, low: int, high: int, expected: Callable[[slice], Tensor]) -> tuple[int, int] | None:
+    """The first byte from `low` to `high` that is not as expected, and how many are not. In pieces, for bands of gigabytes."""
+    first, count = None, 0
+    for start in range(low, high, PIECE_BYTES):
+        piece = slice(start, min(start + PIECE_BYTES, high))
+        changed = actual[piece] != expected(piece)
+        found = int(changed.count_nonzero())
+        if found and first is None:
+            first = start + int(changed.byte().argmax())
+        count += found
+    return None if first is None else (first, count)
 
 
 def _distance(slot: Slot, offset: int) -> int:

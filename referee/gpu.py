@@ -208,14 +208,14 @@ class Replayer:
                 try:
                     answer = worker.request(message, blobs, seconds=FIRST_STEP_SECONDS)
                 except WorkerLost as lost:
-                    self._drop()
+                    self._replace()
                     if lost.how == "timeout" and lost.step.whose == "candidate":
                         raise
                     if attempt == 2 and self._interrupts == interrupts:
                         raise ReplayerError(str(lost)) from lost
                     continue
                 if answer.get("ends"):
-                    self._drop()
+                    self._replace()
                 if "broken" in answer:
                     raise ReplayerError(f"the replay worker failed while {worker.step.text}: {answer['broken']}")
                 return answer
@@ -227,6 +227,11 @@ class Replayer:
             self._worker = WorkerProcess(self._device, self._cache)
             self.started += 1
         return self._worker
+
+    def _replace(self) -> None:
+        """Start the next worker at once: loading torch takes seconds, in which other stages can go on."""
+        self._drop()
+        self._running()
 
     def _drop(self) -> None:
         if self._worker is not None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from referee.arena import HUGE, NAN, Damage
+from referee.arena import HUGE, NAN, Damage, layout
 from referee.baselines import first_line
 from referee.compare import compare
 from referee.driver import ILLEGAL_ADDRESS, CudaError, Driver
@@ -21,13 +22,17 @@ from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
-from referee.replay import Choice, PlanFault, Region, Runner, differ
+from referee.replay import Choice, PlanFault, Region, Runner, differ, slab_bytes
 from referee.verdict import CellResult, Rejection
 
 CANDIDATE_SECONDS = 10.0
 REFEREE_SECONDS = 120.0
 
 HUGE_ELEMENTS, EDGE_ROWS, SECRET_ROWS = 1 << 30, 256, 4096
+WRAPPING_ELEMENTS = 1 << 31
+MEMORY_SHARE = 0.7
+
+WRAPPED = "{} bytes outside every buffer were overwritten: a tensor of 2^31 elements needs offsets in int64 (`.to(tl.int64)`)"
 
 Progress = Callable[[str, float, Literal["candidate", "referee"]], None]
 
@@ -80,10 +85,11 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
     """
     host.progress(f"drawing inputs for {cell.name}", REFEREE_SECONDS, "referee")
     inputs = draw(cell, seed, host.device)
+    lead = wrapping_room(host, runner.plan, cell)
     regions, runs = [], []
     for reverse, poison in ((False, NAN), (True, HUGE)):
         # Both regions stay allocated, so that the second run has other addresses.
-        regions.append(Region(runner.plan, host.device, reverse=reverse))
+        regions.append(Region(runner.plan, host.device, places=layout(runner.plan, reverse=reverse, lead=lead)))
         regions[-1].fill(inputs, poison)
         host.wait()
         host.progress(f"replaying {cell.name}", CANDIDATE_SECONDS, "candidate")
@@ -92,7 +98,7 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
         host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
         if found := regions[-1].damage():
             stage, guard, reason = describe(found, runner.plan, cell)
-            return _failed(cell, stage, guard, reason)
+            return _failed(cell, stage, guard, WRAPPED.format(found.count) if lead and found.kind == "guard" else reason)
         runs.append(outputs_of(regions[-1]))
     same = not any(bool(differ(left, right)) for left, right in zip(*runs, strict=True))
     outputs = [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])]
@@ -105,6 +111,25 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
         reason = "two runs on the same inputs gave different bits: a race between programs, or a read of memory that was never written"
         return _failed(cell, "honest", "not_deterministic", reason)
     return CellOutcome(worst)
+
+
+def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:
+    """Bytes to keep before every buffer of a huge cell, so that an offset which wraps at 31 bits stays within our memory.
+
+    Such a kernel then fails by what it read or wrote, and the GPU context is not lost. 0 for other cells, and where
+    the device has no room for it.
+    """
+    specs = (*cell.inputs, *cell.outputs)
+    if host.device == "cpu" or max(prod(spec.shape) for spec in specs) < WRAPPING_ELEMENTS:
+        return 0
+    lead = WRAPPING_ELEMENTS * max(getattr(torch, spec.dtype).itemsize for spec in specs)
+    needed = 2 * slab_bytes(layout(plan, lead=lead)) + sum(buffer.nbytes for buffer in plan.buffers)
+    return lead if needed <= MEMORY_SHARE * free_bytes() else 0
+
+
+def free_bytes() -> int:
+    """What can still be allocated: the device's free memory, and what torch holds without using it."""
+    return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def sampled(

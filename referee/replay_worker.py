@@ -43,14 +43,15 @@ def main(device: Literal["cuda", "cpu"]) -> None:
     def progress(text: str, seconds: float, whose: Literal["candidate", "referee"]) -> None:
         wire.send(answers, {"progress": text, "seconds": seconds, "whose": whose})
 
+    # Before anything is asked: a worker that replaces a lost one is ready sooner.
+    from referee.replay_service import Service
+
     service = None
     while True:
         message, blobs = requests.get()
         try:
             if service is None:
-                progress("loading torch", 180.0, "referee")
-                from referee.replay_service import Service
-
+                progress("starting CUDA", 180.0, "referee")
                 service = Service(device, progress)
             answer = service.answer(message, blobs)
         except Exception:  # reported to the judge, which decides; this process may be beyond repair

@@ -23,7 +23,7 @@ from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
 from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, slab_bytes
-from referee.replay_check import Host, describe, outputs_of
+from referee.replay_check import Host, describe, free_bytes, outputs_of
 
 LARGE_BYTES, LARGE_STEP, SMALL_STEP = 1 << 20, 1 << 21, 512
 MEMORY_SHARE = 0.25
@@ -78,7 +78,7 @@ class Stage:
         shuffled = self._shuffled = random.Random(subseed(contest.seed, "layout"))
         outputs = sum(plan.buffers[view.buffer].nbytes for view in plan.outputs)
         size = slab_size(plan) + len(contest.baselines.ready) * (slab_size(alone) + outputs)
-        room = int(MEMORY_SHARE * _free_bytes() / size)
+        room = int(MEMORY_SHARE * free_bytes() / size)
         self.rounds = max(LEAST_ROUNDS, min(rounds, room))
         self._mine = _regions(host, plan, shuffled, self.rounds)
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
@@ -138,11 +138,6 @@ class Stage:
             pairs = zip(outputs_of(region), outputs_of(known), strict=True)
             if not self._contest.atomics and any(bool(differ(left, right)) for left, right in pairs):
                 raise PlanFault("timed_output", "timed calls on the same values gave different outputs")
-
-
-def _free_bytes() -> int:
-    """What can still be allocated: the device's free memory, and what torch holds without using it."""
-    return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def _regions(host: Host, plan: LaunchPlan, shuffled: random.Random, count: int) -> list[Region]:

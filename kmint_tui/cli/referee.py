@@ -26,8 +26,8 @@ def no_gpu_reason() -> str | None:
 
 
 def judges() -> int:
-    """How many drafts to judge at once: one a processor core, at most four."""
-    return max(1, min(4, len(os.sched_getaffinity(0))))
+    """How many drafts to judge at once: one a processor core, at most eight."""
+    return max(1, min(8, len(os.sched_getaffinity(0))))
 
 
 @contextmanager

@@ -13,8 +13,10 @@ import torch
 
 from referee.gpu import Frozen, Replayer
 from referee.jobs import Prepared
+from referee.judge import Referee
 from referee.measurement import CANDIDATE, FLOOR, Timing, TimingOptions
 from referee.ops.values import draw
+from referee.selftest.corpus import load
 from referee.target import Target
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -132,3 +134,13 @@ def test_a_worker_killed_in_the_middle_costs_no_verdict(handmade: Any, replayer:
     os.kill(pid, signal.SIGKILL)
     asking.join()
     assert answers[0].rejection is None
+
+
+def test_offsets_that_wrap_fail_the_large_cell_and_cost_no_context(tmp_path_factory: pytest.TempPathFactory) -> None:
+    specimen = next(one for one in load("gold") if one.name == "row_rmsnorm")
+    with Referee(cache=tmp_path_factory.mktemp("wrapping")) as referee:
+        verdict = referee.judge(specimen.source, specimen.op, level="correct")
+        assert referee._replayer is not None and referee._replayer.started == 1
+    assert verdict.verdict == "correct"
+    large = next(cell for cell in verdict.cells if "large" in cell.name)
+    assert large.status == "fail" and ("int64" in large.detail or "nan" in large.detail), large

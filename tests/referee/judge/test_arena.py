@@ -96,3 +96,27 @@ def test_a_view_that_leaves_its_buffer_or_is_misaligned_is_refused(view: View) -
 def test_empty_views_need_no_space() -> None:
     region, _ = arena(NAN)
     assert window(region, layout(PLAN), View(1, 30, (0, 5), (5, 1), "float16")).shape == (0, 5)
+
+
+def test_a_longer_band_before_each_buffer_takes_what_wraps_around() -> None:
+    lead = 1 << 20
+    places = layout(PLAN, lead=lead)
+    assert all(high - low >= lead + GUARD_BYTES for low, high in places.guards[:-1])
+    region = torch.empty(places.total, dtype=torch.uint8)
+    data = torch.zeros(INPUT.shape)
+    prepare(region, places, PLAN, [data], NAN)
+    region[places.slots[0].start - lead] ^= 1
+    found = damage(region, places, PLAN, [data], NAN)
+    assert found is not None and (found.kind, found.buffer, found.offset, found.count) == ("guard", 0, -lead, 1)
+
+
+def test_damage_over_several_pieces_is_counted_once_and_found_at_its_first_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.arena.PIECE_BYTES", 10_000)
+    places = layout(PLAN)
+    region = torch.empty(places.total, dtype=torch.uint8)
+    data = torch.zeros(INPUT.shape)
+    prepare(region, places, PLAN, [data], NAN)
+    low, _ = places.guards[0]
+    region[low + 9_990 : low + 30_010] = 0
+    found = damage(region, places, PLAN, [data], NAN)
+    assert found is not None and found.count == 20_020 and found.offset == low + 9_990 - places.slots[found.buffer].start
