@@ -9,8 +9,8 @@ llama-cpp-python (vendor/llama.cpp); it needs transformers, peft and sentencepie
 pre-tokenizers by a digest of real vocabularies only, so it is told this one's name.
 
 Where the tensors differ, the merge is computed twice more with torch: in float32 rounded once to F16, and as PEFT and the
-converter do it, rounded to bfloat16, which is what is saved, and then to F16. Memory is anonymous memory of the process tree (`process_memory.py`).
-Needs 12 GB of disk for a while and, for PEFT, 4 GB of memory.
+converter do it, rounded to bfloat16, which is what is saved, and then to F16. Memory is anonymous memory of the process
+tree (`process_memory.py`). Needs 12 GB of disk for a while and, for PEFT, 4 GB of memory.
 """
 
 from __future__ import annotations
