@@ -1,0 +1,72 @@
+"""Stray reads and writes, memory that nobody wrote, races, kernels that do not end: each falls to its guard, and to nothing else.
+
+After each of them the next verdicts are right: a good kernel passes and a wrong one is rejected for what is wrong with it. On the
+CPU path every address is checked, so that stray reads are told as such; on a GPU they show by the NaN between the buffers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from referee.judge import Referee
+from referee.replay_check import CANDIDATE_SECONDS
+from referee.selftest.corpus import load
+from tests.referee.gpu.stray_kernels import RIGHT, STRAYS
+
+WRONG = RIGHT.replace("x * tl.sigmoid(x)", "tl.sigmoid(x)")
+RACES = [one for one in load("wrong") if one.name in ("l2norm_racing_pieces", "layernorm_race")]
+RESTART_SECONDS = 60.0
+"""For ending a lost worker and starting another; what a kernel itself may take is CANDIDATE_SECONDS."""
+
+
+@pytest.fixture(scope="module")
+def on_cpu() -> Iterator[Referee]:
+    with Referee(mode="interpret") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def on_gpu() -> Iterator[Referee]:
+    with Referee(mode="replay") as opened:
+        assert opened.judge(RIGHT, "silu", level="correct").passed
+        yield opened
+
+
+@pytest.mark.parametrize("name", [name for name, stray in STRAYS.items() if stray.cpu])
+def test_on_the_cpu_each_falls_to_its_guard(on_cpu: Referee, name: str) -> None:
+    verdict = on_cpu.judge(STRAYS[name].source, "silu", level="correct")
+    assert verdict.verdict == "rejected" and verdict.guard in STRAYS[name].cpu, verdict.reason
+
+
+def test_the_kernels_differ_from_a_right_one_only_in_that(on_cpu: Referee) -> None:
+    assert on_cpu.judge(RIGHT, "silu", level="correct").passed
+    assert on_cpu.judge(WRONG, "silu", level="correct").guard == "wrong_answer"
+    for name, stray in STRAYS.items():
+        found = on_cpu.judge(stray.source, "silu", level="compile")
+        assert found.survived, (name, found.reason)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", STRAYS)
+def test_on_a_gpu_each_falls_to_its_guard_and_the_next_verdict_is_right(on_gpu: Referee, name: str) -> None:
+    begun = time.monotonic()
+    verdict = on_gpu.judge(STRAYS[name].source, "silu", level="correct")
+    spent = time.monotonic() - begun
+    assert verdict.verdict == "rejected" and verdict.guard in STRAYS[name].gpu, (verdict.guard, verdict.reason)
+    assert spent < CANDIDATE_SECONDS + RESTART_SECONDS
+    following = on_gpu.judge(RIGHT, "silu", level="correct")
+    assert following.passed and following.mode == "replay", following.reason
+    if verdict.guard in ("out_of_bounds", "timeout"):
+        assert on_gpu.judge(WRONG, "silu", level="correct").guard == "wrong_answer"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
+def test_on_a_gpu_races_are_seen(on_gpu: Referee, race: object) -> None:
+    specimen = next(one for one in RACES if one is race)
+    verdict = on_gpu.judge(specimen.source, specimen.op, level="correct")
+    assert verdict.verdict == "rejected" and verdict.guard in {*specimen.expected("replay"), "not_deterministic", "wrong_answer"}
+    assert on_gpu.judge(RIGHT, "silu", level="correct").passed
