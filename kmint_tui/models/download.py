@@ -58,6 +58,7 @@ def find(entry: ModelEntry, *, quant: str | None = None, offline: str | None = N
         raise ModelError(f"{entry.id} is not on the hub", fix="`kmint models show` says how to get it")
     if offline:
         raise OfflineRefusal(f"looking up {entry.repo} needs the network, and {offline} keeps kmint offline")
+    _no_telemetry()
     from huggingface_hub import HfApi, hf_hub_url
 
     with _hub_errors(entry.repo):
@@ -84,6 +85,7 @@ def listing(repo: str, *, revision: str | None = None, offline: str | None = Non
     """Every file of a repository at one commit. Raises OfflineRefusal, ModelError."""
     if offline:
         raise OfflineRefusal(f"looking up {repo} needs the network, and {offline} keeps kmint offline")
+    _no_telemetry()
     from huggingface_hub import HfApi, hf_hub_url
 
     with _hub_errors(repo):
@@ -161,6 +163,11 @@ def fetch(
     return target
 
 
+def _no_telemetry() -> None:
+    """Keep the hub's client, once it is imported, from telling the hub about this machine, and from asking it who kmint's user is."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
 def _transfer(part: Part, progress: Progress | None, limit_rate: float | None, stall_seconds: float) -> None:
     idle_tries = 0
     while part.size < part.remote.nbytes:
@@ -208,6 +215,7 @@ def _one_request(part: Part, progress: Progress | None, limit_rate: float | None
 @contextlib.contextmanager
 def _answer(remote: Remote, headers: dict[str, str], stall_seconds: float) -> Iterator[Any]:
     """The streamed answer to a GET, redirects followed. Raises _Interrupted for what may be tried again."""
+    _no_telemetry()
     from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined]  # public, but not re-exported for mypy
 
     headers = {**build_hf_headers(), "Accept-Encoding": "identity", **headers}

@@ -1,0 +1,45 @@
+"""Places where storing goes wrong: file systems of a mount namespace, made for one command and gone with it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SPACE = ("unshare", "--user", "--map-root-user", "--mount")
+NO_NETWORK = ("unshare", "--user", "--map-root-user", "--net")
+
+
+@cache
+def refused(space: tuple[str, ...]) -> str:
+    """Why this host does not give such namespaces; "" when it does."""
+    if shutil.which("unshare") is None:
+        return "unshare is not installed"
+    done = subprocess.run([*space, "true"], capture_output=True, text=True)
+    return done.stderr.strip() if done.returncode else ""
+
+
+def need(space: tuple[str, ...]) -> None:
+    """Skip the test, with the reason, where such namespaces are not to be had."""
+    if reason := refused(space):
+        pytest.skip(f"namespaces are refused here: {reason}")
+
+
+def with_mount(setup: str, command: Sequence[str]) -> list[str]:
+    """`command` run in a mount namespace after the shell lines of `setup`."""
+    need(SPACE)
+    return [*SPACE, "sh", "-e", "-c", f'{setup}\nexec "$@"', "sh", *command]
+
+
+def tmpfs(place: Path, megabytes: int) -> str:
+    """A line that mounts an empty file system of that size."""
+    return f'mount -t tmpfs -o size={megabytes}m none "{place}"'
+
+
+def read_only(place: Path) -> str:
+    """A line that makes a folder read-only."""
+    return f'mount --bind "{place}" "{place}" && mount -o remount,ro,bind "{place}"'
