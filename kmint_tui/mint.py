@@ -201,6 +201,10 @@ class Mint:
                 yield Choices(choices)
             case Note(text=text):
                 yield Notice(text)
+            case Failed(code="request", reason=reason) if self._round > 0:
+                # A repair prompt is longer than the first one; that it does not fit costs only the round.
+                self._drafting.stop()
+                yield Notice(f"no more rounds: {reason}")
             case Failed(code=code, reason=reason, log=log):
                 fix = f"llama.cpp's own words are in {log}" if log else ""
                 self._failure = _FAILURES.get(code, KmintError)(reason, fix=fix, title="the smith failed")

@@ -62,6 +62,21 @@ def test_nothing_passed_is_exit_1_with_the_reason(models: Path, name: str, stage
     assert kmint("save", "1.0", "--to", "x").code == 2
 
 
+def test_rejected_drafts_go_back_with_the_reason(models: Path) -> None:
+    wishes = ("--drafts", "2", "--repair", "2", "--max-tokens", "300")
+    done = mint(models, "wrong", *wishes, "--json")
+    assert done.code == 1, done.err
+    document = done.document
+    assert [(draft["round"], draft["parent"]) for draft in document["drafts"]] == [(0, None)] * 2 + [(1, 0), (1, 1), (2, 2), (2, 3)]
+    assert (document["rounds"], document["tuning"]) == (3, None)
+    # This model says the same again, whatever it is told: a kernel is judged once.
+    assert [draft["duplicate_of"] for draft in document["drafts"]] == [None] + [0] * 5
+    assert "round 2: 2 rejected drafts go back" in done.err
+    assert "repairs 2.3" in mint(models, "wrong", *wishes).out
+    shown = kmint("history", "show", "1.4", "--json").document
+    assert (shown["round"], shown["parent"], shown["author"]) == (2, 2, "smith")
+
+
 def test_the_stream_of_events(models: Path) -> None:
     done = mint(models, "good", "--drafts", "1", "--jsonl")
     events = [json.loads(line) for line in done.out.splitlines()]

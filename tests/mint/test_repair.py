@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kmint_tui.events import DraftFinished, Judged, MintEvent, RoundStarted, to_json
+from kmint_tui.events import DraftFinished, Judged, MintEvent, Notice, RoundStarted, to_json
 from kmint_tui.history.store import History
 from kmint_tui.mint import Mint
 from kmint_tui.minting.result import MintResult
@@ -117,3 +117,14 @@ def test_a_smith_that_dies_in_a_later_round_keeps_everything(model: Choice, hist
     assert session.failure is not None
     assert (result.state, result.best, len(smith.prompts)) == ("failed", 3, 2)
     assert [event.index for event in events if isinstance(event, Judged)][-1] == 3
+
+
+def test_a_repair_prompt_that_does_not_fit_costs_only_the_round(model: Choice, history: History) -> None:
+    first: list[Event] = [answer(0, kernel("good")), answer(1, kernel("bad")), answer(2, kernel("bad"))]
+    smith = RoundsSmith(first, [Failed("request", "900 prompt tokens and 64 more do not fit")])
+    session = Mint(
+        request(model, 3, repair=2), smith=smith, judge=ScriptedReferee({"good": verdict("correct"), "bad": BAD}), history=history
+    )
+    events = list(session.run())
+    assert "no more rounds: 900 prompt tokens and 64 more do not fit" in [event.text for event in events if isinstance(event, Notice)]
+    assert (last(events).state, last(events).best, session.failure) == ("done", 0, None)
