@@ -6,7 +6,7 @@ intermediate is removed unless it was asked for. Everything under its final name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from convert import checks
 from convert.adapter import Adapter
 from convert.architectures import recipe_of
 from convert.errors import ConvertError
+from convert.importance import Importance, measure
 from convert.merge import Merged
 from convert.provenance import file_digest, files_digest
 from convert.quantize import FILE_TYPES, quantise
@@ -106,11 +107,17 @@ class Job:
             tuple(notes),
         )
 
-    def run(self, progress: Progress | None = None) -> tuple[Report, ...]:
-        """Write and verify every file. Raises VerifyError (and removes the file) when a proof fails."""
+    def run(self, progress: Progress | None = None, calibration: Sequence[str] = ()) -> tuple[Report, ...]:
+        """Write and verify every file. Raises VerifyError (and removes the file) when a proof fails.
+
+        `calibration` are texts on which an importance matrix is measured for the types that llama.cpp quantises.
+        """
+        if calibration and self._intermediate() is None:
+            raise ConvertError(f"an importance matrix changes nothing for {', '.join(self.request.kinds)}", "choose a type such as Q4_K_M")
         provenance = self._provenance()
         intermediate = self._intermediate()
         reports: dict[str, Report] = {}
+        importance: Importance | None = None
         try:
             for kind in sorted(self.request.kinds, key=lambda kind: kind not in DIRECT_TYPES):
                 if kind in DIRECT_TYPES:
@@ -119,13 +126,14 @@ class Job:
                     assert intermediate is not None
                     if not intermediate.exists():
                         self._write(intermediate, self._intermediate_kind(), provenance, progress)
-                    made = quantise(intermediate, self.target(kind), kind)
-                    notes = (f"types: {', '.join(f'{name} x{count}' for name, count in sorted(made.types.items()))}",)
+                        importance = self._importance(intermediate, calibration)
+                    notes = self._quantise(intermediate, kind, importance)
                 path = self.target(kind)
                 reports[kind] = report_of(path, kind, self.verify(path), notes, provenance)
         finally:
             if intermediate is not None:
                 intermediate.unlink(missing_ok=True)
+                self._importance_path().unlink(missing_ok=True)
         return tuple(reports[kind] for kind in self.request.kinds)
 
     def verify(self, path: Path) -> tuple[Finding, ...]:
@@ -165,6 +173,19 @@ class Job:
         report = None if progress is None else (lambda done, total: progress(path.name, done, total))
         plan = write_gguf(path, self.recipe, self.vocab.metadata, general, kind, self.merged.rows, report)
         return (*self.vocab.notes, *plan.fallbacks)
+
+    def _importance_path(self) -> Path:
+        return self.request.out.with_name(self.request.out.name + ".importance.npz")
+
+    def _importance(self, model: Path, calibration: Sequence[str]) -> Importance | None:
+        return measure(model, calibration, self._importance_path()) if calibration else None
+
+    def _quantise(self, intermediate: Path, kind: str, importance: Importance | None) -> tuple[str, ...]:
+        made = quantise(intermediate, self.target(kind), kind, importance=importance.path if importance else None)
+        types = f"types: {', '.join(f'{name} x{count}' for name, count in sorted(made.types.items()))}"
+        if importance is None:
+            return (types,)
+        return (types, f"importance matrix over {importance.tensors} tensors, measured on {importance.tokens} tokens")
 
     def _provenance(self) -> dict[str, str]:
         keys = {"kmint.version": self.request.version, "kmint.base_sha256": files_digest(self._source.files)}

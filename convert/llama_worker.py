@@ -27,25 +27,58 @@ def quantize(request: dict[str, Any]) -> dict[str, Any]:
     params.ftype = request["file_type"]
     params.nthread = request["threads"]
     params.dry_run = request.get("dry_run", False)
+    kept = _importance(params, request["imatrix"]) if request.get("imatrix") else None
     code = llama_cpp.llama_model_quantize(os.fsencode(request["source"]), os.fsencode(request["target"]), ctypes.byref(params))
     if code != 0:
         raise WorkerFailure(f"llama_model_quantize returned {code}")
-    return {}
+    return {"weighted": len(kept or ())}
+
+
+def _importance(params: Any, path: str) -> list[Any]:
+    """Hand the importance of every column in an .npz of arrays by tensor name to `params`; what C points to is returned."""
+    with np.load(path, allow_pickle=False) as stored:
+        kept: list[Any] = [(name.encode(), np.ascontiguousarray(stored[name], np.float32)) for name in stored.files]
+    entries = (llama_cpp.llama_model_imatrix_data * (len(kept) + 1))()
+    for entry, (name, values) in zip(entries, kept, strict=False):
+        entry.name, entry.size = name, values.size
+        entry.data = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    params.imatrix = entries
+    return kept
+
+
+def activations(request: dict[str, Any]) -> dict[str, Any]:
+    """Mean squared input of every layer weight over the request's texts, written to `output` as .npz by tensor name."""
+    from llama_cpp._ggml import libggml
+
+    from convert.activations import CollectionFailed, Observer
+
+    model = _load(request["model"], vocab_only=False)
+    prompts = [_ids(model, text)[: request["longest"]] for text in request["texts"]]
+    observer = Observer(libggml, llama_cpp.ggml_backend_sched_eval_callback)
+    context = _context(model, {**request, "prompts": prompts}, observer.callback)
+    try:
+        for ids in prompts:
+            _decode(context, ids)
+        means = observer.means()
+    except CollectionFailed as error:
+        raise WorkerFailure(str(error)) from None
+    np.savez(request["output"], **means)  # type: ignore[arg-type]  # numpy's stub takes the names for flags
+    return {"tokens": sum(len(ids) for ids in prompts), "tensors": len(means)}
 
 
 def tokenize(request: dict[str, Any]) -> dict[str, Any]:
     """Token ids of each text, without added special tokens; special tokens in the text are recognised."""
     model = _load(request["model"], vocab_only=True)
-    vocab = llama_cpp.llama_model_get_vocab(model)
-    ids = []
-    for text in request["texts"]:
-        raw = text.encode("utf-8")
-        room = (llama_cpp.llama_token * (len(raw) + 8))()
-        count = llama_cpp.llama_tokenize(vocab, raw, len(raw), room, len(room), False, True)
-        if count < 0:
-            raise WorkerFailure(f"llama_tokenize asked for {-count} tokens for {len(raw)} bytes")
-        ids.append(list(room[:count]))
-    return {"ids": ids}
+    return {"ids": [_ids(model, text) for text in request["texts"]]}
+
+
+def _ids(model: Any, text: str) -> list[int]:
+    raw = text.encode("utf-8")
+    room = (llama_cpp.llama_token * (len(raw) + 8))()
+    count = llama_cpp.llama_tokenize(llama_cpp.llama_model_get_vocab(model), raw, len(raw), room, len(room), False, True)
+    if count < 0:
+        raise WorkerFailure(f"llama_tokenize asked for {-count} tokens for {len(raw)} bytes")
+    return list(room[:count])
 
 
 def logits(request: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +107,7 @@ def _context(model: Any, request: dict[str, Any], observer: Any = None) -> Any:
     params.n_threads = params.n_threads_batch = request["threads"]
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
+    params.op_offload = params.offload_kqv = False
     if observer is not None:
         params.cb_eval = observer
     context = llama_cpp.llama_init_from_model(model, params)
@@ -109,6 +143,8 @@ def _load(path: str, *, vocab_only: bool) -> Any:
     llama_cpp.llama_backend_init()
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = vocab_only
+    if vocab_only:
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE  # a mapping would bring the weights into memory for nothing
     params.n_gpu_layers = 0
     # Repacked and AMX weight buffers are for speed; the AMX one of llama-cpp-python 0.3.36 crashes on Q8_0 batches.
     params.use_extra_bufts = False
@@ -120,7 +156,7 @@ def _load(path: str, *, vocab_only: bool) -> Any:
 
 def main() -> int:
     """Run one command; the answer is `{"ok": …}` or `{"error": …}` on stdout."""
-    command = {"quantize": quantize, "tokenize": tokenize, "logits": logits}[sys.argv[1]]
+    command = {"quantize": quantize, "tokenize": tokenize, "logits": logits, "activations": activations}[sys.argv[1]]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:

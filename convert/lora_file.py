@@ -17,7 +17,7 @@ import numpy as np
 from convert.adapter import Adapter, Change
 from convert.errors import AdapterError
 from convert.recipe import Recipe, TensorRule
-from convert.safetensors_file import Floats, SafetensorsFile
+from convert.safetensors_file import SafetensorsFile
 
 _MERGE = "merge it into its base instead: give --base with the weights and leave out --adapter-only"
 _UNFIT = {

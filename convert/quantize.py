@@ -37,8 +37,8 @@ class Quantised:
     types: dict[str, int]
 
 
-def quantise(source: Path, target: Path, kind: str, *, threads: int = 0) -> Quantised:
-    """Write `source` as `kind` to `target`, atomically. Raises ConvertError or SpaceError."""
+def quantise(source: Path, target: Path, kind: str, *, threads: int = 0, importance: Path | None = None) -> Quantised:
+    """Write `source` as `kind` to `target`, atomically; `importance` is a file of `importance.py`. Raises ConvertError, SpaceError."""
     if kind not in FILE_TYPES:
         raise ConvertError(f"unknown quantisation {kind!r}", f"choose one of {', '.join(FILE_TYPES)}")
     partial = target.with_name(target.name + ".partial")
@@ -47,6 +47,7 @@ def quantise(source: Path, target: Path, kind: str, *, threads: int = 0) -> Quan
         "target": str(partial),
         "file_type": int(FILE_TYPES[kind]),
         "threads": threads or len(os.sched_getaffinity(0)),
+        "imatrix": str(importance) if importance else None,
     }
     try:
         call("quantize", request)

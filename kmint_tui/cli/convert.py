@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from kmint_tui import __version__
+from kmint_tui.cli.calibration import calibration_texts
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.sources import adapter_folder, base_folder, config_of_base
 from kmint_tui.cli.state import State
@@ -16,7 +17,7 @@ from kmint_tui.errors import KmintError, ModelError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from convert.errors import ConvertError
-    from convert.job import Level, Plan
+    from convert.job import Job, Level, Plan
     from convert.report import Report
     from convert.verify import Finding
 
@@ -30,6 +31,7 @@ _REFRESH_SECONDS = 0.2
 @click.option("--subfolder", metavar="NAME", help="Folder inside --adapter that holds the adapter.")
 @click.option("--adapter-only", is_flag=True, help="Write the adapter alone, for use at run time; implied without --base.")
 @click.option("--quant", metavar="TYPE[,TYPE…]", help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, … [default: Q8_0; F16 for an adapter]")
+@click.option("--imatrix", is_flag=True, help="Quantise by importance, measured on the smith's own prompts (Q6_K and smaller).")
 @click.option("--out", metavar="FILE", help="The GGUF to write; with several types each gets its type in the name.")
 @click.option("--pre", metavar="NAME", help="llama.cpp's name of the pre-tokenizer, when kmint does not recognise it.")
 @click.option("--verify", "level", default="tokenizer", show_default=True, type=click.Choice(_LEVELS), help="How much to prove.")
@@ -44,6 +46,7 @@ def convert(
     subfolder: str | None,
     adapter_only: bool,
     quant: str | None,
+    imatrix: bool,
     out: str | None,
     pre: str | None,
     level: str,
@@ -72,6 +75,8 @@ def convert(
         option = "--subfolder" if subfolder is not None else "--adapter-only"
         raise UsageError(f"{option} is about an adapter, which is missing", fix="give --adapter DIR")
     alone = adapter_only or base is None
+    if imatrix and alone:
+        raise UsageError("--imatrix needs a whole model, and this writes an adapter alone", fix="give --base, without --adapter-only")
     kinds = tuple(kind.strip().upper() for kind in (quant or ("F16" if alone else "Q8_0")).split(",") if kind.strip())
     target = Path(verify_only or out or "")
     try:
@@ -89,11 +94,17 @@ def convert(
                 _show_plan(state, job.plan(), as_json=as_json)
             else:
                 progress = _Progress(state)
-                reports = job.run(progress)
+                reports = job.run(progress) if isinstance(job, LoraJob) else job.run(progress, _calibration(state, job) if imatrix else ())
                 progress.err.clear()
                 _show_reports(state, reports, as_json=as_json)
     except ConvertError as error:
         raise _translated(error) from error
+
+
+def _calibration(state: State, job: Job) -> tuple[str, ...]:
+    texts = calibration_texts(job.vocab.metadata)
+    state.err.note(f"the importance matrix will be measured on {len(texts)} prompts, each one pass over the model")
+    return texts
 
 
 def _file(path: Path) -> Path:

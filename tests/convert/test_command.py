@@ -34,10 +34,8 @@ def hub(folders: Path) -> Iterator[Hub]:
 
 
 def convert(folder: Path, *arguments: str, hub: Hub | None = None) -> Done:
-    environment = {"KMINT_HOME": str(folder / "home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
-    if hub is not None:
-        environment |= {"HF_ENDPOINT": hub.endpoint, "HF_HUB_OFFLINE": "0"}
-    return kmint("convert", *arguments, **environment)
+    endpoint = hub.endpoint if hub else "http://127.0.0.1:9"
+    return kmint("convert", *arguments, KMINT_HOME=str(folder / "home"), HF_ENDPOINT=endpoint, HF_HUB_OFFLINE="0")
 
 
 def architecture(path: Path) -> tuple[str, str]:
@@ -79,10 +77,12 @@ def test_an_adapter_alone_from_folders(folders: Path) -> None:
     assert convert(folders, *arguments[:4], "--adapter-only", "--verify-only", str(folders / "a.gguf")).code == 0
 
 
-@pytest.mark.parametrize("how", [{"KMINT_OFFLINE": "1"}, {"HF_HUB_OFFLINE": "1"}, {}], ids=["variable", "hub variable", "option"])
-def test_hub_ids_are_refused_offline(how: dict[str, str], folders: Path) -> None:
-    option = () if how else ("--offline",)
-    done = kmint(*option, "convert", "--base", REPO, "--out", str(folders / "m.gguf"), KMINT_HOME=str(folders / "home"), **how)
+@pytest.mark.parametrize("variable", ["KMINT_OFFLINE", "HF_HUB_OFFLINE", None])
+def test_hub_ids_are_refused_offline(variable: str | None, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    option = () if variable else ("--offline",)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    done = kmint(*option, "convert", "--base", REPO, "--out", str(folders / "m.gguf"), KMINT_HOME=str(folders / "home"))
     assert done.code == 4
     assert "keeps kmint offline" in done.err and "someone/tiny" in done.err
     assert not (folders / "m.gguf").exists()
@@ -105,10 +105,21 @@ def test_a_plan_fetches_no_weights(folders: Path, hub: Hub) -> None:
     assert hub.requests == []
 
 
+def test_an_importance_matrix_from_the_smiths_own_prompts(folders: Path) -> None:
+    out = folders / "m.gguf"
+    done = convert(folders, "--base", str(folders / "base"), "--quant", "Q4_K_M", "--imatrix", "--out", str(out), "--json")
+    assert done.code == 0, done.err
+    assert "measured on 24 prompts" in done.err
+    assert "importance matrix over 14 tensors" in done.document["files"][0]["notes"][1]
+    done = convert(folders, "--base", str(folders / "base"), "--quant", "F16", "--imatrix", "--out", str(out))
+    assert done.code == 2 and "changes nothing for F16" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--out", "m.gguf"), "nothing to convert"),
+        (("--adapter", "x", "--out", "m.gguf", "--imatrix"), "--imatrix needs a whole model"),
         (("--base", "x"), "where should the file go"),
         (("--base", "x", "--out", "m.gguf", "--adapter-only"), "--adapter-only is about an adapter"),
         (("--base", "x", "--out", "m.gguf", "--subfolder", "y"), "--subfolder is about an adapter"),

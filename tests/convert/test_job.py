@@ -12,7 +12,7 @@ import pytest
 
 from convert.errors import ConvertError, VerifyError
 from convert.job import Job, Level, Request
-from convert.verify import Finding
+from convert.verify import Finding, verify_structure
 from tests.convert import checkpoints
 
 
@@ -104,6 +104,14 @@ def test_the_plan_writes_nothing_and_predicts_the_size(llama_pair: tuple[Path, P
         (report,) = job.run()
     assert plan.changed == 14
     assert abs(report.bytes - plan.files[str(tmp_path / "m.gguf")]) < 100_000
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_K_M"])
+def test_rows_in_another_order_are_noticed_at_every_type(kind: str, llama_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with Job(Request(llama_pair[0], tmp_path / "m.gguf", (kind,), level="structure")) as job:
+        job.run()
+        finding = verify_structure(tmp_path / "m.gguf", job.recipe, lambda name, rows: job.merged.rows(name, rows)[::-1])
+    assert finding.status == "fail" and finding.figures["error"] > 0.9
 
 
 def test_a_failed_proof_removes_the_file(llama_pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
