@@ -42,7 +42,8 @@ def load(text: str) -> dict[str, Any]:
         raise BadReceipt(f"it is not JSON: {error}") from error
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise BadReceipt(f"it is not of the schema {SCHEMA}", fix="update kmint, or save the kernel again")
-    missing = [name for name in ("op", "files", "verdict", "environment") if not isinstance(found.get(name), (dict, str))]
+    wanted = {"op": str, "files": dict, "verdict": dict, "environment": dict}
+    missing = [name for name, kind in wanted.items() if not isinstance(found.get(name), kind)]
     if missing:
         raise BadReceipt(f"it lacks {', '.join(missing)}")
     return found

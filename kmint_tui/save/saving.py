@@ -18,6 +18,7 @@ from kmint_tui.save.generated_test import render_test
 from kmint_tui.save.host_code import NotSaveable, check
 from kmint_tui.save.judged_part import build, candidate_of
 from kmint_tui.save.receipt import seal, sha256
+from kmint_tui.save.referee_identity import referee_identity, with_versions
 from kmint_tui.save.single_file import Provenance, file_stem, render
 from kmint_tui.save.support import Support, support
 from kmint_tui.save.traceable import Registration, registration
@@ -149,8 +150,9 @@ def _receipt(session: Session, draft: Draft, verdict: Verdict, able: Support | N
         },
         "draft": {"author": draft.author, "round": draft.round, "parent": draft.parent, "changes": draft.changes},
         "source_sha256": draft.source_sha256,
-        "verdict": verdict.to_json(),
-        "draft_verdict": draft.verdict,
+        "referee": referee_identity(),
+        "verdict": with_versions(verdict.to_json(), __version__),
+        "draft_verdict": with_versions(draft.verdict, (draft.verdict.get("environment") or {}).get("kmint")),
         "timing": draft.verdict.get("timing"),
         "environment": environment(),
     }

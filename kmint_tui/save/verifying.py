@@ -15,6 +15,7 @@ from typing import Any, Literal
 from kmint_tui.errors import UsageError
 from kmint_tui.save.judged_part import NoJudgedPart, candidate_of
 from kmint_tui.save.receipt import BadReceipt, is_whole, load
+from kmint_tui.save.referee_identity import referee_identity
 from kmint_tui.save.single_file import provenance
 from referee.verdict import Verdict
 
@@ -161,24 +162,42 @@ def _judged(text: str, op: str | None, judge: Judge, problems: list[str]) -> Ver
     except NoJudgedPart as error:
         problems.append(error.message)
         return None
-    verdict = judge(candidate, op)
+    try:
+        verdict = judge(candidate, op)
+    except UsageError as error:
+        problems.append(error.message)
+        return None
     if not verdict.passed:
         problems.append(f"the referee does not pass it: {verdict.reason}")
     return verdict
 
 
 def _stale(receipt: Mapping[str, Any], verdict: Verdict) -> tuple[Stale, ...]:
-    then = receipt["verdict"].get("environment") or {}
+    then = _mapping(receipt["verdict"].get("environment"))
     changes = []
     for name in _ENVIRONMENT:
         before, now = then.get(name), verdict.environment.get(name)
         if before != now:
             changes.append(Stale(name, str(before), str(now)))
+    judge, ours = _mapping(receipt.get("referee")), referee_identity()
+    if judge.get("sha256") != ours["sha256"]:
+        changes.append(Stale("referee", _called(judge), _called(ours)))
     return tuple(changes)
+
+
+def _called(judge: Mapping[str, Any]) -> str:
+    return f"{judge.get('version')} ({str(judge.get('sha256'))[:12]})"
 
 
 def _lost(receipt: Mapping[str, Any], verdict: Verdict) -> list[str]:
     """Badges the receipt vouches for and the fresh verdict took away; cells that only one of the two has say nothing."""
-    earned = {cell["name"] for cell in receipt["verdict"].get("cells") or () if cell["status"] == "pass"}
+    cells = receipt["verdict"].get("cells")
+    judged = map(_mapping, cells if isinstance(cells, list) else ())
+    earned = {str(cell.get("name")) for cell in judged if cell.get("status") == "pass"}
     lost = [cell.name for cell in verdict.cells if cell.status == "fail" and cell.name in earned]
     return [f"it does not pass cells any more that it passed when it was saved: {', '.join(lost)}"] if lost else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """What a receipt holds there, nothing where somebody put something else."""
+    return value if isinstance(value, Mapping) else {}

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from kmint_tui import __version__
 from kmint_tui.save.judged_part import candidate_of
 from kmint_tui.save.receipt import is_whole, load, sha256
 from referee.ops import cells, get
@@ -47,6 +48,7 @@ def test_the_receipt_holds_the_evidence(project: Project, name: str) -> None:
     assert receipt["op"] == op_name(name)
     verdict = receipt["verdict"]
     assert verdict["seed"] != receipt["draft_verdict"]["seed"]
+    assert {check["version"] for check in verdict["checks"]} == {receipt["referee"]["version"]} == {__version__}
     assert {check["name"] for check in verdict["checks"]} >= {"guard_band", "wrong_answer", "input_mutated"}
     assert all(cell["error"] <= cell["budget"] for cell in verdict["cells"] if cell["role"] == "required")
     assert verdict["environment"]["sandbox"], "which protections of the sandbox were in force"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -159,6 +160,19 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(StorageError):
         saved(tmp_path / "file" / "folder")
+
+
+def test_a_full_disk_leaves_the_old_files_whole(tmp_path: Path) -> None:
+    files = saved(tmp_path).files
+    before = {path: path.read_bytes() for path in files}
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))
+    try:
+        with pytest.raises(StorageError, match="file size limit"):
+            saved(tmp_path, GOOD.replace(">= 4096", ">= 2048"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 WRITER = """

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kmint_tui.errors import UsageError
+from kmint_tui.save.judged_part import candidate_of
 from kmint_tui.save.receipt import load, seal
 from kmint_tui.save.verifying import Judge, saved_kernels, verify
 from referee.judge import Referee
@@ -80,10 +83,11 @@ def test_a_stale_environment_is_reported_and_no_failure(folder: Path, judge: Jud
     path = folder / "rmsnorm.receipt.json"
     receipt = load(path.read_text(encoding="utf-8"))
     receipt["verdict"]["environment"]["triton"] = "3.5.0"
+    receipt["referee"] = {"version": "0.0.9", "sha256": "ab" * 32}
     path.write_text(seal({name: value for name, value in receipt.items() if name not in ("schema", "digest")}), encoding="utf-8")
     found = verify(folder / "rmsnorm.py", judge)
     assert found.holds, found.problems
-    assert [(stale.name, stale.then) for stale in found.stale] == [("triton", "3.5.0")]
+    assert [(stale.name, stale.then) for stale in found.stale] == [("triton", "3.5.0"), ("referee", "0.0.9 (abababababab)")]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +109,33 @@ def test_what_is_missing_or_broken_is_named(folder: Path, name: str, content: st
     assert any(word in problem for problem in found.problems), found.problems
 
 
+def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of every value within a JSON document, only the first of a list."""
+    children = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
+    for name, child in children:
+        yield (*path, name)
+        yield from places(child, (*path, name))
+
+
+def test_no_receipt_however_changed_breaks_it(folder: Path, judge: Judge) -> None:
+    known = judge(candidate_of((folder / "rmsnorm.py").read_text(encoding="utf-8")), "rmsnorm")
+    path = folder / "rmsnorm.receipt.json"
+    text = path.read_text(encoding="utf-8")
+    for where in places(load(text)):
+        for value in (None, 3, "odd", [3], {"odd": 3}):
+            receipt = load(text)
+            holder: Any = receipt
+            for name in where[:-1]:
+                holder = holder[name]
+            if holder[where[-1]] == value:
+                continue
+            holder[where[-1]] = value
+            path.write_text(json.dumps(receipt), encoding="utf-8")
+            found = verify(folder / "rmsnorm.py", lambda candidate, op: known)
+            assert not found.holds and found.receipt in ("changed", "unusable"), (where, value)
+            json.dumps(found.to_json())
+
+
 def test_a_judged_part_that_is_gone_is_a_problem(folder: Path, judge: Judge) -> None:
     change(folder / "rmsnorm.py", "# ---- judged by the referee: begin ----", "#")
     assert any("no part marked" in problem for problem in verify(folder / "rmsnorm.py", judge).problems)
@@ -116,6 +147,14 @@ def test_a_receipt_cannot_point_outside_its_folder(folder: Path) -> None:
     receipt["files"]["../../etc/hostname"] = "0" * 64
     path.write_text(json.dumps(receipt), encoding="utf-8")
     assert verify(folder / "rmsnorm.py", None).files["../../etc/hostname"] == "missing"
+
+
+def test_an_unknown_operation_is_a_problem_of_that_file(folder: Path) -> None:
+    change(folder / "rmsnorm.receipt.json", '"op": "rmsnorm"', '"op": "rmsnrom"')
+    done = kmint("verify", str(folder), "--json")
+    assert done.code == 1, done.err
+    problems = {Path(one["file"]).name: one["problems"] for one in done.document["kernels"]}
+    assert problems["softmax.py"] == [] and any("rmsnrom" in problem for problem in problems["rmsnorm.py"])
 
 
 def test_a_folder_without_kernels_is_a_wrong_request(tmp_path: Path) -> None:

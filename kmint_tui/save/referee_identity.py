@@ -1,0 +1,30 @@
+"""Which referee it was: its version, and a digest of its sources, for an edited or unreleased one has no version of its own.
+
+All checks of a referee are released together, so its version is that of every one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import referee
+from kmint_tui import __version__
+
+
+@functools.cache
+def referee_identity() -> dict[str, str]:
+    """The version, and the sha256 over path and text of every Python file of the referee."""
+    root = Path(referee.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root).as_posix()}\0".encode() + file.read_bytes() + b"\0")
+    return {"version": __version__, "sha256": digest.hexdigest()}
+
+
+def with_versions(verdict: Mapping[str, Any], version: str | None) -> dict[str, Any]:
+    """A verdict's document in which every check says of which version it is."""
+    return {**verdict, "checks": [{**check, "version": version} for check in verdict.get("checks") or ()]}
