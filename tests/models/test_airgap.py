@@ -1,0 +1,51 @@
+"""An air-gapped machine: a bundle, a fresh KMINT_HOME and no network interface, from the import to a minted kernel.
+
+The packages are those of this environment. Installing them from a wheelhouse in the same namespace takes minutes and is
+`bench/airgap.sh`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+from tests.cli.runner import kmint
+from tests.models.places import NO_NETWORK, need
+
+ALONE = "import socket; print([name for _, name in socket.if_nameindex() if name != 'lo'])"
+
+
+def alone(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command where there is no interface but a loopback that is down."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KMINT_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run([*NO_NETWORK, *command], capture_output=True, text=True, env=environment)
+
+
+def test_from_a_bundle_to_a_kernel(tmp_path: Path) -> None:
+    need(NO_NETWORK)
+    home, bundle = tmp_path / "home", tmp_path / "smith.kmint.tar"
+    (embedded,) = (Path(str(resources.files("kmint_tui"))) / "smith" / "embedded").glob("*.gguf")
+    assert kmint("models", "import", str(embedded), "--as", "minicpm5-1b").code == 0
+    assert kmint("models", "bundle", "minicpm5-1b", "--out", str(bundle)).code == 0
+
+    assert alone(tmp_path, sys.executable, "-c", ALONE).stdout.strip() == "[]"
+    command = [sys.executable, "-m", "kmint_tui"]
+    imported = alone(home, *command, "models", "import", str(bundle), "--json")
+    assert imported.returncode == 0, imported.stderr
+    answer = json.loads(imported.stdout)
+    assert (answer["id"], answer["linked"]) == ("minicpm5-1b", False)
+    assert str(home) in answer["path"]
+    verified = alone(home, *command, "models", "verify", "minicpm5-1b")
+    assert verified.returncode == 0 and "unchanged since it came in" in verified.stdout
+
+    sampling = ["--dialect", "card", "--seed", "3", "--drafts", "3", "--until", "first"]
+    minted = alone(home, *command, "mint", "softmax", "--model", "minicpm5-1b", *sampling, "--json")
+    assert minted.returncode == 0, minted.stdout[-2000:] + minted.stderr
+    document = json.loads(minted.stdout)
+    assert document["model"]["id"] == "minicpm5-1b" if isinstance(document["model"], dict) else document["model"] == "minicpm5-1b"
+    listed = alone(home, *command, "history", "--json")
+    assert listed.returncode == 0 and "softmax" in listed.stdout
