@@ -36,7 +36,7 @@ MAX_REASON = 400
 _ENDINGS = {
     "crash": "the compiler crashed on this kernel; simplify it",
     "exited": "the compiler ended without an answer",
-    "timeout": f"compiling took longer than {SECONDS:g} s; unroll less or use smaller blocks",
+    "timeout": "compiling took too long; unroll less or use smaller blocks",
     "memory": "the compiler ran out of memory; unroll less or use smaller blocks",
     "flood": "the compiled kernels are too large",
 }
@@ -57,9 +57,15 @@ def compile_plan(
 
 
 def compile_plans(
-    zygote: Zygote, module: KernelModule, plans: Sequence[LaunchPlan], target: Target, cache_dir: Path | None = None
+    zygote: Zygote,
+    module: KernelModule,
+    plans: Sequence[LaunchPlan],
+    target: Target,
+    cache_dir: Path | None = None,
+    *,
+    seconds: float = SECONDS,
 ) -> tuple[Binaries, ...] | Rejection:
-    """The kernels of several plans of one candidate, in the plans' order. Raises as `compile_plan`.
+    """The kernels of several plans of one candidate, in the plans' order, within `seconds`. Raises as `compile_plan`.
 
     A configuration of an autotuned launch that Triton's autotuner would skip is dropped, unless none is left.
     """
@@ -80,7 +86,7 @@ def compile_plans(
         results.update({key: binary for key, binary in loaded.items() if binary is not None})
     missing = {key: wanted[key] for key in wanted if key not in results}
     if missing:
-        made = _compile(zygote, module, missing, target, tools)
+        made = _compile(zygote, module, missing, target, tools, seconds)
         if isinstance(made, Rejection):
             return made
         results.update(made)
@@ -100,12 +106,12 @@ def _requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], dict[str, Any
 
 
 def _compile(
-    zygote: Zygote, module: KernelModule, wanted: dict[str, dict[str, Any]], target: Target, tools: Toolchain
+    zygote: Zygote, module: KernelModule, wanted: dict[str, dict[str, Any]], target: Target, tools: Toolchain, seconds: float
 ) -> Results | Rejection:
     workers = min(len(wanted), os.cpu_count() or 1, MAX_WORKERS)
     keys = list(wanted)
     groups = [keys[first::workers] for first in range(workers)]
-    limits = Limits(SECONDS, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,))
+    limits = Limits(seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,))
 
     def run(group: list[str]) -> Outcome:
         job = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from referee.binaries import Binaries
-from referee.compile import compile_plans
+from referee.compile import SECONDS, compile_plans
 from referee.fresh_cells import fresh_cells
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
@@ -30,6 +31,8 @@ Level = Literal["screen", "compile", "correct", "full"]
 Traced = list[tuple[Cell, LaunchPlan]]
 
 SEED_BITS = 63
+# What only earns a badge may not hold up a verdict for long.
+CAPABILITY_COMPILE_SECONDS = 20.0
 
 
 class Judgement:
@@ -84,7 +87,7 @@ class Judgement:
         if not traced:
             return [], []
         with self.report.during("compile"):
-            compiled = self._compiled(module, [plan for _, plan in traced])
+            compiled = self._compiled(module, [plan for _, plan in traced], CAPABILITY_COMPILE_SECONDS)
         if not isinstance(compiled, Rejection):
             return _jobs(traced, compiled), []
         if len(traced) == 1:
@@ -93,8 +96,9 @@ class Judgement:
         parts = [self.compile_capabilities(module, [pair]) for pair in traced]
         return [job for jobs, _ in parts for job in jobs], [result for _, failed in parts for result in failed]
 
-    def _compiled(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> tuple[Binaries, ...] | Rejection:
-        return compile_plans(self._workers, module, plans, self.target, self._cache / "kernels" if self._cache else None)
+    def _compiled(self, module: KernelModule, plans: Sequence[LaunchPlan], seconds: float = SECONDS) -> tuple[Binaries, ...] | Rejection:
+        kernels = self._cache / "kernels" if self._cache else None
+        return compile_plans(self._workers, module, plans, self.target, kernels, seconds=seconds)
 
     def compile_only(self, module: KernelModule) -> Verdict:
         """Trace and compile, and nothing more."""
@@ -113,15 +117,13 @@ class Judgement:
         seed = report.seed = _fresh(report.seed)
         traced = self.trace(module, [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)])
         jobs = _jobs(traced, self.compile(module, [plan for _, plan in traced]))
-        extra, untraced = self.trace_capabilities(module, capabilities(cells))
-        more, uncompiled = self.compile_capabilities(module, extra)
-        prepared = Prepared(name, (*jobs, *more), _atomic(module, traced))
+        prepared = Prepared(name, tuple(jobs), _atomic(module, traced))
         with report.during("correct"):
             prepared = _unless_rejected(settle(replayer, prepared, seed=seed))
             if prepared.choice:
                 report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
-            checked = replayer.check(prepared, seed=seed)
-            self._take(checked, [*untraced, *uncompiled])
+            self._take(replayer.check(prepared, seed=seed))
+        self._replay_capabilities(module, replayer, prepared, capabilities(cells), seed)
         if level == "correct" or prepared.bench is None:
             why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
             reason = f"{_passed(report)} cells agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
@@ -132,10 +134,20 @@ class Judgement:
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
 
-    def _take(self, checked: Checked, unready: Sequence[CellResult]) -> None:
+    def _replay_capabilities(
+        self, module: KernelModule, replayer: Replayer, prepared: Prepared, cells: Sequence[Cell], seed: int
+    ) -> None:
+        """Badges, once the kernel is known to be right where it must be."""
+        traced, untraced = self.trace_capabilities(module, cells)
+        jobs, uncompiled = self.compile_capabilities(module, traced)
+        with self.report.during("correct"):
+            checked = replayer.check(replace(prepared, jobs=tuple(jobs)), seed=seed)
+        self.report.cells = (*self.report.cells, *checked.cells, *untraced, *uncompiled)
+
+    def _take(self, checked: Checked) -> None:
         report = self.report
         report.add(checked.checks)
-        report.cells = (*checked.cells, *unready)
+        report.cells = checked.cells
         _stop(checked.rejection)
         report.passes("kernel_error", "no launch failed")
         report.skips("out_of_bounds", "on a GPU the guard bands catch writes; only the CPU path checks every address")
