@@ -191,12 +191,13 @@ def _document(ours: list[Measured], theirs: list[tuple[Measured, Measured]], ten
         "targets": {"anonymous": MEMORY_TARGET, "seconds": TIME_TARGET},
         "tensors": tensors,
         "holds": ratios["anonymous"] <= MEMORY_TARGET and ratios["seconds"] <= TIME_TARGET and tensors["unexplained"] == 0,
-        "machine": {"processor": _processor(), "processors": len(os.sched_getaffinity(0)), "system": platform.system()},
+        "machine": {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "system": platform.system()},
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}},
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor as the kernel calls it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 

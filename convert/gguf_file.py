@@ -8,6 +8,7 @@ Limits: the file is one that kmint or llama.cpp wrote; anything malformed is a V
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import struct
 from collections.abc import Iterator
@@ -119,14 +120,16 @@ class GgufFile:
         whole = (1, *tensor.shape) if one_axis else tensor.shape
         size = tensor.row_bytes * int(np.prod(whole[:-1], dtype=np.int64))
         raw = np.frombuffer(self._map, np.uint8, size, tensor.start).reshape(*whole[:-1], tensor.row_bytes)
-        if one_axis:
-            values: Floats = _floats(raw, tensor.type)[0][index]
-            return values
-        return _floats(raw[index], tensor.type)
+        values: Floats = _floats(raw, tensor.type)[0][index] if one_axis else _floats(raw[index], tensor.type)
+        if hasattr(self._map, "madvise"):  # the pages are not needed again, and must not count as this process's memory
+            first = tensor.start // mmap.PAGESIZE * mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_DONTNEED, first, tensor.start + size - first)
+        return values
 
     def close(self) -> None:
         """Release the mapping."""
-        self._map.close()
+        with contextlib.suppress(BufferError):  # an error on its way out may still hold rows; the last of them unmaps the file
+            self._map.close()
 
     def __enter__(self) -> GgufFile:
         return self
