@@ -17,7 +17,7 @@ def high_level(model: Path, drafts: int, tokens: int, prompt: str, repeats: int)
     """llama-cpp-python's `Llama`, one draft after the other; the prompt is read by the first one only."""
     from llama_cpp import Llama, llama_cpp
 
-    note = _without_broken_kernels(llama_cpp)
+    note = without_broken_kernels(llama_cpp)
     before = gpu_memory_used()
     llama = Llama(str(model), n_ctx=len(prompt) + tokens + 64, n_gpu_layers=-1, n_threads=cores(), n_threads_batch=cores(), verbose=False)
     runs: list[tuple[float, float, int, int]] = []
@@ -150,7 +150,7 @@ def _of_row(batch: int, prompt: float, decoding: float, rate: float, whole: floa
     )
 
 
-def _without_broken_kernels(bindings: Any) -> str:
+def without_broken_kernels(bindings: Any) -> str:
     """Give the peer the plain weights that kmint chooses on such machines: with AMX it may crash (see kmint_tui/smith/loading.py)."""
     if b"AMX_INT8 = 1" not in bindings.llama_print_system_info():
         return ""
