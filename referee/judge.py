@@ -105,6 +105,17 @@ class Referee:
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
             return report.failed("referee", f"internal failure at {place}: {type(error).__name__}: {error}")
 
+    def warm(self, op: str | TaskName) -> dict[str, str]:
+        """Build the baselines of the op's timed cell ahead of its first verdict; why some are missing. Nothing without a GPU.
+
+        Raises UnknownOp, UserReferenceError, or ReplayerError when the machinery fails.
+        """
+        subject = Subject(op)
+        cell = subject.bench()
+        if self._replayer is None or subject.name is None or cell is None:
+            return {}
+        return self._replayer.warm(subject.name, cell)
+
     def race(self, sources: Sequence[str], op: str | TaskName, *, seed: int | None = None) -> tuple[Lap, ...]:
         """Race variants of one kernel at the op's timed cell against the first of them (`referee.race`).
 
