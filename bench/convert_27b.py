@@ -23,11 +23,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bench.convert_vs_peft import processor
 from bench.fake_checkpoint import QWEN36_27B_TEXT, write_qwen36
-from bench.process_memory import Measured, measure
+from bench.process_memory import Measured, measure, processor
 
 MEMORY_LIMIT_MB = 4 * 2**30 / 1e6
+_PACKAGES = ("numpy", "gguf", "llama-cpp-python")
 SUBFOLDER = "rl_adapter_v2"
 LAYERS = QWEN36_27B_TEXT["num_hidden_layers"]
 
@@ -80,10 +80,7 @@ def _document(quant: str, plan: Measured, planned: dict[str, Any], runs: dict[in
         "limit_mb": round(MEMORY_LIMIT_MB, 1),
         "holds": peak <= MEMORY_LIMIT_MB and resident <= MEMORY_LIMIT_MB,
         "machine": {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "system": platform.system()},
-        "versions": {
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in ("numpy", "gguf", "llama-cpp-python")},
-        },
+        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}},
     }
 
 

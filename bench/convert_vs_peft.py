@@ -34,7 +34,7 @@ import torch
 from safetensors import safe_open
 
 from bench.fake_checkpoint import MINICPM5_1B, llama_projections, write_minicpm5
-from bench.process_memory import Measured, measure
+from bench.process_memory import Measured, measure, processor
 from convert.gguf_file import GgufFile, GgufTensor
 
 MEMORY_TARGET, TIME_TARGET = 0.25, 0.6
@@ -194,12 +194,6 @@ def _document(ours: list[Measured], theirs: list[tuple[Measured, Measured]], ten
         "machine": {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "system": platform.system()},
         "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}},
     }
-
-
-def processor() -> str:
-    """The processor as the kernel calls it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":

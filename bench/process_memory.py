@@ -2,13 +2,15 @@
 
 Every few milliseconds the process tree is read from /proc: `anonymous` is RssAnon + RssShmem summed over the tree (memory
 that only this command can give back), `resident` adds RssFile (mapped files, which the kernel may drop at any time). The
-kernel's own ru_maxrss of the largest process, mapped files included, stands beside them as a check on the sampling.
+kernel's own ru_maxrss of the largest process, mapped files included, stands beside them as a check on the sampling; it never
+falls below the size of the process that starts the command.
 Linux only.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,3 +91,9 @@ def _descendants(pid: int) -> Iterator[int]:
         return
     for child in children:
         yield from _descendants(int(child))
+
+
+def processor() -> str:
+    """The processor as the kernel calls it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
