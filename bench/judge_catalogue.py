@@ -83,15 +83,14 @@ def stages(verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 def build(names: Sequence[str], cache: Path, builders: int) -> None:
     """Compile the baselines of all ops into the cache, several at a time."""
-    waiting = list(names)
 
-    def work(_: int) -> None:
+    def work(share: Sequence[str]) -> None:
         with Referee(cache=cache) as referee:
-            while waiting:
-                referee.warm(waiting.pop())
+            for name in share:
+                referee.warm(name)
 
     with ThreadPoolExecutor(builders) as pool:
-        list(pool.map(work, range(builders)))
+        list(pool.map(work, (names[first::builders] for first in range(builders))))
 
 
 def main() -> int:
