@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,24 +42,18 @@ class Measured:
         }
 
 
-def measure(
-    command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None, stop: Callable[[float], bool] | None = None
-) -> Measured:
-    """Run `command` to its end, or until `stop(seconds)` says to interrupt it as Ctrl-C would. Its output goes to `log`."""
+def measure(command: Sequence[str], log: Path) -> Measured:
+    """Run `command` to its end; its output goes to `log`."""
     peak_anonymous = peak_resident = 0
     with log.open("wb") as output:
         started = time.perf_counter()
-        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})})
-        interrupted = False
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         while True:
             ended, status, usage = os.wait4(child.pid, os.WNOHANG)
             if ended:
                 break
             anonymous, file = _tree(child.pid)
             peak_anonymous, peak_resident = max(peak_anonymous, anonymous), max(peak_resident, anonymous + file)
-            if stop is not None and not interrupted and stop(time.perf_counter() - started):
-                interrupted = True
-                child.send_signal(2)
             time.sleep(_INTERVAL)
         seconds = time.perf_counter() - started
     child.returncode = os.waitstatus_to_exitcode(status)
