@@ -70,8 +70,8 @@ def check(source: str) -> HostCode:
 def _check_function(function: ast.FunctionDef, scope: Scope) -> None:
     if kernels.is_kernel(function, scope):
         if len(function.decorator_list) > 1:
-            fix = "choose one configuration and drop the decorator"
-            raise _refusal(function, "autotuned kernels time themselves again in every process and cannot be saved", fix)
+            fix = "give the launch its values and drop the decorator"
+            raise _refusal(function, "kernels with triton.heuristics are not saved: their launches do not say all values", fix)
         return
     if not all(_is_no_grad(decorator, scope) for decorator in function.decorator_list):
         raise _refusal(function, "host functions with decorators cannot be saved")

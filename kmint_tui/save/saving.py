@@ -14,6 +14,7 @@ from kmint_tui.history.records import Draft, Session, draft_id
 from kmint_tui.history.store import PASSED
 from kmint_tui.minting.request import environment
 from kmint_tui.save import writer
+from kmint_tui.save.fixed_configuration import fix_configuration
 from kmint_tui.save.generated_test import render_test
 from kmint_tui.save.host_code import NotSaveable, check
 from kmint_tui.save.judged_part import build, candidate_of
@@ -71,7 +72,8 @@ def prepare(session: Session, draft: Draft, op: Op, *, judge: Callable[[str], Ve
     """Everything of `save` but the writing."""
     if draft.outcome not in PASSED or draft.verdict is None:
         raise UsageError(f"draft {draft.id} is {_said(draft)}; only kernels that passed can be saved", fix=_way_out(draft))
-    code, stem = check(draft.source), file_stem(op)
+    source, chosen = fix_configuration(draft.source, draft.verdict)
+    code, stem = check(source), file_stem(op)
     how, why = registration(code) if op.origin != "user" else (None, "the reference is the user's own: its shapes are not known")
     part = build(code, public=stem, wrap=how == "triton_op")
     verdict = judge(part.candidate)
@@ -82,8 +84,12 @@ def prepare(session: Session, draft: Draft, op: Op, *, judge: Callable[[str], Ve
     text = render(op, part, able, how, namespace, _origin(session, draft, op, verdict))
     if candidate_of(text) != part.candidate:
         raise NotSaveable("its saved form does not hold the code that was judged")
-    receipt = _receipt(session, draft, verdict, able, how, why)
-    return Kernel(stem, text, render_test(op, stem, able), {**receipt, "namespace": namespace if how else None}, verdict)
+    receipt = {
+        **_receipt(session, draft, verdict, able, how, why),
+        "configuration": chosen.to_json() if chosen else None,
+        "namespace": namespace if how else None,
+    }
+    return Kernel(stem, text, render_test(op, stem, able), receipt, verdict)
 
 
 def _said(draft: Draft) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from kmint_tui import paths
 from kmint_tui.history.records import NewDraft, NewSession
 from kmint_tui.history.store import History
+from kmint_tui.save.receipt import load
 from referee.judge import Referee
 from tests.cli.runner import kmint
 from tests.save.conftest import source
@@ -34,8 +35,18 @@ def test_from_the_history_to_a_project_and_back(referee: Referee, tmp_path: Path
     assert "--force" in refused.err
 
 
-def test_a_kernel_that_needs_more_may_be_right_and_is_not_saved(referee: Referee, tmp_path: Path) -> None:
+def test_an_autotuned_kernel_is_saved_with_one_configuration(referee: Referee, tmp_path: Path) -> None:
     tuned = remember(referee, "rmsnorm_relu6", source("autotuned_rmsnorm_relu6"))
-    done = kmint("save", tuned, "--to", str(tmp_path / "new"))
-    assert done.code == 2 and "cannot be saved" in done.err and "autotuned" in done.err
+    done = kmint("save", tuned, "--to", str(tmp_path))
+    assert done.code == 0, done.err
+    text = (tmp_path / "rmsnorm_relu6.py").read_text(encoding="utf-8")
+    assert "autotune" not in text and "BLOCK=512, num_warps=4" in text
+    chosen = load((tmp_path / "rmsnorm_relu6.receipt.json").read_text(encoding="utf-8"))["configuration"]
+    assert (chosen["kernel"], chosen["values"], chosen["of"]) == ("_kernel", {"BLOCK": 512, "num_warps": 4}, 3)
+
+
+def test_a_kernel_that_needs_more_may_be_right_and_is_not_saved(referee: Referee, tmp_path: Path) -> None:
+    chosen = remember(referee, "layernorm_abs", source("heuristics_layernorm_abs"))
+    done = kmint("save", chosen, "--to", str(tmp_path / "new"))
+    assert done.code == 2 and "cannot be saved" in done.err and "heuristics" in done.err
     assert not (tmp_path / "new").exists()
