@@ -24,7 +24,13 @@ class Drafter(Protocol):
     """What is needed of the smith (`kmint_tui.smith.Smith`)."""
 
     def draft(
-        self, prompt: Prompt, drafts: int, *, sampling: Sampling | None = None, seed: int = 0, max_tokens: int = 768
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        drafts: int,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        max_tokens: int = 768,
     ) -> Iterator[Event]: ...
 
     def cancel(self) -> None: ...

@@ -1,9 +1,8 @@
 """Rounds: the first one asks for drafts, each further one sends rejected drafts back with what the referee said of them.
 
-A repair prompt is the first prompt with one more line, so most of it is still in the engine's memory. It does not quote the
-draft: that is the form the smiths were trained on. Drafts that the referee rejected with the same words share a prompt and
-are made in one run of the smith. The referee's words quote values of its secret inputs, so only the first round depends on
-nothing but the request; the words themselves are kept with the parent's verdict.
+A repair prompt is the first prompt with one more line, so most of it is still in the engine's memory, and the prompts of a round
+are drafted together. They do not quote the draft: that is the form the smiths were trained on. The referee's words quote values
+of its secret inputs, so only the first round depends on nothing but the request; the words are kept with the parent's verdict.
 """
 
 from __future__ import annotations
@@ -21,9 +20,12 @@ from referee.verdict import Verdict
 
 @dataclass(frozen=True)
 class Batch:
-    """Drafts of one prompt, numbered from `first`. `parents` has one entry a draft: the draft it repairs, None in round 0."""
+    """Drafts made in one run of the smith, numbered from `first`: of one prompt, or each of its own.
 
-    prompt: Prompt
+    `parents` has one entry a draft: the draft that it repairs, None in round 0.
+    """
+
+    prompt: Prompt | tuple[Prompt, ...]
     seed: int
     round: int
     first: int
@@ -50,20 +52,17 @@ def first_round(request: MintRequest) -> tuple[Batch, ...]:
 
 
 def repairs(request: MintRequest, round_: int, first: int, drafts: Sequence[Draft], verdicts: Mapping[int, Verdict]) -> tuple[Batch, ...]:
-    """One new draft for each of `drafts` that was rejected, a repeated kernel included; numbered from `first`.
+    """One new draft for each of `drafts` that was rejected, a repeated kernel included; numbered from `first`. Empty if none was.
 
     An "error" of the referee says nothing of a draft, so there is nothing to repair.
     """
-    rejected: dict[str, list[int]] = {}
+    said: dict[int, str] = {}
     for draft in sorted(drafts, key=lambda draft: draft.index):
         verdict = verdicts.get(draft.index if draft.duplicate_of is None else draft.duplicate_of)
         if verdict is not None and verdict.verdict == "rejected":
-            rejected.setdefault(feedback(draft, verdict, request.feedback), []).append(draft.index)
-    batches = []
-    for words, parents in rejected.items():
-        batches.append(Batch(with_feedback(request.prompt, words), batch_seed(request.seed, first), round_, first, tuple(parents)))
-        first += len(parents)
-    return tuple(batches)
+            said[draft.index] = feedback(draft, verdict, request.feedback)
+    prompts = tuple(with_feedback(request.prompt, words) for words in said.values())
+    return (Batch(prompts, batch_seed(request.seed, first), round_, first, tuple(said)),) if said else ()
 
 
 def batch_seed(seed: int, first: int) -> int:

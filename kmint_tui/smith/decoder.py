@@ -1,6 +1,6 @@
-"""N drafts from one prompt: the prompt is read once and shared, and stays for the next run.
+"""N drafts from one prompt, or from prompts that begin alike: what they share is read once, and stays for the next run.
 
-Sequence 0 holds the prompt and nothing else. Runs (see `run.py`) copy it into their slots, which costs nothing: the cells
+Sequence 0 holds the shared prompt and nothing else. Runs (see `run.py`) copy it into their slots, which costs nothing: the cells
 are shared.
 
 Reproducible on the CPU: the same file, wheel and kind of machine, the same prompt, number of drafts, settings and seed give
@@ -27,6 +27,7 @@ from kmint_tui.smith.threads import REFERENCE_WIDTH, ThreadWatch
 MAX_DRAFTS = 128
 PIECE_CPU, PIECE_GPU = 128, 512
 _SPARE = 8
+_SLACK = 512
 
 
 class Decoder:
@@ -75,7 +76,7 @@ class Decoder:
             drafts=job.drafts,
             tokens=sum(len(draft.ids) for draft in run.drafts),
             seconds=time.perf_counter() - started,
-            prompt_tokens=len(job.prompt),
+            prompt_tokens=job.longest,
             reused_tokens=reused or 0,
             prefill_seconds=prefilled,
             first_token_seconds=run.first_token,
@@ -96,19 +97,24 @@ class Decoder:
             raise NativeError("request", "a draft needs room for at least one token")
         if not job.prompt:
             raise NativeError("request", "the prompt is empty")
-        room = self._model.trained_context - len(job.prompt)
+        room = self._model.trained_context - job.longest
         if room < job.max_tokens:
-            size = f"{len(job.prompt)} prompt tokens and {job.max_tokens} more"
+            size = f"{job.longest} prompt tokens and {job.max_tokens} more"
             raise NativeError("request", f"{size} do not fit the model's context of {self._model.trained_context}")
 
     def _prepared(self, job: Job, slots: int) -> Context:
-        """A context with room for the job: the one at hand when it is large enough, else a new one."""
-        cells = -(-(len(job.prompt) + slots * (job.max_tokens + _SPARE)) // 256) * 256
+        """A context with room for the job: the one at hand when it is large enough, else a new one.
+
+        A new one has to read the prompt again. So for prompts that go on from the resident one, the one at hand is kept also
+        when it would be too small only if every draft became as long as it may; should it fill up, the longest is given up.
+        """
+        cells = -(-(len(job.prompt) + slots * (job.longest - len(job.prompt) + job.max_tokens + _SPARE)) // 256) * 256
         if self._max_cells is not None:
             cells = min(cells, self._max_cells)
         sequences = slots + 1
+        least = cells - slots * (job.longest - len(job.prompt)) - _SLACK if job.tails else cells
         context = self._context
-        if context is not None and (context.cells < cells or context.sequences < sequences):
+        if context is not None and (context.cells < least or context.sequences < sequences):
             cells, sequences = max(cells, context.cells), max(sequences, context.sequences)
             self.close()
             context = None

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -79,7 +79,7 @@ class Smith:
 
     def draft(
         self,
-        prompt: Prompt | str,
+        prompt: Prompt | str | Sequence[Prompt],
         drafts: int,
         *,
         sampling: Sampling | None = None,
@@ -87,12 +87,15 @@ class Smith:
         max_tokens: int = DEFAULT_MAX_TOKENS,
         fence: bool = False,
     ) -> Iterator[Event]:
-        """Draft `drafts` kernels from one prompt; loads the model first when needed.
+        """Draft `drafts` kernels from one prompt, or each from its own of a sequence; loads the model first when needed.
 
         A `Prompt` goes through the model's chat template, a str is taken as it is. `fence` opens the code fence for the
         model. The last event is `RunDone` or `Failed`. Leaving the iterator early cancels the run.
-        Raises RuntimeError when another run is under way.
+        Raises RuntimeError when another run is under way, ValueError for another number of prompts than of drafts.
         """
+        prompts = [prompt] if isinstance(prompt, (str, Prompt)) else prompt
+        if prompts is prompt and len(prompts) != drafts:
+            raise ValueError(f"{len(prompts)} prompts for {drafts} drafts")
         with self._run():
             self._runs += 1
             failed = False
@@ -105,7 +108,7 @@ class Smith:
             command = {
                 "do": "draft",
                 "run": self._runs,
-                "prompt": prompt if isinstance(prompt, str) else asdict(prompt),
+                "prompts": [one if isinstance(one, str) else asdict(one) for one in prompts],
                 "drafts": drafts,
                 "sampling": asdict(sampling or Sampling()),
                 "seed": seed,

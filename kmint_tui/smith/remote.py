@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -59,7 +59,7 @@ class RemoteSmith:
 
     def draft(
         self,
-        prompt: Prompt,
+        prompt: Prompt | Sequence[Prompt],
         drafts: int,
         *,
         sampling: Sampling | None = None,
@@ -72,7 +72,7 @@ class RemoteSmith:
         events: SimpleQueue[Event] = SimpleQueue()
         started = time.perf_counter()
         bodies = [
-            self._body(prompt, sampling, temperature, draft_seed(seed, index), max_tokens)
+            self._body(prompt if isinstance(prompt, Prompt) else prompt[index], sampling, temperature, draft_seed(seed, index), max_tokens)
             for index, temperature in enumerate(sampling.temperatures(drafts))
         ]
         threads = [

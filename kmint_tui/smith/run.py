@@ -12,10 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.events import Choice, DraftDone, Event, Note, Token
 from kmint_tui.smith.extract import Finish
-from kmint_tui.smith.native import ABORTED, NO_SLOT, Context, Logits, Model
+from kmint_tui.smith.native import ABORTED, NO_SLOT, Context, Logits, Model, NativeError
 from kmint_tui.smith.sampler import Chain, Picker
 from kmint_tui.smith.sampling import Sampling, draft_seed, is_greedy
 from kmint_tui.smith.stream import DraftText
@@ -27,7 +29,10 @@ _SHOW_EVERY = 0.05
 
 @dataclass(frozen=True)
 class Job:
-    """One run. `prompt` is tokenised; `inside` says that it ends in an opened code fence."""
+    """One run. `prompt` is tokenised and shared by all drafts; `tails` is what follows it for each of them, where they differ.
+
+    `inside` says that prompts end in an opened code fence.
+    """
 
     prompt: tuple[int, ...]
     drafts: int
@@ -35,6 +40,25 @@ class Job:
     seed: int
     max_tokens: int
     inside: bool
+    tails: tuple[tuple[int, ...], ...] = ()
+
+    def tail(self, draft: int) -> tuple[int, ...]:
+        """The tokens between the shared prompt and the answer of a draft."""
+        return self.tails[draft] if self.tails else ()
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return len(self.prompt) + max((len(tail) for tail in self.tails), default=0)
+
+
+def split(prompts: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """What prompts begin with alike, and the rest of each: at least one token, and none at all for a single prompt."""
+    if len(prompts) == 1:
+        return prompts[0], ()
+    limit = min(len(prompt) for prompt in prompts) - 1
+    common = next((at for at in range(limit) if len({prompt[at] for prompt in prompts}) > 1), max(limit, 0))
+    return prompts[0][:common], tuple(prompt[common:] for prompt in prompts)
 
 
 @dataclass
@@ -74,7 +98,7 @@ class Tools:
 
 
 class Run:
-    """Drafts in progress. Sequence 0 of the context must hold the prompt, and `row` its last logits."""
+    """Drafts in progress. Sequence 0 of the context must hold the shared prompt, and `row` its last logits."""
 
     def __init__(self, job: Job, tools: Tools, row: Logits, slots: int) -> None:
         self._job, self._tools, self._row = job, tools, row
@@ -115,7 +139,7 @@ class Run:
         self._live, self._waiting = [], deque()
 
     def _fill(self) -> None:
-        """Let waiting drafts take the free slots; their first token comes from the prompt's last logits."""
+        """Let waiting drafts take the free slots; their first token comes from their prompt's last logits."""
         context = self._tools.context
         while self._waiting and self._free and not self._tools.cancelled():
             fresh = [self._waiting.popleft() for _ in range(min(len(self._waiting), len(self._free)))]
@@ -124,12 +148,39 @@ class Run:
                 context.copy(0, draft.slot)
                 self._drawers[draft.slot] = self._drawer(draft)
             drawers = [self._drawers[draft.slot] for draft in fresh]
-            tokens = self._tools.picker.pick(self._row, drawers)
+            rows = self._first_rows(fresh)
+            if rows is None:
+                self._live += fresh
+                return
+            tokens = self._tools.picker.pick(rows, drawers)
             self.first_token = self.first_token or self._tools.elapsed()
             for draft, drawer in zip(fresh, drawers, strict=True):
                 if self._tools.on_device and isinstance(drawer, Chain):
                     context.attach(draft.slot, drawer.pointer)
             self._live = sorted([*self._live, *self._accept(fresh, tokens)], key=lambda draft: draft.slot)
+
+    def _first_rows(self, fresh: Sequence[Draft]) -> Logits | None:
+        """The last logits of each draft's prompt, or of the only one. None when reading was broken off: the run is over."""
+        if not self._job.tails:
+            return self._row
+        context, start = self._tools.context, len(self._job.prompt)
+        rows = []
+        for draft in fresh:
+            tail = self._job.tail(draft.index)
+            for low in range(0, len(tail), context.batch.capacity):
+                piece = tail[low : low + context.batch.capacity]
+                positions = range(start + low, start + low + len(piece))
+                last = [False] * (len(piece) - 1) + [True]
+                context.batch.fill(piece, positions, [draft.slot] * len(piece), last)
+                code = ABORTED if self._tools.cancelled() else context.decode()
+                if code == NO_SLOT:
+                    self._live += fresh
+                    raise NativeError("request", f"the prompts' {self._job.longest} tokens do not fit a context of {context.cells}")
+                if code == ABORTED:
+                    self.aborted = True
+                    return None
+            rows.append(context.logits(1).copy())
+        return np.concatenate(rows)
 
     def _drawer(self, draft: Draft) -> Dice | Chain:
         """What draws the draft's tokens. Without top-k there is nothing to shortlist: llama.cpp's chain does that."""
@@ -141,7 +192,8 @@ class Run:
     def _step(self) -> None:
         context, rows = self._tools.context, self._live
         began = time.perf_counter()
-        positions = [len(self._job.prompt) + len(draft.ids) - 1 for draft in rows]
+        prompts = [len(self._job.prompt) + len(self._job.tail(draft.index)) for draft in rows]
+        positions = [prompt + len(draft.ids) - 1 for prompt, draft in zip(prompts, rows, strict=True)]
         context.batch.fill([draft.ids[-1] for draft in rows], positions, [draft.slot for draft in rows], [True] * len(rows))
         code = context.decode()
         if code == ABORTED:

@@ -81,7 +81,7 @@ def main() -> int:
 
     from kmint_tui.smith import loading
     from kmint_tui.smith.native import NativeError
-    from kmint_tui.smith.run import Job
+    from kmint_tui.smith.run import Job, split
     from kmint_tui.smith.template import FENCE, TemplateRefused, render
 
     order = _order(commands.next())
@@ -96,13 +96,16 @@ def main() -> int:
     while (command := commands.next())["do"] == "draft":
         try:
             prefill = FENCE if command["fence"] else ""
-            if isinstance(command["prompt"], str):
-                text = command["prompt"] + prefill
-            else:
-                prompt = Prompt(**command["prompt"])
-                text = render(prompt, model.template(), bos=model.bos(), add_bos=model.adds_bos, prefill=prefill)
+            texts = [
+                prompt + prefill
+                if isinstance(prompt, str)
+                else render(Prompt(**prompt), model.template(), bos=model.bos(), add_bos=model.adds_bos, prefill=prefill)
+                for prompt in command["prompts"]
+            ]
+            shared, tails = split([tuple(model.tokenize(text)) for text in texts])
             job = Job(
-                prompt=tuple(model.tokenize(text)),
+                prompt=shared,
+                tails=tails,
                 drafts=command["drafts"],
                 sampling=Sampling(**command["sampling"]),
                 seed=command["seed"],

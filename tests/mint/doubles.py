@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,13 @@ class ScriptedSmith:
         self.cancelled = cancelled or threading.Event()
 
     def draft(
-        self, prompt: Prompt | str, drafts: int, *, sampling: Sampling | None = None, seed: int = 0, max_tokens: int = 768
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        drafts: int,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        max_tokens: int = 768,
     ) -> Iterator[Event]:
         finished: set[int] = set()
         for number, event in enumerate(self._events):
@@ -69,13 +75,19 @@ class RoundsSmith:
     def __init__(self, *runs: list[Event], wait_in: int | None = None) -> None:
         self._runs = runs
         self._wait_in = wait_in
-        self.prompts: list[Prompt] = []
+        self.prompts: list[Prompt | Sequence[Prompt]] = []
         self.asked: list[int] = []
         self.seeds: list[int] = []
         self.cancelled = threading.Event()
 
     def draft(
-        self, prompt: Prompt, drafts: int, *, sampling: Sampling | None = None, seed: int = 0, max_tokens: int = 768
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        drafts: int,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        max_tokens: int = 768,
     ) -> Iterator[Event]:
         events = self._runs[len(self.prompts)]
         waits = self._wait_in == len(self.prompts)

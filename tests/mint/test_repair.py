@@ -28,8 +28,7 @@ def origins(result: MintResult) -> list[tuple[int, int, int | None]]:
 def test_only_rejected_drafts_go_back_and_only_as_often_as_asked(model: Choice, history: History) -> None:
     smith = RoundsSmith(
         [answer(0, kernel("good")), answer(1, kernel("bad")), answer(2, kernel("worse"))],
-        [tokens(0), answer(0, kernel("bad again"))],
-        [answer(0, kernel("better"))],
+        [tokens(0), answer(1, kernel("better")), answer(0, kernel("bad again"))],
         [answer(0, kernel("still bad"))],
     )
     referee = ScriptedReferee(
@@ -39,11 +38,13 @@ def test_only_rejected_drafts_go_back_and_only_as_often_as_asked(model: Choice, 
     result = last(events)
     assert origins(result) == [(0, 0, None), (1, 0, None), (2, 0, None), (3, 1, 1), (4, 1, 2), (5, 2, 3)]
     assert [event.parents for event in events if isinstance(event, RoundStarted)] == [{3: 1, 4: 2}, {5: 3}]
-    first, one, other, third = smith.prompts
+    first, second, third = smith.prompts
     assert first == result.request.prompt
+    assert isinstance(second, tuple) and isinstance(third, tuple)
+    one, other = second
     assert one.user.endswith("feedback: trace: it is rejected\nFix it and make it faster.")
     assert other.user.endswith("feedback: screen: it is rejected\nFix it and make it faster.")
-    assert third == one
+    assert third == (one,)
     assert (result.state, result.passed) == ("done", 2)
     stored = history.drafts(result.session)
     assert [(row.number, row.round, row.parent, row.outcome) for row in stored][3:] == [

@@ -40,20 +40,20 @@ def test_the_first_round_is_the_request(request_: MintRequest) -> None:
     assert [batch.parent(number) for number in batch.numbers] == [None] * 5
 
 
-def test_rejected_drafts_go_back_grouped_by_what_was_said(request_: MintRequest) -> None:
+def test_rejected_drafts_go_back_each_with_what_was_said_of_it(request_: MintRequest) -> None:
     drafts = [draft(0), draft(1), draft(2), draft(3, duplicate_of=1), draft(4)]
     verdicts = {0: verdict("correct"), 1: rejected("it is off"), 2: rejected("it is late"), 4: verdict("error")}
-    first, second = repairs(request_, 1, 5, drafts, verdicts)
-    assert (first.parents, list(first.numbers)) == ((1, 3), [5, 6])
-    assert (second.parents, list(second.numbers)) == ((2,), [7])
-    assert first.prompt.user == request_.prompt.user + (
-        "\nYour previous attempt's harness feedback: correct: it is off\nFix it and make it faster."
-    )
-    assert first.prompt.system == second.prompt.system == request_.prompt.system
-    assert second.prompt.user != first.prompt.user
-    assert len({request_.seed, first.seed, second.seed}) == 3
-    assert repairs(request_, 1, 5, drafts, verdicts) == (first, second)
-    assert repairs(replace(request_, seed=8), 1, 5, drafts, verdicts)[0].seed != first.seed
+    (batch,) = repairs(request_, 1, 5, drafts, verdicts)
+    assert (batch.parents, list(batch.numbers), batch.drafts, batch.round) == ((1, 2, 3), [5, 6, 7], 3, 1)
+    assert [batch.parent(number) for number in batch.numbers] == [1, 2, 3]
+    assert isinstance(batch.prompt, tuple)
+    one, other, again = batch.prompt
+    assert one.user == request_.prompt.user + ("\nYour previous attempt's harness feedback: correct: it is off\nFix it and make it faster.")
+    assert (one.system, again) == (request_.prompt.system, one)
+    assert "it is late" in other.user
+    assert batch.seed != request_.seed
+    assert repairs(request_, 1, 5, drafts, verdicts) == (batch,)
+    assert repairs(replace(request_, seed=8), 1, 5, drafts, verdicts)[0].seed != batch.seed
 
 
 def test_what_was_not_judged_or_passed_does_not_go_back(request_: MintRequest) -> None:

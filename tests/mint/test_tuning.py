@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,11 @@ from kmint_tui.minting.knobs import described, knobs, turned
 from kmint_tui.minting.tuning import MOST_VARIANTS, sweep
 from kmint_tui.models.store import Choice
 from referee.race import Lap, NoRace
+from tests import tiny_models
 from tests.cli.runner import kmint
 from tests.mint.doubles import ScriptedReferee, ScriptedSmith, answer, verdict
 from tests.mint.test_mint import history, last, model, request
+from tests.referee.gpu.test_race import SLOW
 
 __all__ = ["history", "model"]
 
@@ -203,3 +206,24 @@ def test_without_a_gpu_tuning_is_refused_before_anything_is_drafted(monkeypatch:
     assert done.out == ""
     assert "tuning needs a GPU" in done.err and "leave out --tune" in done.err
     assert kmint("history", "--json").document["sessions"] == []
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_badly_launched_kernel_is_tuned(tmp_path: Path) -> None:
+    path = tiny_models.scripted(tmp_path / "slow.gguf", [f"```python\n{SLOW}```".encode()])
+    done = kmint("mint", "relu2", "--model", str(path), "--drafts", "1", "--tune", "--json", "--save", str(tmp_path / "kernels"))
+    assert done.code == 0, done.err
+    document = done.document
+    first, tuned = document["drafts"]
+    assert (tuned["author"], tuned["parent"], document["best"]) == ("tuner", 0, 1)
+    assert tuned["changes"] and tuned["source"] != first["source"]
+    assert document["tuning"]["changes"] == tuned["changes"]
+    assert all(trial["ratio"] or trial["refused"] for trial in document["tuning"]["trials"])
+    gained = [draft["verdict"]["timing"]["ratio"]["ratio"] for draft in (first, tuned)]
+    assert gained[1] > 1.1 * gained[0]
+    assert {draft["verdict"]["environment"]["smith"] for draft in (first, tuned)} == {"idle: no draft is being written"}
+    assert "Written by the tuner" in (tmp_path / "kernels" / "relu2.py").read_text()
+    again = kmint("mint", "relu2", "--model", str(path), "--drafts", "4", "--until", "first", "--json").document
+    assert all(
+        draft["verdict"]["environment"]["smith"].startswith("idle") for draft in again["drafts"] if (draft["verdict"] or {}).get("timing")
+    )

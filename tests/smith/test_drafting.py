@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kmint_tui.smith import DraftDone, Failed, Loaded, Prompt, RunDone, Sampling, Smith, Token
+from kmint_tui.smith import DraftDone, Event, Failed, Loaded, Prompt, RunDone, Sampling, Smith, Token
 from kmint_tui.smith.sampling import draft_seed
 from tests.smith.conftest import SCRIPT, MakeSmith, done
 
@@ -97,6 +97,69 @@ def test_a_recurrent_model_reads_a_changed_prompt_again(make_smith: MakeSmith) -
     assert figures(smith, PROMPT).reused_tokens == 0
     assert figures(smith, PROMPT).reused_tokens > 500
     assert figures(smith, Prompt("system", LONG + "more")).reused_tokens == 0
+
+
+def own_prompts(count: int) -> list[Prompt]:
+    return [Prompt("system", LONG + f"\nYour draft {number} failed" + " again" * number) for number in range(count)]
+
+
+@pytest.mark.parametrize("model", ["llama", "hybrid"])
+def test_prompts_that_begin_alike_are_drafted_together(make_smith: MakeSmith, model: str) -> None:
+    smith = make_smith(model)
+    prompts = own_prompts(3)
+    alone = [ids(smith, prompt, drafts=1, sampling=GREEDY, max_tokens=12)[0] for prompt in prompts]
+    together = list(smith.draft(prompts, 3, sampling=GREEDY, max_tokens=12))
+    # Rounding depends on how many rows are computed at once, so two prompts may part from their own answers late.
+    assert [done(together)[index].ids[:3] for index in range(3)] == [answer[:3] for answer in alone]
+    figures = together[-1]
+    assert isinstance(figures, RunDone) and figures.prompt_tokens > 500
+
+
+@pytest.mark.parametrize("model", ["llama", "hybrid"])
+def test_own_prompts_take_turns_and_repeat(make_smith: MakeSmith, model: str) -> None:
+    smith = make_smith(model)
+    # More than there are slots on a CPU, so that some are read while others are being decoded.
+    first = [draft.ids for _, draft in sorted(done(list(smith.draft(own_prompts(11), 11, seed=2, max_tokens=20))).items())]
+    ids(smith, Prompt("system", "something else"), drafts=2)
+    again = [draft.ids for _, draft in sorted(done(list(smith.draft(own_prompts(11), 11, seed=2, max_tokens=20))).items())]
+    assert again == first
+    assert len(set(first)) > 8
+
+
+def test_equal_prompts_of_their_own_give_one_answer(make_smith: MakeSmith) -> None:
+    events = list(make_smith("llama").draft([PROMPT] * 4, 4, sampling=GREEDY, max_tokens=30))
+    assert len({draft.ids for draft in done(events).values()}) == 1
+
+
+def test_the_first_prompt_is_still_there_for_prompts_that_go_on_from_it(make_smith: MakeSmith) -> None:
+    smith = make_smith("llama")
+    assert figures(smith, PROMPT).reused_tokens == 0
+    *_, last = smith.draft(own_prompts(2), 2, max_tokens=4)
+    assert isinstance(last, RunDone) and last.reused_tokens >= 384
+    assert figures(smith, PROMPT).reused_tokens >= 384
+
+
+def test_own_prompts_have_limits_too(make_smith: MakeSmith) -> None:
+    smith = make_smith("llama")
+    with pytest.raises(ValueError, match="2 prompts for 3 drafts"):
+        next(smith.draft(own_prompts(2), 3))
+    *_, event = smith.draft(own_prompts(2), 2, max_tokens=100_000)
+    assert isinstance(event, Failed) and event.code == "request"
+    cramped = make_smith("llama", max_cells=768)
+    *_, event = cramped.draft(own_prompts(8), 8, max_tokens=40)
+    assert isinstance(event, Failed) and event.code == "request", event
+    assert len(ids(cramped, Prompt("system", "short"), drafts=2, max_tokens=5)) == 2
+
+
+def test_a_cancel_while_own_prompts_are_read_ends_the_run(make_smith: MakeSmith) -> None:
+    smith = make_smith("llama")
+    events: list[Event] = []
+    for event in smith.draft(own_prompts(6), 6, max_tokens=300):
+        if isinstance(event, Loaded):
+            smith.cancel()
+        events.append(event)
+    assert {draft.finish for draft in done(events).values()} == {"cancelled"}
+    assert isinstance(events[-1], RunDone) and events[-1].cancelled
 
 
 def test_the_answer_ends_at_its_closing_fence(make_smith: MakeSmith) -> None:
