@@ -250,19 +250,24 @@ def test_drafts_reach_the_reader_before_the_run_is_over(make_smith: MakeSmith) -
     assert kinds.count(DraftDone) == 6 and kinds[-1] is RunDone
 
 
+def activity(smith: Smith) -> str:
+    """What the smith says of itself, asked anew."""
+    return smith.activity
+
+
 def test_a_paused_run_stands_still_and_goes_on(make_smith: MakeSmith) -> None:
     smith = make_smith("llama")
     undisturbed = done(list(smith.draft(PROMPT, 4, max_tokens=60, seed=3)))
     run, events = smith.draft(PROMPT, 4, max_tokens=60, seed=3), []
     for event in run:
         events.append(event)
-        if isinstance(event, Token) and smith.activity == "drafting":
+        if isinstance(event, Token) and activity(smith) == "drafting":
             smith.pause()
-            assert smith.activity == "paused"
+            assert activity(smith) == "paused"
             stat = Path(f"/proc/{smith.pid}/stat").read_text()
             assert stat.rpartition(") ")[2].startswith("T")
             smith.resume()
-    assert smith.activity == "idle"
+    assert activity(smith) == "idle"
     assert {index: draft.ids for index, draft in done(events).items()} == {index: draft.ids for index, draft in undisturbed.items()}
 
 
