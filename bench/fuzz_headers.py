@@ -1,17 +1,24 @@
-"""Mutated safetensors and GGUF headers against the strict readers: no crash, no unbounded allocation, no hang.
+"""Mutated safetensors headers against the strict reader, mutated GGUF headers through `kmint models import`: no crash, no
+unbounded allocation, no hang.
 
     python bench/fuzz_headers.py --count 200000 [--seed 0] [--json FILE]
 
-Starts from valid files made here and flips bytes, splices, truncates, and rewrites numbers. Anything but acceptance or a
-ConvertError or GgufError is a failure, and so is a peak of memory far above the header's own size.
+Starts from valid files made here and flips bytes, splices, truncates, and rewrites numbers. A GGUF goes through the command
+itself, in this process. Refused means a ConvertError, or exit code 4 with one line that says why; anything but that or
+acceptance is a failure, and so is a peak of memory far above the header's own size. An accepted GGUF is one whose head is
+still sound: the mutation hit the name of a token or a number that nothing depends on.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import os
 import platform
 import random
+import re
 import resource
 import struct
 import sys
@@ -27,9 +34,14 @@ from safetensors.numpy import save
 
 from convert.errors import ConvertError
 from convert.safetensors_file import SafetensorsFile
-from kmint_tui.models.gguf_header import GgufError, read_header
+from kmint_tui.cli.main import main as kmint
 
 MEMORY_LIMIT_MB = 400
+REASONS: Counter[str] = Counter()
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\\n' }}"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{{ '\\n\\n' }}{% endif %}"
+)
 _NUMBERS = (0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 
 
@@ -39,11 +51,22 @@ def safetensors_seed() -> bytes:
     return save(arrays, metadata={"format": "pt"})
 
 
+class Refused(Exception):
+    """`kmint models import` did not take the file; the message is its reason."""
+
+
 def gguf_seed(folder: Path) -> bytes:
-    """A small valid GGUF with a vocabulary and tensors."""
+    """A small GGUF that `kmint models import` takes: vocabulary, template, sizes and a tensor."""
     path = folder / "seed.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(1)
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_feed_forward_length(32)
+    writer.add_head_count(1)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_eos_token_id(1)
+    writer.add_chat_template(TEMPLATE)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([f"t{i}" for i in range(40)])
@@ -87,14 +110,39 @@ def fuzz(
         try:
             read(path)
             outcomes["accepted"] += 1
-        except (ConvertError, GgufError):
+        except ConvertError:
             outcomes["refused"] += 1
+        except Refused as reason:
+            outcomes["refused"] += 1
+            REASONS[_kind(str(reason))] += 1
         except BaseException:
             keep = Path(tempfile.gettempdir()) / f"kmint-fuzz-{name}.bin"
             keep.write_bytes(mutant)
             print(f"{name}: a mutant broke the reader, kept as {keep}", file=sys.stderr)
             raise
     return outcomes
+
+
+def _import_gguf(path: Path) -> None:
+    """`kmint models import PATH --as ID`, and the file out of the store again."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = kmint(["models", "import", str(path), "--as", "minicpm5-1b", "--quiet"])
+    said = err.getvalue()
+    if code == 0:
+        link = Path(out.getvalue().strip())
+        link.unlink()
+        link.with_name(link.name + ".sha256").unlink()
+    elif code == 4 and said.startswith("error: model not usable: ") and "Traceback" not in said and len(said.splitlines()) <= 2:
+        raise Refused(said.splitlines()[0])
+    else:
+        raise RuntimeError(f"exit code {code}: {said}")
+
+
+def _kind(reason: str) -> str:
+    """The reason without what differs from file to file."""
+    text = re.sub(r"'.*'|b'.*'|\(.*\)|-?\d[\d.e+-]*", "*", reason.partition("mutant")[2].removeprefix(".gguf").strip(": "))
+    return text[:90]
 
 
 def _read_safetensors(path: Path) -> None:
@@ -112,8 +160,12 @@ def main() -> int:
     options = parser.parse_args()
     started, rng = time.monotonic(), random.Random(options.seed)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        path = Path(folder) / "mutant"
-        seeds = {"safetensors": (safetensors_seed(), 500, _read_safetensors), "gguf": (gguf_seed(Path(folder)), 900, read_header)}
+        os.environ["KMINT_HOME"] = str(Path(folder) / "home")
+        path = Path(folder) / "mutant.gguf"
+        seed = gguf_seed(Path(folder))
+        seeds = {"safetensors": (safetensors_seed(), 500, _read_safetensors), "gguf": (seed, len(seed) - 40 * 32 * 4, _import_gguf)}
+        path.write_bytes(seed)
+        _import_gguf(path)
         results = {name: fuzz(name, data, head, read, options.count // 2, rng, path) for name, (data, head, read) in seeds.items()}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     for name, outcomes in results.items():
@@ -126,6 +178,8 @@ def main() -> int:
             "machine": platform.machine(),
             "seed": options.seed,
             "outcomes": results,
+            "gguf_reasons": dict(REASONS.most_common(40)),
+            "gguf_reasons_in_all": len(REASONS),
             "peak_memory_mb": peak,
         }
         Path(options.json).write_text(json.dumps(document, indent=1) + "\n")

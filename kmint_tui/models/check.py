@@ -13,6 +13,7 @@ from pathlib import Path
 from kmint_tui.errors import ModelError
 from kmint_tui.models.gguf_header import GgufError, Header, read_header
 from kmint_tui.models.runtime import require
+from kmint_tui.models.template_check import refusal
 
 ARCHITECTURES = ("llama", "qwen35")
 MAX_COUNT = 1 << 24
@@ -164,14 +165,9 @@ def check_template(path: Path, header: Header | None = None) -> None:
 
     Raises ModelError when thinking cannot be switched off in it, or it fails.
     """
-    from kmint_tui.smith.prompts import Prompt
-    from kmint_tui.smith.template import TemplateRefused, render
-
     template = (header or read_header(path)).text("tokenizer.chat_template") or ""
-    try:
-        render(Prompt("Write kernels.", "Op `probe`: nothing."), template, bos="")
-    except TemplateRefused as refused:
-        raise ModelError(f"{path}: {refused.reason}", fix="use a model whose template has a form without thinking") from refused
+    if reason := refusal(template):
+        raise ModelError(f"{path}: {reason}", fix="use a model whose template has a form without thinking")
 
 
 def _elements(shape: tuple[int, ...]) -> int:

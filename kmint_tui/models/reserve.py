@@ -3,7 +3,7 @@
 On a GPU: the operands and outputs of the largest required cell of the catalogue, once for the candidate and once for each
 baseline in the fewest rounds that count; float64 copies to compare with; the buffer that flushes the L2 cache; a CUDA
 context. With more room the referee takes more rounds. Cells beyond the contract are skipped where memory is short, so
-they are not counted. On a CPU: its processes, as measured (`bench/results/referee_memory.json`).
+they are not counted. On a CPU: its processes, as measured (`bench/memory.py`).
 """
 
 from __future__ import annotations

@@ -63,6 +63,16 @@ def test_the_template_must_have_a_form_without_thinking(tmp_path: Path) -> None:
     assert "thinking" in kmint(tmp_path, "models", "verify", str(path), code=4).stderr
 
 
+@pytest.mark.parametrize(
+    "template",
+    ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "{{ 'x' * 10 ** 11 }}"],
+    ids=["endless", "large"],
+)
+def test_a_template_that_would_take_the_machine_is_refused(tmp_path: Path, template: str) -> None:
+    path = llama(tmp_path / "hostile.gguf", template=template + CHATML)
+    assert "too much time or memory" in kmint(tmp_path, "models", "import", str(path), "--as", "minicpm5-1b", code=4).stderr
+
+
 def test_smoke_writes_and_compares_memory(model: Path, tmp_path: Path) -> None:
     told = json.loads(kmint(tmp_path, "models", "verify", str(model), "--smoke", "--json").stdout)["smoke"]
     assert 0 < told["tokens"] <= 48
