@@ -19,6 +19,7 @@ from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import Launch, LaunchPlan
+from referee.rehearsal import blamed, rehearsal
 from referee.verdict import CellResult, Rejection
 from referee.workers import Workers
 
@@ -42,7 +43,7 @@ class CpuPath:
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
         widest = max((cell for cell, _ in traced), key=_width)
-        groups = [self._runs(cell, plan, every_config=cell is widest) for cell, plan in traced]
+        groups = [self._runs(cell, plan, thorough=cell is widest) for cell, plan in traced]
         answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
         results: list[CellResult] = []
         for (cell, _), runs in zip(traced, groups, strict=True):
@@ -57,7 +58,7 @@ class CpuPath:
         """Judge each cell on its own; a failure costs only its badge."""
         left = list(traced)
         while left:
-            groups = [self._runs(cell, plan, every_config=False) for cell, plan in left]
+            groups = [self._runs(cell, plan, thorough=False) for cell, plan in left]
             answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 result, _ = self._judged(cell, runs, answers)
@@ -68,14 +69,24 @@ class CpuPath:
             else:
                 return
 
-    def _runs(self, cell: Cell, plan: LaunchPlan, *, every_config: bool) -> list[Execution]:
+    def _runs(self, cell: Cell, plan: LaunchPlan, *, thorough: bool) -> list[Execution]:
+        """Two runs of the cell; where `thorough`, also one of every other configuration and one of an autotuned first call."""
         inputs = draw(cell, self.seed)
         config = self.configs[0]
         runs = [
             Execution(plan, inputs, NAN, config=config),
             Execution(plan, inputs, HUGE, reverse=True, backwards=not self.atomic, config=config),
         ]
-        return runs + [Execution(plan, inputs, config=other) for other in self.configs[1:] if every_config]
+        if not thorough:
+            return runs
+        runs += [Execution(plan, inputs, config=other) for other in self.configs[1:]]
+        first = rehearsal(plan, self._usable(plan), {})
+        return [*runs, Execution(first.plan, inputs)] if first else runs
+
+    def _usable(self, plan: LaunchPlan) -> dict[int, list[int]]:
+        """The configurations of every launch, as `Execution.config` picks them: the last one stands for what it has not."""
+        launches = ((number, step) for number, step in enumerate(plan.steps) if isinstance(step, Launch))
+        return {number: sorted({min(config, len(step.configs) - 1) for config in self.configs}) for number, step in launches}
 
     def _judged(
         self, cell: Cell, runs: Sequence[Execution], answers: Iterator[Executed | Rejection]
@@ -84,6 +95,7 @@ class CpuPath:
         result = CellResult(cell.name, cell.role, "pass")
         for number, run in enumerate(runs):
             answer = next(answers)
+            rehearsed = number >= 2 and run.plan is not runs[0].plan
             if isinstance(answer, Rejection):
                 reason = f"at {cell.name}: {answer.reason}"
                 return CellResult(cell.name, cell.role, "fail", detail=answer.reason), Rejection(answer.stage, answer.guard, reason)
@@ -93,8 +105,9 @@ class CpuPath:
                 continue
             found = compare(self.task, cell, run.inputs, answer.outputs)
             if found.status != "pass":
-                config = f" with configuration {run.config}" if number > 1 else ""
-                return found, Rejection("correct", "wrong_answer", f"at {cell.name}{config}: {found.detail}")
+                config = f" with configuration {run.config}" if number > 1 and not rehearsed else ""
+                rejection = Rejection("correct", "wrong_answer", f"at {cell.name}{config}: {found.detail}")
+                return found, blamed(rejection) if rehearsed else rejection
             result = found if number == 0 else result
         if not self.atomic and not _same_bits(outputs[0], outputs[1]):
             reason = (

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from referee.gpu_worker import Device, WorkerLost, WorkerProcess
 from referee.jobs import CellJob, Prepared, TaskName, pack_jobs, rejection_from_json, result_from_json
 from referee.measurement import BELOW_FLOOR, Timing, TimingOptions, timing_from_json
 from referee.ops.spec import Cell
+from referee.rehearsal import blamed, rehearsal
 from referee.verdict import CellResult, Check, Rejection, Stage
 
 FIRST_STEP_SECONDS = 180.0
@@ -111,12 +113,15 @@ class Replayer:
     def check(self, prepared: Prepared, *, seed: int) -> Checked:
         """Replay every cell twice on inputs drawn from `seed` and compare. Required cells come first, up to the first failure.
 
+        The first call of an autotuned candidate (`rehearsal.py`) is checked too, at the required cell of the longest rows.
         Raises ReplayerError.
         """
         required = [job for job in prepared.jobs if job.cell.role != "capability"]
         capabilities = [job for job in prepared.jobs if job.cell.role == "capability"]
         common = {"do": "check", "seed": seed, **prepared.message()}
         cells, rejection, seconds = self._check_some(common, required)
+        if rejection is None and required:
+            rejection = self._check_first_call(common, max(required, key=_length), prepared.choice)
         for job in capabilities if rejection is None else ():
             # One request each: a capability may cost the worker its context, and only itself.
             found, _, spent = self._check_some(common, [job])
@@ -197,6 +202,17 @@ class Replayer:
         cells = [result_from_json(cell) for cell in answer["cells"]]
         return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
 
+    def _check_first_call(self, common: Mapping[str, Any], job: CellJob, choice: Mapping[int, int]) -> Rejection | None:
+        usable: dict[int, list[int]] = {}
+        for step, config in sorted(job.binaries):
+            usable.setdefault(step, []).append(config)
+        first = rehearsal(job.plan, usable, choice)
+        if first is None:
+            return None
+        binaries = {(step, 0): job.binaries[origin] for step, origin in first.origin.items()}
+        _, rejection, _ = self._check_some({**common, "choice": {}}, [CellJob(job.cell, first.plan, binaries)])
+        return blamed(rejection) if rejection else None
+
     def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
         """One request to a live worker. Raises WorkerLost when a candidate's kernel ran too long, ReplayerError otherwise."""
         interrupts = self._interrupts
@@ -249,6 +265,12 @@ def _torch_has_cuda() -> bool:
 
 def _unreached(cell: Cell) -> CellResult:
     return CellResult(cell.name, cell.role, "skipped", detail="not reached")
+
+
+def _length(job: CellJob) -> tuple[int, int]:
+    """Longest rows first, and of those the smallest cell."""
+    shape = job.cell.inputs[0].shape
+    return shape[-1] if shape else 0, -prod(shape)
 
 
 def _bench(prepared: Prepared) -> CellJob:

@@ -178,6 +178,8 @@ class Judgement:
         with report.during("correct"):
             report.cells = (*report.cells, *path.capabilities(extra), *untraced)
         _pass_cpu_guards(report, path.atomic)
+        if _autotuned(sample[0]):
+            report.passes("autotune", f"{len(configs)} configurations, and the first call, which tries them on the same memory")
         reason = f"{len(cells)} cells agree with float64 in Triton's interpreter, which is weaker than a replay on a GPU; not timed: {why}"
         return report.ended("correct", reason, unreached=why)
 

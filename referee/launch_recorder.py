@@ -14,7 +14,7 @@ import torch
 
 from referee import triton_private
 from referee.dtypes import TRITON_DTYPES
-from referee.plan import Argument, DtypeValue, Launch, LaunchConfig, Value
+from referee.plan import Argument, DtypeValue, Launch, LaunchConfig, Tuning, Value, View
 from referee.plan_parse import MAX_CONFIGS, MAX_TEXT
 from referee.recorder import Recorder
 from referee.violation import Violation, Violations
@@ -38,15 +38,17 @@ class LaunchRecorder:
     def __init__(self, violations: Violations) -> None:
         self._violations = violations
         self.recorder: Recorder | None = None
+        self._tuning: Tuning | None = None
 
     def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> None:
         """Add one launch step. Raises Violation for what a plan cannot hold, and what Triton would raise for misuse."""
         recorder = self._running()
+        self._tuning = None
         resolved = list(self._resolve(kernel, args, kwargs))
         configs = [self._config(jit, bound, grid, given) for jit, bound, given in resolved]
         # Keyed by their text, because True, 1 and 1.0 are equal but compile differently.
         unique = {repr(config): config for config in configs}
-        recorder.add(Launch(resolved[0][0].__name__, tuple(unique.values())))
+        recorder.add(Launch(resolved[0][0].__name__, tuple(unique.values()), self._tuning))
 
     def warm_up(self, kernel: Any) -> None:
         """Refuse a compilation that `run` asks for."""
@@ -77,6 +79,8 @@ class LaunchRecorder:
                 raise self._fail("launch_feature", f"autotune {hooks} is not supported: the judge tries every configuration itself")
             if len(facts.configs) > MAX_CONFIGS:
                 raise self._fail("plan_size", f"more than {MAX_CONFIGS} autotune configurations")
+            if len(facts.configs) > 1:
+                self._note_tuning(facts, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
             for config in facts.configs:
                 chosen = config.all_kwargs()
                 conflicts = sorted(chosen.keys() & kwargs.keys())
@@ -85,6 +89,17 @@ class LaunchRecorder:
                 yield from self._resolve(kernel.fn, args, {**kwargs, **chosen})
         else:
             raise self._fail("launch_feature", f"a {type(kernel).__name__} is launched; only @triton.jit kernels are supported")
+
+    def _note_tuning(self, facts: triton_private.AutotuneFacts, given: dict[str, Any]) -> None:
+        zeroed, restored = (tuple(self._named(name, given) for name in names) for names in (facts.zeroed, facts.restored))
+        before = self._tuning or Tuning()
+        self._tuning = Tuning(*(tuple(dict.fromkeys(views)) for views in (before.zeroed + zeroed, before.restored + restored)))
+
+    def _named(self, name: str, given: dict[str, Any]) -> View:
+        value = given.get(name)
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"autotune's reset_to_zero and restore_value name tensor arguments; `{name}` is none")
+        return self._running().view(value)
 
     def _config(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> LaunchConfig:
         signature = triton_private.signature_of(kernel)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 MAX_STEPS = 256
 MAX_BUFFERS = 256
 
@@ -67,11 +67,23 @@ class LaunchConfig:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """What Triton's autotuner does around every run it compares: sets `zeroed` to zero before, gives `restored` back after."""
+
+    zeroed: tuple[View, ...] = ()
+    restored: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True)
 class Launch:
-    """Launch the kernel named `kernel` with one of `configs` (the judge picks when there are several)."""
+    """Launch the kernel named `kernel` with one of `configs` (the judge picks when there are several).
+
+    `tuning` is set where Triton itself would compare configurations, on the caller's memory, at the first call.
+    """
 
     kernel: str
     configs: tuple[LaunchConfig, ...]
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from referee.dtypes import ITEMSIZE, LARGEST, integer_range
 from referee.kernels import KernelModule, KernelSignature
 from referee.ops.spec import TensorSpec
-from referee.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, View
+from referee.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Tuning, View
 from referee.plan_views import views_in, views_of
 
 # CUDA C++ programming guide, technical specifications per compute capability: x up to 2^31 - 1, y and z up to 65535.
@@ -61,6 +61,7 @@ def check_plan(plan: LaunchPlan, inputs: Sequence[TensorSpec], outputs: Sequence
     for step in plan.steps:
         if isinstance(step, Launch):
             _check_launch(step, module)
+            _check_tuning(step.tuning, plan.buffers)
         elif isinstance(step, Fill):
             _check_target(step.target, plan.buffers)
             _check_fill(step)
@@ -109,6 +110,18 @@ def _check_launch(step: Launch, module: KernelModule | None) -> None:
         _check_config(config)
         if signature is not None:
             _check_arguments(config, signature)
+
+
+def _check_tuning(tuning: Tuning | None, buffers: Sequence[Buffer]) -> None:
+    for view in tuning.zeroed if tuning else ():
+        if buffers[view.buffer].input is not None:
+            reason = "autotune's reset_to_zero names an input, which Triton would zero at the first call; name only what `run` allocates"
+            raise PlanError(reason, guard="autotune")
+        _check_target(view, buffers)
+    for view in tuning.restored if tuning else ():
+        # An input given back as it was is unchanged; whether the kernel writes it in between shows at every other call.
+        if buffers[view.buffer].input is None:
+            _check_target(view, buffers)
 
 
 def _check_config(config: LaunchConfig) -> None:

@@ -27,6 +27,7 @@ from referee.plan import (
     LaunchConfig,
     LaunchPlan,
     Step,
+    Tuning,
     Value,
     View,
 )
@@ -131,7 +132,14 @@ def _dump_step(step: Step) -> dict[str, Any]:
         return {"kind": "fill", "target": _dump_view(step.target), "value": value}
     if isinstance(step, Copy):
         return {"kind": "copy", "target": _dump_view(step.target), "source": _dump_view(step.source)}
-    return {"kind": "launch", "kernel": step.kernel, "configs": [_dump_config(config) for config in step.configs]}
+    configs = [_dump_config(config) for config in step.configs]
+    return {"kind": "launch", "kernel": step.kernel, "configs": configs, "tuning": _dump_tuning(step.tuning)}
+
+
+def _dump_tuning(tuning: Tuning | None) -> Any:
+    if tuning is None:
+        return None
+    return {"zeroed": [_dump_view(view) for view in tuning.zeroed], "restored": [_dump_view(view) for view in tuning.restored]}
 
 
 def _dump_config(config: LaunchConfig) -> dict[str, Any]:
@@ -160,9 +168,17 @@ def _step(data: object) -> Step:
         fields = _fields(data, "a copy", "kind", "target", "source")
         return Copy(_view(fields["target"]), _view(fields["source"]))
     if kind == "launch":
-        fields = _fields(data, "a launch", "kind", "kernel", "configs")
-        return Launch(_text(fields["kernel"], "a kernel name"), _items(fields["configs"], "configs", MAX_CONFIGS, _config))
+        fields = _fields(data, "a launch", "kind", "kernel", "configs", "tuning")
+        configs = _items(fields["configs"], "configs", MAX_CONFIGS, _config)
+        return Launch(_text(fields["kernel"], "a kernel name"), configs, _tuning(fields["tuning"]))
     raise PlanError("a step is of no known kind")
+
+
+def _tuning(data: object) -> Tuning | None:
+    if data is None:
+        return None
+    fields = _fields(data, "a tuning", "zeroed", "restored")
+    return Tuning(*(_items(fields[name], name, MAX_ARGUMENTS, _view) for name in ("zeroed", "restored")))
 
 
 def _config(data: object) -> LaunchConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from referee.plan import Copy, Fill, Launch, LaunchConfig, Step, Value, View
+from referee.plan import Copy, Fill, Launch, LaunchConfig, Step, Tuning, Value, View
 
 
 def views_of(step: Step) -> Iterator[View]:
@@ -18,6 +18,8 @@ def views_of(step: Step) -> Iterator[View]:
         for config in step.configs:
             for argument in config.arguments:
                 yield from views_in(argument.value)
+        if step.tuning is not None:
+            yield from (*step.tuning.zeroed, *step.tuning.restored)
 
 
 def views_in(value: Value) -> Iterator[View]:
@@ -35,7 +37,10 @@ def with_views(step: Step, change: Callable[[View], View]) -> Step:
         return replace(step, target=change(step.target))
     if isinstance(step, Copy):
         return Copy(change(step.target), change(step.source))
-    return Launch(step.kernel, tuple(_config(config, change) for config in step.configs))
+    tuning = step.tuning
+    if tuning is not None:
+        tuning = Tuning(tuple(map(change, tuning.zeroed)), tuple(map(change, tuning.restored)))
+    return Launch(step.kernel, tuple(_config(config, change) for config in step.configs), tuning)
 
 
 def _config(config: LaunchConfig, change: Callable[[View], View]) -> LaunchConfig:

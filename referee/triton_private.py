@@ -164,10 +164,15 @@ def launches_go_to(launch: Runner, warm_up: Runner) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class AutotuneFacts:
-    """An autotuner's configurations and the names of its hooks, if it has any."""
+    """An autotuner's configurations, the names of its hooks, if it has any, and of the arguments it zeroes and restores.
+
+    With a single configuration Triton compares nothing, and zeroes and restores nothing.
+    """
 
     configs: tuple[Any, ...]
     hooks: tuple[str, ...]
+    zeroed: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
 
 
 def autotune_facts(tuner: Any) -> AutotuneFacts:
@@ -178,7 +183,7 @@ def autotune_facts(tuner: Any) -> AutotuneFacts:
         hooks.append("Config(pre_hook=...)")
     if any(getattr(config, "ir_override", None) is not None for config in tuner.configs):
         hooks.append("Config(ir_override=...)")
-    return AutotuneFacts(tuple(tuner.configs), tuple(hooks))
+    return AutotuneFacts(tuple(tuner.configs), tuple(hooks), tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
 
 
 def wraps(kernel: Any) -> str:

@@ -56,7 +56,8 @@ class Bench:
         if isinstance(plans, Rejection):
             return plans
         atomic = any(one.atomic for one in module.signatures)
-        return CpuPath(self.interpreters, load(kernel.op, "cpu"), module.text, atomic, SEED).required(list(zip(cells, plans, strict=True)))[1]
+        path = CpuPath(self.interpreters, load(kernel.op, "cpu"), module.text, atomic, SEED)
+        return path.required(list(zip(cells, plans, strict=True)))[1]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,8 @@ def test_right_kernels_pass_wherever_the_contract_reaches(bench: Bench, name: st
 def test_slips_are_found_out_by_generated_cells(bench: Bench, name: str) -> None:
     kernel = next(one for one in specimens("wrong") if one.name == name)
     strategy = st.lists(drafts(ops.get(kernel.op)), min_size=4, max_size=8)
-    shown = find(strategy, lambda cells: bench.rejection(kernel, cells) is not None, settings=settings(SLOW, max_examples=20), random=Random(1))
+    twenty = settings(SLOW, max_examples=20)
+    shown = find(strategy, lambda cells: bench.rejection(kernel, cells) is not None, settings=twenty, random=Random(1))
     rejection = bench.rejection(kernel, shown)
     assert rejection is not None and rejection.guard in ("wrong_answer", "not_deterministic")
 

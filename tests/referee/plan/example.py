@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from referee.kernels import KernelModule, extract
 from referee.ops.spec import TensorSpec
-from referee.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, View
+from referee.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, Tuning, View
 
 INPUTS = (
     TensorSpec("x", (4, 6), "float16", (8, 1), 2),
@@ -50,7 +50,7 @@ PLAN = LaunchPlan(
     steps=(
         Fill(SCRATCH, float("-inf")),
         Copy(SCRATCH, View(1, 12, (3,), (1,), "float32")),
-        Launch("k", (launch_of(64), launch_of(128))),
+        Launch("k", (launch_of(64), launch_of(128)), Tuning((OUT,), (SCRATCH, X))),
         Launch("two", (LaunchConfig((1, 1, 1), (Argument("y", OUT, False), Argument("n", 1, True))),)),
     ),
     outputs=(OUT,),

@@ -54,7 +54,7 @@ def test_nan_is_read_back() -> None:
 WRONG: dict[str, Change] = {
     "unknown_key": lambda d: d.update(extra=1),
     "missing_key": lambda d: d.pop("outputs"),
-    "other_version": lambda d: d.update(version=2),
+    "other_version": lambda d: d.update(version=3),
     "version_is_bool": lambda d: d.update(version=True),
     "buffers_not_a_list": lambda d: d.update(buffers={}),
     "buffer_not_a_dict": lambda d: d["buffers"].append(3),
