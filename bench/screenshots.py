@@ -1,8 +1,10 @@
 """Pictures of the main screens for the README, taken from the real application at work.
 
-    python bench/screenshots.py FOLDER [--op rmsnorm --drafts 8 --seed 1]
+    python bench/screenshots.py docs/screenshots [--op add_rmsnorm_silu --drafts 8 --seed 1] [--grid REPORT.json]
 
-Drafts with the smith that is here and has the referee judge, in a history of its own, so it takes as long as a session.
+Drafts with the smith that is here and has the referee judge, in a history of its own, so it takes as long as a session. On a
+machine with a GPU the pictures show times, and the winner claims its crown. `--grid` shows a grid that was measured before
+(`kmint grid ID --json`). Pictures are SVG, each below 100 kB.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from pathlib import Path
 SIZE = (120, 36)
 
 
-async def take(folder: Path, op: str, drafts: int, seed: int, theme: str) -> list[Path]:
+async def take(folder: Path, op: str, drafts: int, seed: int, theme: str, grid: Path | None) -> list[Path]:
     """Mint, and picture every screen on the way."""
-    from textual.widgets import Input
+    from textual.widgets import Input, TabbedContent
 
     from kmint_tui.app import KmintApp
+    from kmint_tui.screens.grid import GridScreen
     from kmint_tui.screens.mint import MintScreen
     from kmint_tui.widgets.composer import Composer
     from referee.ops import get
@@ -35,7 +38,10 @@ async def take(folder: Path, op: str, drafts: int, seed: int, theme: str) -> lis
     async with app.run_test(size=SIZE) as pilot:
 
         async def calm() -> None:
-            await app.workers.wait_for_complete()
+            for _ in range(2):
+                await app.workers.wait_for_complete()
+                await pilot.pause()
+            app.clear_notifications()
             await pilot.pause()
 
         await calm()
@@ -57,6 +63,25 @@ async def take(folder: Path, op: str, drafts: int, seed: int, theme: str) -> lis
         await pilot.press("b", "enter")
         await calm()
         picture("draft")
+        best = screen.session.drafts[screen.session.best]
+        if best.microseconds is not None:
+            app.screen.query_one(TabbedContent).active = "tab-time"
+            await calm()
+            picture("times")
+        if best.verdict is not None and best.verdict.verdict == "win":
+            await pilot.press("c")
+            await calm()
+            await pilot.press("y")
+            await calm()
+            picture("crowns")
+        if grid is not None:
+            app.action_show_mode("grid")
+            await calm()
+            assert isinstance(app.screen, GridScreen)
+            app.screen.open_file(str(grid))
+            await pilot.press("n")
+            await calm()
+            picture("grid")
         for mode in ("history", "models", "doctor"):
             app.action_show_mode(mode)
             await calm()
@@ -71,20 +96,21 @@ async def take(folder: Path, op: str, drafts: int, seed: int, theme: str) -> lis
 def main() -> None:
     options = argparse.ArgumentParser(description="Pictures of the main screens.")
     options.add_argument("folder", type=Path)
-    options.add_argument("--op", default="rmsnorm")
+    options.add_argument("--op", default="add_rmsnorm_silu")
     options.add_argument("--drafts", type=int, default=8)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--theme", default="kmint-dark")
+    options.add_argument("--grid", type=Path, help="a grid report to picture")
     arguments = options.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     before = Path.cwd()
-    folder = arguments.folder.resolve()
+    folder, grid = arguments.folder.resolve(), arguments.grid.resolve() if arguments.grid else None
     with tempfile.TemporaryDirectory() as home:
         # A short relative folder, so that no path of this machine gets into a picture.
         os.chdir(home)
         os.environ["KMINT_HOME"] = "kmint"
         try:
-            taken = asyncio.run(take(folder, arguments.op, arguments.drafts, arguments.seed, arguments.theme))
+            taken = asyncio.run(take(folder, arguments.op, arguments.drafts, arguments.seed, arguments.theme, grid))
         finally:
             os.chdir(before)
     for path in taken:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
@@ -153,9 +153,10 @@ class GridScreen(KmintScreen):
 
     def action_open(self) -> None:
         detail = "A JSON report of `kmint grid`, or the record of a grid (JSON lines)."
-        self.app.push_screen(Ask("Open which grid report?", detail, placeholder="grid.json"), self._open)
+        self.app.push_screen(Ask("Open which grid report?", detail, placeholder="grid.json"), self.open_file)
 
-    def _open(self, path: str | None) -> None:
+    def open_file(self, path: str | None) -> None:
+        """Show the grid of a report or record; what is none becomes a message."""
         if path is None:
             return
         try:
@@ -296,6 +297,11 @@ class GridScreen(KmintScreen):
         if point is not None and point.floor_share is not None:
             text += f"; {point.floor_share:.0%} of the floor's speed (a copy of the same bytes)"
         self.query_one("#cell", Static).update(text)
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        if self.report is not None:
+            self._show()
 
     @on(DataTable.CellHighlighted, "#map")
     def _cell_highlighted(self) -> None:

@@ -18,6 +18,8 @@ class FactsBar(Static):
             return
         network = f"[$warning]OFFLINE[/] ({facts.offline})" if facts.offline else "ONLINE"
         bar = "  [$text-muted]│[/] "
-        busy = f"[$warning]GPU busy[/]: {escape(facts.others)}" if facts.others else ""
-        held = ", ".join(part for part in (holder, busy) if part) or "idle"
-        self.update(f"{escape(facts.model)}, {facts.offload}{bar}{escape(facts.gpu)}, {held}{bar}{network}")
+        device = [escape(facts.gpu), holder or "idle"]
+        if facts.others:
+            device = [*([holder] if holder else []), f"[$warning]GPU busy[/]: {escape(facts.others)}", escape(facts.gpu)]
+        # A narrow terminal cuts off the end.
+        self.update(bar.join((network, f"{escape(facts.model)}, {facts.offload}", ", ".join(device))))

@@ -20,7 +20,9 @@ from referee.grid import GridPoint
 from referee.grid_picture import cell_text
 
 Shape = tuple[int, int]
-WIDTH, HEIGHT = 16, 2
+WIDTH = 18
+LOW_SCREEN = 30
+"""Lines; on a lower screen a cell has one line."""
 FULL = 1.0
 """|log2 ratio| at which a colour is as strong as it gets: twice or half as fast."""
 FAINTEST, STRONGEST = 0.18, 0.75
@@ -42,6 +44,9 @@ class HeatMap(DataTable[Any]):
         self._shapes: list[Shape] = []
         self._dtypes: list[str] = []
 
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.show(tuple(self._points.values()), self._shapes, self._dtypes))
+
     @property
     def point(self) -> GridPoint | None:
         """The cell under the cursor; None on a shape's name and where nothing was measured."""
@@ -62,7 +67,7 @@ class HeatMap(DataTable[Any]):
             self.add_column(Text(dtype.center(WIDTH)), width=WIDTH, key=dtype)
         for shape in self._shapes:
             cells = [self._cell(self._points.get((shape, dtype))) for dtype in self._dtypes]
-            self.add_row(Text(f"{shape[0]} x {shape[1]}"), *cells, height=HEIGHT, key=f"{shape[0]}x{shape[1]}")
+            self.add_row(Text(f"{shape[0]} x {shape[1]}"), *cells, height=1 if self._low else 2, key=f"{shape[0]}x{shape[1]}")
         same = shape_before == (self._shapes, self._dtypes)
         self.move_cursor(row=before.row if same else 0, column=max(1, before.column) if same else 1)
 
@@ -70,9 +75,13 @@ class HeatMap(DataTable[Any]):
         """Put the cursor on this cell."""
         self.move_cursor(row=self._shapes.index((point.rows, point.columns)), column=1 + self._dtypes.index(point.dtype))
 
+    @property
+    def _low(self) -> bool:
+        return self.app.size.height < LOW_SCREEN
+
     def _cell(self, point: GridPoint | None) -> Text:
         time = f"{point.candidate_us:.1f} us" if point is not None and point.candidate_us is not None else ""
-        lines = [cell_text(point), time]
+        lines = [f"{cell_text(point)}  {time}".strip()] if self._low else [cell_text(point), time]
         text = Text("\n".join(line.center(WIDTH) for line in lines), no_wrap=True)
         colour = self._colour(point)
         if colour is not None:

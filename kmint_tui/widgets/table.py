@@ -10,6 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 from textual.widgets.data_table import CellDoesNotExist, RowDoesNotExist
 
+from kmint_tui.widgets.themes import Styled, styled
+
 MOVE = Binding.Group("Move")
 
 
@@ -28,6 +30,17 @@ class Table(DataTable[Any]):
         """`opens` says that enter does something with the row."""
         super().__init__(id=name, cursor_type="row", cell_padding=1)
         self._opens = opens
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.restyle())
+
+    def restyle(self) -> None:
+        """Colour all cells by the theme in use."""
+        for row in self.rows:
+            for column in self.columns:
+                cell = self.get_cell(row, column)
+                if isinstance(cell, Styled):
+                    self.update_cell(row, column, styled(self.app, cell.plain, cell.role))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return self._opens or action != "select_cursor"

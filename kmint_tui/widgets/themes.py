@@ -82,7 +82,15 @@ def theme_of(app: App[Any]) -> Theme:
     return _BY_NAME.get(app.theme, THEMES[0])
 
 
+class Styled(Text):
+    """A text that knows the role it is coloured by, so that it can be coloured anew when the theme changes."""
+
+    role = ""
+
+
 def styled(app: App[Any], text: str, role: str) -> Text:
     """`text` in the colour of a role (an outcome, a mark, a state); roles without a colour are dim."""
     name = ROLES.get(role)
-    return Text(text, style=getattr(theme_of(app), name) if name else "dim", no_wrap=True, overflow="ellipsis")
+    made = Styled(text, style=getattr(theme_of(app), name) if name else "dim", no_wrap=True, overflow="ellipsis")
+    made.role = role
+    return made

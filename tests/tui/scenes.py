@@ -7,26 +7,31 @@ from pathlib import Path
 from typing import cast
 
 from textual.pilot import Pilot
-from textual.widgets import Select
+from textual.widgets import Select, TabbedContent
 
 from kmint_tui.app import KmintApp
-from kmint_tui.events import DraftFinished, Judged, Judging, MintEvent, Progress, Started
+from kmint_tui.events import DraftFinished, Judged, Judging, MintEvent, Progress, RoundStarted, Started, Tuning
 from kmint_tui.minting.drafts import Draft
 from kmint_tui.minting.request import MintRequest
 from kmint_tui.models.check import ModelFile
 from kmint_tui.models.store import Choice
 from kmint_tui.screens.confirm import Confirm
+from kmint_tui.screens.grid import GridScreen
 from kmint_tui.screens.leave import Leave
 from kmint_tui.screens.mint import MintScreen
 from kmint_tui.screens.models import ModelsScreen
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampling import Sampling
+from kmint_tui.workbench.facts import Facts
+from kmint_tui.workbench.grid_report import GridReport
+from kmint_tui.workbench.grid_run import Places
 from kmint_tui.workbench.pulling import Pulled
 from kmint_tui.workbench.run import Failure
+from referee.grid import MATRIX_SHAPES
 from referee.ops import get
 from tests.save.test_host_code import GOOD
 from tests.tui.conftest import settle
-from tests.tui.filled import TIMING, verdict
+from tests.tui.filled import TIMING, fill, fill_crowns, fill_grid, grid_points, timing, verdict
 
 Scene = Callable[[Pilot[int]], Awaitable[None]]
 
@@ -106,6 +111,75 @@ def draft(identity: str) -> Scene:
     return show
 
 
+async def timed(pilot: Pilot[int]) -> None:
+    await draft("1.1")(pilot)
+    pilot.app.screen.query_one(TabbedContent).active = "tab-time"
+    await settle(pilot)
+
+
+async def compared(pilot: Pilot[int]) -> None:
+    await draft("1.2")(pilot)
+    await pilot.press("d")
+    await pilot.pause()
+    await pilot.press("enter")
+    await settle(pilot)
+
+
+async def losing(pilot: Pilot[int]) -> None:
+    await mode("grid")(pilot)
+    await pilot.press("n")
+    await pilot.pause()
+
+
+async def measuring(pilot: Pilot[int]) -> None:
+    await mode("grid")(pilot)
+    screen = cast("GridScreen", pilot.app.screen)
+    screen._job = cast("KmintApp", pilot.app).jobs.begin("measuring the grid of 1.0")
+    points = grid_points()
+    screen.post_message(GridScreen.Began(GridReport("1.0", "softmax", "", ()), Places(MATRIX_SHAPES, ("float16", "bfloat16"))))
+    for point in points[:4]:
+        screen.post_message(GridScreen.Measured(point))
+    await settle(pilot)
+
+
+async def busy(pilot: Pilot[int]) -> None:
+    await minting(pilot)
+    app = cast("KmintApp", pilot.app)
+    app.facts = Facts("minicpm5-1b", "25/25 layers on GPU", "H200 98.0 GiB free", None, "python3 (4242) 12.0 GiB")
+    app.show_facts()
+    await pilot.pause()
+
+
+async def repaired(pilot: Pilot[int]) -> None:
+    """A second round and a tuned kernel."""
+    await minting(pilot)
+    screen = mint_screen(pilot)
+    tuned = Draft(5, GOOD, 0, 3.0, "stop", 70, 0.7, parent=0, author="tuner", changes="BLOCK 1024 -> 2048")
+    screen.follow([RoundStarted(1, {4: 1}), DraftFinished(12, Draft(4, GOOD, 140, 2.0, "stop", 75, 0.7, round=1, parent=1)), Judging(4)])
+    screen.follow([DraftFinished(12, tuned), Judged(12, 5, verdict("win", "done", "1.3x", mode="replay", timing=timing(38.5)), True)])
+    screen.follow([Tuning(0)])
+    await pilot.pause()
+
+
+async def claiming(pilot: Pilot[int]) -> None:
+    await mode("crowns")(pilot)
+    await pilot.press("c")
+    await pilot.pause()
+
+
+async def commands(pilot: Pilot[int]) -> None:
+    await draft("1.1")(pilot)
+    await pilot.press("C")
+    await pilot.pause()
+
+
+async def refused(pilot: Pilot[int]) -> None:
+    """A file that cannot be opened, with its message."""
+    await mode("grid")(pilot)
+    cast("GridScreen", pilot.app.screen).open_file("a/very/long/path/that/" + "leads/nowhere/" * 6 + "grid.json")
+    await pilot.pause()
+
+
 async def pulling(pilot: Pilot[int]) -> None:
     await mode("models")(pilot)
     screen = cast("ModelsScreen", pilot.app.screen)
@@ -131,23 +205,54 @@ async def deleting(pilot: Pilot[int]) -> None:
     await pilot.pause()
 
 
-SCENES: dict[str, tuple[bool, Scene]] = {
-    "mint-empty": (False, nothing),
-    "mint-composing": (False, composing),
-    "mint-running": (False, minting),
-    "mint-failed": (False, failing),
-    "draft-empty": (False, mode("draft")),
-    "draft-win": (True, draft("1.1")),
-    "draft-rejected-long": (True, draft("2.0")),
-    "history-empty": (False, mode("history")),
-    "history": (True, mode("history")),
-    "history-delete": (True, deleting),
-    "crowns": (False, mode("crowns")),
-    "grid": (False, mode("grid")),
-    "models": (False, mode("models")),
-    "models-pulling": (False, pulling),
-    "doctor": (False, mode("doctor")),
-    "help": (False, helping),
-    "leave": (False, leaving),
+def crowned() -> None:
+    """A filled history with crowns."""
+    fill()
+    fill_crowns()
+
+
+def gridded() -> None:
+    """A filled history with a grid."""
+    fill()
+    fill_grid()
+
+
+def empty() -> None:
+    """Nothing was ever minted."""
+
+
+SCENES: dict[str, tuple[Callable[[], None], Scene]] = {
+    "mint-empty": (empty, nothing),
+    "mint-composing": (empty, composing),
+    "mint-running": (empty, minting),
+    "mint-repaired-tuned": (empty, repaired),
+    "mint-failed": (empty, failing),
+    "mint-gpu-busy": (empty, busy),
+    "draft-empty": (empty, mode("draft")),
+    "draft-win": (fill, draft("1.1")),
+    "draft-times": (fill, timed),
+    "draft-diff": (fill, compared),
+    "draft-rejected-long": (fill, draft("2.0")),
+    "history-empty": (empty, mode("history")),
+    "history": (fill, mode("history")),
+    "history-delete": (fill, deleting),
+    "crowns-empty": (empty, mode("crowns")),
+    "crowns": (crowned, mode("crowns")),
+    "crowns-claim": (crowned, claiming),
+    "grid-empty": (empty, mode("grid")),
+    "grid": (gridded, losing),
+    "grid-measuring": (gridded, measuring),
+    "grid-error": (empty, refused),
+    "models": (empty, mode("models")),
+    "models-pulling": (empty, pulling),
+    "doctor": (empty, mode("doctor")),
+    "help": (empty, helping),
+    "commands": (fill, commands),
+    "leave": (empty, leaving),
 }
-"""By name: whether the history is filled, and how to get there."""
+"""By name: what the history holds, and how to get there."""
+
+MAIN = ("mint-running", "draft-win", "history", "crowns", "grid", "models", "doctor")
+"""The scenes that are pictured in high contrast too."""
+WITH_MESSAGES = ("grid-error",)
+"""The scenes in which messages are shown; in the others they are cleared away."""

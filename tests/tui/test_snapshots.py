@@ -6,22 +6,23 @@ Regenerate with `pytest tests/tui/test_snapshots.py --snapshot-update` on the ba
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
+from pytest_textual_snapshot import SVGImageExtension
+from syrupy.assertion import SnapshotAssertion
 
 from kmint_tui.app import KmintApp
 from kmint_tui.doctor import Finding
 from kmint_tui.workbench import facts
 from kmint_tui.workbench.facts import Facts
-from tests.tui.filled import fill
-from tests.tui.scenes import SCENES
+from tests.tui.scenes import MAIN, SCENES, WITH_MESSAGES
 
 BASELINE = (3, 11)
 SIZES = ((80, 24), (120, 36))
-THEMES = ("kmint-dark", "kmint-light")
+CONTRAST = "kmint-contrast"
+THEMES = ("kmint-dark", "kmint-light", CONTRAST)
 FINDINGS = (
     Finding("python", "ok", "3.11.7 on Linux"),
     Finding("gpu", "warn", "this build of torch has no CUDA support; kernels are checked by Triton's interpreter and never timed"),
@@ -51,20 +52,25 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kmint_tui.models.store.installed", lambda entry: None)
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.asyncio
 @pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
 @pytest.mark.parametrize("name", SCENES)
-def test_picture(name: str, size: tuple[int, int], theme: str, snap_compare: Callable[..., bool]) -> None:
-    filled, scene = SCENES[name]
-    if filled:
-        fill()
+async def test_pictures(name: str, size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
+    prepared, scene = SCENES[name]
+    prepared()
     app = KmintApp()
-    app.theme = theme
     app.animation_level = "none"
-
-    async def prepare(pilot: Pilot[int]) -> None:
-        await scene(pilot)
-        app.clear_notifications()
-        await pilot.pause()
-
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    pictures = snapshot.use_extension(SVGImageExtension)
+    try:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await scene(pilot)
+            if name not in WITH_MESSAGES:
+                app.clear_notifications()
+            for theme in THEMES:
+                if theme != CONTRAST or name in MAIN:
+                    app.theme = theme
+                    await pilot.pause()
+                    await pilot.pause()
+                    assert app.export_screenshot() == pictures(name=theme)
+    finally:
+        app.engine.close()
