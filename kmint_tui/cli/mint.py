@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kmint_tui.mint import Mint
     from kmint_tui.minting.request import MintRequest
     from kmint_tui.minting.result import MintResult
+    from kmint_tui.smith import Smith
+    from kmint_tui.smith.remote import RemoteSmith
 
 _KEPT_LOGS = 10
 
@@ -32,7 +34,7 @@ _KEPT_LOGS = 10
 @click.command(cls=Command)
 @click.argument("op", required=False, shell_complete=complete_operation)
 @click.option("--drafts", "-n", type=click.IntRange(1, 64), help="How many kernels to draft.  [default: 8]")
-@click.option("--model", "-m", metavar="ID|PATH", shell_complete=complete_model, help="The smith; by default the best one that is here.")
+@click.option("--model", "-m", metavar="ID|PATH|URL", shell_complete=complete_model, help="The smith; by default the best one that is here.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat a session: same model, seed and drafts give the same kernels.")
 @click.option("--temperature", type=click.FloatRange(0, 5), help="By default the model's own.")
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="By default the model's own.")
@@ -87,17 +89,20 @@ def mint(
       kmint mint add_rmsnorm_gelu --drafts 16 --until first
       kmint mint layernorm_mish --repair 2 --tune
       kmint mint --reference mine.py:fused_norm
+      kmint mint softmax --model http://box:8080/v1
 
     The first Ctrl-C stops drafting and keeps what is done, the second gives up the rest as well. Exit code 0 means that at
     least one kernel is correct, 1 that none is.
     """
+    from kmint_tui.cli.models_pull import offline_reason
     from kmint_tui.cli.planning import Wishes, plan, show_plan
     from kmint_tui.cli.referee import unfit
+    from kmint_tui.models.endpoint import connect
 
     if as_json and jsonl:
         raise UsageError("--json and --jsonl exclude each other", fix="--json for one document at the end, --jsonl for a stream")
     wishes = Wishes(op, reference, model, drafts, seed, temperature, top_p, max_tokens, until, target, dialect, repair, tune)
-    request = plan(wishes, draw_seed=lambda: secrets.randbelow(2**32))
+    request = plan(wishes, draw_seed=lambda: secrets.randbelow(2**32), reach=lambda address: connect(address, offline=offline_reason(state)))
     if dry_run:
         show_plan(state.out, request, as_json=as_json)
         return ExitCode.DONE
@@ -125,12 +130,12 @@ def _run(
     from kmint_tui.events import Finished, to_json
     from kmint_tui.history.store import History
     from kmint_tui.mint import Mint
-    from kmint_tui.smith import Options, Smith
+    from kmint_tui.models.usage import note
 
-    options = Options(log=_log_file(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json")
+    log = _log_file()
     progress = MintProgress(err)
     result: MintResult | None = None
-    with History(paths.history_file()) as history, open_referee() as referee, Smith(request.model.file.path, options) as smith:
+    with History(paths.history_file()) as history, open_referee() as referee, _smith(request, log) as smith:
         if referee.no_gpu:
             err.note(f"no GPU to time on ({referee.no_gpu}): kernels are checked by Triton's interpreter")
         session = Mint(request, smith=smith, judge=referee, history=history, times=referee.mode == "replay", judges=judges(), racer=referee)
@@ -142,6 +147,9 @@ def _run(
                 if isinstance(event, Finished):
                     result = event.result
         assert result is not None
+        here = request.endpoint is None
+        if here and (taken := note(log, request.model.file, drafts=request.drafts, max_tokens=request.max_tokens)):
+            err.hint(taken)
         failure = session.failure
         if folder is not None and result.best_id is not None and failure is None:
             try:
@@ -150,6 +158,17 @@ def _run(
             except KmintError as error:
                 failure = error
     return result, failure, bool(interrupts)
+
+
+def _smith(request: MintRequest, log: Path) -> Smith | RemoteSmith:
+    """The smith of this request: a process of ours, or an endpoint elsewhere."""
+    from kmint_tui.models.endpoint import Answer
+    from kmint_tui.smith import Options, Smith
+    from kmint_tui.smith.remote import RemoteSmith
+
+    if request.endpoint is not None:
+        return RemoteSmith(request.endpoint.url, request.endpoint.model, Answer)
+    return Smith(request.model.file.path, Options(log=log, tuning=paths.private_dir(paths.cache_dir()) / "tuning.json"))
 
 
 def _show(state: State, err: Diagnostics, result: MintResult) -> None:

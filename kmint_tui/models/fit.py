@@ -16,7 +16,8 @@ from kmint_tui.models.reserve import Reserve, on_cpu, on_gpu
 from kmint_tui.models.room import Room, room
 from kmint_tui.models.room import available_memory as available_memory
 
-PROMPT_TOKENS = 1024
+# The catalogue's prompts have 444 to 532 tokens in the embedded smith's small vocabulary, and fewer in a large one.
+PROMPT_TOKENS = 512
 PIECE_CPU, PIECE_GPU, SLOTS_CPU = 128, 512, 8
 SPARE_TOKENS, CELL_STEP = 8, 256
 PROCESS_CPU, PROCESS_GPU = 256 << 20, 600 << 20

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kmint_tui.models.fit import Estimate
+from kmint_tui.models.check import ModelFile
+from kmint_tui.models.fit import Estimate, estimate, readable
 
 _BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|output|compute) buffer size =\s*([\d.]+) MiB")
 _MODEL_BEGINS, _CONTEXT_BEGINS = "loaded meta data", "constructing llama_context"
@@ -26,6 +27,7 @@ class Used:
     state: int
     output: int
     compute: int
+    on_gpu: bool = False
 
     @property
     def buffers(self) -> int:
@@ -46,6 +48,19 @@ def read(log: Path) -> Used | None:
     return used(text.splitlines())
 
 
+def note(log: Path, model: ModelFile, *, drafts: int, max_tokens: int) -> str | None:
+    """One line that sets what a session took beside what was expected before it; None where the log does not tell.
+
+    The prompt's length is taken to be the one that the estimate before the session assumed.
+    """
+    real = read(log)
+    if real is None:
+        return None
+    expected = estimate(model, drafts=drafts, max_tokens=max_tokens, gpu=real.on_gpu)
+    difference = f"{100 * real.error(expected):+.0f} %"
+    return f"the smith took {readable(real.buffers)}, {readable(expected.buffers)} were expected ({difference})"
+
+
 def used(lines: list[str]) -> Used | None:
     """The buffers that these lines of llama.cpp tell of."""
     sizes: dict[tuple[str, str], int] = {}
@@ -64,7 +79,7 @@ def used(lines: list[str]) -> Used | None:
 
     if not total("model") or not total("compute"):
         return None
-    return Used(total("model"), total("KV"), total("RS"), total("output"), total("compute"))
+    return Used(total("model"), total("KV"), total("RS"), total("output"), total("compute"), on_gpu)
 
 
 def _is_gpu(device: str) -> bool:

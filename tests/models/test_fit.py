@@ -98,7 +98,8 @@ def test_a_smaller_file_type_is_suggested_where_only_the_weights_are_too_large()
         kv_heads=4, key_length=256, value_length=256, embedding=5120, vocabulary=248320, parameters=27_000_000_000, heads=24,
         feed_forward=17408,
     )  # fmt: skip
-    assert judged(big, 24 << 30, gpu=True).suggestion == "as Q4_K_M it would fit"
+    assert judged(big, 24 << 30, gpu=True).suggestion == "as Q5_K_M it would fit"
+    assert judged(big, 22 << 30, gpu=True).suggestion == "as Q4_K_M it would fit"
     assert judged(big, 64 << 30, gpu=True).verdict == "fits"
 
 
@@ -135,6 +136,17 @@ def test_a_log_without_buffers_tells_nothing(tmp_path: Path) -> None:
     assert usage.read(tmp_path / "none") is None
     (tmp_path / "log").write_text("hello\n")
     assert usage.read(tmp_path / "log") is None
+
+
+def test_a_session_is_told_beside_its_estimate(model: ModelFile, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    expected = fit.estimate(model, drafts=8, max_tokens=100)
+    megabytes = expected.buffers / (1 << 20)
+    words = f"load_tensors: CPU model buffer size = {megabytes - 1:.2f} MiB\nsched_reserve: CPU compute buffer size = 1.00 MiB\n"
+    log.write_text(words)
+    told = usage.note(log, model, drafts=8, max_tokens=100)
+    assert told is not None and told[-6:] in ("(+0 %)", "(-0 %)"), told
+    assert usage.note(tmp_path / "none", model, drafts=8, max_tokens=100) is None
 
 
 def test_the_last_context_counts_and_only_the_gpu_where_there_is_one() -> None:
