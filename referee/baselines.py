@@ -28,7 +28,7 @@ Callee = Callable[..., Any]
 Progress = Callable[[str, float], None]
 
 COMPILE_SECONDS = 300.0
-KEPT = 256
+KEPT = 2048  # more than the catalogue has: an evicted one would be built again in the middle of a session
 MODES: dict[str, str | None] = {COMPILE: None, AUTOTUNE: "max-autotune-no-cudagraphs", GRAPHED: "max-autotune"}
 _numbers = itertools.count()
 

@@ -8,7 +8,7 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 
 - 1.5 ulp: the final rounding (1/2 ulp) and at most one intermediate rounding to that dtype (up to 1 ulp of the product).
 - The second line is what fp32 can do on these data: eager's own fp32 error is one sample of it; the sensitivity of the
-  float64 result to input changes of 2^-24 relative (random signs) bounds any backward-stable algorithm and does not depend
+  float64 result to input changes of 2^-24 relative (down or not at all, at random) bounds any backward-stable algorithm and does not depend
   on eager's luck (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Other summation orders and
   exact rewritings stay within a small multiple of either.
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
@@ -102,8 +102,8 @@ def _perturbed(inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
             moved.append(tensor)
             continue
         generator = torch.Generator(device=tensor.device).manual_seed(seed)
-        signs = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device).mul_(2).sub_(1)
-        moved.append(tensor.double() * (1.0 + EPS32 / 2 * signs))
+        lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8)
+        moved.append(lowered.double().mul_(-EPS32 / 2).add_(1.0).mul_(tensor))
         seed += 1_000_003
     return moved
 
