@@ -3,7 +3,7 @@
     python bench/tui_random_keys.py [--sequences 500] [--length 30] [--first 0]
 
 Each sequence starts the application on a filled history, at one of four sizes and three themes, presses keys drawn from a seed,
-and must then find its way back to a screen with escape and from there to every other one. The tests run the first ones of them.
+and must then find its way back to a screen with escape and from there to two others, drawn too. The tests run the first ones of them.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ def help_keys(terminal: Terminal) -> list[str]:
     shown = terminal.until("Keys on this screen")
     while True:
         for line in shown.splitlines():
-            match = re.match(r"\W*(\S.*?)\s{2,}\S.*\s{2}\S+\.\S+\s*\W*$", line)
+            # A key or two, padded, then what it does; a long line goes on below, with less before it.
+            match = re.search(r"│ {3,4}(\S(?:.{0,12}\S)?) {2,}[A-Z]", line)
             found += match.group(1).split() if match else []
         terminal.press("PageDown")
         time.sleep(0.3)
@@ -151,8 +152,9 @@ def help_keys(terminal: Terminal) -> list[str]:
         shown = after
     terminal.press("Escape")
     terminal.until("Palette")
-    names = dict.fromkeys(key for key in found if key != SUSPEND)
-    return [KEY_NAMES.get(key, re.sub(r"^\^", "C-", key)) if len(key) > 1 else key for key in names]
+    # A terminal has no super key.
+    names = dict.fromkeys(key for key in found if key != SUSPEND and not key.startswith("super"))
+    return [KEY_NAMES.get(key, re.sub(r"^\^(?=.)", "C-", key)) for key in names]
 
 
 def every_key(terminal: Terminal, screens: tuple[str, ...]) -> int:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -273,6 +274,7 @@ class _quiet_descriptor:
         os.dup2(self._terminal, 2)
         os.close(self._terminal)
         vars(sys)["__stderr__"], sys.stderr = self._before
-        self._writer.close()
+        with suppress(OSError):  # the terminal may be gone
+            self._writer.close()
         if self._log.stat().st_size == 0:
             self._log.unlink()

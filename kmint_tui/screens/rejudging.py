@@ -90,6 +90,9 @@ class RejudgingScreen(KmintScreen):
             except Cancelled:
                 message = self.Rejudged(draft.id, "")
             except Exception as error:
+                if self.kmint.run_now is None:
+                    # What is broken in it must not meet the next one.
+                    self.kmint.engine.forget_referee()
                 message = self.Rejudged(draft.id, "", None if job.cancelled else error)
             else:
                 message = self.Rejudged(draft.id, f"{verdict.verdict}, was {draft.outcome or 'not judged'}")

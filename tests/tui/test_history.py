@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -151,7 +153,7 @@ async def test_a_draft_that_is_gone_is_a_message(open_app: Open) -> None:
         assert "No draft is open" in screen_text(app)
 
 
-async def test_re_judging_stores_the_new_verdict(open_app: Open) -> None:
+async def test_re_judging_stores_the_new_verdict_and_survives_a_referee_that_was_killed(open_app: Open) -> None:
     fill()
     async with open_app() as (app, pilot):
         app.open_draft("1.2")
@@ -162,7 +164,21 @@ async def test_re_judging_stores_the_new_verdict(open_app: Open) -> None:
         await until(pilot, lambda: screen.draft is not None and screen.draft.outcome != "rejected")
         assert "correct, was rejected" in toasts(app)
         with History(paths.history_file()) as history:
-            assert history.draft(1, 2).outcome in ("correct", "win", "tie", "loss", "unsure")
+            assert history.draft(1, 2).outcome == "correct"
+        workers = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+        assert workers
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        app.clear_notifications()
+        await pilot.press("r")
+        await until(pilot, lambda: not app.jobs.titles)
+        await settle(pilot)
+        assert toasts(app)
+        app.clear_notifications()
+        await pilot.press("r")
+        await until(pilot, lambda: not app.jobs.titles)
+        await settle(pilot)
+        assert "correct, was correct" in toasts(app)
 
 
 async def test_re_judging_what_no_operation_is_known_for_asks_for_the_reference(open_app: Open, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Random keys: nothing breaks, and there is always a way back to every screen. `bench/tui_random_keys.py` runs 500 of these."""
+"""Random keys: nothing breaks, and there is always a way back. `bench/tui_random_keys.py` runs 500 of these."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.tui.random_keys import one_sequence
 
-SEQUENCES, LENGTH = 20, 30
+SEQUENCES, LENGTH = 16, 30
 
 
 @pytest.mark.asyncio

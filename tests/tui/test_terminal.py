@@ -49,11 +49,23 @@ class Terminal:
         self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.status
 
+    def vanish(self) -> int:
+        """Close the terminal under the program, as a lost connection does; returns how the program ended."""
+        watched = os.pidfd_open(self.pid)
+        os.close(self._file)
+        self._file = -1
+        ended, _, _ = select.select([watched], [], [], SECONDS)
+        os.close(watched)
+        assert ended, "the program lives on without a terminal"
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.status
+
     def close(self) -> None:
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
 
     def _read(self) -> bool:
         if not select.select([self._file], [], [], SECONDS)[0]:
@@ -97,6 +109,11 @@ def test_the_terminal_is_given_back(end: Callable[[Terminal], None], code: int) 
         assert terminal.seen.rindex(LEAVE) > terminal.seen.rindex(ENTER)
         assert SHOW_CURSOR in terminal.seen[terminal.seen.rindex(LEAVE) :]
         assert b"Traceback" not in terminal.seen
+
+
+def test_without_its_terminal_the_program_ends() -> None:
+    with kmint() as terminal:
+        assert terminal.vanish() == 128 + signal.SIGHUP
 
 
 def test_a_session_that_is_terminated_leaves_no_process() -> None:
