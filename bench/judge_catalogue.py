@@ -81,6 +81,13 @@ def stages(verdicts: Sequence[Verdict]) -> dict[str, float]:
     return {name: float(np.median([verdict.seconds.get(name, 0.0) for verdict in verdicts])) for name in names}
 
 
+def write(document: dict[str, Any], verdicts: Sequence[Verdict], file: Path | None) -> None:
+    """Keep what is known so far, with the environment of the first verdict."""
+    if file and verdicts:
+        environment = {key: value for key, value in verdicts[0].environment.items() if key != "executable"}
+        file.write_text(json.dumps(document | {"environment": environment}, indent=1, default=str) + "\n", encoding="utf-8")
+
+
 def build(names: Sequence[str], cache: Path, builders: int) -> None:
     """Compile the baselines of all ops into the cache, several at a time."""
 
@@ -130,6 +137,8 @@ def main() -> int:
         document["stages"] = stages(verdicts)
         for name, seconds in document["stages"].items():
             print(f"  {name:12s} {seconds:6.3f} s")
+        document["median_seconds"] = median
+        write(document, verdicts, given.json)
         more = (pair for variant in itertools.count(1) for pair in candidates(names, variant))
         many = list(itertools.islice(more, given.sustained if chosen else 0))
         start = time.perf_counter()
@@ -138,12 +147,8 @@ def main() -> int:
         rate = 60 * len(many) / (time.perf_counter() - start)
         kinds = dict(Counter(verdict.verdict for verdict in judged))
         document["sustained"] = {"candidates": len(many), "threads": given.threads, "per_minute": rate, "verdicts": kinds}
-        document["median_seconds"] = median
         print(f"sustained: {rate:.0f} verdicts a minute over {len(many)}, {given.threads} threads: {kinds}")
-        if judged:
-            document["environment"] = judged[-1].environment
-    if given.json:
-        given.json.write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
+    write(document, verdicts, given.json)
     return 0 if not gpu or (median <= 1.5 and rate >= 60) else 1
 
 
