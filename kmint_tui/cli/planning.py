@@ -11,7 +11,7 @@ from kmint_tui.cli.output import Output
 from kmint_tui.cli.referee import check_target, no_gpu_reason, wanted_task
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.minting.request import MintRequest, Until
-from kmint_tui.models import digest, registry, store
+from kmint_tui.models import digest, endpoint, registry, store
 from kmint_tui.models.fit import assess, readable
 from kmint_tui.smith.prompts import build
 from kmint_tui.smith.sampling import Sampling
@@ -39,8 +39,11 @@ class Wishes:
     tune: bool = False
 
 
-def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
-    """The request. Raises UsageError, ConfigError, ModelError or EnvironmentUnfit for what cannot be had."""
+def plan(wishes: Wishes, *, draw_seed: Callable[[], int], reach: Callable[[str], endpoint.Endpoint] | None = None) -> MintRequest:
+    """The request. Raises UsageError, ConfigError, ModelError or EnvironmentUnfit for what cannot be had.
+
+    `reach` connects to a smith named by its address; without it, such a smith is refused.
+    """
     settings = config.load(paths.config_file()).config
     target = wishes.target or settings.mint_target
     if wishes.tune:
@@ -49,7 +52,11 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
     drafts = _first(wishes.drafts, settings.mint_drafts, 8)
     known = registry.load(paths.user_models_file())
     wanted = wishes.model or settings.mint_model
-    choice = store.resolve(known, wanted) if wanted else store.choose(known, drafts=drafts)
+    elsewhere = _reached(wanted, reach) if wanted and endpoint.is_address(wanted) else None
+    if elsewhere is not None:
+        choice = store.Choice(elsewhere.url, endpoint.stand_in(elsewhere), None, "asked for by its address")
+    else:
+        choice = store.resolve(known, wanted) if wanted else store.choose(known, drafts=drafts)
     entry = choice.entry
     sampling = Sampling(
         temperature=_first(wishes.temperature, settings.mint_temperature, entry.temperature if entry else None, _TEMPERATURE),
@@ -59,7 +66,7 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
         op=op,
         task=task,
         model=choice,
-        model_sha256=digest.sha256(choice.file.path),
+        model_sha256="" if elsewhere is not None else digest.sha256(choice.file.path),
         prompt=build(op, wishes.dialect or (entry.dialect if entry else "card")),
         drafts=drafts,
         seed=draw_seed() if wishes.seed is None else wishes.seed,
@@ -70,7 +77,14 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int]) -> MintRequest:
         repair=wishes.repair,
         tune=wishes.tune,
         feedback=entry.feedback if entry else "full",
+        endpoint=elsewhere,
     )
+
+
+def _reached(address: str, reach: Callable[[str], endpoint.Endpoint] | None) -> endpoint.Endpoint:
+    if reach is None:
+        raise UsageError("a smith elsewhere is only for the command line", fix=f"kmint mint OP --model {address}")
+    return reach(address)
 
 
 def _check_tunable(target: str | None) -> None:
@@ -84,7 +98,8 @@ def _check_tunable(target: str | None) -> None:
 
 def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
     """What would be done, the memory it would take, and the prompt."""
-    fit, lonely = assess(request.model.file, drafts=request.drafts, max_tokens=request.max_tokens), no_gpu_reason()
+    here, lonely = request.endpoint is None, no_gpu_reason()
+    fit = assess(request.model.file, drafts=request.drafts, max_tokens=request.max_tokens) if here else None
     if as_json:
         content = {
             "op": request.op.name,
@@ -100,7 +115,7 @@ def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
             "tune": request.tune,
             "target": request.target,
             "mode": "interpret" if lonely else "replay",
-            "memory": fit.to_json(),
+            "memory": fit.to_json() if fit is not None else None,
             "prompt": asdict(request.prompt),
         }
         out.document("kmint.plan/1", content)
@@ -108,12 +123,12 @@ def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
     out.pairs(
         [
             ("op", f"{request.op.name}: {request.op.formula}"),
-            ("model", f"{request.model.id} ({request.model.file.quant}, {readable(request.model.file.nbytes)}): {request.model.reason}"),
+            ("model", f"{request.model.id} ({_kind(request)}): {request.model.reason}"),
             ("drafts", f"{request.drafts} of at most {request.max_tokens} tokens, seed {request.seed}"),
             *([("repair", f"up to {request.repair} further rounds for rejected drafts")] if request.repair else []),
             *([("tune", "launch constants of the best kernel are swept on the GPU")] if request.tune else []),
             ("sampling", f"temperature {request.sampling.temperature:g}, top-p {request.sampling.top_p:g}"),
-            ("memory", fit.text),
+            ("memory", fit.text if fit is not None else "none here: the smith is elsewhere, and is sent the prompt"),
             ("referee", f"interpreter, no timing ({lonely})" if lonely else "replay and timing on the GPU"),
         ]
     )
@@ -123,6 +138,11 @@ def show_plan(out: Output, request: MintRequest, *, as_json: bool) -> None:
     out.text("")
     out.heading("user")
     out.text(request.prompt.user)
+
+
+def _kind(request: MintRequest) -> str:
+    file = request.model.file
+    return f"an endpoint serving {file.name}" if request.endpoint is not None else f"{file.quant}, {readable(file.nbytes)}"
 
 
 def _first(*values: T | None) -> T:

@@ -16,6 +16,7 @@ from kmint_tui.smith.sampling import Sampling
 from referee.ops import Op
 
 if TYPE_CHECKING:
+    from kmint_tui.models.endpoint import Endpoint
     from referee.jobs import TaskName
 
 Until = Literal["best", "first"]
@@ -29,7 +30,7 @@ class MintRequest:
     """One session. `task` is what the referee judges by: the op's name, or the file of a user's own reference.
 
     `repair` is how many further rounds rejected drafts may get, `feedback` the form of what the smith is then told; `tune` has
-    the best kernel's launch constants swept.
+    the best kernel's launch constants swept. With an `endpoint` the smith is there, and there is no model file.
     """
 
     op: Op
@@ -47,6 +48,7 @@ class MintRequest:
     repair: int = 0
     tune: bool = False
     feedback: Feedback = "full"
+    endpoint: Endpoint | None = None
 
     def to_session(self) -> NewSession:
         """What the history stores of it."""

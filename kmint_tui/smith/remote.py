@@ -111,6 +111,12 @@ class RemoteSmith:
         """Nothing stays behind but requests under way."""
         self.cancel()
 
+    def __enter__(self) -> RemoteSmith:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
     def _body(self, prompt: Prompt, sampling: Sampling, temperature: float, seed: int, max_tokens: int) -> dict[str, object]:
         return {
             "model": self._model,
