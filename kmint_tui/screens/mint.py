@@ -13,7 +13,7 @@ from textual.containers import Container, Vertical
 from textual.widgets import DataTable, Static
 
 from kmint_tui.errors import KmintError
-from kmint_tui.events import MintEvent, Notice, Progress
+from kmint_tui.events import MintEvent, Notice, Progress, Swept
 from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen
 from kmint_tui.screens.messages import ModelsFound, RunReady
 from kmint_tui.widgets.bars import TimeBars
@@ -206,6 +206,8 @@ class MintScreen(KmintScreen):
                 case Notice(text=text):
                     self.app.notify(text, title="mint", markup=False)
                 case _:
+                    if isinstance(event, Swept):
+                        self.app.notify(event.sweep.reason, title="tuner", markup=False)
                     changed |= self.session.apply((event,))
                     self._note_loaded(event)
         if changed:

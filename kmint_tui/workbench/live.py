@@ -13,7 +13,6 @@ from kmint_tui.events import (
     Judged,
     Judging,
     MintEvent,
-    Notice,
     Progress,
     RoundStarted,
     Started,
@@ -97,7 +96,6 @@ class LiveSession:
     request: MintRequest | None = None
     session: int | None = None
     drafts: dict[int, LiveDraft] = field(default_factory=dict)
-    notices: list[str] = field(default_factory=list)
     stopping: bool = False
     result: MintResult | None = None
 
@@ -170,10 +168,7 @@ class LiveSession:
                 return {index}
             case Swept(sweep=sweep):
                 self._row(sweep.draft).phase = "judged"
-                self.notices.append(sweep.reason)
                 return {sweep.draft}
-            case Notice(text=text):
-                self.notices.append(text)
             case Stopping():
                 self.stopping = True
             case Finished(result=result):
