@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,17 +53,23 @@ def prove(path: Path, request: Request, recipe: Recipe, merged: Merged) -> tuple
         return (*findings, Finding("logits", "skipped", "not checked for a quantised file below level full", {}))
     prompts = [ids[:PROMPT_TOKENS] for ids in gguf_ids(path, CORPUS) if ids]
     expected = _reference(request, prompts)
+    if isinstance(expected, str):
+        return (*findings, Finding("logits", "skipped", f"not checked: transformers or peft failed with {expected}", {}))
     max_difference, max_kl = _EXACT_LIMITS if exact else _QUANTISED_LIMITS
     level = "logits" if exact else "quantisation"
     findings.append(compare_logits(level, gguf_logits(path, prompts), expected, max_difference=max_difference, max_kl=max_kl))
     return tuple(findings)
 
 
-def _reference(request: Request, prompts: list[list[int]]) -> Floats:
+def _reference(request: Request, prompts: list[list[int]]) -> Floats | str:
+    """The reference's logits, or in one line why it could not compute them."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "logits.npy"
         document = {"base": str(request.base), "adapter": str(request.adapter) if request.adapter else None, "prompts": prompts}
         command = [sys.executable, "-m", "convert.reference_logits"]
-        subprocess.run(command, input=json.dumps({**document, "output": str(output)}).encode(), check=True, capture_output=True)
+        done = subprocess.run(command, input=json.dumps({**document, "output": str(output)}).encode(), capture_output=True)
+        if done.returncode != 0:
+            raised = re.findall(r"^[\w.]+: .+$", done.stderr.decode(errors="replace"), re.MULTILINE)
+            return str(raised[-1][:300]) if raised else f"status {done.returncode}"
         result: Floats = np.load(output, allow_pickle=False)
         return result

@@ -106,6 +106,15 @@ def test_the_plan_writes_nothing_and_predicts_the_size(llama_pair: tuple[Path, P
     assert abs(report.bytes - plan.files[str(tmp_path / "m.gguf")]) < 100_000
 
 
+def test_a_reference_that_fails_is_said_and_not_taken_for_a_proof(tmp_path: Path) -> None:
+    checkpoints.llama(tmp_path / "base")
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    (tmp_path / "base" / "config.json").write_text(json.dumps({**config, "model_type": "nothing_known"}))
+    (findings,) = convert((tmp_path / "base", None), tmp_path / "m.gguf", "F32", level="logits")
+    assert findings["logits"].status == "skipped"
+    assert "nothing_known" in findings["logits"].detail
+
+
 @pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_K_M"])
 def test_rows_in_another_order_are_noticed_at_every_type(kind: str, llama_pair: tuple[Path, Path], tmp_path: Path) -> None:
     with Job(Request(llama_pair[0], tmp_path / "m.gguf", (kind,), level="structure")) as job:
