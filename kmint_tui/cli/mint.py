@@ -34,7 +34,9 @@ _KEPT_LOGS = 10
 @click.command(cls=Command)
 @click.argument("op", required=False, shell_complete=complete_operation)
 @click.option("--drafts", "-n", type=click.IntRange(1, 64), help="How many kernels to draft.  [default: 8]")
-@click.option("--model", "-m", metavar="ID|PATH|URL", shell_complete=complete_model, help="The smith; by default the best one that is here.")
+@click.option(
+    "--model", "-m", metavar="ID|PATH|URL", shell_complete=complete_model, help="The smith; by default the best one that is here."
+)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat a session: same model, seed and drafts give the same kernels.")
 @click.option("--temperature", type=click.FloatRange(0, 5), help="By default the model's own.")
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="By default the model's own.")
@@ -102,7 +104,9 @@ def mint(
     if as_json and jsonl:
         raise UsageError("--json and --jsonl exclude each other", fix="--json for one document at the end, --jsonl for a stream")
     wishes = Wishes(op, reference, model, drafts, seed, temperature, top_p, max_tokens, until, target, dialect, repair, tune)
-    request = plan(wishes, draw_seed=lambda: secrets.randbelow(2**32), reach=lambda address: connect(address, offline=offline_reason(state)))
+    request = plan(
+        wishes, draw_seed=lambda: secrets.randbelow(2**32), reach=lambda address: connect(address, offline=offline_reason(state))
+    )
     if dry_run:
         show_plan(state.out, request, as_json=as_json)
         return ExitCode.DONE
