@@ -19,7 +19,7 @@ from kmint_tui.events import (
     Stopping,
     Swept,
     Tuning,
-)  # fmt: skip
+)
 from kmint_tui.history.records import draft_id
 from kmint_tui.minting.drafts import Draft
 from kmint_tui.minting.ranking import best, rank, ratio
