@@ -12,7 +12,7 @@ import random
 
 from referee.ops.cells import cell_of
 from referee.ops.plans import Draft
-from referee.ops.signatures import KINDS, ROPE_KINDS
+from referee.ops.signatures import KINDS, ROPE_KINDS, signature
 from referee.ops.spec import Cell, Dtype, Op
 
 RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant")
@@ -40,7 +40,9 @@ def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
     values = chance.choice(RECIPES)
     rows = chance.randint(1, GPU_ROWS if gpu else CPU_ROWS)
     columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
-    return Draft(rows, columns, chance.choice(DTYPES), values, 2.0 ** chance.randint(-6, 6), label=f"fresh-{values}")
+    # Magnitudes of one operand alone tell other kernels apart than those of all together, which is what none chosen means.
+    scaled = tuple(name for name in signature(op) if chance.random() < 0.5)
+    return Draft(rows, columns, chance.choice(DTYPES), values, 2.0 ** chance.randint(-6, 6), scaled=scaled, label=f"fresh-{values}")
 
 
 def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:

@@ -8,7 +8,7 @@ _TEXT = """
 @triton.jit
 def _kernel(x_ptr, out_ptr, scratch_ptr, total, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)
-    at = tl.program_id(0) * BLOCK + lane
+    at = tl.program_id(0).to(tl.int64) * BLOCK + lane
     mask = at < total
     few = lane < 8
     first = tl.program_id(0) == 0

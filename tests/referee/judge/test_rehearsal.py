@@ -21,7 +21,7 @@ KERNEL = """
 @triton.autotune(configs=[{configs}], key=["total"]{options})
 @triton.jit
 def _kernel(x_ptr, out_ptr, total, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < total
     {body}
 

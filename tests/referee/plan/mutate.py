@@ -91,6 +91,8 @@ def complaint(plan: LaunchPlan) -> str | None:
             return f"{view} leaves its buffer"
     for step in plan.steps:
         if isinstance(step, Launch):
+            if step.tuning and any(plan.buffers[view.buffer].input is not None for view in step.tuning.zeroed):
+                return "an input is zeroed"
             for config in step.configs:
                 x, y, z = config.grid
                 if not (0 <= x < 2**31 and 0 <= y < 65536 and 0 <= z < 65536):
