@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 
 from kmint_tui.doctor.finding import Finding
+from kmint_tui.doctor.guard import BROKEN
 
 PROBES = {
     "gpu": "kmint_tui.doctor.gpu:gpu",
@@ -28,13 +29,12 @@ PROBES = {
     "replay": "kmint_tui.doctor.kernel:replayed",
     "llama.cpp": "kmint_tui.doctor.llama:llama",
     "sandbox": "kmint_tui.doctor.sandbox:sandbox",
-    "hashes": "kmint_tui.doctor.models:hashes",
+    "store": "kmint_tui.doctor.models:store_probe",
 }
 SLOW = "look again when the machine is less busy"
 LAST_WORD = b"done\n"
 READING_SECONDS = 0.25
 READ_BYTES = 1 << 16
-BROKEN = "run `kmint doctor --report FILE` and report it"
 
 
 class Child:

@@ -1,4 +1,4 @@
-"""The whole examination: light probes here, heavy ones each in a child process, all children at once.
+"""The whole examination: what only looks at this process here, everything else in child processes, all at once.
 
 Everything ends within `SECONDS`; what has not answered by then is "unknown", and so is what broke. Nothing is guessed.
 """
@@ -6,31 +6,27 @@ Everything ends within `SECONDS`; what has not answered by then is "unknown", an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from kmint_tui.doctor import gpu, machine, models, settings
-from kmint_tui.doctor.child import BROKEN, Child, listen
+from kmint_tui.doctor import gpu, machine, settings
+from kmint_tui.doctor.child import Child, listen
 from kmint_tui.doctor.finding import Finding
-from kmint_tui.errors import KmintError
+from kmint_tui.doctor.guard import Probe, guarded
 
 SECONDS = 9.0
-
-Probe = Callable[[], Finding]
 
 LIGHT: tuple[tuple[str, Probe], ...] = (
     ("python", machine.python),
     ("packages", machine.packages),
     ("compiler", machine.compiler),
     ("memory", machine.memory),
-    ("disk", machine.disk),
-    ("directories", machine.directories),
     ("settings", settings.settings),
     ("terminal", machine.terminal),
     ("proxies", settings.proxies),
 )
 
-# Each runs in a process of its own, because what it loads may crash, hang or be slow.
-HEAVY = ("gpu", "sandbox", "llama.cpp", "kernel", "replay", "hashes")
+# Each runs in a process of its own, because what it loads or waits for (a driver, a dead network disk) may crash, hang or be slow.
+HEAVY = ("store", "gpu", "sandbox", "llama.cpp", "kernel", "replay")
 
 
 def examine(*, offline: bool = False, seconds: float = SECONDS, started: list[Child] | None = None) -> Iterator[Finding]:
@@ -48,18 +44,7 @@ def examine(*, offline: bool = False, seconds: float = SECONDS, started: list[Ch
         for name, probe in LIGHT:
             yield guarded(name, probe)
         yield guarded("offline", lambda: settings.offline(flag=offline))
-        yield from models.models()
         yield from listen(children, deadline)
     finally:
         for child in children:
             child.close()
-
-
-def guarded(name: str, probe: Probe) -> Finding:
-    """What `probe` finds; a probe that breaks becomes a finding."""
-    try:
-        return probe()
-    except KmintError as error:
-        return Finding(name, "fail", error.message, error.fix or "see `kmint --help`")
-    except Exception as error:
-        return Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}", BROKEN)

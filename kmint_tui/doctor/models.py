@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kmint_tui import paths
+from kmint_tui.doctor import machine
 from kmint_tui.doctor.finding import Finding
+from kmint_tui.doctor.guard import guarded
 from kmint_tui.errors import ConfigError, ModelError
 from kmint_tui.models import digest, registry, store
 from kmint_tui.models.check import check
 from kmint_tui.models.fit import readable
+
+
+def store_probe() -> Iterator[Finding]:
+    """Everything about the places where kmint keeps things, the quick looks first."""
+    yield guarded("disk", machine.disk)
+    yield guarded("directories", machine.directories)
+    yield from models()
+    yield from hashes()
 
 
 def models() -> tuple[Finding, ...]:
@@ -42,7 +52,11 @@ def models() -> tuple[Finding, ...]:
 
 def hashes() -> Iterator[Finding]:
     """One finding for each model that is here: its sha256 against models.toml, and against the one it came in with."""
-    for entry in registry.load(paths.user_models_file()).entries:
+    try:
+        known = registry.load(paths.user_models_file())
+    except ConfigError:
+        return
+    for entry in known.entries:
         path = store.installed(entry)
         if path is None:
             continue
@@ -53,11 +67,11 @@ def hashes() -> Iterator[Finding]:
             yield Finding(name, "fail", f"{path.name} cannot be read: {error.strerror}", "look at its permissions and at the disk")
             continue
         wanted = {"models.toml": pinned, "the store": digest.recorded(path)}
-        known = {place: value for place, value in wanted.items() if value}
-        other = [place for place, value in known.items() if value != actual]
+        written = {place: value for place, value in wanted.items() if value}
+        other = [place for place, value in written.items() if value != actual]
         if other:
             again = f"if that was not meant: `kmint models rm {entry.id}`, then {store.way_to_get(entry)}"
             yield Finding(name, "fail", f"{path.name} is not what {' and '.join(other)} wrote down: sha256 {actual}", again)
         else:
-            against = f"as in {' and '.join(known)}" if known else "nothing to compare it with"
+            against = f"as in {' and '.join(written)}" if written else "nothing to compare it with"
             yield Finding(name, "ok", f"{path.name}: sha256 {actual[:16]}…, {against}")

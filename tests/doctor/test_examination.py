@@ -80,12 +80,20 @@ def test_the_command_tells_everything_and_opens_no_socket(tmp_path: Path, kmint_
         assert secret not in text
 
 
+def looked_at(name: str) -> dict[str, Finding]:
+    """What one child finds, with all the time it wants."""
+    child = Child(name)
+    found = {one.name: one for one in listen((child,), time.monotonic() + 60)}
+    child.close()
+    return found
+
+
 def test_a_corrupt_model_fails_and_has_a_fix(kmint_home: Path) -> None:
     folder = kmint_home / "data" / "models" / "minicpm5-1b"
     folder.mkdir(parents=True)
     whole = llama(folder / "model-Q8_0.gguf").read_bytes()
     (folder / "model-Q8_0.gguf").write_bytes(whole[: len(whole) // 2])
-    found = {one.name: one for one in examine(seconds=0)}
+    found = looked_at("store")
     broken = found["model minicpm5-1b"]
     assert broken.status == "fail"
     assert "kmint models rm minicpm5-1b" in broken.fix
@@ -96,7 +104,7 @@ def test_a_sound_model_is_ok(kmint_home: Path) -> None:
     folder = kmint_home / "data" / "models" / "minicpm5-1b"
     folder.mkdir(parents=True)
     llama(folder / "model-F16.gguf")
-    found = {one.name: one for one in examine(seconds=0)}
+    found = looked_at("store")
     assert found["model minicpm5-1b"].status == "ok"
 
 
@@ -168,7 +176,16 @@ def test_wrong_settings_fail_and_the_rest_goes_on(kmint_home: Path) -> None:
     found = {one.name: one for one in examine(seconds=0)}
     assert found["settings"].status == "fail"
     assert "mint.drafts" in found["settings"].fix
-    assert found["models"].status == "ok"
+    assert found["python"].status == "ok"
+
+
+def test_a_wrong_list_of_models_fails_in_one_place(kmint_home: Path) -> None:
+    (kmint_home / "config").mkdir(parents=True)
+    (kmint_home / "config" / "models.toml").write_text("[[model]\n", encoding="utf-8")
+    assert {one.name: one for one in examine(seconds=0)}["settings"].status == "fail"
+    found = looked_at("store")
+    assert (found["models"].status, found["disk"].status) == ("unknown", "ok")
+    assert "store" not in found, "the child broke"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
