@@ -104,3 +104,7 @@ def _usage(error: click.ClickException) -> UsageError:
     command = context.command_path if context is not None else "kmint"
     message = error.format_message().replace("\n", " ")
     return UsageError(message[:1].lower() + message[1:], fix=f"run `{command} --help`")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
