@@ -12,10 +12,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import tempfile
 from pathlib import Path
 
 SIZE = (120, 36)
+
+
+def slim(picture: str) -> str:
+    """The same picture without a clip of its own for every line, which nothing shown needs: a third of the size."""
+    picture = re.sub(r' clip-path="url\(#[^"]*-line-\d+\)"', "", picture)
+    return re.sub(r'<clipPath id="[^"]*-line-\d+">\s*<rect [^>]*/>\s*</clipPath>\s*', "", picture)
 
 
 async def take(folder: Path, op: str, drafts: int, seed: int, theme: str, grid: Path | None) -> list[Path]:
@@ -33,7 +40,9 @@ async def take(folder: Path, op: str, drafts: int, seed: int, theme: str, grid: 
     taken: list[Path] = []
 
     def picture(name: str) -> None:
-        taken.append(Path(app.save_screenshot(f"{name}.svg", path=str(folder))))
+        path = folder / f"{name}.svg"
+        path.write_text(slim(app.export_screenshot()), encoding="utf-8")
+        taken.append(path)
 
     async with app.run_test(size=SIZE) as pilot:
 
@@ -82,7 +91,7 @@ async def take(folder: Path, op: str, drafts: int, seed: int, theme: str, grid: 
             await pilot.press("n")
             await calm()
             picture("grid")
-        for mode in ("history", "models", "doctor"):
+        for mode in ("history", "models"):
             app.action_show_mode(mode)
             await calm()
             picture(mode)
@@ -114,7 +123,7 @@ def main() -> None:
         finally:
             os.chdir(before)
     for path in taken:
-        print(path)
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -154,7 +154,12 @@ def help_keys(terminal: Terminal) -> list[str]:
     terminal.until("Palette")
     # A terminal has no super key.
     names = dict.fromkeys(key for key in found if key != SUSPEND and not key.startswith("super"))
-    return [KEY_NAMES.get(key, re.sub(r"^\^(?=.)", "C-", key)) for key in names]
+    return [_tmux_name(key) for key in names]
+
+
+def _tmux_name(key: str) -> str:
+    control, plain = ("C-", key[1:]) if len(key) > 1 and key.startswith("^") else ("", key)
+    return control + KEY_NAMES.get(plain, plain)
 
 
 def every_key(terminal: Terminal, screens: tuple[str, ...]) -> int:

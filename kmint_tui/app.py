@@ -20,7 +20,7 @@ from textual.worker import Worker, WorkerState
 
 from kmint_tui import paths
 from kmint_tui.cli.diagnostics import ExitCode
-from kmint_tui.errors import ConfigError
+from kmint_tui.errors import ConfigError, EnvironmentUnfit
 from kmint_tui.screens.base import KmintScreen
 from kmint_tui.screens.messages import FactsFound, JobsChanged
 from kmint_tui.screens.palette import Commands
@@ -161,6 +161,12 @@ class KmintApp(App[int], inherit_bindings=False):
     def _tell(self, error: Exception) -> None:
         failure = failure_of(error)
         self.notify(f"{failure.message}\n{failure.fix}".strip(), title=failure.title, severity="error", timeout=12, markup=False)
+
+    def refuse_to_disturb(self, what: str) -> None:
+        """Raise EnvironmentUnfit while something measures times, which `what` would disturb."""
+        under_way = "a session is under way" if self.run_now is not None else self.jobs.timing
+        if under_way is not None:
+            raise EnvironmentUnfit(f"{under_way}; {what} would disturb its times", fix="wait for it, or cancel it with x", title="not now")
 
     def open_draft(self, identity: str) -> None:
         """Show a draft of the history on its screen."""

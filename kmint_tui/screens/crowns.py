@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Static
 from kmint_tui import paths
 from kmint_tui.cli.referee import no_gpu_reason
 from kmint_tui.crowns.records import Claim, Reign
-from kmint_tui.errors import EnvironmentUnfit, KmintError
+from kmint_tui.errors import KmintError
 from kmint_tui.screens.base import ACT, VIEW, KmintScreen
 from kmint_tui.screens.confirm import Confirm
 from kmint_tui.screens.messages import Refused
@@ -99,15 +99,15 @@ class CrownsScreen(KmintScreen):
 
     def claim(self, identity: str) -> None:
         """Ask whether this draft should claim its crown, and have it do so."""
-        if self._job is not None or self.kmint.run_now is not None:
-            self.tell(
-                EnvironmentUnfit("a crown is fought for on an idle GPU", fix="wait until the work under way is over", title="not now")
-            )
+        try:
+            self.kmint.refuse_to_disturb("a duel")
+        except KmintError as error:
+            self.tell(error)
             return
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._job = self.kmint.jobs.begin(f"claiming a crown for {identity}")
+                self._job = self.kmint.jobs.begin(f"claiming a crown for {identity}", timing=True)
                 self._tell_detail()
                 self.refresh_bindings()
                 self._claim(self._job, identity)

@@ -65,7 +65,7 @@ class DoctorScreen(KmintScreen):
         return self._job is not None if action == "cancel" else True
 
     def on_mount(self) -> None:
-        self.query_one(Table).head(("what", 12), ("status", 7), ("found", None))
+        self.query_one(Table).head(("what", 22), ("status", 7), ("found", None))
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()

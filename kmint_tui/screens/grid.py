@@ -178,8 +178,10 @@ class GridScreen(KmintScreen):
             fix = "o opens a grid that was measured elsewhere"
             self.tell(EnvironmentUnfit(f"a grid is measured on a GPU: {reason}", fix=fix, title="nothing can be timed here"))
             return
-        if self.kmint.run_now is not None:
-            self.tell(EnvironmentUnfit("a session is under way, which would disturb the times", fix="wait or cancel it", title="not now"))
+        try:
+            self.kmint.refuse_to_disturb("a grid")
+        except KmintError as error:
+            self.tell(error)
             return
         detail = "A draft's id, or a kernel that kmint saved. Building baselines for a shape takes up to a minute the first time."
         ask = Ask("Measure the grid of which kernel?", detail, name, "12.3", command=lambda text: command_line.command("grid", text))
@@ -187,7 +189,7 @@ class GridScreen(KmintScreen):
 
     def _begin(self, wanted: str | None) -> None:
         if wanted is not None and self._job is None:
-            self._job = self.kmint.jobs.begin(f"measuring the grid of {wanted}")
+            self._job = self.kmint.jobs.begin(f"measuring the grid of {wanted}", timing=True)
             self.refresh_bindings()
             self._measure(self._job, wanted)
 

@@ -145,6 +145,7 @@ class MintScreen(KmintScreen):
             return
         try:
             wishes = self.query_one(Composer).wishes()
+            self.kmint.refuse_to_disturb("a session")
         except KmintError as error:
             self.tell(error)
             return

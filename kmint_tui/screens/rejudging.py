@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from kmint_tui import paths
+from kmint_tui.errors import KmintError
 from kmint_tui.history.records import Draft
 from kmint_tui.history.store import History
 from kmint_tui.screens.base import ACT, KmintScreen
@@ -59,6 +60,11 @@ class RejudgingScreen(KmintScreen):
         draft = self.chosen()
         if draft is None or self._judging is not None:
             return
+        try:
+            self.kmint.refuse_to_disturb("judging a draft again")
+        except KmintError as error:
+            self.tell(error)
+            return
         with History(paths.history_file()) as history:
             op = history.session(draft.session).op
         if rejudge.in_catalogue(op):
@@ -75,7 +81,7 @@ class RejudgingScreen(KmintScreen):
         self.app.push_screen(ask, answered)
 
     def _begin(self, draft: Draft, reference: str | None) -> None:
-        self._judging = self.kmint.jobs.begin(f"judging draft {draft.id} again")
+        self._judging = self.kmint.jobs.begin(f"judging draft {draft.id} again", timing=True)
         self.judging_changed(f"{draft.id} is being judged again … (x cancels)")
         self.refresh_bindings()
         self._rejudge(self._judging, draft, reference)

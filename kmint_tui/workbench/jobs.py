@@ -14,11 +14,14 @@ class Cancelled(Exception):
 class Job:
     """One piece of work, begun where it was asked for; as a context manager around the work itself, it ends there.
 
-    `on_cancel` ends work that waits for something. Nothing is lost by ending `light` work.
+    `on_cancel` ends work that waits for something. Nothing is lost by ending `light` work; `timing` work measures times, which
+    other work on the GPU would disturb.
     """
 
-    def __init__(self, title: str, ended: Callable[[Job], object], on_cancel: Callable[[], object] | None, *, light: bool) -> None:
-        self.title, self.light = title, light
+    def __init__(
+        self, title: str, ended: Callable[[Job], object], on_cancel: Callable[[], object] | None, *, light: bool, timing: bool
+    ) -> None:
+        self.title, self.light, self.timing = title, light, timing
         self._cancelled = threading.Event()
         self._ended, self._on_cancel = ended, on_cancel
 
@@ -69,9 +72,15 @@ class Jobs:
         with self._guard:
             return tuple(job.title for job in self._jobs if not job.light)
 
-    def begin(self, title: str, cancelled: Callable[[], object] | None = None, *, light: bool = False) -> Job:
+    @property
+    def timing(self) -> str | None:
+        """What is measuring times now, if anything is."""
+        with self._guard:
+            return next((job.title for job in self._jobs if job.timing), None)
+
+    def begin(self, title: str, cancelled: Callable[[], object] | None = None, *, light: bool = False, timing: bool = False) -> Job:
         """A job that counts as under way until its work is over."""
-        job = Job(title, self._end, cancelled, light=light)
+        job = Job(title, self._end, cancelled, light=light, timing=timing)
         with self._guard:
             self._jobs.append(job)
         self._changed()

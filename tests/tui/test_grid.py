@@ -156,3 +156,17 @@ async def test_measuring_shows_cells_as_they_come_and_is_cancelled_between_two(o
         assert (screen.report.name, len(screen.report.points)) == ("1.0", 4)
         assert "1.0: stopped; the finished cells are kept" in toasts(app)
         assert not app.jobs.titles
+
+
+@pytest.mark.asyncio
+async def test_nothing_disturbs_what_is_being_timed(open_app: Open) -> None:
+    fill()
+    async with open_app() as (app, pilot):
+        with app.jobs.begin("measuring the grid of 1.0", timing=True):
+            await pilot.press("f5")
+            assert app.run_now is None
+            assert "measuring the grid of 1.0; a session would disturb its times" in toasts(app)
+            app.open_draft("1.0")
+            await settle(pilot)
+            await pilot.press("r")
+            assert "judging a draft again would disturb its times" in toasts(app)
