@@ -119,8 +119,10 @@ def _show_session(state: State, session: Session, drafts: tuple[Draft, ...], as_
         ]
     )
     state.out.text("")
-    rows = [(draft.id, str(draft.tokens), draft.finish, *_judged(draft)) for draft in drafts]
-    state.out.table(Table(("draft", "tokens", "finish", "verdict", "ratio", "why"), rows, frozenset({"tokens", "ratio"})))
+    derived = any(draft.parent is not None for draft in drafts)
+    rows = [(draft.id, *((_origin(draft),) if derived else ()), str(draft.tokens), draft.finish, *_judged(draft)) for draft in drafts]
+    headers = ("draft", *(("from",) if derived else ()), "tokens", "finish", "verdict", "ratio", "why")
+    state.out.table(Table(headers, rows, frozenset({"tokens", "ratio"})))
 
 
 def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_json: bool) -> None:
@@ -162,6 +164,13 @@ def _measurements(draft: Draft) -> tuple[Measurement, ...]:
 
     with Measurements(paths.history_file()) as store:
         return store.of(draft.source_sha256)
+
+
+def _origin(draft: Draft) -> str:
+    """The draft that this one repairs, or whose launch constants the tuner changed."""
+    if draft.parent is None:
+        return ""
+    return f"{draft.session}.{draft.parent}" + (f" ({draft.changes})" if draft.author == "tuner" else "")
 
 
 def _judged(draft: Draft) -> tuple[Cell, str, str]:
