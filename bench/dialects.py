@@ -115,7 +115,7 @@ def row_of(workshop: Workshop, cell: Cell, dialect: str, held_out: bool) -> dict
         return workshop.verdict(request, draft).passed
 
     right = {draft.index for draft in cell.drafts if passed(draft)}
-    after = {way: right | {draft.parent for draft in tries if passed(draft)} for way, tries in cell.tries.items()}
+    after = {way: {*right, *(draft.parent for draft in tries if passed(draft))} for way, tries in cell.tries.items()}
     lost = [workshop.verdict(request, draft) for draft in cell.drafts if draft.index not in right]
     return {
         "op": request.op.name,

@@ -64,7 +64,7 @@ def server() -> Iterator[Server]:
 
 
 def mint(url: str, *arguments: str, **environment: str) -> Done:
-    return kmint("mint", "softmax", "--model", url, "--seed", "1", "--drafts", "2", *arguments, **environment)
+    return kmint("mint", "softmax", "--model", url, "--seed", "1", "--drafts", "2", *arguments, **environment)  # type: ignore[arg-type]
 
 
 def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
