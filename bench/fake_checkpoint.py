@@ -281,13 +281,13 @@ def write_tokenizer(folder: Path, size: int, pre: str, special: tuple[str, ...],
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def write_minicpm5(base: Path, adapter: Path, *, rank: int = 64, alpha: int = 128, **sizes: int) -> None:
+def write_minicpm5(base: Path, adapter: Path, *, shards: int = 1, rank: int = 64, alpha: int = 128, **sizes: int) -> None:
     """A whole checkpoint of MiniCPM5-1B's shape (or with other `sizes`) and an adapter on every projection of every layer."""
     config = {**MINICPM5_1B, **sizes}
     base.mkdir(parents=True)
     (base / "config.json").write_text(json.dumps(config))
     write_tokenizer(base, config["vocab_size"], "minicpm5", ("<s>", "</s>", "<|im_start|>", "<|im_end|>"))
-    write_shards(base, llama_tensors(config), 1, lambda tensor: True)
+    write_shards(base, llama_tensors(config), shards, lambda tensor: True)
     modules = {
         f"model.layers.{layer}.{name}": shape
         for layer in range(config["num_hidden_layers"])

@@ -6,6 +6,8 @@ intermediate is removed unless it was asked for. Everything under its final name
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +18,23 @@ import gguf
 from convert import checks
 from convert.adapter import Adapter
 from convert.architectures import recipe_of
-from convert.errors import ConvertError
+from convert.errors import ConvertError, SpaceError
 from convert.importance import Importance, measure
 from convert.merge import Merged
 from convert.provenance import file_digest, files_digest
 from convert.quantize import FILE_TYPES, quantise
 from convert.recipe import Recipe
-from convert.report import Report, report_of
+from convert.report import Report, finish, removed, unproven
 from convert.source import Source
 from convert.verify import Finding
 from convert.vocab import Vocab, read_vocab
-from convert.write import CHUNK_BYTES, DIRECT_TYPES, layout, write_gguf
+from convert.write import DIRECT_TYPES, layout, peak_bytes, write_gguf
 
 LEVELS = ("structure", "tokenizer", "logits", "full")
 Level = Literal["structure", "tokenizer", "logits", "full"]
 Progress = Callable[[str, int, int], None]
+# The vocabulary while it is verified: our lists, the tokenizers package's tables and llama.cpp's (bench/convert_vs_peft.py).
+_BYTES_A_TOKEN = 2000
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,9 @@ class Job:
             if kind not in DIRECT_TYPES:
                 notes.append(f"{kind}: at most the size shown, which is Q8_0's")
         extra = layout(self.recipe, "F16").total if self._intermediate() else 0
-        adapter_bytes = self._adapter.path.stat().st_size if self._adapter else 0
         changed = len(self._adapter.changes) if self._adapter else 0
-        notes += [f"{name} left out: {why}" for name, why in sorted(self.recipe.dropped.items())]
+        reasons = Counter(self.recipe.dropped.values())
+        notes += [f"{count} tensor(s) left out: {why}" for why, count in sorted(reasons.items())]
         parameters = sum(_count(rule.shape) for rule in self.recipe.tensors)
         return Plan(
             self.recipe.architecture,
@@ -103,38 +107,47 @@ class Job:
             parameters,
             files,
             sum(files.values()) + extra,
-            adapter_bytes + 6 * CHUNK_BYTES,
+            peak_bytes() + _BYTES_A_TOKEN * self.recipe.vocab_size,
             tuple(notes),
         )
 
     def run(self, progress: Progress | None = None, calibration: Sequence[str] = ()) -> tuple[Report, ...]:
-        """Write and verify every file. Raises VerifyError (and removes the file) when a proof fails.
+        """Write and verify every file; a file gets its name only when proven. Raises VerifyError when a proof fails, SpaceError.
 
         `calibration` are texts on which an importance matrix is measured for the types that llama.cpp quantises.
         """
         if calibration and self._intermediate() is None:
             raise ConvertError(f"an importance matrix changes nothing for {', '.join(self.request.kinds)}", "choose a type such as Q4_K_M")
-        provenance = self._provenance()
         intermediate = self._intermediate()
-        reports: dict[str, Report] = {}
-        importance: Importance | None = None
-        try:
+        scratch = () if intermediate is None else (intermediate, self._importance_path())
+        with removed([self.target(kind) for kind in self.request.kinds], *scratch):
+            self._require_space()
+            provenance = self._provenance()
+            reports: dict[str, Report] = {}
+            importance: Importance | None = None
             for kind in sorted(self.request.kinds, key=lambda kind: kind not in DIRECT_TYPES):
+                path = self.target(kind)
                 if kind in DIRECT_TYPES:
-                    notes = self._write(self.target(kind), kind, provenance, progress)
+                    notes = self._write(unproven(path), kind, provenance, progress)
                 else:
                     assert intermediate is not None
                     if not intermediate.exists():
                         self._write(intermediate, self._intermediate_kind(), provenance, progress)
                         importance = self._importance(intermediate, calibration)
-                    notes = self._quantise(intermediate, kind, importance)
-                path = self.target(kind)
-                reports[kind] = report_of(path, kind, self.verify(path), notes, provenance)
-        finally:
-            if intermediate is not None:
-                intermediate.unlink(missing_ok=True)
-                self._importance_path().unlink(missing_ok=True)
+                    notes = self._quantise(intermediate, unproven(path), kind, importance)
+                reports[kind] = finish(path, kind, self.verify(unproven(path)), notes, provenance)
         return tuple(reports[kind] for kind in self.request.kinds)
+
+    def _require_space(self) -> None:
+        folder, needed = self.request.out.parent, self.plan().disk
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            raise SpaceError(f"{folder}: {error.strerror}", "choose an --out in a folder that exists") from None
+        if free < needed:
+            raise SpaceError(
+                f"{folder} has {free / 1e9:.2f} GB free, {needed / 1e9:.2f} GB are needed", "free some space or choose another --out"
+            )
 
     def verify(self, path: Path) -> tuple[Finding, ...]:
         """Prove a finished file again at the request's level."""
@@ -170,7 +183,7 @@ class Job:
         parameters = sum(_count(rule.shape) for rule in self.recipe.tensors)
         size = gguf.size_label(parameters, parameters, 0, 0)
         general = {"general.type": "model", "general.name": self.request.out.stem, "general.size_label": size, **provenance}
-        report = None if progress is None else (lambda done, total: progress(path.name, done, total))
+        report = None if progress is None else (lambda done, total: progress(self.request.out.name, done, total))
         plan = write_gguf(path, self.recipe, self.vocab.metadata, general, kind, self.merged.rows, report)
         return (*self.vocab.notes, *plan.fallbacks)
 
@@ -180,8 +193,8 @@ class Job:
     def _importance(self, model: Path, calibration: Sequence[str]) -> Importance | None:
         return measure(model, calibration, self._importance_path()) if calibration else None
 
-    def _quantise(self, intermediate: Path, kind: str, importance: Importance | None) -> tuple[str, ...]:
-        made = quantise(intermediate, self.target(kind), kind, importance=importance.path if importance else None)
+    def _quantise(self, intermediate: Path, path: Path, kind: str, importance: Importance | None) -> tuple[str, ...]:
+        made = quantise(intermediate, path, kind, importance=importance.path if importance else None)
         types = f"types: {', '.join(f'{name} x{count}' for name, count in sorted(made.types.items()))}"
         if importance is None:
             return (types,)

@@ -17,11 +17,11 @@ from convert.errors import ConvertError, SourceError
 from convert.job import Plan, Progress, Request
 from convert.lora_file import lora_recipe
 from convert.provenance import file_digest
-from convert.report import Report, report_of
+from convert.report import Report, finish, removed, unproven
 from convert.safetensors_file import Floats, SafetensorsFile
 from convert.source import read_json
 from convert.verify import Finding, verify_structure
-from convert.write import CHUNK_BYTES, layout, write_gguf
+from convert.write import layout, peak_bytes, write_gguf
 
 KINDS = ("F32", "F16", "BF16")
 
@@ -65,15 +65,16 @@ class LoraJob:
         parameters = sum(int(np.prod(rule.shape, dtype=np.int64)) for rule in self.recipe.tensors)
         tensors = len(self.recipe.tensors)
         files = {str(self.request.out): size}
-        return Plan(self.recipe.architecture, tensors, tensors // 2, parameters, files, size, 6 * CHUNK_BYTES, self.notes)
+        return Plan(self.recipe.architecture, tensors, tensors // 2, parameters, files, size, peak_bytes(), self.notes)
 
     def run(self, progress: Progress | None = None) -> tuple[Report, ...]:
-        """Write and verify the file. Raises VerifyError (and removes the file) when the proof fails."""
+        """Write and verify the file; it gets its name only when proven. Raises VerifyError when the proof fails, SpaceError."""
         out, (kind,) = self.request.out, self.request.kinds
         provenance = {"kmint.version": self.request.version, "kmint.adapter_sha256": file_digest(self._adapter.path)}
         report = None if progress is None else (lambda done, total: progress(out.name, done, total))
-        write_gguf(out, self.recipe, {}, {"general.name": out.stem, **provenance}, kind, self._rows, report)
-        return (report_of(out, kind, self.verify(out), self.notes, provenance),)
+        with removed([out]):
+            write_gguf(unproven(out), self.recipe, {}, {"general.name": out.stem, **provenance}, kind, self._rows, report)
+            return (finish(out, kind, self.verify(unproven(out)), self.notes, provenance),)
 
     def verify(self, path: Path) -> tuple[Finding, ...]:
         """Prove a finished file again: its tensors against the adapter's."""

@@ -1,10 +1,11 @@
-"""The report that proves a written file: made only when nothing failed, and left beside the file as JSON."""
+"""How a written file earns its name: it is verified under another one, renamed, and its proof is left beside it as JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from convert.errors import SpaceError, VerifyError
 from convert.provenance import file_digest
 from convert.verify import Finding
+from convert.write import sync_folder
 
 SCHEMA = "kmint.convert/1"
 
@@ -33,14 +35,43 @@ class Report:
         return {"schema": SCHEMA, **asdict(self)}
 
 
-def report_of(path: Path, kind: str, findings: tuple[Finding, ...], notes: tuple[str, ...], provenance: Mapping[str, str]) -> Report:
-    """Write PATH.report.json and return its content. Raises VerifyError, after removing the file, when a finding failed."""
+def unproven(path: Path) -> Path:
+    """Where a file stands, whole, while it is being verified; it gets its own name only afterwards."""
+    return path.with_name(path.name + ".unproven")
+
+
+@contextmanager
+def removed(paths: Iterable[Path], *scratch: Path) -> Iterator[None]:
+    """While `paths` are being made: what a killed run left of them is gone, and at the end, however it comes, nothing half-done stays."""
+    half = [*scratch, *(unproven(path) for path in paths)]
+    half += [path.with_name(path.name + ".partial") for path in half]
+    try:
+        for path in half:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SpaceError(f"{path}: {error.strerror}", "check the folder of --out and its permissions") from None
+    try:
+        yield
+    finally:
+        for path in half:
+            path.unlink(missing_ok=True)
+
+
+def finish(path: Path, kind: str, findings: tuple[Finding, ...], notes: tuple[str, ...], provenance: Mapping[str, str]) -> Report:
+    """Give the unproven file its name and write PATH.report.json. Raises VerifyError when a finding failed, and SpaceError."""
     failed = [finding for finding in findings if finding.status == "fail"]
     if failed:
-        path.unlink(missing_ok=True)
-        raise VerifyError(f"{path.name}: {failed[0].level} check failed: {failed[0].detail}", "the file was removed; please report this")
-    report = Report(str(path), kind, path.stat().st_size, file_digest(path), findings, notes, provenance)
-    _write(path.with_name(path.name + ".report.json"), report)
+        raise VerifyError(f"{path.name}: {failed[0].level} check failed: {failed[0].detail}", "nothing was kept of it; please report this")
+    made = unproven(path)
+    report = Report(str(path), kind, made.stat().st_size, file_digest(made), findings, notes, provenance)
+    beside = path.with_name(path.name + ".report.json")
+    try:
+        beside.unlink(missing_ok=True)  # an older file's report must never stand beside this one
+        os.replace(made, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise SpaceError(f"{path}: {error.strerror}", "check free space and permissions") from None
+    _write(beside, report)
     return report
 
 

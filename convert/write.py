@@ -96,7 +96,7 @@ def write_gguf(
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise SpaceError(f"{path}: {error.strerror}", "check free space and permissions") from None
     finally:
@@ -139,6 +139,11 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def worker_threads() -> int:
     """How many pieces are made at once: one a processor that this process may use, within reason."""
     return max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+
+
+def peak_bytes() -> int:
+    """What writing takes above the interpreter: for each piece in work its rows, the delta, the stored form and what lies between."""
+    return 6 * CHUNK_BYTES * worker_threads()
 
 
 def _encoded(pool: ThreadPoolExecutor, recipe: Recipe, plan: Layout, read: ReadRows) -> Iterator[memoryview]:
@@ -192,7 +197,8 @@ def _padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` last."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
