@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -180,6 +181,22 @@ def test_a_crash_in_a_run_is_told_with_the_log(make_smith: MakeSmith) -> None:
     assert isinstance(event, Failed) and event.code == "native" and "SIGABRT" in event.reason
     assert event.log == str(smith.log) and event.exit_code == 70
     assert smith.log.exists()
+
+
+def test_a_context_without_memory_fails_and_the_next_run_is_whole(make_smith: MakeSmith) -> None:
+    smith = make_smith("llama")
+    list(smith.load())
+    pid = smith.pid
+    assert pid is not None
+    assert isinstance(last(smith), RunDone)
+    status = Path(f"/proc/{pid}/status").read_text()
+    size = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmSize:"))
+    usual = resource.prlimit(pid, resource.RLIMIT_AS, (size + (1 << 20), resource.RLIM_INFINITY))
+    *_, event = smith.draft("x = 1", 8, max_tokens=2000)
+    assert isinstance(event, Failed) and event.code in ("memory", "native"), event
+    if smith.pid == pid:
+        resource.prlimit(pid, resource.RLIMIT_AS, usual)
+    assert isinstance(last(smith), RunDone)
 
 
 def test_something_else_than_events_on_the_pipe_is_an_error(make_smith: MakeSmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

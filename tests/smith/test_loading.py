@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kmint_tui.smith import Loaded, machine, tuning
+from kmint_tui.smith import Event, Loaded, Note, loading, machine, tuning
 from kmint_tui.smith.native import Log, Model, NativeError, library
 from tests.smith.conftest import MakeSmith
 
@@ -109,3 +109,15 @@ def test_rows_that_differ_are_reported(model_files: dict[str, Path], monkeypatch
         tuning.measure_threads(loaded, (1,), on_gpu=False)
     loaded.close()
     del log
+
+
+def test_steps_far_slower_than_memory_are_told(model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that does not fit is mapped; any speed counts as too slow here, and any size as large."""
+    for name in ("_MEMORY_SHARE", "_BIG", "_SLOW_FACTOR"):
+        monkeypatch.setattr(loading, name, 0)
+    events: list[Event] = []
+    ready = loading.load(loading.Order(model_files["llama"]), events.append, lambda line: None)
+    assert {choice.name: choice.value for choice in ready.loaded.choices}["memory"] == "mapped"
+    assert any(isinstance(event, Note) and event.text.startswith("memory is short: a step takes") for event in events)
+    ready.decoder.close()
+    ready.model.close()
