@@ -55,7 +55,9 @@ def _with_layout(layers: int, quant: str, *options: str) -> Measured:
     """One `kmint convert` on a fresh layout of `layers` layers; raises SystemExit with what it said when it fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_qwen36(folder / "base", folder / "adapter" / SUBFOLDER, num_hidden_layers=layers, shards=max(2, 15 * layers // LAYERS))
+        write_qwen36(
+            folder / "base", folder / "adapter" / SUBFOLDER, shards=max(2, 15 * layers // LAYERS), sizes={"num_hidden_layers": layers}
+        )
         command = [sys.executable, "-m", "kmint_tui", "convert", "--base", str(folder / "base"), "--adapter", str(folder / "adapter")]
         command += ["--subfolder", SUBFOLDER, "--quant", quant, "--out", str(folder / "out.gguf"), *options]
         measured = measure(command, folder / "log")

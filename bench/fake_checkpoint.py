@@ -297,10 +297,17 @@ def write_minicpm5(base: Path, adapter: Path, *, shards: int = 1, rank: int = 64
 
 
 def write_qwen36(
-    base: Path, adapter: Path, *, shards: int = 15, rank: int = 128, alpha: int = 256, real_layers: tuple[int, ...] = (0, 3), **sizes: int
+    base: Path,
+    adapter: Path,
+    *,
+    shards: int = 15,
+    rank: int = 128,
+    alpha: int = 256,
+    real_layers: tuple[int, ...] = (0, 3),
+    sizes: Mapping[str, int] | None = None,
 ) -> None:
     """Qwen3.6-27B's layout (or with other `sizes`), real bytes in `real_layers` only, and an adapter in `adapter`."""
-    text = {**QWEN36_27B_TEXT, **sizes}
+    text = {**QWEN36_27B_TEXT, **(sizes or {})}
     base.mkdir(parents=True)
     config = {
         "architectures": ["Qwen3_5ForConditionalGeneration"],

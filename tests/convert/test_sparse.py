@@ -47,7 +47,7 @@ def test_memory_does_not_grow_with_the_tensors(tmp_path: Path) -> None:
     """600 MB of weights, counted in float32, on two processors; one tensor of it is larger than what is allowed."""
     sizes = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "vocab_size": 140_000}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 4, "linear_num_value_heads": 12}
-    write_qwen36(tmp_path / "base", tmp_path / "adapter" / SUBFOLDER, shards=3, rank=16, **sizes, **heads)
+    write_qwen36(tmp_path / "base", tmp_path / "adapter" / SUBFOLDER, shards=3, rank=16, sizes={**sizes, **heads})
     processors = ",".join(str(number) for number in sorted(os.sched_getaffinity(0))[:2])
     kmint_command = ["taskset", "-c", processors, sys.executable, "-m", "kmint_tui"]
     measured = measure([*kmint_command, *arguments(tmp_path, "--quant", "F16", "--verify", "structure")], tmp_path / "log")
