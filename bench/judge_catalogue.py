@@ -146,7 +146,16 @@ def main() -> int:
             judged = list(pool.map(lambda pair: referee.judge(pair[1], pair[0], level=given.level), many))
         rate = 60 * len(many) / (time.perf_counter() - start)
         kinds = dict(Counter(verdict.verdict for verdict in judged))
-        document["sustained"] = {"candidates": len(many), "threads": given.threads, "per_minute": rate, "verdicts": kinds}
+        fallen = [
+            {"op": name, "guard": verdict.guard, "reason": verdict.reason, "source": source}
+            for (name, source), verdict in zip(many, judged, strict=True)
+            if verdict.verdict in ("rejected", "error")
+        ]
+        document["sustained"] = {
+            "candidates": len(many), "threads": given.threads, "per_minute": rate, "verdicts": kinds, "fallen": fallen
+        }  # fmt: skip
+        for item in fallen:
+            print(f"{item['op']}: {item['guard']}: {item['reason']}")
         print(f"sustained: {rate:.0f} verdicts a minute over {len(many)}, {given.threads} threads: {kinds}")
     write(document, verdicts, given.json)
     return 0 if not gpu or (median <= 1.5 and rate >= 60) else 1
