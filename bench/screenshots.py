@@ -20,7 +20,9 @@ SIZE = (120, 36)
 
 
 def slim(picture: str) -> str:
-    """The same picture without a clip of its own for every line, which nothing shown needs: a third of the size."""
+    """The same picture without a clip of its own for every line, which nothing shown needs, and with short names: half the size."""
+    picture = re.sub(r"\bterminal-\d+-", "t-", picture).replace(' shape-rendering="crispEdges"', "")
+    picture = picture.replace("</style>", "rect { shape-rendering: crispEdges }</style>", 1)
     picture = re.sub(r' clip-path="url\(#[^"]*-line-\d+\)"', "", picture)
     return re.sub(r'<clipPath id="[^"]*-line-\d+">\s*<rect [^>]*/>\s*</clipPath>\s*', "", picture)
 

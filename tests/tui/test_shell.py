@@ -29,6 +29,7 @@ async def test_every_screen_has_its_number(open_app: Open) -> None:
         app.screen.set_focus(None)
         for number, (mode, title) in enumerate(MODE_TITLES, start=1):
             await pilot.press(str(number))
+            app.jobs.cancel_all()
             await settle(pilot)
             screen = app.screen
             assert isinstance(screen, KmintScreen)
@@ -47,6 +48,7 @@ async def test_a_click_on_the_bar_goes_there(open_app: Open) -> None:
 async def test_help_shows_every_live_key_with_its_id(open_app: Open, mode: str) -> None:
     async with open_app((120, 60)) as (app, pilot):
         app.action_show_mode(mode)
+        app.jobs.cancel_all()
         await settle(pilot)
         live = [active.binding for active in app.screen.active_bindings.values() if active.binding.group is not None]
         assert len(live) > 8
@@ -68,6 +70,7 @@ async def test_no_key_is_one_that_old_terminals_send_for_another(open_app: Open)
     async with open_app() as (app, pilot):
         for mode, _ in MODE_TITLES:
             app.action_show_mode(mode)
+            app.jobs.cancel_all()
             await settle(pilot)
             keys = {key for key, active in app.screen.active_bindings.items() if active.binding.group is not None}
             assert not keys & {"ctrl+h", "ctrl+i", "ctrl+j", "ctrl+m"}
@@ -107,6 +110,7 @@ async def test_every_key_can_be_rebound(open_app: Open) -> None:
         known = key_ids(KmintApp)
         for mode, _ in MODE_TITLES:
             app.action_show_mode(mode)
+            app.jobs.cancel_all()
             await settle(pilot)
             live = {active.binding.id for active in app.screen.active_bindings.values() if active.binding.group is not None}
             assert live <= known
@@ -182,6 +186,7 @@ async def test_copying_the_command(open_app: Open) -> None:
 async def test_one_of_several_commands_is_chosen(open_app: Open) -> None:
     async with open_app() as (app, pilot):
         app.action_show_mode("doctor")
+        app.jobs.cancel_all()
         await settle(pilot)
         await pilot.press("C")
         await pilot.pause()
