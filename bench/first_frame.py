@@ -46,7 +46,7 @@ def first_frame(home: str) -> float:
             seen += os.read(terminal, 1 << 16)
         return time.perf_counter() - began
     finally:
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGKILL)
         os.close(terminal)
         os.waitpid(pid, 0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from kmint_tui.app import KmintApp
 
 
+LAST_SECONDS = 3.0
+"""After a signal the process ends this long after its children did, also where the terminal is gone and writing to it blocks."""
 CLOSING = "Closing the smith and the referee …"
 
 
@@ -77,4 +81,8 @@ class Leave(ModalScreen[None]):
             app.jobs.cancel_all()
             app.engine.close()
         finally:
+            if self._code:
+                last = threading.Timer(LAST_SECONDS, os._exit, (self._code,))
+                last.daemon = True
+                last.start()
             app.call_from_thread(app.exit, self._code, self._code)

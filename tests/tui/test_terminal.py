@@ -111,9 +111,12 @@ def test_the_terminal_is_given_back(end: Callable[[Terminal], None], code: int) 
         assert b"Traceback" not in terminal.seen
 
 
-def test_without_its_terminal_the_program_ends() -> None:
+@pytest.mark.parametrize("name", [signal.SIGHUP, signal.SIGTERM])
+def test_without_its_terminal_the_program_ends(name: signal.Signals) -> None:
     with kmint() as terminal:
-        assert terminal.vanish() == 128 + signal.SIGHUP
+        if name != signal.SIGHUP:
+            os.kill(terminal.pid, name)
+        assert terminal.vanish() == 128 + name
 
 
 def test_a_session_that_is_terminated_leaves_no_process() -> None:
