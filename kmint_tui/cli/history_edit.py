@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.diff/1).")
 @click.pass_obj
-def diff(state: State, first: str, second: str) -> int:
+def diff(state: State, first: str, second: str, as_json: bool) -> int:
     """Show how draft B differs from draft A. Exit code 0 when they are the same, 1 when not."""
     with _history() as history:
         before, after = _draft(history, first), _draft(history, second)
     lines = list(
         difflib.unified_diff(before.source.splitlines(), after.source.splitlines(), f"draft {first}", f"draft {second}", lineterm="")
     )
-    if lines:
+    if as_json:
+        state.out.document("kmint.diff/1", {"first": first, "second": second, "same": not lines, "lines": lines})
+    elif lines:
         state.out.text("\n".join(lines))
     return ExitCode.NOTHING_PASSED if lines else ExitCode.DONE
 
@@ -91,7 +94,7 @@ def export(state: State) -> int:
     for found in sessions(_file()):
         if isinstance(found, Damage):
             damaged += 1
-            state.err.note(f"{_unreadable(found)} cannot be read: {found.reason}")
+            state.err.note(_lost(found))
         else:
             state.out.record(found)
     return ExitCode.NOTHING_PASSED if damaged else ExitCode.DONE
@@ -112,10 +115,11 @@ def import_history(state: State, file: Path) -> None:
     state.err.note(f"{done.sessions} sessions with {done.drafts} drafts taken in, {done.known} were here already")
 
 
-def _unreadable(found: Damage) -> str:
+def _lost(found: Damage) -> str:
     if found.session is None:
-        return "the list of sessions"
-    return f"session {found.session}" if found.draft is None else f"draft {found.session}.{found.draft}"
+        return f"the history is damaged; what can still be read is written: {found.reason}"
+    what = f"session {found.session}" if found.draft is None else f"draft {found.session}.{found.draft}"
+    return f"{what} is not whole: {found.reason}"
 
 
 def _file() -> Path:

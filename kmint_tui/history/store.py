@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from kmint_tui.documents import compact
-from kmint_tui.errors import UsageError
+from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.history.database import connect, damaged, transaction, translated
 from kmint_tui.history.process import is_gone, own_process
 from kmint_tui.history.records import Draft, NewDraft, NewSession, Session, State, Summary, draft_id
@@ -116,8 +116,11 @@ class History:
             rows = self._connection.execute(query, {"op": op, "limit": -1 if limit is None else limit}).fetchall()
         return tuple(Summary(**_with_state(row)) for row in rows)
 
-    def session(self, number: int) -> Session:
-        """One session. Raises UsageError when there is none of that id."""
+    def session(self, number: int, *, whole: bool = True) -> Session:
+        """One session. Raises UsageError when there is none of that id.
+
+        With `whole` false, a note stands where one of its prompts should, if that is lost: so that its drafts are not lost with it.
+        """
         with translated(self._path):
             row = self._connection.execute(
                 "SELECT s.*, a.content AS system, b.content AS user FROM sessions AS s"
@@ -127,9 +130,16 @@ class History:
         if row is None:
             raise UsageError(f"the history holds no session {number}", fix="`kmint history` lists them")
         values = {key: value for key, value in _with_state(row).items() if not key.endswith("_sha256") or key == "model_sha256"}
-        values |= {name: self._whole(row, name, f"session {number}") for name in ("system", "user")}
+        read = self._whole if whole else self._whole_or_note
+        values |= {name: read(row, name, f"session {number}") for name in ("system", "user")}
         values |= {name: self._document(row, name, f"session {number}") for name in ("settings", "environment")}
         return Session(**values)
+
+    def session_numbers(self) -> tuple[int, ...]:
+        """The ids of all sessions, also of those of which only drafts are left."""
+        query = "SELECT id FROM sessions UNION SELECT session FROM drafts ORDER BY 1"
+        with translated(self._path):
+            return tuple(row[0] for row in self._connection.execute(query))
 
     def draft_numbers(self, session: int) -> tuple[int, ...]:
         """The numbers of a session's drafts; readable also where their texts are not."""
@@ -170,6 +180,12 @@ class History:
         if not isinstance(content, str) or _digest(content) != row[f"{name}_sha256"]:
             raise damaged(self._path, f"the {name} of {what} is not what was stored")
         return content
+
+    def _whole_or_note(self, row: sqlite3.Row, name: str, what: str) -> str:
+        try:
+            return self._whole(row, name, what)
+        except EnvironmentUnfit:
+            return f"[lost through damage; its sha256 was {row[f'{name}_sha256']}]"
 
     def _document(self, row: sqlite3.Row, name: str, what: str) -> dict[str, Any]:
         try:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kmint_tui.documents import compact
-from kmint_tui.errors import KmintError, UsageError
+from kmint_tui.errors import EnvironmentUnfit, KmintError, UsageError
 from kmint_tui.history.database import connect, transaction
 from kmint_tui.history.records import Draft, Reference
+from kmint_tui.history.salvage import salvage
 from kmint_tui.history.store import History
 
 SCHEMA = "kmint.session/1"
@@ -36,7 +39,7 @@ class BadLine(UsageError):
 
 @dataclass(frozen=True)
 class Damage:
-    """A session, or one draft of it, that cannot be read, and why; `session` is None for the list of sessions."""
+    """A session, or one draft of it, that cannot be read, and why; `session` is None for what is said of the whole file."""
 
     session: int | None
     reason: str
@@ -53,31 +56,61 @@ class Imported:
 
 
 def export(path: Path) -> Iterator[dict[str, Any] | Damage]:
-    """Every session with its drafts, the oldest first."""
-    ids, damage = _session_ids(path)
-    if damage is not None:
-        yield damage
-    with History(path) as history:
-        for number in ids:
-            try:
-                session = asdict(history.session(number))
-                drafts = list(_drafts(history, number))
-            except UsageError:
-                # Only where the ids had to be guessed: there was no session of this number.
-                continue
-            except KmintError as error:
-                yield Damage(number, error.message)
-                continue
-            yield from (draft for draft in drafts if isinstance(draft, Damage))
-            yield {"schema": SCHEMA, **session, "drafts": [asdict(draft) for draft in drafts if isinstance(draft, Draft)]}
+    """Every session with its drafts, the oldest first.
 
-
-def _drafts(history: History, session: int) -> Iterator[Draft | Damage]:
-    for number in history.draft_numbers(session):
+    Damage to the file is said once, before the first session it concerns; what SQLite then does not give any more is read off
+    the undamaged pages.
+    """
+    with ExitStack() as opened:
+        history = opened.enter_context(History(path))
+        second: History | None = None
         try:
-            yield history.draft(session, number)
-        except KmintError as error:
-            yield Damage(session, error.message, number)
+            ids = history.session_numbers()
+        except EnvironmentUnfit as error:
+            yield Damage(None, error.message)
+            second = _salvaged(path, opened)
+            ids = second.session_numbers()
+        for number in ids:
+            document, lost = _read(history, number)
+            if lost and second is None:
+                yield Damage(None, lost[0].reason)
+                second = _salvaged(path, opened)
+            if lost and second is not None:
+                other, still_lost = _read(second, number)
+                if other is not None and (document is None or len(still_lost) < len(lost)):
+                    document, lost = other, still_lost
+            yield from lost
+            if document is not None:
+                yield document
+
+
+def _read(history: History, number: int) -> tuple[dict[str, Any] | None, list[Damage]]:
+    """A session's document, None if it cannot be read, and what is missing of it."""
+    lost: list[Damage] = []
+    try:
+        try:
+            session = history.session(number)
+        except EnvironmentUnfit as error:
+            lost.append(Damage(number, error.message))
+            session = history.session(number, whole=False)
+        found = [_draft(history, number, draft) for draft in history.draft_numbers(number)]
+    except KmintError as error:
+        return None, lost or [Damage(number, error.message)]
+    drafts = [asdict(draft) for draft in found if isinstance(draft, Draft)]
+    return {"schema": SCHEMA, **asdict(session), "drafts": drafts}, lost + [draft for draft in found if isinstance(draft, Damage)]
+
+
+def _draft(history: History, session: int, number: int) -> Draft | Damage:
+    try:
+        return history.draft(session, number)
+    except KmintError as error:
+        return Damage(session, error.message, number)
+
+
+def _salvaged(path: Path, opened: ExitStack) -> History:
+    file = Path(opened.enter_context(tempfile.TemporaryDirectory())) / path.name
+    salvage(path, file)
+    return opened.enter_context(History(file))
 
 
 def take_in(path: Path, lines: Iterable[str]) -> Imported:
@@ -119,20 +152,6 @@ def remove(path: Path, reference: Reference) -> None:
             if not gone:
                 raise UsageError("the history holds nothing of that id", fix="`kmint history` lists what it holds")
             connection.execute(_UNUSED_TEXTS)
-    finally:
-        connection.close()
-
-
-def _session_ids(path: Path) -> tuple[list[int], Damage | None]:
-    connection = connect(path)
-    try:
-        try:
-            return [row[0] for row in connection.execute("SELECT id FROM sessions ORDER BY id")], None
-        except sqlite3.DatabaseError as error:
-            last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'sessions'").fetchone()
-            return list(range(1, (last[0] if last else 0) + 1)), Damage(None, str(error))
-    except sqlite3.DatabaseError as error:
-        return [], Damage(None, str(error))
     finally:
         connection.close()
 
