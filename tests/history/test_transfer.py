@@ -131,8 +131,9 @@ def test_no_damaged_page_goes_unnoticed_or_takes_much_along(tmp_path: Path) -> N
                 beside.unlink()
         damage = [one for one in found if isinstance(one, Damage)]
         assert found == stored or [one.session for one in damage].count(None) == 1, start // page
+        # One page of the table of drafts holds the rows of about half of these; no page may cost all.
         kept = sum(len(one["drafts"]) for one in found if isinstance(one, dict))
-        assert kept >= 28, (start // page, kept, damage[:1])
+        assert kept >= 14, (start // page, kept, damage[:1])
 
 
 WRITERS = """
