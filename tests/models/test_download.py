@@ -68,7 +68,7 @@ def test_fetch_shows_progress_and_leaves_one_file(hub: Hub, tmp_path: Path) -> N
     path = download.fetch(remote(hub), tmp_path, progress=lambda done, total: seen.append(done))
     assert path.read_bytes() == DATA
     assert seen == sorted(seen) and seen[-1] == len(DATA)
-    assert [item.name for item in sorted(tmp_path.iterdir()) if not item.name.startswith(".")] == ["smith-Q8_0.gguf", "smith-Q8_0.gguf.sha256"]
+    assert sorted(item.name for item in tmp_path.glob("[!.]*")) == ["smith-Q8_0.gguf", "smith-Q8_0.gguf.sha256"]
     served = hub.served
     assert download.fetch(remote(hub), tmp_path) == path
     assert hub.served == served
