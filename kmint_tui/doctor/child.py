@@ -1,4 +1,4 @@
-"""One heavy probe in a process of its own: `python -m kmint_tui.doctor.child NAME`.
+"""One probe in a process of its own: `python -m kmint_tui.doctor.child NAME`.
 
 The child writes one line of JSON for each finding as soon as it has it, and a last word when it has looked at everything, so
 that a child killed at the deadline still tells what it had found.
@@ -15,14 +15,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from kmint_tui.doctor.finding import Finding
-from kmint_tui.doctor.guard import BROKEN
+from kmint_tui.doctor.guard import BROKEN, guarded
 
+# Each finds one thing.
+QUICK = {
+    "python": "kmint_tui.doctor.machine:python",
+    "packages": "kmint_tui.doctor.machine:packages",
+    "compiler": "kmint_tui.doctor.machine:compiler",
+    "memory": "kmint_tui.doctor.machine:memory",
+    "settings": "kmint_tui.doctor.settings:settings",
+    "proxies": "kmint_tui.doctor.settings:proxies",
+}
+# Each finds several, one after the other, and may load a driver, wait for a dead disk, or crash.
 PROBES = {
     "gpu": "kmint_tui.doctor.gpu:gpu",
     "kernel": "kmint_tui.doctor.kernel:compiled",
@@ -139,8 +150,9 @@ def main(name: str) -> None:
     """Run one probe in this process; its findings go to stdout, and whatever libraries print goes to stderr."""
     out = os.dup(1)
     os.dup2(2, 1)
-    module, _, function = PROBES[name].partition(":")
-    probe: Callable[[], Iterator[Finding]] = getattr(import_module(module), function)
-    for finding in probe():
+    module, _, function = (QUICK | PROBES)[name].partition(":")
+    probe: Callable[[], Any] = getattr(import_module(module), function)
+    findings: Iterable[Finding] = (guarded(name, probe),) if name in QUICK else probe()
+    for finding in findings:
         os.write(out, json.dumps(asdict(finding)).encode() + b"\n")
     os.write(out, LAST_WORD)

@@ -173,16 +173,16 @@ def test_the_sandbox_is_told_layer_by_layer() -> None:
 def test_wrong_settings_fail_and_the_rest_goes_on(kmint_home: Path) -> None:
     (kmint_home / "config").mkdir(parents=True)
     (kmint_home / "config" / "config.toml").write_text("[mint]\ndraft = 3\n", encoding="utf-8")
-    found = {one.name: one for one in examine(seconds=0)}
-    assert found["settings"].status == "fail"
-    assert "mint.drafts" in found["settings"].fix
-    assert found["python"].status == "ok"
+    found = looked_at("settings")["settings"]
+    assert found.status == "fail"
+    assert "mint.drafts" in found.fix
+    assert looked_at("python")["python"].status == "ok"
 
 
 def test_a_wrong_list_of_models_fails_in_one_place(kmint_home: Path) -> None:
     (kmint_home / "config").mkdir(parents=True)
     (kmint_home / "config" / "models.toml").write_text("[[model]\n", encoding="utf-8")
-    assert {one.name: one for one in examine(seconds=0)}["settings"].status == "fail"
+    assert looked_at("settings")["settings"].status == "fail"
     found = looked_at("store")
     assert (found["models"].status, found["disk"].status) == ("unknown", "ok")
     assert "store" not in found, "the child broke"
