@@ -72,7 +72,11 @@ def _document(quant: str, plan: Measured, planned: dict[str, Any], runs: dict[in
     return {
         "schema": "kmint.bench.convert_27b/1",
         "layout": f"Qwen3.6-27B, {LAYERS} layers, adapter rank 128 in {SUBFOLDER}, {quant}",
-        "plan": {**plan.figures(), **{key: planned[key] for key in ("tensors", "changed", "parameters", "disk", "peak_memory")}},
+        "plan": {
+            **plan.figures(),
+            **{key: planned[key] for key in ("tensors", "parameters", "disk", "peak_memory")},
+            "changed": len(planned["touched"]),
+        },
         "runs": {str(layers): run.figures() for layers, run in runs.items()},
         "extrapolated": {"from_layers": most, "seconds": round(runs[most].seconds / share, 1), "disk_bytes": planned["disk"]},
         "peak_anonymous_mb": round(peak, 1),

@@ -52,11 +52,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a conversion will need, without writing anything. Sizes in bytes; `files` maps a path to its size or estimate."""
+    """What a conversion will need, without writing anything. Sizes in bytes; `files` maps a path to its size or estimate.
+
+    `touched` names the base's tensors that the adapter changes, as the checkpoint names them.
+    """
 
     architecture: str
     tensors: int
-    changed: int
+    touched: tuple[str, ...]
     parameters: int
     files: Mapping[str, int]
     disk: int
@@ -96,14 +99,14 @@ class Job:
             if kind not in DIRECT_TYPES:
                 notes.append(f"{kind}: at most the size shown, which is Q8_0's")
         extra = layout(self.recipe, "F16").total if self._intermediate() else 0
-        changed = len(self._adapter.changes) if self._adapter else 0
+        touched = tuple(sorted(self._adapter.changes)) if self._adapter else ()
         reasons = Counter(self.recipe.dropped.values())
         notes += [f"{count} tensor(s) left out: {why}" for why, count in sorted(reasons.items())]
         parameters = sum(_count(rule.shape) for rule in self.recipe.tensors)
         return Plan(
             self.recipe.architecture,
             len(self.recipe.tensors),
-            changed,
+            touched,
             parameters,
             files,
             sum(files.values()) + extra,

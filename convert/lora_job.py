@@ -65,7 +65,8 @@ class LoraJob:
         parameters = sum(int(np.prod(rule.shape, dtype=np.int64)) for rule in self.recipe.tensors)
         tensors = len(self.recipe.tensors)
         files = {str(self.request.out): size}
-        return Plan(self.recipe.architecture, tensors, tensors // 2, parameters, files, size, peak_bytes(), self.notes)
+        touched = tuple(sorted(self._adapter.changes))
+        return Plan(self.recipe.architecture, tensors, touched, parameters, files, size, peak_bytes(), self.notes)
 
     def run(self, progress: Progress | None = None) -> tuple[Report, ...]:
         """Write and verify the file; it gets its name only when proven. Raises VerifyError when the proof fails, SpaceError."""

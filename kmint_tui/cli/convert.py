@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -142,7 +145,8 @@ def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
         return
     pairs = [
         ("architecture", plan.architecture),
-        ("tensors", f"{plan.tensors}, of which the adapter changes {plan.changed}"),
+        ("tensors", f"{plan.tensors}, of which the adapter changes {len(plan.touched)}"),
+        *(("touched", text) for text in _grouped(plan.touched)),
         ("parameters", f"{plan.parameters:,}"),
         ("disk needed", f"{plan.disk / 1e9:.3f} GB"),
         ("peak memory", f"about {plan.peak_memory / 1e9:.2f} GB above the interpreter"),
@@ -150,6 +154,12 @@ def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
         *(("note", note) for note in plan.notes),
     ]
     state.out.pairs(pairs)
+
+
+def _grouped(names: Sequence[str]) -> list[str]:
+    """Tensor names with their numbers left open, and how many there are of each: a line a kind instead of one a layer."""
+    counts = Counter(re.sub(r"\.\d+\.", ".*.", name) for name in names)
+    return [f"{name} ({count})" if count > 1 else name for name, count in sorted(counts.items())]
 
 
 def _show_reports(state: State, reports: tuple[Report, ...], *, as_json: bool) -> None:
