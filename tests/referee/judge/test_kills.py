@@ -13,15 +13,15 @@ from bench import kill_judge
 from bench.kill_judge import Tally, Watched
 from referee.judge import Referee
 
-JUDGEMENTS, SECONDS = 40, 10.0
+# However slow the machine is, as many are judged; the limit only ends a run that hangs.
+JUDGEMENTS, SECONDS = 24, 300.0
 
 
 def test_kills_at_random_make_no_verdict_wrong_and_leave_nothing() -> None:
     tally = kill_judge.run(kill_judge.known(), JUDGEMENTS, mode="interpret", seed=20261121, seconds=SECONDS)
     assert tally.wrong == [] and tally.left == []
     assert tally.holds and tally.right + len(tally.errors) == tally.judgements
-    # On a busy machine fewer are judged in the time; there must still be something to speak of.
-    assert tally.judgements >= 6 and sum(tally.kills.values()) >= 5 and tally.right >= 3, tally
+    assert tally.judgements == JUDGEMENTS + 3 and sum(tally.kills.values()) >= 3, tally
 
 
 def test_a_wrong_verdict_and_a_process_that_is_left_would_be_seen() -> None:
