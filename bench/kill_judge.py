@@ -76,6 +76,7 @@ def run(specimens: Sequence[Specimen], judgements: int, *, mode: Mode, seed: int
     order = [chance.choice(specimens) for _ in range(judgements)]
     tally, started, over = Tally(), time.monotonic(), threading.Event()
     lock = threading.Lock()
+    others = set(descendants())
     with adopting(), Referee(mode=mode) as referee:
 
         def judge(one: Specimen) -> None:
@@ -99,9 +100,9 @@ def run(specimens: Sequence[Specimen], judgements: int, *, mode: Mode, seed: int
             _count(tally, one, verdict)
             if verdict.verdict == "error":
                 tally.wrong.append(f"{one.name}, undisturbed: {verdict.reason}")
-        last = Watched(descendants())
+        last = Watched([pid for pid in descendants() if pid not in others])
         referee.close()
-        tally.left = last.left(END_SECONDS) or [f"{pid} {role(pid)}" for pid in descendants()]
+        tally.left = last.left(END_SECONDS) or [_named(pid) for pid in descendants() if pid not in others]
     tally.seconds = round(time.monotonic() - started, 1)
     return tally
 
@@ -179,6 +180,15 @@ def role(pid: int) -> str:
     return ("fork server", "namespace init")[depth] if depth < 2 else "job"
 
 
+def _named(pid: int) -> str:
+    """The process's id with its role or, where it has none, the start of its command line."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        command = ""
+    return f"{pid} {role(pid) or command[:120]}"
+
+
 def _parent(pid: int) -> int:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -194,7 +204,7 @@ class Watched:
         self._fds: dict[int, str] = {}
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                self._fds[os.pidfd_open(pid)] = f"{pid} {role(pid)}"
+                self._fds[os.pidfd_open(pid)] = _named(pid)
 
     def left(self, seconds: float) -> list[str]:
         """Those that have not ended by then."""

@@ -139,24 +139,33 @@ def test_one_run_at_a_time(make_smith: MakeSmith) -> None:
     assert isinstance([*run][-1], RunDone)
 
 
-@pytest.mark.parametrize("moment", range(20))
-def test_killing_the_child_at_any_moment_loses_nothing_finished(make_smith: MakeSmith, moment: int) -> None:
-    smith = make_smith("ending")
-    *_, loaded = smith.load()
-    assert isinstance(loaded, Loaded)
-    pid = smith.pid
-    assert pid is not None
-    run = smith.draft(PROMPT, 6, max_tokens=300, seed=moment)
-    events = [event for event, _ in zip(run, range(moment), strict=False)]
-    os.kill(pid, signal.SIGKILL)
-    events += run
-    ending = events[-1]
-    assert isinstance(ending, Failed) and ending.code == "killed" and "SIGKILL" in ending.reason
-    assert not any(isinstance(event, RunDone) for event in events)
-    assert all(draft.finish in ("stop", "length") and draft.text is not None for draft in done(events).values())
-    assert smith.pid is None and wait_for_end(pid)
-    assert isinstance(last(smith), RunDone)
-    assert smith.pid not in (None, pid)
+def test_killing_the_child_at_any_moment_loses_nothing_finished(make_smith: MakeSmith) -> None:
+    killed = 0
+    for moment in range(20):
+        smith = make_smith("ending")
+        *_, loaded = smith.load()
+        assert isinstance(loaded, Loaded)
+        pid = smith.pid
+        assert pid is not None
+        run = smith.draft(PROMPT, 6, max_tokens=300, seed=moment)
+        events = [event for event, _ in zip(run, range(moment), strict=False)]
+        os.kill(pid, signal.SIGKILL)
+        events += run
+        finished = done(events)
+        if isinstance(events[-1], RunDone):
+            # The child was done before it died: then everything must have arrived.
+            assert len(finished) == events[-1].drafts == 6 and not events[-1].cancelled
+        else:
+            killed += 1
+            assert isinstance(events[-1], Failed) and events[-1].code == "killed" and "SIGKILL" in events[-1].reason
+            assert not any(isinstance(event, RunDone) for event in events)
+        assert all(draft.finish in ("stop", "length") and draft.text is not None for draft in finished.values())
+        assert wait_for_end(pid)
+        assert isinstance(last(smith), RunDone)
+        assert smith.pid not in (None, pid)
+        smith.close()
+    # The first moments come before a child can have finished on any machine.
+    assert killed >= 2
 
 
 def test_a_crash_while_loading_is_tried_once_more_with_plain_weights(make_smith: MakeSmith) -> None:
