@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +15,9 @@ from convert.gguf_file import GgufFile
 from convert.merge import Merged
 from convert.recipe import Recipe
 from convert.reference_logits import missing_packages
+from convert.request import Request
 from convert.safetensors_file import Floats
 from convert.verify import Finding, compare_logits, gguf_ids, gguf_logits, verify_structure, verify_tokenizer
-
-if TYPE_CHECKING:
-    from convert.job import Request
 
 # Texts on which the proofs are made; the tokenizers' fixtures are recorded over them too.
 PROMPT_TOKENS = 96

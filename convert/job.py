@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import gguf
 
@@ -23,31 +22,18 @@ from convert.importance import Importance, measure
 from convert.merge import Merged
 from convert.provenance import file_digest, files_digest
 from convert.quantize import FILE_TYPES, quantise
+from convert.read_vocab import read_vocab
 from convert.recipe import Recipe
 from convert.report import Report, finish, removed, unproven
+from convert.request import Request
 from convert.source import Source
 from convert.verify import Finding
-from convert.vocab import Vocab, read_vocab
+from convert.vocab import Vocab
 from convert.write import DIRECT_TYPES, layout, peak_bytes, write_gguf
 
-LEVELS = ("structure", "tokenizer", "logits", "full")
-Level = Literal["structure", "tokenizer", "logits", "full"]
 Progress = Callable[[str, int, int], None]
 # The vocabulary while it is verified: our lists, the tokenizers package's tables and llama.cpp's (bench/convert_vs_peft.py).
 _BYTES_A_TOKEN = 2000
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to convert. `kinds` are file types in the order asked for; `version` is the converting program's."""
-
-    base: Path
-    out: Path
-    kinds: tuple[str, ...]
-    adapter: Path | None = None
-    pre: str | None = None
-    level: Level = "tokenizer"
-    version: str = ""
 
 
 @dataclass(frozen=True)

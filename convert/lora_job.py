@@ -14,10 +14,11 @@ import numpy.typing as npt
 from convert.adapter import Adapter
 from convert.architectures import Skeleton, recipe_of
 from convert.errors import ConvertError, SourceError
-from convert.job import Plan, Progress, Request
+from convert.job import Plan, Progress
 from convert.lora_file import lora_recipe
 from convert.provenance import file_digest
 from convert.report import Report, finish, removed, unproven
+from convert.request import Request
 from convert.safetensors_file import Floats, SafetensorsFile
 from convert.source import read_json
 from convert.verify import Finding, verify_structure

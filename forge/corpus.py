@@ -23,6 +23,7 @@ from forge import tokenizer as bpe
 from forge.grammar import canonical_hash, designs, recipe, write, write_fixed
 from forge.grammar.design import Design
 from forge.ops import heldout, synthetic, training
+from forge.passed import read_passed
 from kmint_tui.smith.exemplars import Dialect
 from kmint_tui.smith.prompts import build
 from kmint_tui.smith.template import FENCE, render
@@ -194,8 +195,6 @@ def main() -> None:
     arguments = parser.parse_args()
     passed = None
     if arguments.passed:
-        from forge.validate import read_passed
-
         passed = read_passed(arguments.passed)
     print(json.dumps(build_corpus(arguments.folder, pre=arguments.pre, passed=passed, scale=arguments.scale), indent=1))
 

@@ -9,7 +9,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from convert.job import Job, Request
+from convert.job import Job
+from convert.request import Request
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 MAX_BYTES = 16 * 1024 * 1024

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from forge.grammar import canonical_hash
-from forge.validate import Job, _prepare, judge_quick, judge_referee, read_passed
+from forge.passed import read_passed
+from forge.validate import Job, _prepare, judge_quick, judge_referee
 from kmint_tui.smith.extract import extract
 from referee.ops import get
 

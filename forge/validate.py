@@ -8,7 +8,6 @@ already in the file at that level are not judged again. `--write-passed FILE.gz`
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import multiprocessing
 import os
@@ -18,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forge.corpus import op_designs
 from forge.grammar import canonical_hash, write_fixed
 from forge.ops import synthetic, training
+from forge.passed import write_passed
 from referee.ops import Op, get
 
 
@@ -35,8 +36,6 @@ class Job:
 
 def jobs(names: tuple[str, ...] = ()) -> Iterator[Job]:
     """Every distinct kernel of the corpus, or of the named ops (which may be held out)."""
-    from forge.corpus import op_designs
-
     made = {op.name: op for op in synthetic()}
     seen: set[str] = set()
     for op in [made.get(name) or get(name) for name in names] or training():
@@ -100,21 +99,6 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         return []
     text = path.read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
-def read_passed(path: Path) -> frozenset[str]:
-    """Hashes from a list written by `write_passed`."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        return frozenset(file.read().split())
-
-
-def write_passed(results: list[dict[str, Any]], level: str, path: Path) -> int:
-    """Write the hashes that passed at a level, sorted, gzipped with no time stamp; returns how many."""
-    hashes = sorted({entry["hash"] for entry in results if entry["passed"] and entry["level"] == level})
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
-        file.write(("\n".join(hashes) + "\n").encode())
-    return len(hashes)
 
 
 def main() -> None:

@@ -8,17 +8,13 @@ Torch-free on this side.
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
-import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from referee import ops
 from referee.gpu import Replayer, ReplayerError, default_cache
-from referee.gpu_worker import START_SECONDS, Step, WorkerLost, WorkerProcess, _environment
+from referee.gpu_worker import WorkerLost, WorkerProcess
 from referee.jobs import Prepared, TaskName, pack_jobs, rejection_from_json
 from referee.measurement import TimingOptions
 from referee.prepare import prepare, settle
@@ -94,27 +90,6 @@ def duel(
     )
 
 
-class _DuelProcess(WorkerProcess):
-    """The process of one duel."""
-
-    def __init__(self, cache: Path) -> None:
-        self._log = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "referee.duel_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=_environment(cache),
-            cwd="/",
-            start_new_session=True,
-            bufsize=0,
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._write, self._read = self._process.stdin, self._process.stdout
-        self.step = Step("starting", "referee")
-        self._deadline = time.monotonic() + START_SECONDS
-
-
 def _passed(side: Side, found: Prepared | Rejection) -> Prepared:
     if isinstance(found, Rejection):
         raise DuelRefused(side, found)
@@ -133,7 +108,7 @@ def _timed(sides: dict[Side, Prepared], seed: int, options: TimingOptions, cache
         "seed": seed,
         "options": asdict(options),
     }
-    process = _DuelProcess(cache)
+    process = WorkerProcess(cache, "referee.duel_worker")
     try:
         answer = process.request(message, blobs, seconds=REQUEST_SECONDS)
     except WorkerLost as lost:

@@ -240,7 +240,7 @@ class Replayer:
     def _running(self) -> WorkerProcess:
         if self._worker is None or not self._worker.alive:
             self._drop()
-            self._worker = WorkerProcess(self._device, self._cache)
+            self._worker = WorkerProcess(self._cache, "referee.replay_worker", self._device)
             self.started += 1
         return self._worker
 

@@ -47,12 +47,12 @@ class WorkerLost(RuntimeError):
 
 
 class WorkerProcess:
-    """One running worker. Not thread-safe, except for `kill`."""
+    """One running worker: `python -m MODULE ARGUMENTS`. Not thread-safe, except for `kill`."""
 
-    def __init__(self, device: Device, cache: Path) -> None:
+    def __init__(self, cache: Path, module: str, *arguments: str) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "referee.replay_worker", device],
+            [sys.executable, "-P", "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

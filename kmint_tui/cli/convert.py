@@ -20,8 +20,9 @@ from kmint_tui.errors import KmintError, ModelError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from convert.errors import ConvertError
-    from convert.job import Job, Level, Plan
+    from convert.job import Job, Plan
     from convert.report import Report
+    from convert.request import Level
     from convert.verify import Finding
 
 _LEVELS = ("structure", "tokenizer", "logits", "full")
@@ -67,8 +68,9 @@ def convert(
     Weights are streamed: the model is never held in memory, and no merged copy is written.
     """
     from convert.errors import ConvertError
-    from convert.job import Job, Request
+    from convert.job import Job
     from convert.lora_job import LoraJob
+    from convert.request import Request
 
     if out is None and verify_only is None:
         raise UsageError("where should the file go?", fix="give --out FILE, or --verify-only FILE to check one")

@@ -15,9 +15,9 @@ from kmint_tui.cli.state import State, offline_variable
 
 if TYPE_CHECKING:
     from kmint_tui.cli.diagnostics import Diagnostics
-    from kmint_tui.models.download import Remote
     from kmint_tui.models.fit import Fit
     from kmint_tui.models.registry import ModelEntry
+    from kmint_tui.models.remote import Remote
 
 _REFRESH_SECONDS = 0.2
 _NOTED_SHARE = 0.1

@@ -14,7 +14,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from kmint_tui.models import digest
 from kmint_tui.models.gguf_header import GgufError, Header, parse_header
 from kmint_tui.models.part import Part, check_space, locked
 from kmint_tui.models.registry import ModelEntry
+from kmint_tui.models.remote import Remote
 
 TRIES_WITHOUT_PROGRESS = 5
 FIRST_LOOK, LARGEST_HEAD = 1 << 20, 1 << 26
@@ -30,19 +30,6 @@ LONGEST_WAIT_SECONDS = 60.0
 STALL_SECONDS = 30.0
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Remote:
-    """One file on the hub at a fixed commit. `sha256` is None when the hub publishes none (files kept in plain git)."""
-
-    repo: str
-    revision: str
-    name: str
-    nbytes: int
-    sha256: str | None
-    licence: str | None
-    url: str
 
 
 class _Interrupted(Exception):

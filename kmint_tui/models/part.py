@@ -14,13 +14,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kmint_tui.errors import ModelError, StorageError, TimedOut
 from kmint_tui.models import digest
-
-if TYPE_CHECKING:
-    from kmint_tui.models.download import Remote
+from kmint_tui.models.remote import Remote
 
 CHUNK = 1 << 20
 MOST_RESTARTS = 3

@@ -15,7 +15,8 @@ from pathlib import Path
 from kmint_tui import paths
 from kmint_tui.errors import ModelError
 from kmint_tui.models import download
-from kmint_tui.models.download import Progress, Remote
+from kmint_tui.models.download import Progress
+from kmint_tui.models.remote import Remote
 
 INDEX = "model.safetensors.index.json"
 CONFIG = ("config.json",)

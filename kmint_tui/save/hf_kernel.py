@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping
 
 from kmint_tui.errors import UsageError
+from kmint_tui.save.kernel import Kernel
 from kmint_tui.save.receipt import seal, sha256
-from kmint_tui.save.saving import Kernel
 
 BACKENDS = ("cuda", "cpu")
 VERSION = 1

@@ -16,8 +16,10 @@ from kmint_tui.minting.request import environment
 from kmint_tui.save import writer
 from kmint_tui.save.fixed_configuration import fix_configuration
 from kmint_tui.save.generated_test import render_test
+from kmint_tui.save.hf_kernel import package
 from kmint_tui.save.host_code import NotSaveable, check
 from kmint_tui.save.judged_part import build, candidate_of
+from kmint_tui.save.kernel import Kernel
 from kmint_tui.save.receipt import seal, sha256
 from kmint_tui.save.referee_identity import referee_identity, with_versions
 from kmint_tui.save.single_file import Provenance, file_stem, render
@@ -27,17 +29,6 @@ from referee.ops import Op
 from referee.verdict import Verdict
 
 Form = Literal["file", "hf-kernel"]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel ready to be written: its texts by file name, and the receipt's content but for the files' digests."""
-
-    stem: str
-    code: str
-    test: str
-    receipt: Mapping[str, Any]
-    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -58,8 +49,6 @@ def save(
     """
     kernel = prepare(session, draft, op, judge=judge)
     if form == "hf-kernel":
-        from kmint_tui.save.hf_kernel import package
-
         texts, name = package(kernel)
     else:
         texts = {f"{kernel.stem}.py": kernel.code, f"test_{kernel.stem}.py": kernel.test}

@@ -17,9 +17,9 @@ from textual.widgets import DataTable, ProgressBar, Static
 from kmint_tui import paths
 from kmint_tui.errors import ModelError
 from kmint_tui.models import digest, registry
-from kmint_tui.models.download import Remote
 from kmint_tui.models.fit import Fit, readable
 from kmint_tui.models.intake import import_file, remove
+from kmint_tui.models.remote import Remote
 from kmint_tui.screens.base import ACT, KmintScreen
 from kmint_tui.screens.confirm import Ask, Confirm
 from kmint_tui.screens.messages import ModelsFound, Refused

@@ -10,9 +10,9 @@ from pathlib import Path
 from kmint_tui import paths
 from kmint_tui.models import download
 from kmint_tui.models.check import check, check_template, facts
-from kmint_tui.models.download import Remote
 from kmint_tui.models.fit import Fit, assess
 from kmint_tui.models.registry import ModelEntry
+from kmint_tui.models.remote import Remote
 from kmint_tui.workbench.jobs import Job
 from kmint_tui.workbench.smiths import DRAFTS
 

@@ -17,8 +17,9 @@ from transformers import PreTrainedModel
 from convert.activations import CollectionFailed, Observer, _Tensor
 from convert.errors import ConvertError
 from convert.importance import measure
-from convert.job import Job, Request
+from convert.job import Job
 from convert.qwen35 import read_shape, tiled_order
+from convert.request import Request
 from convert.source import read_config
 from convert.verify import gguf_ids
 from tests.convert import checkpoints

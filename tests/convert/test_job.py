@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from convert.errors import ConvertError, VerifyError
-from convert.job import Job, Level, Request
+from convert.job import Job
+from convert.request import Level, Request
 from convert.verify import Finding, verify_structure
 from tests.convert import checkpoints
 

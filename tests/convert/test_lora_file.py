@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from convert.errors import AdapterError, ConvertError, SourceError
-from convert.job import Job, Request
+from convert.job import Job
 from convert.lora_job import LoraJob, base_of
+from convert.request import Request
 from convert.verify import compare_logits, gguf_logits
 from tests.convert import checkpoints, reference_models
 from tests.convert.gguf_digest import digest

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from convert.job import Job, Request
+from convert.job import Job
+from convert.request import Request
 from tests.convert.gguf_digest import digest
 from tests.convert.reference_models import CASES, FIXTURES, write
 

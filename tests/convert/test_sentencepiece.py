@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from convert.checks import CORPUS
 from convert.errors import ConvertError, SourceError, VocabError
-from convert.job import Job, Request
+from convert.job import Job
+from convert.read_vocab import read_vocab
+from convert.request import Request
 from convert.sentencepiece import USER_DEFINED, read_sentencepiece
 from convert.verify import gguf_ids
-from convert.vocab import read_vocab
 from tests.convert.reference_models import CASES, FIXTURES, VOCAB, write
 
 MODEL = FIXTURES / "sentencepiece" / "tokenizer.model"

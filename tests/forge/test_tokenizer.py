@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from convert.job import Job, Request
+from convert.job import Job
+from convert.request import Request
 from convert.verify import verify_tokenizer
 from forge import tokenizer as bpe
 from forge.corpus import pairs

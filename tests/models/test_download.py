@@ -19,6 +19,7 @@ from kmint_tui.errors import ModelError, OfflineRefusal, StorageError, TimedOut
 from kmint_tui.models import download
 from kmint_tui.models.check import check, facts
 from kmint_tui.models.registry import ModelEntry
+from kmint_tui.models.remote import Remote
 from tests import tiny_models
 from tests.models.hub_server import COMMIT, Hub
 from tests.tiny_models import Shape
@@ -40,7 +41,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield server
 
 
-def remote(hub: Hub) -> download.Remote:
+def remote(hub: Hub) -> Remote:
     found = download.find(ENTRY)
     return replace(found, url=f"{hub.endpoint}/{REPO}/resolve/{COMMIT}/{found.name}")
 
@@ -234,7 +235,8 @@ CHILD = """
 import sys
 from pathlib import Path
 from kmint_tui.models import download
-remote = download.Remote("someone/smith-GGUF", "c" * 40, "smith-Q8_0.gguf", int(sys.argv[2]), sys.argv[3], None, sys.argv[1])
+from kmint_tui.models.remote import Remote
+remote = Remote("someone/smith-GGUF", "c" * 40, "smith-Q8_0.gguf", int(sys.argv[2]), sys.argv[3], None, sys.argv[1])
 download.fetch(remote, Path(sys.argv[4]), limit_rate=float(sys.argv[5]), progress=lambda done, total: print(done, flush=True))
 """
 

@@ -41,8 +41,9 @@ import sys
 from pathlib import Path
 from kmint_tui.errors import StorageError
 from kmint_tui.models import download
+from kmint_tui.models.remote import Remote
 url, size, digest, folder = sys.argv[1:]
-remote = download.Remote("someone/tiny-GGUF", "c" * 40, "tiny-F16.gguf", int(size), digest, None, url)
+remote = Remote("someone/tiny-GGUF", "c" * 40, "tiny-F16.gguf", int(size), digest, None, url)
 filler = Path(folder, "filler").open("wb", buffering=0)
 def fill(done, total):
     try:

@@ -137,7 +137,7 @@ def test_an_interrupted_request_ends_with_an_error_and_the_next_one_works(replay
 
 
 def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
-    worker = WorkerProcess("cpu", tmp_path)
+    worker = WorkerProcess(tmp_path, "referee.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
         worker.request({"do": "hello"}, seconds=0.1)
