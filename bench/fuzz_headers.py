@@ -32,6 +32,8 @@ import gguf
 import numpy as np
 from safetensors.numpy import save
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from convert.errors import ConvertError
 from convert.safetensors_file import SafetensorsFile
 from kmint_tui.cli.main import main as kmint

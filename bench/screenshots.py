@@ -13,8 +13,11 @@ import argparse
 import asyncio
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 SIZE = (120, 36)
 

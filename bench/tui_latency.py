@@ -15,11 +15,14 @@ import json
 import os
 import platform
 import statistics
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 TARGET_MILLISECONDS = 50.0
 TOKENS_A_SECOND = 2400
