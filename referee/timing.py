@@ -9,7 +9,7 @@ The floor is a plain device copy that moves as many bytes as the operation must.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -59,6 +59,21 @@ class _Record:
         shared = [block for block in self.blocks if other in block]
         logs = stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
         return stats.interval(logs, confidence=confidence)
+
+
+def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:
+    """The decision and, where it is not plain from the figures, its reason. `missing` says why a baseline could not be built.
+
+    The baseline that is missing may have been the fastest: without it nothing is a win.
+    """
+    if bar is None or ratio is None:
+        return "unsure", "no baseline could be built" if bar is None and missing else "no block of rounds was usable"
+    decision = stats.decide(ratio)
+    absent = [name for name in BARS if name in missing]
+    if decision == "win" and absent:
+        why = "; ".join(f"{name}: {missing[name]}" for name in absent)
+        return "unsure", f"faster than {bar}, but not every baseline could be built ({why})"
+    return decision, ""
 
 
 class Timer:
@@ -191,9 +206,7 @@ class Timer:
         ratios = {name: record.ratio(name) for name in device if name != CANDIDATE}
         bar = self._bar(record)
         ratio = ratios.get(bar) if bar else None
-        decision, reason = stats.decide(ratio) if ratio else "unsure", ""
-        if bar is None or ratio is None:
-            reason = "no baseline could be built" if record.blocks else "no block of rounds was usable"
+        decision, reason = decided(ratio if record.blocks else None, bar, contest.baselines.missing)
         # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
         if contest.task.op.origin != "user" and (problem := self._floor.problem(device, ratios)):
             raise PlanFault(BELOW_FLOOR, problem)
