@@ -81,7 +81,12 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     """`error`, met while writing `path`, as a StorageError that names the place and the way out."""
     code = error.errno or 0
     if code in _NO_SPACE:
-        return StorageError(f"{path}: {_NO_SPACE[code]}", fix="free some space, or set KMINT_HOME to a place with room")
+        return StorageError(f"{path}: {_NO_SPACE[code]}", fix="free some space, or choose a place with room (KMINT_HOME moves kmint's own)")
     if code in _NO_ACCESS:
-        return StorageError(f"{path}: {_NO_ACCESS[code]}", fix="choose a place you may write to (KMINT_HOME moves everything)")
-    return StorageError(f"{path}: {error.strerror or error}", fix="check the disk, or set KMINT_HOME to another place")
+        return StorageError(f"{path}: {_NO_ACCESS[code]}", fix="choose a place you may write to (KMINT_HOME moves kmint's own)")
+    return StorageError(f"{path}: {error.strerror or error}", fix="check the path and the disk (KMINT_HOME moves kmint's own files)")
+
+
+def is_full(error: OSError) -> bool:
+    """Whether `error` says that there is no room to write."""
+    return error.errno in _NO_SPACE

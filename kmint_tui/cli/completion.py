@@ -11,13 +11,14 @@ from kmint_tui.errors import EnvironmentUnfit
 
 
 @click.command(cls=Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
     \b
       kmint completion bash > ~/.local/share/bash-completion/completions/kmint
+      kmint completion zsh > ~/.zfunc/_kmint             with ~/.zfunc in fpath before compinit
       kmint completion fish > ~/.config/fish/completions/kmint.fish
     """
     kind = get_completion_class(shell)

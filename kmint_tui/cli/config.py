@@ -14,9 +14,13 @@ from kmint_tui.cli.state import State
 from kmint_tui.config import Config, dotted, load
 
 
-@click.group(cls=LazyGroup)
-def config() -> None:
-    """Show or check the settings."""
+@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.config/1).")
+@click.pass_context
+def config(context: click.Context, as_json: bool) -> None:
+    """Show or check the settings; alone it shows them."""
+    if context.invoked_subcommand is None:
+        context.invoke(show, as_json=as_json)
 
 
 @config.command("show")

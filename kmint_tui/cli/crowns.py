@@ -55,7 +55,7 @@ def crowns(context: click.Context, op: str | None, past: bool, report: Path | No
         state.err.hint("no crown is held yet; `kmint crowns claim ID` with a draft that won is a start")
 
 
-@crowns.command("claim")
+@crowns.command("claim", short_help="Let a draft that won claim its crown.")
 @click.argument("wanted", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.claim/1).")
 @click.pass_obj
@@ -73,7 +73,7 @@ def claim(state: State, wanted: str, as_json: bool) -> int:
 
     where = parse_id(wanted)
     if where.number is None:
-        raise UsageError(f"{wanted} is a session; name one of its drafts")
+        raise UsageError(f"{wanted} is a session; name one of its drafts", fix=f"for example {wanted}.0")
     if not paths.history_file().exists():
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
     with History(paths.history_file()) as history:

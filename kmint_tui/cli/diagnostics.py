@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Self
 
 from kmint_tui import __version__, paths
+from kmint_tui.cli.streams import drop
 from kmint_tui.cli.style import paint
 from kmint_tui.errors import EnvironmentUnfit, KmintError, ModelError, StorageError, TimedOut, UsageError
 
@@ -109,8 +110,12 @@ class Diagnostics:
 
     @staticmethod
     def _write(text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        # Nobody reading what is said on the way is no reason to give up the work.
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            drop(sys.stderr)
 
 
 def _one_line(error: BaseException) -> str:

@@ -43,6 +43,16 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
+class Amount(click.FloatRange):
+    """A number within bounds. NaN, which click lets through every bound, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
 class Command(click.Command):
     """A command with the common options."""
 
@@ -62,7 +72,7 @@ class LazyGroup(click.Group):
         self.lazy = dict(lazy or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.lazy, *super().list_commands(ctx)]
+        return [*super().list_commands(ctx), *self.lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         lazy = self.lazy.get(cmd_name)
@@ -82,9 +92,9 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, lazy.help) for name, lazy in self.lazy.items()]
         own = [(name, super(LazyGroup, self).get_command(ctx, name)) for name in super().list_commands(ctx)]
-        rows += [(name, command.get_short_help_str(80)) for name, command in own if command is not None and not command.hidden]
+        rows = [(name, command.get_short_help_str(80)) for name, command in own if command is not None and not command.hidden]
+        rows += [(name, lazy.help) for name, lazy in self.lazy.items()]
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)

@@ -56,7 +56,12 @@ def history(context: click.Context, op: str | None, limit: int, as_json: bool) -
         return
     headers = ("id", "started", "op", "model", "drafts", "correct", "best", "ratio", "state")
     state.out.table(Table(headers, [_row(session) for session in sessions], frozenset({"id", "drafts", "correct", "ratio"})))
-    state.err.hint("`kmint history show ID` for one of them" if sessions else "nothing minted yet; `kmint mint softmax` is a start")
+    if sessions:
+        state.err.hint("`kmint history show ID` for one of them")
+    elif op is not None:
+        state.err.hint(f"no session of {op!r}; `kmint history` lists all of them")
+    else:
+        state.err.hint("nothing minted yet; `kmint mint softmax` is a start")
 
 
 @history.command("show")
@@ -115,7 +120,7 @@ def _show_session(state: State, session: Session, drafts: tuple[Draft, ...], as_
             ("seed", str(session.seed)),
             ("started", session.started),
             ("finished", session.finished or f"not finished ({session.state})"),
-            *[(name, str(value)) for name, value in session.settings.items()],
+            *[(name, _setting(value)) for name, value in session.settings.items()],
         ]
     )
     state.out.text("")
@@ -123,6 +128,12 @@ def _show_session(state: State, session: Session, drafts: tuple[Draft, ...], as_
     rows = [(draft.id, *((_origin(draft),) if derived else ()), str(draft.tokens), draft.finish, *_judged(draft)) for draft in drafts]
     headers = ("draft", *(("from",) if derived else ()), "tokens", "finish", "verdict", "ratio", "why")
     state.out.table(Table(headers, rows, frozenset({"tokens", "ratio"})))
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)
 
 
 def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_json: bool) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kmint_tui.history.store import History
     from kmint_tui.history.transfer import Damage
 
+_EXPORT = "give a file that `kmint history export > FILE` wrote"
+
 
 @click.command(cls=Command)
 @click.argument("first", metavar="A")
@@ -43,13 +45,12 @@ def diff(state: State, first: str, second: str, as_json: bool) -> int:
 @click.argument("wanted", metavar="ID", nargs=-1, required=True)
 @click.pass_obj
 def rm(state: State, wanted: tuple[str, ...]) -> None:
-    """Take sessions (12) or drafts (12.3) out of the history. Crowns keep their kernels."""
+    """Take sessions (12) or drafts (12.3) out of the history: all that are named, or none. Crowns keep their kernels."""
     from kmint_tui.history.records import parse_id
     from kmint_tui.history.transfer import remove
 
-    references = [parse_id(text) for text in wanted]
-    for text, reference in zip(wanted, references, strict=True):
-        remove(_file(), reference)
+    remove(_file(), *(parse_id(text) for text in wanted))
+    for text in wanted:
         state.err.note(f"removed {text}")
 
 
@@ -90,18 +91,20 @@ def export(state: State) -> int:
     from kmint_tui.history.transfer import Damage
     from kmint_tui.history.transfer import export as sessions
 
-    damaged = 0
+    damaged, out = 0, state.out
     for found in sessions(_file()):
         if isinstance(found, Damage):
             damaged += 1
             state.err.note(_lost(found))
         else:
-            state.out.record(found)
+            out.record(found)
+        if out.unread:
+            break
     return ExitCode.NOTHING_PASSED if damaged else ExitCode.DONE
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @click.pass_obj
 def import_history(state: State, file: Path) -> None:
     """Take exported sessions in; `-` reads stdin. Sessions that are here already are left as they are."""
@@ -110,8 +113,10 @@ def import_history(state: State, file: Path) -> None:
     try:
         with click.open_file(str(file), encoding="utf-8") as lines:
             done = take_in(paths.history_file(), lines)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text (byte {error.start})", fix=_EXPORT) from error
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}", fix=_EXPORT) from error
     state.err.note(f"{done.sessions} sessions with {done.drafts} drafts taken in, {done.known} were here already")
 
 

@@ -74,6 +74,8 @@ def judge(
 
 def read_source(file: Path) -> str:
     """The text of a kernel file. Raises UsageError for one that cannot be a kernel: unreadable, empty, binary, too long."""
+    from referee.source import unfenced
+
     name = "stdin" if str(file) == "-" else str(file)
     try:
         with click.open_file(str(file), "rb") as stream:
@@ -92,7 +94,7 @@ def read_source(file: Path) -> str:
         raise UsageError(
             f"{name} is empty", title="draft not readable", fix="a kernel file holds a @triton.jit kernel and a function `run`"
         )
-    return source
+    return unfenced(source)
 
 
 def show_verdict(out: Output, verdict: Verdict) -> None:
@@ -112,14 +114,14 @@ def show_verdict(out: Output, verdict: Verdict) -> None:
             *([("ratio", f"{gained:.3f}x the fastest baseline")] if gained else []),
         ]
     )
-    for title, rows in (
-        ("check", [(check.name, _status(check.status), check.detail) for check in verdict.checks]),
-        ("cell", [(cell.name, _status(cell.status), cell.detail) for cell in verdict.cells]),
-    ):
+    checks = [(check.name, _status(check.status), check.detail) for check in verdict.checks]
+    cells = [(cell.name, cell.role, _status(cell.status, cell.role), cell.detail) for cell in verdict.cells]
+    for headers, rows in ((("check", "status", "detail"), checks), (("cell", "role", "status", "detail"), cells)):
         if rows:
             out.text("")
-            out.table(Table((title, "status", "detail"), rows))
+            out.table(Table(headers, rows))
 
 
-def _status(status: str) -> Cell:
-    return Cell(status, VERDICT_STYLES.get(status, ""))
+def _status(status: str, role: str = "required") -> Cell:
+    """A capability that a kernel lacks is no failure: it costs no verdict, and a saved file refuses such inputs."""
+    return Cell("no", "dim") if role == "capability" and status == "fail" else Cell(status, VERDICT_STYLES.get(status, ""))

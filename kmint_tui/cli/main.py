@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -11,7 +11,9 @@ from kmint_tui import __version__
 from kmint_tui.cli.diagnostics import ExitCode, exit_code
 from kmint_tui.cli.framework import Lazy, LazyGroup
 from kmint_tui.cli.state import State
-from kmint_tui.errors import KmintError, UsageError
+from kmint_tui.cli.streams import prepare
+from kmint_tui.cli.termination import Terminated, orderly
+from kmint_tui.errors import KmintError, UsageError, is_full, storage_error
 
 _PACKAGE = "kmint_tui.cli"
 
@@ -25,7 +27,7 @@ COMMANDS = {
     "gate": Lazy(f"{_PACKAGE}.gate:gate", "Time a kernel again in five fresh processes: does its claim survive?"),
     "grid": Lazy(f"{_PACKAGE}.grid:grid", "Time a kernel at every shape and dtype, every losing cell shown."),
     "verify": Lazy(f"{_PACKAGE}.verify:verify", "Check saved kernels: unchanged, and still passed by the referee?"),
-    "models": Lazy(f"{_PACKAGE}.models:models", "List the models, or show one."),
+    "models": Lazy(f"{_PACKAGE}.models:models", "The smiths: list, show, pull, import, bundle, verify, remove."),
     "convert": Lazy(f"{_PACKAGE}.convert:convert", "Merge an adapter into its base and write a proven GGUF."),
     "selftest": Lazy(f"{_PACKAGE}.selftest:selftest", "Test the referee on kernels whose verdict is known."),
     "doctor": Lazy(f"{_PACKAGE}.doctor:doctor", "What works on this machine, what does not, and what to do about it."),
@@ -66,18 +68,11 @@ def kmint(context: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code; nothing escapes as a traceback unless `--debug` is given."""
+    prepare()
     state = State()
     try:
-        return _run(arguments, state)
-    except BrokenPipeError:
-        # The reader went away (`kmint ops | head`): nothing is wrong, and nothing more can be said on stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
-
-
-def _run(arguments: list[str] | None, state: State) -> int:
-    try:
-        result = kmint.main(arguments, prog_name="kmint", standalone_mode=False, obj=state)
+        with orderly():
+            result = kmint.main(arguments, prog_name="kmint", standalone_mode=False, obj=state)
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -87,14 +82,18 @@ def _run(arguments: list[str] | None, state: State) -> int:
     except (KeyboardInterrupt, click.Abort):
         state.err.note("stopped")
         return ExitCode.INTERRUPTED
+    except Terminated as signal:
+        state.err.note("stopped")
+        return 128 + signal.number
     except KmintError as error:
         if state.debug:
             state.err.internal(error, debug=True)
         state.err.error(error)
         return exit_code(error)
-    except BrokenPipeError:
-        raise
     except Exception as error:
+        if isinstance(error, OSError) and is_full(error):
+            state.err.error(storage_error(Path(error.filename or "stdout"), error))
+            return ExitCode.STORAGE
         state.err.internal(error, debug=state.debug)
         return ExitCode.INTERNAL
 
@@ -102,7 +101,9 @@ def _run(arguments: list[str] | None, state: State) -> int:
 def _usage(error: click.ClickException) -> UsageError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path if context is not None else "kmint"
-    message = error.format_message().replace("\n", " ")
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return UsageError("a command is missing", fix=f"run `{command} --help`")
+    message = " ".join(error.format_message().split())
     return UsageError(message[:1].lower() + message[1:], fix=f"run `{command} --help`")
 
 

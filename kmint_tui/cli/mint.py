@@ -15,10 +15,11 @@ import click
 
 from kmint_tui import paths
 from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
-from kmint_tui.cli.framework import Command
+from kmint_tui.cli.framework import Amount, Command
 from kmint_tui.cli.models import complete_model
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.state import State
+from kmint_tui.cli.termination import Terminated
 from kmint_tui.errors import KmintError, UsageError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ _KEPT_LOGS = 10
     "--model", "-m", metavar="ID|PATH|URL", shell_complete=complete_model, help="The smith; by default the best one that is here."
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat a session: same model, seed and drafts give the same kernels.")
-@click.option("--temperature", type=click.FloatRange(0, 5), help="By default the model's own.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="By default the model's own.")
+@click.option("--temperature", type=Amount(0, 5), help="By default the model's own.")
+@click.option("--top-p", type=Amount(0, 1, min_open=True), help="By default the model's own.")
 @click.option("--max-tokens", type=click.IntRange(16, 32768), help="Longest draft.  [default: the model's own]")
 @click.option(
     "--until",
@@ -108,7 +109,7 @@ def mint(
         wishes, draw_seed=lambda: secrets.randbelow(2**32), reach=lambda address: connect(address, offline=offline_reason(state))
     )
     if dry_run:
-        show_plan(state.out, request, as_json=as_json)
+        show_plan(state.out, request, as_json=as_json or jsonl)
         return ExitCode.DONE
     err = state.err
     result, failure, interrupted = _run(state, err, request, jsonl=jsonl, folder=folder, reference=reference)
@@ -136,7 +137,7 @@ def _run(
     from kmint_tui.mint import Mint
     from kmint_tui.models.usage import note
 
-    log = _log_file()
+    log, out = _log_file(), state.out
     progress = MintProgress(err)
     result: MintResult | None = None
     with History(paths.history_file()) as history, open_referee() as referee, _smith(request, log) as smith:
@@ -147,7 +148,9 @@ def _run(
             for event in session.run():
                 progress.show(event)
                 if jsonl:
-                    state.out.record(to_json(event))
+                    out.record(to_json(event))
+                    if out.unread:
+                        session.stop()
                 if isinstance(event, Finished):
                     result = event.result
         assert result is not None
@@ -198,7 +201,7 @@ def _two_step_interrupt(session: Mint, err: Diagnostics) -> Iterator[list[int]]:
     before = signal.signal(signal.SIGINT, handle)
     try:
         yield seen
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         err.hint(f"what was done is kept: kmint history show {session.session_id}")
         raise
     finally:

@@ -45,12 +45,21 @@ VERBS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=VERBS)
-def models() -> None:
-    """List, show, fetch, import, bundle, verify and remove smiths."""
+@click.group(cls=LazyGroup, lazy=VERBS, invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.models/1).")
+@click.pass_context
+def models(context: click.Context, as_json: bool) -> None:
+    """The smiths kmint knows, and the store they are kept in; alone it lists them.
+
+    \b
+      kmint models
+      kmint models show minicpm5-1b
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_models, as_json=as_json)
 
 
-@models.command("ls")
+@models.command("ls", short_help="List the known models, and which one is used.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.models/1).")
 @click.pass_obj
 def list_models(state: State, as_json: bool) -> None:
@@ -76,7 +85,7 @@ def list_models(state: State, as_json: bool) -> None:
     state.err.hint(f"default: {default or 'none'} ({reason})")
 
 
-@models.command("show")
+@models.command("show", short_help="Show what is known of a model.")
 @click.argument("model", metavar="ID|PATH", shell_complete=complete_model)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.model/1).")
 @click.pass_obj

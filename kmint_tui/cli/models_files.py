@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from kmint_tui import paths
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.models import complete_model
 from kmint_tui.cli.state import State
-from kmint_tui.errors import ModelError
+from kmint_tui.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from kmint_tui.models.intake import Imported
@@ -134,10 +135,13 @@ def verify_model(state: State, model: str, smoke: bool, as_json: bool) -> None:
 def remove_model(state: State, model: str, yes: bool, as_json: bool) -> None:
     """Take a model out of the store. A linked file is only unlinked."""
     from kmint_tui.models import registry
-    from kmint_tui.models.intake import remove
+    from kmint_tui.models.intake import remove, stored
 
     entry = registry.load(paths.user_models_file()).get(model)
+    stored(entry)
     if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"removing {entry.id} needs a yes, and there is no terminal to ask on", fix="give --yes")
         click.confirm(f"remove {entry.id} from {paths.models_dir()}?", abort=True, err=True)
     removed = remove(entry)
     if as_json:

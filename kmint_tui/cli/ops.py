@@ -39,7 +39,10 @@ def ops(context: click.Context, search: str | None, as_json: bool) -> None:
         state.out.document("kmint.ops/1", {"ops": [_summary(op) for op in found]})
         return
     state.out.table(Table(("op", "family", "arguments", "what it does"), [_row(op) for op in found]))
-    state.err.hint(f"{len(found)} operations; `kmint ops show OP` for one of them, `kmint mint OP` to mint it")
+    if found:
+        state.err.hint(f"{len(found)} operations; `kmint ops show OP` for one of them, `kmint mint OP` to mint it")
+    else:
+        state.err.hint(f"no operation holds {search!r} in name, title or family; `kmint ops` lists all of them")
 
 
 @ops.command("show")

@@ -9,11 +9,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kmint_tui import __version__
+from kmint_tui.cli.streams import drop
 from kmint_tui.cli.style import paint
 from kmint_tui.documents import compact, finite
+from kmint_tui.errors import storage_error
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,15 @@ class Table:
 
 
 class Output:
-    """Writes documents, tables and text; every call leaves stdout flushed, so that nothing is lost at exit."""
+    """Writes documents, tables and text; every call leaves stdout flushed, so that nothing is lost at exit.
+
+    A reader that goes away (`kmint ops | head -1`) is no fault: the rest is dropped, `unread` says so, and the command ends with
+    the exit code it has earned. Raises StorageError when stdout cannot be written, such as a file on a full disk.
+    """
 
     def __init__(self, *, colour: bool = False) -> None:
         self.colour = colour
+        self.unread = False
 
     def text(self, text: str) -> None:
         """`text` as it is, ended by a newline."""
@@ -77,7 +85,13 @@ class Output:
             parts.append(padding + painted if header in table.right else painted + padding)
         return "  ".join(parts).rstrip() + "\n"
 
-    @staticmethod
-    def _write(text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self.unread = True
+            drop(sys.stdout)
+        except OSError as error:
+            drop(sys.stdout)
+            raise storage_error(Path("stdout"), error) from error

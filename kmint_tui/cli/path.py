@@ -10,11 +10,13 @@ from kmint_tui.cli.state import State
 
 
 @click.command(cls=Command)
-@click.argument("what", required=False, type=click.Choice(list(paths.PLACES)))
+@click.argument("what", metavar="[WHAT]", required=False, type=click.Choice(list(paths.PLACES)))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.path/1).")
 @click.pass_obj
 def path(state: State, what: str | None, as_json: bool) -> None:
     """Show where kmint keeps things; nothing is created by asking.
+
+    WHAT is one of config, config-file, data, models, history, cache and logs; without it all are shown.
 
     KMINT_HOME moves everything below one folder, KMINT_MODELS_DIR the models alone.
     """

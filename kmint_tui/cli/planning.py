@@ -45,7 +45,7 @@ def plan(wishes: Wishes, *, draw_seed: Callable[[], int], reach: Callable[[str],
     `reach` connects to a smith named by its address; without it, such a smith is refused.
     """
     settings = config.load(paths.config_file()).config
-    target = wishes.target or settings.mint_target
+    target = settings.mint_target if wishes.target is None else wishes.target
     if wishes.tune:
         _check_tunable(target)
     op, task = wanted_task(wishes.op, wishes.reference)

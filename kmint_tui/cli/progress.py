@@ -40,7 +40,8 @@ class MintProgress:
         match event:
             case Started(session=session, request=request):
                 model = request.model
-                self._err.note(f"session {session}: {request.drafts} drafts of {request.op.name}, seed {request.seed}")
+                drafts = f"{request.drafts} draft{'s' if request.drafts > 1 else ''}"
+                self._err.note(f"session {session}: {drafts} of {request.op.name}, seed {request.seed}")
                 self._err.note(f"model {model.id} ({model.file.quant}): {model.reason}")
             case Progress(index=index, tokens=tokens):
                 self._tokens[index] = tokens

@@ -44,7 +44,9 @@ def wanted_task(op: str | None, reference: str | None) -> tuple[Op, str | TaskNa
 
     Raises UsageError when neither or both are given, or either is not usable.
     """
-    if (op is None) == (reference is None):
+    if op is not None and reference is not None:
+        raise UsageError(f"{op} and --reference exclude each other: a kernel is judged by one of them", fix="leave one of them out")
+    if op is None and reference is None:
         raise UsageError("name an operation of the catalogue, or give --reference FILE.py:function", fix="`kmint ops` lists the operations")
     if op is not None:
         return operation(op), op

@@ -19,7 +19,7 @@ from typing import Any
 from kmint_tui.documents import compact
 from kmint_tui.errors import EnvironmentUnfit, KmintError, UsageError
 from kmint_tui.history.database import connect, transaction
-from kmint_tui.history.records import Draft, Reference
+from kmint_tui.history.records import Draft, Reference, draft_id
 from kmint_tui.history.salvage import salvage
 from kmint_tui.history.store import History
 
@@ -136,24 +136,40 @@ def take_in(path: Path, lines: Iterable[str]) -> Imported:
     return Imported(sessions, drafts, known)
 
 
-def remove(path: Path, reference: Reference) -> None:
-    """Take a session or one draft out, and the texts nothing else uses. Crowns stay. Raises UsageError when there is none."""
+def remove(path: Path, *references: Reference) -> None:
+    """Take sessions and drafts out, and the texts nothing else uses; all of them or none. Crowns stay.
+
+    Raises UsageError, naming the first that is not there or that others are duplicates of.
+    """
     connection = connect(path)
     try:
         with transaction(connection, path):
-            if reference.number is None:
-                gone = connection.execute("DELETE FROM sessions WHERE id = ?", (reference.session,)).rowcount
-            else:
-                values = (reference.session, reference.number)
-                copies = connection.execute("SELECT count(*) FROM drafts WHERE session = ? AND duplicate_of = ?", values).fetchone()[0]
-                if copies:
-                    raise UsageError(f"{copies} other drafts are duplicates of this one", fix="remove them first, or the whole session")
-                gone = connection.execute("DELETE FROM drafts WHERE session = ? AND number = ?", values).rowcount
-            if not gone:
-                raise UsageError("the history holds nothing of that id", fix="`kmint history` lists what it holds")
+            # Drafts before their session, and duplicates, which come later, before the draft they repeat.
+            for reference in sorted(set(references), key=lambda one: (one.number is None, -(one.number or 0))):
+                _delete(connection, reference)
             connection.execute(_UNUSED_TEXTS)
     finally:
         connection.close()
+
+
+def _delete(connection: sqlite3.Connection, reference: Reference) -> None:
+    if reference.number is None:
+        gone = connection.execute("DELETE FROM sessions WHERE id = ?", (reference.session,)).rowcount
+    else:
+        values = (reference.session, reference.number)
+        copies = connection.execute("SELECT number FROM drafts WHERE session = ? AND duplicate_of = ?", values).fetchall()
+        if copies:
+            named = ", ".join(draft_id(reference.session, number) for (number,) in copies)
+            raise UsageError(f"{_name(reference)} is the kernel that {named} repeats", fix="name these too, or the whole session")
+        gone = connection.execute("DELETE FROM drafts WHERE session = ? AND number = ?", values).rowcount
+    if not gone:
+        raise UsageError(f"the history holds no {_name(reference)}; nothing was removed", fix="`kmint history` lists what it holds")
+
+
+def _name(reference: Reference) -> str:
+    if reference.number is None:
+        return f"session {reference.session}"
+    return f"draft {draft_id(reference.session, reference.number)}"
 
 
 def _parse(line: str, number: int) -> dict[str, Any]:

@@ -42,7 +42,11 @@ def find(entry: ModelEntry, *, quant: str | None = None, offline: str | None = N
     Raises OfflineRefusal when `offline` names a reason to stay offline, ModelError when the hub does not have or give it.
     """
     if entry.repo is None:
-        raise ModelError(f"{entry.id} is not on the hub", fix="`kmint models show` says how to get it")
+        if entry.kind == "package":
+            raise ModelError(
+                f"{entry.id} ships inside kmint: there is nothing to fetch", fix=f"use it with `kmint mint OP --model {entry.id}`"
+            )
+        raise ModelError(f"{entry.id} is not on the hub", fix=f"`kmint models show {entry.id}` says how to get it")
     if offline:
         raise OfflineRefusal(f"looking up {entry.repo} needs the network, and {offline} keeps kmint offline")
     _no_telemetry()

@@ -17,6 +17,8 @@ from kmint_tui.models.check import ModelFile, check, check_template
 from kmint_tui.models.digest import RECORD, record, sha256
 from kmint_tui.models.registry import ModelEntry, Registry
 
+_OURS = (".gguf", ".gguf.part", ".gguf.part.json", ".gguf.partial")
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -89,21 +91,24 @@ def _copy(source: Path, target: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def remove(entry: ModelEntry) -> tuple[Path, ...]:
-    """Take a model's files (links only as links) and unfinished parts out of the store; returns what was removed."""
+def stored(entry: ModelEntry) -> tuple[Path, ...]:
+    """A model's files and unfinished parts in the store. Raises UsageError or ModelError when there is nothing to remove."""
     if entry.kind == "package":
         raise UsageError(f"{entry.id} ships inside kmint", fix="uninstall kmint to remove it")
     folder = paths.models_dir() / entry.id
-    removed = []
+    found = sorted(path for path in folder.glob("*") if path.name.endswith(_OURS)) if folder.is_dir() else []
+    if not found:
+        raise ModelError(f"{entry.id} is not in the store", fix="`kmint models ls` shows what is")
+    return tuple(found)
+
+
+def remove(entry: ModelEntry) -> tuple[Path, ...]:
+    """Take a model's files (links only as links) and unfinished parts out of the store; returns what was removed."""
+    removed = stored(entry)
+    folder = paths.models_dir() / entry.id
     try:
-        for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-            if path.name.endswith((".gguf", ".gguf.part", ".gguf.part.json", ".gguf.partial")):
-                path.unlink()
-                removed.append(path)
-            elif path.name.endswith((".gguf" + RECORD, ".gguf.lock")):
-                path.unlink()
+        for path in (*removed, *(path for path in sorted(folder.glob("*")) if path.name.endswith((".gguf" + RECORD, ".gguf.lock")))):
+            path.unlink()
     except OSError as error:
         raise storage_error(folder, error) from error
-    if not removed:
-        raise ModelError(f"{entry.id} is not in the store", fix="`kmint models ls` shows what is")
-    return tuple(removed)
+    return removed

@@ -35,10 +35,15 @@ def test_an_unknown_operation_is_answered_with_the_nearest(command: list[str]) -
     ("arguments", "words"),
     [
         (["mint"], ["--reference"]),
-        (["mint", "softmax", "--reference", "x.py"], ["--reference"]),
+        (["mint", "softmax", "--reference", "x.py"], ["--reference", "exclude"]),
         (["mint", "softmax", "--json", "--jsonl"], ["--jsonl"]),
         (["mint", "softmax", "--drafts", "0"], ["--drafts"]),
         (["mint", "softmax", "--temperature", "hot"], ["--temperature"]),
+        (["mint", "softmax", "--temperature", "nan"], ["--temperature", "not a number"]),
+        (["mint", "softmax", "--target", ""], ["target"]),
+        (["models", "rm", "embedded"], ["ships inside kmint"]),
+        (["completion"], ["bash, zsh, fish"]),
+        (["history", "import", "nowhere.jsonl"], ["nowhere.jsonl", "history export"]),
         (["mint", "--reference", "nowhere.py"], ["nowhere.py", "does not exist"]),
     ],
 )
@@ -110,8 +115,9 @@ def test_a_draft_file_that_cannot_be_read_is_exit_2(tmp_path: Path, name: str) -
     refused(kmint("judge", str(tmp_path / name), "--op", "softmax"), 2, "cannot be read")
 
 
-def test_a_dry_run_writes_nothing(model: Path, kmint_home: Path) -> None:
-    done = kmint("mint", "softmax", "--model", str(model), "--dry-run", "--json", "--seed", "3")
+@pytest.mark.parametrize("form", ["--json", "--jsonl"])
+def test_a_dry_run_writes_nothing(model: Path, kmint_home: Path, form: str) -> None:
+    done = kmint("mint", "softmax", "--model", str(model), "--dry-run", form, "--seed", "3")
     assert done.code == 0
     assert (done.document["schema"], done.document["seed"], done.document["op"]) == ("kmint.plan/1", 3, "softmax")
     assert "softmax" in done.document["prompt"]["user"]

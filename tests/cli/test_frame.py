@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -112,15 +113,58 @@ def test_quiet_leaves_only_data() -> None:
     assert "softmax" in done.out
 
 
-def test_a_reader_that_goes_away_is_no_fault() -> None:
-    producer = subprocess.Popen([sys.executable, "-m", "kmint_tui", "ops", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert producer.stdout is not None
-    assert producer.stderr is not None
-    producer.stdout.read(1)
-    producer.stdout.close()
-    errors = producer.stderr.read()
-    producer.stderr.close()
-    assert (producer.wait(), errors) == (0, b"")
+@pytest.mark.parametrize(("arguments", "code"), [(("ops", "--json"), 0), (("judge", "-", "--op", "softmax", "--level", "screen"), 1)])
+def test_a_command_whose_reader_goes_away_ends_as_it_would_have(arguments: tuple[str, ...], code: int) -> None:
+    """A pipe without a reader from the start, so that the first byte meets it."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "kmint_tui", *arguments], stdout=write, stderr=subprocess.PIPE, input=b"def f(:")
+    os.close(write)
+    assert done.returncode == code
+    assert b"error" not in done.stderr
+
+
+def test_nobody_reading_stderr_changes_nothing() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "kmint_tui", "ops", "--search", "softmax"], stdout=subprocess.PIPE, stderr=write)
+    os.close(write)
+    assert (done.returncode, b"log_softmax" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("arguments", ["ops", "--help"])
+def test_stdout_on_a_full_disk_is_exit_6(arguments: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "kmint_tui", arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 6
+    assert done.stderr.startswith("error: cannot write: stdout: no space left")
+
+
+@pytest.mark.parametrize(("closed", "code"), [("<&-", 0), (">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0)])
+def test_closed_standard_streams_are_no_fault(closed: str, code: int) -> None:
+    done = subprocess.run(["sh", "-c", f'"{sys.executable}" -m kmint_tui ops --search softmax {closed}'], capture_output=True, text=True)
+    assert (done.returncode, "error" in done.stderr) == (code, False)
+
+
+def test_a_name_that_is_no_text_is_shown_escaped(kmint_home: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "kmint_tui", "path"], capture_output=True, env={**os.environ, "KMINT_HOME": "/tmp/\udcff"})
+    assert (done.returncode, b"/tmp/\\udcff/cache" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("group", ["models", "config"])
+def test_a_group_alone_shows_what_there_is(group: str) -> None:
+    done = kmint(group, "--json")
+    assert (done.code, done.document["schema"]) == (0, f"kmint.{group}/1")
+
+
+@pytest.mark.parametrize("group", ["models", "history", "crowns"])
+def test_the_help_of_a_group_tells_every_command_whole(group: str) -> None:
+    assert "..." not in kmint(group, "--help").out.partition("Commands:")[2]
+
+
+def test_a_search_without_a_hit_says_so() -> None:
+    done = kmint("ops", "--search", "zzz")
+    assert (done.code, "no operation holds 'zzz'" in done.err) == (0, True)
 
 
 def test_a_settings_file_that_is_a_directory_is_told(kmint_home: Path) -> None:

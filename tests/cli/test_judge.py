@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 
 import pytest
 
+from kmint_tui.cli.judge import show_verdict
+from kmint_tui.cli.output import Output
+from referee.verdict import CellResult, Verdict
 from tests.cli.runner import kmint
 from tests.save.test_host_code import GOOD
 
@@ -102,3 +107,13 @@ def test_an_unknown_target_is_told(kernel: Path) -> None:
     done = kmint("judge", str(kernel), "--op", "softmax", "--target", "sm_1")
     assert done.code == 2
     assert "sm_90" in done.err
+
+
+def test_a_capability_that_is_missing_is_no_failure_in_the_table() -> None:
+    """`correct` beside a line that says `fail` would leave its reader in doubt."""
+    cells = (CellResult("f32-3x7-normal-x1", "required", "pass"), CellResult("f32-3x7-padded-x1", "capability", "fail", detail="wrong"))
+    verdict = Verdict("softmax", "correct", "done", "agrees", None, "interpret", (), cells, None, {}, 1, {})
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        show_verdict(Output(), verdict)
+    assert "f32-3x7-padded-x1  capability  no      wrong" in shown.getvalue()

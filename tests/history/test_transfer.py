@@ -77,11 +77,13 @@ def test_a_bad_draft_leaves_no_half_session(tmp_path: Path) -> None:
 def test_what_is_removed_takes_its_texts_along(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     fill(path, 2)
-    with pytest.raises(UsageError, match="duplicates"):
+    with pytest.raises(UsageError, match="1.1 repeats"):
         remove(path, Reference(1, 0))
-    remove(path, Reference(1, 1))
+    with pytest.raises(UsageError, match="no session 99; nothing was removed"):
+        remove(path, Reference(1, 1), Reference(99, None))
+    remove(path, Reference(1, 0), Reference(1, 1))
     remove(path, Reference(1, None))
-    with pytest.raises(UsageError, match="nothing of that id"):
+    with pytest.raises(UsageError, match="no session 1"):
         remove(path, Reference(1, None))
     assert [document["id"] for document in documents(path)] == [2]
     with sqlite3.connect(path) as raw:

@@ -61,7 +61,7 @@ def test_completion_offers_ids_and_loads_little(kmint_home: Path) -> None:
         offered, loaded = complete(line)
         assert set(offered) == {"minicpm5-1b", "minicpm5-1b-base", "minimal"}
         assert not loaded & HEAVY
-    assert complete("kmint models ")[0] == ["pull", "url", "import", "bundle", "verify", "rm", "ls", "show"]
+    assert complete("kmint models ")[0] == ["ls", "show", "pull", "url", "import", "bundle", "verify", "rm"]
 
 
 def test_show_tells_which_file_won(kmint_home: Path) -> None:
