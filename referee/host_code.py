@@ -1,4 +1,4 @@
-"""Host code under the screen's eye: what stands at the top level and in functions that are not kernels.
+"""Host code under the screen's eye: the statements of functions that are not kernels, and of the top level.
 
 For early feedback only. What slips past is met again by the tracer, which sees what the code does, and by the judge, who
 executes nothing but the plan.
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from referee.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
-    DECORATORS,
     MUTATORS,
     REFUSED_NAMES,
+    STANDARD_WORDS,
     TENSOR_COMPUTE,
     TORCH,
     TORCH_REFUSED,
@@ -23,16 +23,16 @@ from referee.host_vocabulary import (
     VALUE_READERS,
 )
 from referee.kernel_vocabulary import TL_DTYPES
-from referee.kernels import is_kernel
 from referee.module_scope import Scope
-from referee.names import dotted
+from referee.names import STANDARD, dotted
 
 IN_TRITON = "the answer must be computed in Triton"
+OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
 
-_REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Try: ("try_except", "try/except hides a failing kernel behind another path; remove it"),
-    ast.ClassDef: ("statement", "classes are not needed; write `run` and its helpers as functions"),
-    ast.Global: ("state", "`global` keeps state between calls; use local variables"),
+REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Try: ("try_except", "try/except hides a failing kernel behind another path; remove it (a top-level one around imports may stay)"),
+    ast.ClassDef: ("statement", "a class inside a function; move it to the top level of the file"),
+    ast.Global: ("state", "`global` keeps state between calls; use local variables" + OR_CACHED),
     ast.Nonlocal: ("state", "`nonlocal` keeps state between calls; use local variables"),
     ast.AsyncFunctionDef: ("statement", "asynchronous code is not supported"),
     ast.Await: ("statement", "asynchronous code is not supported"),
@@ -40,12 +40,10 @@ _REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
     ast.AsyncWith: ("statement", "asynchronous code is not supported"),
     ast.Yield: ("statement", "generators are not supported; return the output"),
     ast.YieldFrom: ("statement", "generators are not supported; return the output"),
-    ast.Import: ("imports", "imports belong at the top of the file"),
-    ast.ImportFrom: ("imports", "imports belong at the top of the file"),
     ast.Match: ("statement", "use if instead of match"),
 }
 if hasattr(ast, "TryStar"):
-    _REFUSED_SYNTAX[ast.TryStar] = _REFUSED_SYNTAX[ast.Try]
+    REFUSED_SYNTAX[ast.TryStar] = REFUSED_SYNTAX[ast.Try]
 
 
 class HostRefused(ValueError):
@@ -57,59 +55,14 @@ class HostRefused(ValueError):
         self.guard = guard
 
 
-def check_host(tree: ast.Module, scope: Scope) -> None:
-    """Raise HostRefused for the first thing in the module's host code that cannot pass."""
-    for statement in tree.body:
-        if isinstance(statement, (ast.Import, ast.ImportFrom)) or _is_main_guard(statement) or _is_docstring(statement):
-            continue
-        if isinstance(statement, ast.FunctionDef):
-            _check_function(statement, scope)
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            if not _is_alias(statement, scope):
-                _Checker(scope, frozenset(_stored(statement))).check(statement)
-        else:
-            guard, reason = _REFUSED_SYNTAX.get(type(statement), ("module_level", ""))
-            raise HostRefused(guard, reason or "only imports, constants and functions may stand at the top level", statement)
-
-
-def _is_main_guard(statement: ast.stmt) -> bool:
-    # Never true in a judgement: the file is imported under another name.
-    return isinstance(statement, ast.If) and any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test))
-
-
-def _is_alias(statement: ast.Assign | ast.AnnAssign, scope: Scope) -> bool:
-    # `exp = tl.exp` is for kernels; whether they may use it is checked there, and here wherever the name is used.
-    return statement.value is not None and dotted(statement.value, scope.aliases) is not None
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
-
-
-def _check_function(function: ast.FunctionDef, scope: Scope) -> None:
-    if is_kernel(function, scope):
-        for node in function.decorator_list:
-            _Checker(scope, frozenset(_stored(node))).check(node)
-        return
-    for node in function.decorator_list:
-        if dotted(node.func if isinstance(node, ast.Call) else node, scope.aliases) not in DECORATORS:
-            raise HostRefused("state", f"decorator `{ast.unparse(node)[:60]}` is not supported on host functions", node)
-    for default in [*function.args.defaults, *(default for default in function.args.kw_defaults if default is not None)]:
-        if isinstance(default, (ast.List, ast.Dict, ast.Set, ast.Call)):
-            raise HostRefused("state", "a mutable default argument keeps state between calls", default)
-    names = {argument.arg for node in ast.walk(function) if isinstance(node, ast.arguments) for argument in _arguments(node)}
-    names.update(name for statement in function.body for name in _stored(statement))
-    checker = _Checker(scope, frozenset(names))
-    for statement in function.body:
-        checker.check(statement)
-
-
-def _arguments(node: ast.arguments) -> Iterator[ast.arg]:
+def arguments(node: ast.arguments) -> Iterator[ast.arg]:
+    """Every parameter of a function."""
     yield from (*node.posonlyargs, *node.args, *node.kwonlyargs)
     yield from (argument for argument in (node.vararg, node.kwarg) if argument is not None)
 
 
-def _stored(root: ast.AST) -> Iterator[str]:
+def stored(root: ast.AST) -> Iterator[str]:
+    """The names that are bound anywhere below a node."""
     for node in ast.walk(root):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
@@ -119,19 +72,34 @@ def _stored(root: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-class _Checker:
-    """Walks one statement or decorator. Annotations are not checked: they are never used."""
+class Checker:
+    """Walks one statement or decorator. Annotations are not checked: they are never used.
 
-    def __init__(self, scope: Scope, local_names: frozenset[str]) -> None:
+    `module_names` are bound at the top level; `own` names what a method may set attributes of.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        local_names: frozenset[str],
+        module_names: frozenset[str],
+        own: frozenset[str] = frozenset(),
+        *,
+        generator: bool = False,
+    ) -> None:
         self._scope = scope
         self._locals = local_names
+        self._module = module_names
+        self._own = own
+        self._generator = generator
 
     def check(self, root: ast.AST) -> None:
+        """Raise HostRefused for the first thing that cannot pass."""
         pending = [root]
         while pending:
             node = pending.pop()
-            if type(node) in _REFUSED_SYNTAX:
-                guard, reason = _REFUSED_SYNTAX[type(node)]
+            if type(node) in REFUSED_SYNTAX and not (self._generator and isinstance(node, ast.Yield)):
+                guard, reason = REFUSED_SYNTAX[type(node)]
                 raise HostRefused(guard, reason, node)
             pending.extend(reversed(list(self._below(node))))
 
@@ -143,12 +111,18 @@ class _Checker:
         if isinstance(node, ast.Name):
             self._name(node)
         elif isinstance(node, ast.Lambda):
-            if len(node.args.args) > 1 or node.args.defaults or node.args.vararg or node.args.kwonlyargs or node.args.kwarg:
-                raise HostRefused("statement", "only lambdas of one argument, such as `lambda META: (...)`, are supported", node)
+            if any(isinstance(default, (ast.List, ast.Dict, ast.Set, ast.Call)) for default in node.args.defaults):
+                raise HostRefused("state", "a mutable default argument keeps state between calls", node)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            return
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+            yield from self._named_attribute(node)
+            return
         elif isinstance(node, ast.With):
             for item in node.items:
                 called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else item.context_expr
-                if dotted(called, self._scope.aliases) not in CONTEXTS:
+                own = isinstance(called, ast.Name) and called.id in self._module | self._scope.functions.keys()
+                if not own and dotted(called, self._scope.aliases) not in CONTEXTS:
                     raise HostRefused("vocabulary", f"`with {ast.unparse(item.context_expr)[:60]}` is not supported", node)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
             self._no_global(node.value, node)
@@ -170,12 +144,23 @@ class _Checker:
             raise HostRefused("vocabulary", f"`{name}` is not allowed: {REFUSED_NAMES[name]}", node)
         if name in self._scope.aliases:
             self._word(self._scope.aliases[name], node)
-        elif name not in self._scope.assigned and name not in self._scope.functions and name not in BUILTINS:
+        elif name not in self._module and name not in self._scope.functions and name not in BUILTINS:
             raise HostRefused("vocabulary", f"`{name}` is neither defined in the file nor allowed in host code", node)
 
+    def _named_attribute(self, node: ast.Call) -> Iterator[ast.AST]:
+        """`getattr(x, "name", default)` as `x.name`."""
+        if len(node.args) < 2 or not (isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)):
+            raise HostRefused("vocabulary", "`getattr` needs a name that is written out; write the attribute out", node)
+        yield ast.copy_location(ast.Attribute(node.args[0], node.args[1].value, ast.Load()), node)
+        yield from node.args[2:]
+
     def _attribute(self, node: ast.Attribute) -> Iterator[ast.AST]:
-        if node.attr.startswith("_"):
-            raise HostRefused("vocabulary", f"`.{node.attr}` is private; use public attributes of tensors", node)
+        own = isinstance(node.value, ast.Name) and node.value.id in self._own
+        if node.attr.startswith("_") and node.attr not in ("__name__", "__version__") and not (own and not node.attr.startswith("__")):
+            if not (node.attr == "__init__" and isinstance(node.value, ast.Call)):
+                raise HostRefused("vocabulary", f"`.{node.attr}` is private; use public attributes of tensors", node)
+        if own:
+            return
         if not isinstance(node.ctx, ast.Load):
             raise HostRefused("state", f"setting `.{node.attr}` keeps state between calls", node)
         root: ast.expr = node
@@ -186,7 +171,9 @@ class _Checker:
             if full is not None:
                 self._word(full, node)
                 return
-            if root.id in self._scope.functions:
+            if root.id in self._scope.functions and node.attr == "warmup":
+                raise HostRefused("launch_feature", f"`{root.id}.warmup`: compute launch sizes from shapes and device properties", node)
+            if root.id in self._scope.functions and node.attr not in ("run", "__name__"):
                 raise HostRefused("state", f"attributes of the function `{root.id}` keep state between calls", node)
             if node.attr in MUTATORS:
                 self._no_global(root, node)
@@ -200,11 +187,11 @@ class _Checker:
         while isinstance(container, (ast.Subscript, ast.Attribute)):
             container = container.value
         if isinstance(container, ast.Name) and container.id not in self._locals:
-            raise HostRefused("state", f"`{container.id}` is changed by a call; keep nothing between calls", node)
+            raise HostRefused("state", f"`{container.id}` is changed by a call; keep nothing between calls" + OR_CACHED, node)
 
     def _word(self, full: str, node: ast.expr) -> None:
         module, _, rest = full.partition(".")
-        if any(part.startswith("_") for part in rest.split(".")):
+        if any(part.startswith("_") and part != "__version__" for part in rest.split(".")):
             raise HostRefused("vocabulary", f"`{full}` is private", node)
         if module == "torch":
             self._torch_word(full, rest, node)
@@ -214,6 +201,15 @@ class _Checker:
             raise HostRefused("vocabulary", f"`{full}` belongs in kernels", node)
         elif module == "libdevice" and not isinstance(node, ast.Name):
             raise HostRefused("vocabulary", f"`{full}` belongs in kernels", node)
+        elif module not in ("torch", "triton", "tl", "libdevice", "math"):
+            self._standard_word(full, node)
+
+    def _standard_word(self, full: str, node: ast.expr) -> None:
+        module = next((name for name in ("collections.abc", *STANDARD) if full == name or full.startswith(name + ".")), "")
+        words = STANDARD_WORDS.get(module.partition(".")[0], "")
+        word = full[len(module) + 1 :].partition(".")[0]
+        if full != module and words != "*" and word not in words.split():
+            raise HostRefused("vocabulary", f"`{full}` has no place in `run`: launches depend on shapes, dtypes and the device only", node)
 
     def _torch_word(self, full: str, rest: str, node: ast.expr) -> None:
         parts = rest.split(".")

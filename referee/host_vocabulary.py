@@ -4,8 +4,11 @@ from __future__ import annotations
 
 BUILTINS = frozenset(
     """
-    abs all any bool dict divmod enumerate float frozenset int isinstance len list map max min pow range reversed round set slice
-    sorted str sum tuple type zip AssertionError IndexError KeyError NotImplementedError RuntimeError TypeError ValueError
+    __name__ abs all any bool bytes callable classmethod complex dict divmod enumerate filter float format frozenset hasattr getattr int
+    isinstance issubclass iter len list map max min next object pow property range repr reversed round set slice sorted staticmethod str
+    sum super tuple type zip
+    ArithmeticError AssertionError AttributeError Exception ImportError IndexError KeyError ModuleNotFoundError NotImplemented
+    NotImplementedError OverflowError RuntimeError TypeError UserWarning ValueError
     """.split()
 )
 
@@ -17,9 +20,13 @@ TORCH = frozenset(
     empty empty_like empty_strided zeros zeros_like ones ones_like full full_like
     as_strided broadcast_shapes broadcast_to chunk clone flatten movedim narrow permute promote_types ravel reshape result_type
     select split squeeze swapaxes t transpose unbind unsqueeze view_copy
-    no_grad inference_mode
+    __version__ atleast_1d atleast_2d broadcast_tensors empty_permuted is_complex version.cuda version.hip
+    no_grad inference_mode enable_grad set_grad_enabled is_grad_enabled is_autocast_enabled get_default_dtype get_autocast_dtype
+    autograd.Function autograd.function.FunctionCtx autograd.function.once_differentiable nn.Module
+    amp.custom_bwd amp.custom_fwd cuda.amp.custom_bwd cuda.amp.custom_fwd compiler.is_compiling jit.is_scripting jit.is_tracing
     cuda cuda.current_device cuda.current_stream cuda.default_stream cuda.device cuda.device_count cuda.device_of
-    cuda.get_device_capability cuda.get_device_name cuda.get_device_properties cuda.is_available cuda.set_device cuda.synchronize
+    cuda.get_device_capability cuda.get_device_name cuda.get_device_properties cuda.is_available cuda.is_bf16_supported cuda.set_device
+    cuda.synchronize
     """.split()
 )
 
@@ -28,12 +35,14 @@ TORCH_REFUSED = frozenset(
     """
     _C _dynamo _inductor accelerator autograd backends classes compiler cuda distributed export fx hub jit library load manual_seed
     monitor mps multiprocessing ops overrides package profiler random save seed serialization set_default_device
-    set_default_dtype set_float32_matmul_precision set_grad_enabled storage testing utils version xpu
+    set_default_dtype set_float32_matmul_precision storage testing utils version xpu
     """.split()
 )
 
 TRITON = frozenset(
-    {"Config", "autotune", "cdiv", "heuristics", "jit", "next_power_of_2", "runtime", "runtime.driver", "runtime.driver.active"}
+    """
+    Config JITFunction __version__ autotune cdiv heuristics jit next_power_of_2 runtime runtime.driver runtime.driver.active
+    """.split()
 )
 TRITON_QUERIES = "triton.runtime.driver.active."
 
@@ -51,14 +60,58 @@ VALUE_READERS = frozenset("allclose cpu data_ptr equal is_nonzero item nonzero n
 
 MUTATORS = frozenset("add append clear extend insert pop popitem remove setdefault update".split())
 
-CONTEXTS = frozenset({"torch.cuda.device", "torch.cuda.device_of", "torch.no_grad", "torch.inference_mode"})
-DECORATORS = frozenset({"torch.no_grad", "torch.inference_mode"})
+# Of the modules in `names.STANDARD`; "*" is everything that is listed nowhere else. Of the others no word may run.
+STANDARD_WORDS = {
+    "abc": "*",
+    "collections": "*",
+    "contextlib": "ExitStack contextmanager nullcontext",
+    "copy": "copy deepcopy",
+    "dataclasses": "*",
+    "enum": "*",
+    "functools": "cache lru_cache partial reduce wraps",
+    "itertools": "*",
+    "logging": "DEBUG ERROR INFO Logger WARNING basicConfig debug error getLogger info warning",
+    "numbers": "*",
+    "numpy": "ceil floor inf int32 int64 float32 log2 pi prod sqrt",
+    "operator": "add and_ eq floordiv ge gt index le lt mod mul ne neg not_ or_ pos sub truediv xor",
+    "sys": "version_info",
+    "typing": "*",
+    "typing_extensions": "*",
+    "warnings": "filterwarnings simplefilter warn",
+}
+
+_MODES = {"torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled"}
+CONTEXTS = frozenset({"torch.cuda.device", "torch.cuda.device_of", "torch.device", "contextlib.nullcontext", *_MODES})
+CACHES = frozenset({"functools.cache", "functools.lru_cache"})
+DECORATORS = frozenset(
+    {
+        *_MODES,
+        *CACHES,
+        *("contextlib.contextmanager", "functools.wraps", "abc.abstractmethod", "torch.autograd.function.once_differentiable"),
+        *("torch.amp.custom_fwd", "torch.amp.custom_bwd", "torch.cuda.amp.custom_fwd", "torch.cuda.amp.custom_bwd"),
+        # On tests and benchmarks, which stand in the file and are not called.
+        *("triton.testing.perf_report", "dataclasses.dataclass"),
+    }
+)
+METHOD_DECORATORS = frozenset({"classmethod", "property", "staticmethod"})
+BASES = frozenset(
+    {
+        *("torch.autograd.Function", "torch.nn.Module", "abc.ABC", "typing.NamedTuple", "typing.TypedDict", "typing.Protocol"),
+        *("enum.Enum", "enum.IntEnum"),
+    }
+)
+
+# What makes a tensor: not for helpers whose results are kept.
+ALLOCATIONS = frozenset(
+    """
+    clone contiguous empty empty_like empty_permuted empty_strided full full_like new_empty new_empty_strided new_full new_ones new_zeros
+    ones ones_like to zeros zeros_like
+    """.split()
+)
 
 REFUSED_NAMES = {
     "print": "remove printing",
-    "getattr": "write the attribute out",
     "setattr": "set no attributes",
-    "hasattr": "write the attribute out",
     "eval": "write the expression out",
     "exec": "write the statements out",
     "compile": "write the code out",

@@ -29,6 +29,7 @@ from referee.judgement import SEED_BITS, Judgement, Level
 from referee.measurement import TimingOptions
 from referee.race import Lap, NoRace, race
 from referee.report import Rejected, Report
+from referee.source import unfenced
 from referee.subject import Subject
 from referee.target import Target
 from referee.toolchain import ToolchainError
@@ -136,7 +137,7 @@ class Referee:
             raise NoRace(str(error)) from error
 
     def _judged(self, report: Report, source: str, subject: Subject, level: Level, wanted: Target | None) -> Verdict:
-        judgement = Judgement(report, source, subject, wanted or Target(), self._workers, self._cache)
+        judgement = Judgement(report, unfenced(source), subject, wanted or Target(), self._workers, self._cache)
         module = judgement.screen(host_code=self._host_screen)
         if level == "screen":
             reason = "the screen found nothing; nothing was compiled or run"

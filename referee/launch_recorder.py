@@ -73,13 +73,13 @@ class LaunchRecorder:
                 kwargs = {**kwargs, name: compute({**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})}
             yield from self._resolve(kernel.fn, args, kwargs)
         elif kind == "autotune":
-            facts = triton_private.autotune_facts(kernel)
+            facts = triton_private.autotune_facts(kernel, args, kwargs)
             if facts.hooks:
                 hooks = ", ".join(facts.hooks)
                 raise self._fail("launch_feature", f"autotune {hooks} is not supported: the judge tries every configuration itself")
             if len(facts.configs) > MAX_CONFIGS:
                 raise self._fail("plan_size", f"more than {MAX_CONFIGS} autotune configurations")
-            if len(facts.configs) > 1:
+            if facts.compares:
                 self._note_tuning(facts, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
             for config in facts.configs:
                 chosen = config.all_kwargs()

@@ -1,7 +1,8 @@
 """What the top level of a candidate binds: aliases of known modules, constants, functions.
 
 A name counts only when it is bound once, at the top level: what is assigned twice, or declared `global` in a function,
-has no value that can be read off the text.
+has no value that can be read off the text. Imports may also stand in a top-level `try` or `if` that chooses between versions:
+of several that give a name to one and the same function (`rsqrt` of libdevice or of tl.math) the first counts.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from referee.kernel_vocabulary import BUILTINS
 from referee.names import PRELUDE, dotted, imported
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+_DECORATORS = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
+
+# A file that gives these names another meaning means something else by them than the judge's cut of its kernels.
+_TAKEN = frozenset({*PRELUDE, *BUILTINS, "bool", "abs"})
 
 
 @dataclass(frozen=True)
@@ -32,13 +39,17 @@ def read(tree: ast.Module) -> Scope:
     assigned: dict[str, ast.expr] = {}
     functions: dict[str, ast.FunctionDef] = {}
     times: Counter[str] = Counter()
-    for statement in tree.body:
+    for statement, choice in _statements(tree.body):
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            for name, canonical in imported(statement).items():
+            for name, canonical in imported(statement, optional=choice == "try").items():
+                if choice and times[name] and _last(aliases.get(name, "")) == _last(canonical):
+                    continue
                 times[name] += aliases.get(name) != canonical
                 if name in PRELUDE and canonical != PRELUDE[name]:
                     times[name] += 1
                 aliases[name] = canonical
+            continue
+        if _decorates(statement, functions, aliases):
             continue
         times.update(_bound_names(statement))
         if isinstance(statement, ast.FunctionDef):
@@ -49,9 +60,63 @@ def read(tree: ast.Module) -> Scope:
             canonical_name = dotted(value, aliases)
             if canonical_name is not None:
                 aliases[target] = canonical_name
-    rebound = {name for name, count in times.items() if count > 1 or (name in PRELUDE and count > 0)}
+    rebound = {name for name, count in times.items() if count > 1 or (name in _TAKEN and count > 0)}
     rebound.update(name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names)
     return Scope(aliases, assigned, functions, frozenset(rebound))
+
+
+def _decorates(statement: ast.stmt, functions: dict[str, ast.FunctionDef], aliases: dict[str, str]) -> bool:
+    """True for `kernel = triton.jit(kernel)` and its like, which become decorators of the function."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=decorator, args=[ast.Name(id=same)], keywords=[])):
+            known = dotted(decorator.func if isinstance(decorator, ast.Call) else decorator, aliases) in _DECORATORS
+            if name == same and name in functions and known:
+                above = functions[name].decorator_list
+                if not any(node is decorator for node in above):
+                    above.insert(0, decorator)
+                return True
+    return False
+
+
+def is_main_guard(statement: ast.stmt) -> bool:
+    """True for `if __name__ == "__main__":`, which is never true in a judgement: the file is imported under another name."""
+    match statement:
+        case ast.If(
+            test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]), orelse=[]
+        ):
+            return True
+    return False
+
+
+def is_optional_import(statement: ast.stmt) -> bool:
+    """True for a `try` of imports whose handlers are for imports that fail."""
+    if not isinstance(statement, ast.Try) or not any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in statement.body):
+        return False
+    caught = [name for handler in statement.handlers for name in _caught(handler)]
+    return bool(caught) and set(caught) <= {"ImportError", "ModuleNotFoundError", "Exception", "AttributeError"}
+
+
+def _caught(handler: ast.ExceptHandler) -> Iterator[str]:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    yield from (kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else "" for kind in kinds)
+
+
+def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.stmt, str]]:
+    """The statements of the top level, those inside a choice between versions too, and which kind of choice that is."""
+    for statement in body:
+        if is_main_guard(statement):
+            continue
+        if isinstance(statement, ast.If):
+            yield from _statements([*statement.body, *statement.orelse], choice or "if")
+        elif is_optional_import(statement) and isinstance(statement, ast.Try):
+            parts = [*statement.body, *(part for handler in statement.handlers for part in handler.body)]
+            yield from _statements([*parts, *statement.orelse, *statement.finalbody], "try")
+        else:
+            yield statement, choice
+
+
+def _last(canonical: str) -> str:
+    return canonical.rpartition(".")[2]
 
 
 def _single_assignment(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:

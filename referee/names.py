@@ -25,30 +25,36 @@ IMPORTABLE = ("torch", "triton", "triton.language", "triton.language.extra.libde
 _MODULES = frozenset(
     {
         "torch",
+        "torch.autograd",
+        "torch.cuda",
+        "torch.nn",
+        "torch.nn.functional",
+        "torch.testing",
         "triton",
         "triton.language",
+        "triton.language.core",
         "triton.language.math",
+        "triton.language.standard",
         "triton.language.extra",
         "triton.language.extra.cuda",
         "triton.language.extra.libdevice",
         "triton.language.extra.cuda.libdevice",
+        "triton.runtime",
+        "triton.runtime.driver",
+        "triton.testing",
         "math",
         "typing",
         "__future__",
     }
 )
 
-_FROM_ROOT = frozenset(
-    {
-        "torch.Tensor",
-        "triton.Config",
-        "triton.autotune",
-        "triton.cdiv",
-        "triton.heuristics",
-        "triton.jit",
-        "triton.language",
-        "triton.next_power_of_2",
-    }
+# Of the standard library, and numpy: real files import these for their tests and type hints. What host code may use of them
+# is in `host_vocabulary.py`.
+STANDARD = frozenset(
+    """
+    abc argparse collections collections.abc contextlib copy dataclasses enum functools inspect itertools json logging numbers
+    numpy operator os sys textwrap time typing_extensions warnings
+    """.split()
 )
 
 PRELUDE: Mapping[str, str] = {"torch": "torch", "triton": "triton", "tl": "tl"}
@@ -66,17 +72,21 @@ def canonical(dotted: str) -> str:
     return dotted
 
 
-def imported(statement: ast.Import | ast.ImportFrom) -> dict[str, str]:
-    """Local name -> canonical name of everything one import statement binds. Raises ImportRefused."""
+def imported(statement: ast.Import | ast.ImportFrom, *, optional: bool = False) -> dict[str, str]:
+    """Local name -> canonical name of everything one import statement binds. Raises ImportRefused.
+
+    An `optional` one stands in a `try` that does without it: any module may be named there, for its words are refused where
+    they are used.
+    """
     if isinstance(statement, ast.Import):
-        return dict(_plain(alias, statement.lineno) for alias in statement.names)
+        return dict(_plain(alias, statement.lineno, optional) for alias in statement.names)
     module = statement.module or ""
-    if statement.level or module not in _MODULES:
+    if statement.level or not (optional or module in _MODULES or module in STANDARD):
         raise _refusal("." * statement.level + module, statement.lineno)
     bound: dict[str, str] = {}
     for alias in statement.names:
         full = f"{module}.{alias.name}"
-        if alias.name == "*" or (module in ("torch", "triton") and full not in _FROM_ROOT):
+        if alias.name == "*" or alias.name.startswith("_"):
             raise _refusal(full, statement.lineno)
         if module == "__future__":
             if alias.name != "annotations":
@@ -86,8 +96,8 @@ def imported(statement: ast.Import | ast.ImportFrom) -> dict[str, str]:
     return bound
 
 
-def _plain(alias: ast.alias, line: int) -> tuple[str, str]:
-    if alias.name not in _MODULES or alias.name == "__future__":
+def _plain(alias: ast.alias, line: int, optional: bool) -> tuple[str, str]:
+    if not (optional or alias.name in _MODULES or alias.name in STANDARD) or alias.name == "__future__":
         raise _refusal(alias.name, line)
     if alias.asname is None:
         root = alias.name.partition(".")[0]

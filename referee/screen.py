@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from referee.host_code import HostRefused, check_host
+from referee.host_code import HostRefused
+from referee.host_module import check_host
 from referee.kernels import KernelError, extract
 from referee.module_scope import Scope, read
 from referee.names import ImportRefused

@@ -6,11 +6,15 @@ Any text may come in. Whatever it is, the answer is a tree or a `SourceError` wi
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 80
 MAX_NODES = 10_000
+
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+_RUN = re.compile(r"^def\s+run\s*\(", re.MULTILINE)
 
 
 class SourceError(ValueError):
@@ -31,6 +35,25 @@ def parse(text: str) -> ast.Module:
         raise SourceError(f"the text is not Python source: {_short(str(error)) or 'nested too deeply'}") from None
     _check_size(tree)
     return tree
+
+
+def unfenced(text: str) -> str:
+    """The code in an answer that was kept with its Markdown: the first fenced block that defines `run`. Python text as it is.
+
+    A byte order mark goes.
+    """
+    text = text.removeprefix("\ufeff")
+    if "```" not in text or _is_python(text):
+        return text
+    return next((block for block in _FENCED.findall(text) if _RUN.search(block)), text)
+
+
+def _is_python(text: str) -> bool:
+    try:
+        parse(text)
+    except SourceError as error:
+        return not str(error).startswith("syntax error")
+    return True
 
 
 def _check_size(tree: ast.Module) -> None:

@@ -164,26 +164,40 @@ def launches_go_to(launch: Runner, warm_up: Runner) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class AutotuneFacts:
-    """An autotuner's configurations, the names of its hooks, if it has any, and of the arguments it zeroes and restores.
+    """What an autotuner would try, the names of its hooks, if it has any, and of the arguments it zeroes and restores.
 
-    With a single configuration Triton compares nothing, and zeroes and restores nothing.
+    With a single configuration Triton compares nothing, and zeroes and restores nothing; it does where pruning leaves one of several.
     """
 
     configs: tuple[Any, ...]
     hooks: tuple[str, ...]
+    compares: bool
     zeroed: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
 
 
-def autotune_facts(tuner: Any) -> AutotuneFacts:
-    """What an Autotuner would try, and which of its hooks could run code around a launch."""
-    hooks = [name for name in ("perf_model", "early_config_prune") if getattr(tuner, name) is not None]
-    hooks += [name for name in ("pre_hook", "post_hook") if getattr(tuner, f"user_defined_{name}")]
+def autotune_facts(tuner: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> AutotuneFacts:
+    """What an Autotuner would try for these arguments, and which of its hooks could run code around a launch.
+
+    `prune_configs_by` only chooses among the configurations and runs as it is, as Triton runs it: not for a single one.
+    """
+    hooks = [name for name in ("pre_hook", "post_hook") if getattr(tuner, f"user_defined_{name}")]
     if any(config.pre_hook is not None for config in tuner.configs):
         hooks.append("Config(pre_hook=...)")
     if any(getattr(config, "ir_override", None) is not None for config in tuner.configs):
         hooks.append("Config(ir_override=...)")
-    return AutotuneFacts(tuple(tuner.configs), tuple(hooks), tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
+    configs = tuple(tuner.configs)
+    if len(configs) > 1 and not hooks and (tuner.early_config_prune or tuner.perf_model):
+        before = dict(vars(tuner))
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        try:
+            configs = tuple(tuner.prune_configs(kwargs or {}))
+        finally:
+            vars(tuner).clear()
+            vars(tuner).update(before)
+        if not configs or any(config not in tuner.configs for config in configs):
+            raise ValueError("prune_configs_by must choose from the configurations of the autotuner")
+    return AutotuneFacts(configs, tuple(hooks), len(tuner.configs) > 1, tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
 
 
 def wraps(kernel: Any) -> str:

@@ -89,17 +89,6 @@ BAD: dict[str, Bad] = {
     "dependent_launch": Bad("launch_feature", "dependent", body(ALLOCATE, "copy[(1,)](x, y, 1, BLOCK=128, launch_pdl=True)", "return y")),
     "warmup": Bad("launch_feature", "warmup", body(ALLOCATE, "copy.warmup(x, y, 1, BLOCK=128, grid=(1,))", LAUNCH, "return y")),
     "run_hook": Bad("launch_feature", "hook", body("copy.add_pre_run_hook(print)", ALLOCATE, LAUNCH, "return y")),
-    "prune_hook": Bad(
-        "launch_feature",
-        "early_config_prune",
-        body(
-            ALLOCATE,
-            "tuned[(1,)](x, y, 1)",
-            "return y",
-            before='tuned = triton.autotune([triton.Config({"BLOCK": 64})] * 2, ["n"],'
-            ' prune_configs_by={"early_config_prune": lambda c, n, **k: c})(copy)\n',
-        ),
-    ),
     "config_hook": Bad(
         "launch_feature",
         "pre_hook",

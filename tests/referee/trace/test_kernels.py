@@ -180,7 +180,7 @@ REFUSED = {
     "inner_kernel": ("kernel_syntax", "top level", "def run(x):\n    @triton.jit\n    def k(x):\n        pass\n"),
     "twice": ("kernel_syntax", "twice", kernel("pass") + kernel("pass")),
     "no_kernel": ("no_kernel", "no @triton.jit", "def run(x):\n    return x\n"),
-    "import_os": ("imports", "`os`", "import os\n" + kernel("pass")),
+    "import_ctypes": ("imports", "`ctypes`", "import ctypes\n" + kernel("pass")),
     "import_star": ("imports", "torch.*", "from torch import *\n" + kernel("pass")),
     "import_gluon": ("imports", "triton.experimental", "from triton.experimental import gluon\n" + kernel("pass")),
     "import_relative": ("imports", ".referee", "from .referee import x\n" + kernel("pass")),

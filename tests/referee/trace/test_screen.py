@@ -28,8 +28,8 @@ REJECTED = {
     "run_is_a_value": ("entry_point", "`run`", COPY + "\nrun = 3\n"),
     "run_in_class": ("entry_point", "`run`", COPY + "\nclass A:\n    def run(x):\n        pass\n"),
     "no_kernel": ("no_kernel", "Triton kernel", "def run(x):\n    return torch.softmax(x, -1)\n"),
-    "import": ("imports", "`numpy`", "import numpy as np\n" + candidate("return x")),
-    "functional": ("imports", "torch.nn.functional", "import torch.nn.functional as F\n" + candidate("return F.gelu(x)")),
+    "import": ("imports", "`cupy`", "import cupy\n" + candidate("return x")),
+    "functional": ("torch_compute", "torch.nn.functional", "import torch.nn.functional as F\n" + candidate("return F.gelu(x)")),
     "softmax": ("torch_compute", "`torch.softmax`: the answer must be computed in Triton", candidate("return torch.softmax(x, -1)")),
     "dotted_functional": ("torch_compute", "torch.nn.functional.gelu", candidate("return torch.nn.functional.gelu(x)")),
     "method": ("torch_compute", "`.softmax`", candidate("return x.softmax(-1)")),
@@ -39,7 +39,28 @@ REJECTED = {
     "cpu": ("needs_value", "`.cpu`", candidate("return x.cpu()")),
     "try": ("try_except", "try/except", candidate("try:", f"    {ALLOCATE}", "except Exception:", "    pass", "return y")),
     "try_at_top": ("try_except", "try/except", "try:\n    pass\nfinally:\n    pass\n" + candidate("return x")),
-    "class": ("statement", "classes", candidate("return x", before="class Model:\n    pass\n")),
+    "class_of_torch": ("statement", "inherits", candidate("return A()(x)", before="class A(torch.nn.GELU):\n    pass\n")),
+    "class_in_run": ("statement", "top level", candidate("class A:", "    pass", "return x")),
+    "class_state": ("state", "setting", candidate("A.y = 1", "return x", before="class A:\n    y = 0\n")),
+    "class_method": (
+        "torch_compute",
+        "`.softmax`",
+        candidate("return A().go(x)", before="class A:\n    def go(self, x):\n        return x.softmax(-1)\n"),
+    ),
+    "cached_output": (
+        "state",
+        "keep only numbers",
+        candidate("return f(x)", before="import functools\n@functools.lru_cache\ndef f(x):\n    return torch.empty_like(x)\n"),
+    ),
+    "helper": ("torch_compute", "`.exp`", candidate("return g(x)", before="def g(x):\n    return x.exp()\n")),
+    "helper_by_decorator": ("torch_compute", "`.exp`", COPY + "\ndef g(f):\n    return lambda x: x.exp()\n\n@g\ndef run(x):\n    pass\n"),
+    "environment": ("vocabulary", "`os.environ`", candidate("return os.environ", before="import os\n")),
+    "optional_library": (
+        "vocabulary",
+        "`apex.norm`",
+        candidate("return apex.norm(x)", before="try:\n    import apex\nexcept ImportError:\n    pass\n"),
+    ),
+    "warmup": ("launch_feature", "`copy.warmup`", candidate("copy.warmup(x, x, 1, BLOCK=128, grid=(1,))", "return x")),
     "global": ("state", "`global`", candidate("global COUNT", "COUNT = 1", "return x", before="COUNT = 0\n")),
     "cache": ("state", "`CACHE`", candidate("CACHE[x.shape] = 1", "return x", before="CACHE = {}\n")),
     "cache_update": ("state", "`CACHE`", candidate("CACHE.update(a=1)", "return x", before="CACHE = {}\n")),
@@ -50,7 +71,8 @@ REJECTED = {
     "eval": ("vocabulary", "`eval`", candidate('eval("1")', "return x")),
     "exec": ("vocabulary", "`exec`", candidate('exec("1")', "return x")),
     "open": ("vocabulary", "`open`", candidate('open("f")', "return x")),
-    "getattr": ("vocabulary", "`getattr`", candidate('getattr(x, "sum")()', "return x")),
+    "getattr": ("vocabulary", "`getattr`", candidate('getattr(x, "s" + "um")()', "return x")),
+    "getattr_written_out": ("torch_compute", "`.softmax`", candidate('getattr(x, "softmax")(-1)', "return x")),
     "dunder": ("vocabulary", "`.__class__`", candidate("x.__class__", "return x")),
     "private": ("vocabulary", "private", candidate("torch._C.x", "return x")),
     "builtins": ("vocabulary", "`__builtins__`", candidate('__builtins__["eval"]', "return x")),
@@ -62,11 +84,12 @@ REJECTED = {
     "testing": ("vocabulary", "triton.testing", candidate("triton.testing.do_bench(run)", "return x")),
     "tl_on_host": ("vocabulary", "belongs in kernels", candidate("return tl.exp(x)")),
     "context": ("vocabulary", "torch.autocast", candidate('with torch.autocast("cuda"):', "    pass", "return x")),
-    "module_loop": ("module_level", "top level", candidate("return x", before="for i in range(3):\n    pass\n")),
+    "module_loop": ("module_level", "top level", candidate("return x", before="for i in range(3):\n    run(i)\n")),
     "module_call": ("module_level", "top level", candidate("return x", before="run(1)\n")),
     "generator": ("statement", "generators", candidate("yield x")),
-    "lambda": ("statement", "lambdas", candidate("f = lambda a, b: a", "return x")),
-    "import_in_run": ("imports", "top of the file", candidate("import math", "return x")),
+    "lambda_state": ("state", "mutable default", candidate("f = lambda a, b=[]: a", "return x")),
+    "import_in_run": ("imports", "`ctypes`", candidate("import ctypes", "return x")),
+    "functional_in_run": ("torch_compute", "torch.nn.functional", candidate("import torch.nn.functional as F", "return F.gelu(x)")),
     "plain_global": (
         "kernel_constant",
         "tl.constexpr",
@@ -117,6 +140,109 @@ def test_ordinary_host_code_passes(lines: tuple[str, ...]) -> None:
     assert screen(source)[1] is None
 
 
+HARMLESS = {
+    "unused_imports": """
+import os, sys, time, logging
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor, nn
+""",
+    "optional_import": """
+try:
+    import apex
+    HAS_APEX = True
+except ImportError:
+    HAS_APEX = False
+""",
+    "version_switch": """
+if triton.__version__ >= "3.0":
+    from triton.language.extra.libdevice import rsqrt
+else:
+    from triton.language.math import rsqrt
+""",
+    "test_function": """
+def test_run():
+    assert torch.allclose(run(X), torch.softmax(X, -1)), print("no")
+""",
+    "benchmark": """
+@triton.testing.perf_report(triton.testing.Benchmark(x_names=["N"]))
+def benchmark(N):
+    return triton.testing.do_bench(lambda: 0)
+""",
+    "constants": """
+A, B = 1, 2
+TABLE = {}
+TABLE["a"] = A
+for size in (64, 128):
+    TABLE[size] = size // 32
+""",
+    "function_class": """
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.n = x.shape[0]
+        return x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy.sum(0).softmax(-1)
+
+f = F.apply
+""",
+    "module_class": """
+class M(torch.nn.Module):
+    def __init__(self, eps=1e-6):
+        super().__init__()
+        self._eps = eps
+
+    def forward(self, x):
+        return self._eps
+
+m = M()
+""",
+    "cached_settings": """
+import functools
+
+@functools.lru_cache(maxsize=None)
+def settings(n):
+    return triton.next_power_of_2(n)
+""",
+    "guard_function": """
+def guard(device):
+    return torch.cuda.device(device)
+""",
+    "logger": """
+import logging
+
+logger = logging.getLogger(__name__)
+logging.basicConfig()
+""",
+    "decorator": """
+import functools
+
+def dense(fn):
+    @functools.wraps(fn)
+    def inner(*args, **kwargs):
+        return fn(*[a.contiguous() for a in args], **kwargs)
+    return inner
+""",
+}
+USES = {
+    "function_class": ("f(x)",),
+    "module_class": ("m(x)",),
+    "cached_settings": ("settings(x.shape[0])",),
+    "guard_function": ("with guard(x.device):", "    pass"),
+    "decorator": ("dense(run)(x)",),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_stands_around_real_kernels_passes(name: str) -> None:
+    assert screen(candidate(*USES.get(name, ()), ALLOCATE, LAUNCH, "return y", before=HARMLESS[name]))[1] is None
+
+
 def test_the_main_block_is_ignored() -> None:
     source = candidate(ALLOCATE, LAUNCH, "return y") + '\n\nif __name__ == "__main__":\n    import os\n    print(os)\n'
     assert screen(source)[1] is None
+    _, rejection = screen(source.replace('"__main__"', '"__main__" or True'))
+    assert rejection is not None and rejection.guard in ("module_level", "vocabulary")

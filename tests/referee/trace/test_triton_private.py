@@ -145,12 +145,24 @@ def test_autotune_facts(kernels: Any) -> None:
         prune_configs_by={"perf_model": print, "early_config_prune": print},
     )(kernels.tuned.fn)
     assert triton_private.autotune_facts(hooked).hooks == (
-        "perf_model",
-        "early_config_prune",
         "pre_hook",
         "post_hook",
         "Config(pre_hook=...)",
     )
+    pruned = triton.autotune(
+        [triton.Config({"B": b}) for b in (1, 2, 4)],
+        key=[],
+        prune_configs_by={"perf_model": lambda n, B, **rest: -B, "top_k": 1, "early_config_prune": lambda c, named: c[: named["n"]]},
+    )(kernels.tuned.fn)
+    facts = triton_private.autotune_facts(pruned, (None, 2))
+    assert ([config.kwargs["B"] for config in facts.configs], facts.hooks, facts.compares) == ([2], (), True)
+    made_up = triton.autotune(
+        [triton.Config({}), triton.Config({"B": 2})],
+        key=[],
+        prune_configs_by={"early_config_prune": lambda c, named: [triton.Config({"B": 9})]},
+    )(kernels.tuned.fn)
+    with pytest.raises(ValueError, match="choose from"):
+        triton_private.autotune_facts(made_up)
     # Both reset tensors around tuning runs only; the launch that follows is the same with or without them.
     quiet = triton.autotune([triton.Config({"B": 1})], key=[], reset_to_zero=["x"], restore_value=["x"])(kernels.tuned.fn)
     assert triton_private.autotune_facts(quiet).hooks == ()

@@ -1,0 +1,153 @@
+"""The top level of a candidate under the screen's eye: which statements may stand there, and which functions and classes.
+
+What no judgement runs is not looked at: tests, benchmarks and references in PyTorch that only stand in the file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+
+from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, arguments, stored
+from referee.host_vocabulary import ALLOCATIONS, BASES, CACHES, DECORATORS, METHOD_DECORATORS, MUTATORS
+from referee.kernels import is_kernel
+from referee.module_scope import Scope, is_main_guard, is_optional_import
+from referee.names import ImportRefused, dotted, imported
+from referee.reachable import reachable
+
+_WORDS = (ast.Name, ast.Attribute)
+
+
+def check_host(tree: ast.Module, scope: Scope) -> None:
+    """Raise HostRefused for the first thing that cannot pass in what a judgement runs: the top level, and what `run` reaches."""
+    _Module(tree, scope).check(tree.body)
+
+
+class _Module:
+    """The top level of a file: which of its statements may stand there, and what is checked in each."""
+
+    def __init__(self, tree: ast.Module, scope: Scope) -> None:
+        self._scope = scope
+        self._needed = reachable(tree)
+        self._classes = frozenset(statement.name for statement in tree.body if isinstance(statement, ast.ClassDef))
+        bound = (name for statement in tree.body if not isinstance(statement, ast.FunctionDef) for name in stored(statement))
+        self._names = frozenset(bound) | self._classes
+        self._makers = _makers(scope)
+
+    def check(self, body: Sequence[ast.stmt]) -> None:
+        """Check statements of the top level, also of those that stand in an `if`, a loop or a `try` of imports there."""
+        for statement in body:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)) or is_main_guard(statement) or _is_docstring(statement):
+                continue
+            if isinstance(statement, ast.FunctionDef):
+                self._function(statement)
+            elif isinstance(statement, ast.ClassDef):
+                self._class(statement)
+            elif isinstance(statement, (ast.If, ast.For)):
+                self._expression(statement.test if isinstance(statement, ast.If) else statement.iter)
+                self.check([*statement.body, *statement.orelse])
+            elif isinstance(statement, ast.Try) and is_optional_import(statement):
+                handlers = (part for handler in statement.handlers for part in handler.body)
+                self.check([*statement.body, *handlers, *statement.orelse, *statement.finalbody])
+            elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_alias(statement, self._scope):
+                continue
+            elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Assert)) or self._fills(statement):
+                self._expression(statement)
+            else:
+                guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", ""))
+                raise HostRefused(guard, reason or "only imports, constants, functions and classes may stand at the top level", statement)
+
+    def _expression(self, node: ast.AST) -> None:
+        Checker(self._scope, self._names, self._names).check(node)
+
+    def _fills(self, statement: ast.stmt) -> bool:
+        """True for `configs.append(...)` and words of `logging` and `warnings`."""
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute))):
+                return (name in self._names and attribute in MUTATORS) or self._scope.aliases.get(name) in ("logging", "warnings")
+        return False
+
+    def _function(self, function: ast.FunctionDef, owner: ast.ClassDef | None = None) -> None:
+        if is_kernel(function, self._scope):
+            for node in function.decorator_list:
+                Checker(self._scope, self._names | frozenset(stored(node)), self._names).check(node)
+            return
+        for node in function.decorator_list:
+            self._decorator(function, node, owner is not None)
+        if id(function) not in self._needed:
+            return
+        for default in [*function.args.defaults, *(default for default in function.args.kw_defaults if default is not None)]:
+            if isinstance(default, (ast.List, ast.Dict, ast.Set, ast.Call)):
+                raise HostRefused("state", "a mutable default argument keeps state between calls", default)
+        names = {argument.arg for node in ast.walk(function) if isinstance(node, ast.arguments) for argument in arguments(node)}
+        names.update(name for statement in function.body for name in stored(statement))
+        own = frozenset(argument.arg for argument in function.args.args if argument.arg in ("self", "ctx")) if owner else frozenset()
+        generator = any(dotted(node, self._scope.aliases) == "contextlib.contextmanager" for node in function.decorator_list)
+        checker = Checker(_with_imports(function, self._scope), frozenset(names), self._names, own, generator=generator)
+        for statement in function.body:
+            checker.check(statement)
+
+    def _decorator(self, function: ast.FunctionDef, node: ast.expr, method: bool) -> None:
+        called = node.func if isinstance(node, ast.Call) else node
+        word = dotted(called, self._scope.aliases)
+        own = isinstance(called, ast.Name) and (called.id in self._scope.functions or (method and called.id in METHOD_DECORATORS))
+        if word not in DECORATORS and not own and not (method and isinstance(called, ast.Attribute) and called.attr == "setter"):
+            raise HostRefused("state", f"decorator `{ast.unparse(node)[:60]}` is not supported on host functions", node)
+        if word in CACHES and id(function) in self._needed and (function.name in self._makers or method):
+            raise HostRefused(
+                "state", f"`{function.name}` is cached and makes or launches something; keep only numbers between calls", node
+            )
+
+    def _class(self, statement: ast.ClassDef) -> None:
+        for base in statement.bases:
+            if (
+                not (isinstance(base, ast.Name) and base.id in {"object"} | self._classes)
+                and dotted(base, self._scope.aliases) not in BASES
+            ):
+                reason = (
+                    f"class `{statement.name}` inherits from `{ast.unparse(base)[:60]}`; only torch.autograd.Function, torch.nn.Module and"
+                )
+                raise HostRefused("statement", f"{reason} plain classes are supported", base)
+        if statement.keywords:
+            raise HostRefused("statement", "classes with keywords are not supported", statement)
+        for part in statement.body:
+            if isinstance(part, ast.FunctionDef):
+                self._function(part, statement)
+            elif isinstance(part, (ast.Assign, ast.AnnAssign)):
+                self._expression(part)
+            elif not _is_docstring(part):
+                raise HostRefused("statement", "a class holds methods and constants only", part)
+
+
+def _makers(scope: Scope) -> frozenset[str]:
+    """The functions that make tensors or launch kernels, or call one that does."""
+    words = {
+        name: {node.attr if isinstance(node, ast.Attribute) else node.id for node in ast.walk(function) if isinstance(node, _WORDS)}
+        for name, function in scope.functions.items()
+    }
+    found = {name for name, used in words.items() if is_kernel(scope.functions[name], scope) or used & ALLOCATIONS}
+    while grown := {name for name, used in words.items() if name not in found and used & found}:
+        found |= grown
+    return frozenset(found)
+
+
+def _with_imports(function: ast.FunctionDef, scope: Scope) -> Scope:
+    """The scope inside a function, with what is imported there."""
+    found = dict(scope.aliases)
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            try:
+                found |= imported(node)
+            except ImportRefused as error:
+                raise HostRefused("imports", str(error).partition(": ")[2], node) from None
+    return replace(scope, aliases=found)
+
+
+def _is_alias(statement: ast.Assign | ast.AnnAssign, scope: Scope) -> bool:
+    # `exp = tl.exp` is for kernels; whether they may use it is checked there, and here wherever the name is used.
+    return statement.value is not None and dotted(statement.value, scope.aliases) is not None
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
