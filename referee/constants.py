@@ -113,7 +113,7 @@ class _Reader:
         kinds: list[Kind] = [kind for _, kind in arguments]
         if full == "tl.constexpr" and len(arguments) == 1:
             kind: Kind = "constexpr"
-        elif isinstance(node.func, ast.Name) and node.func.id in _CONVERSIONS and node.func.id not in self._scope.assigned:
+        elif isinstance(node.func, ast.Name) and node.func.id in _CONVERSIONS and node.func.id not in self._scope.rebound:
             full, kind = node.func.id, "plain"
         elif full is not None and full in _FUNCTIONS:
             kind = "constexpr" if "constexpr" in kinds else "plain"

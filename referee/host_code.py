@@ -22,6 +22,7 @@ from referee.host_vocabulary import (
     TRITON_QUERIES,
     VALUE_READERS,
 )
+from referee.host_words import KERNEL_ATTRIBUTES, allowed_names, excused, telling
 from referee.kernel_vocabulary import TL_DTYPES
 from referee.module_scope import Scope
 from referee.names import STANDARD, dotted
@@ -96,8 +97,12 @@ class Checker:
     def check(self, root: ast.AST) -> None:
         """Raise HostRefused for the first thing that cannot pass."""
         pending = [root]
+        harmless = set(excused(root))
         while pending:
             node = pending.pop()
+            harmless.update(allowed_names(node))
+            if id(node) not in harmless and (reason := telling(node)) is not None:
+                raise HostRefused("vocabulary", reason, node)
             if type(node) in REFUSED_SYNTAX and not (self._generator and isinstance(node, ast.Yield)):
                 guard, reason = REFUSED_SYNTAX[type(node)]
                 raise HostRefused(guard, reason, node)
@@ -179,6 +184,8 @@ class Checker:
                 self._no_global(root, node)
         if node.attr in VALUE_READERS:
             raise HostRefused("needs_value", f"`.{node.attr}` reads a tensor's values; launches may depend on shapes and dtypes only", node)
+        if node.attr in KERNEL_ATTRIBUTES:
+            raise HostRefused("state", f"`.{node.attr}` is what a kernel object remembers; only launch kernels", node)
         if node.attr in TENSOR_COMPUTE:
             raise HostRefused("torch_compute", f"`.{node.attr}`: {IN_TRITON}", node)
         yield node.value

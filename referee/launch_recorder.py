@@ -40,15 +40,21 @@ class LaunchRecorder:
         self.recorder: Recorder | None = None
         self._tuning: Tuning | None = None
 
-    def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> None:
+    def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> object:
         """Add one launch step. Raises Violation for what a plan cannot hold, and what Triton would raise for misuse."""
         recorder = self._running()
+        before = recorder.done
         self._tuning = None
         resolved = list(self._resolve(kernel, args, kwargs))
         configs = [self._config(jit, bound, grid, given) for jit, bound, given in resolved]
+        if recorder.done != before:
+            # Triton would do it once, or for each configuration it tries: a plan that holds it would be another program.
+            raise self._fail("launch_feature", "grid, heuristics and pruning functions may compute numbers only, not make or change tensors")
         # Keyed by their text, because True, 1 and 1.0 are equal but compile differently.
         unique = {repr(config): config for config in configs}
         recorder.add(Launch(resolved[0][0].__name__, tuple(unique.values()), self._tuning))
+        # Triton returns the compiled kernel, which is not None either.
+        return object()
 
     def warm_up(self, kernel: Any) -> None:
         """Refuse a compilation that `run` asks for."""

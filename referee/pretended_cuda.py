@@ -29,7 +29,8 @@ _ANSWERS: dict[Any, Any] = {
     _TENSOR.is_meta.__get__: False,
     _TENSOR.get_device: 0,
     _TENSOR.is_pinned: False,
-    _TENSOR.is_shared: False,
+    # Memory on a GPU counts as shared.
+    _TENSOR.is_shared: True,
 }
 _VALUE_READERS = {
     _TENSOR.item: "item()",
@@ -42,6 +43,8 @@ _VALUE_READERS = {
     _TENSOR.__index__: "an index",
     _TENSOR.__array__: "an array",
     _TENSOR.__dlpack__: "DLPack",
+    _TENSOR.__repr__: "a text",
+    _TENSOR.__format__: "a text",
     torch.equal: "torch.equal",
     _TENSOR.equal: "equal()",
     torch.allclose: "torch.allclose",
@@ -91,12 +94,20 @@ class PretendedDevice(TorchFunctionMode):
 
     def _meta(self, value: Any) -> Any:
         """`value` with cuda devices replaced by the meta device; other devices are refused."""
-        if isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu"):
-            value = torch.device(value)
+        if isinstance(value, str):
+            value = _device_named(value) or value
         if isinstance(value, torch.device):
             _check_device(value, self._violations)
             return META
         return value
+
+
+def _device_named(text: str) -> torch.device | None:
+    """The device of that name, "meta" too; None for any other text."""
+    try:
+        return torch.device(text)
+    except RuntimeError:
+        return None
 
 
 def _check_device(device: Any, violations: Violations) -> None:

@@ -19,6 +19,8 @@ from referee.plan_views import views_of, with_views
 from referee.pretended_cuda import META
 from referee.violation import Violations
 
+IN_TRITON = "the answer must be computed in Triton"
+
 _ALLOCATE = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 # Operation -> position of the fill value among the arguments.
@@ -40,6 +42,7 @@ class _Layout:
     strides: tuple[int, ...]
     dtype: str
     on_device: bool
+    lazy: bool
 
 
 def _layout(tensor: torch.Tensor) -> _Layout:
@@ -54,6 +57,7 @@ def _layout(tensor: torch.Tensor) -> _Layout:
             strides=tuple(tensor.stride()),
             dtype=str(tensor.dtype).removeprefix("torch."),
             on_device=tensor.device == META,
+            lazy=tensor.is_conj() or tensor.is_neg(),
         )
 
 
@@ -85,6 +89,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layout = _layout(tensor)
         if not layout.on_device:
             raise self.violations.add("device", "a CPU tensor is used; pass device=x.device when allocating")
+        if layout.lazy:
+            raise self.violations.add("torch_compute", f"a tensor that torch negates when it is read: {IN_TRITON}")
         if layout.storage not in self._by_storage:
             raise self.violations.add("state", "`run` uses a tensor that was not made in this call; keep nothing between calls")
         offset = layout.offset * tensor.element_size()
@@ -99,6 +105,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def used(self) -> bool:
         """True when any tensor was made or any step recorded."""
         return bool(self._buffers or self._steps)
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """How many tensors were made and steps recorded."""
+        return len(self._buffers), len(self._steps)
 
     def add(self, step: Step) -> None:
         """Append a step."""
@@ -131,7 +142,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _NOT_COMPUTE:
             raise self.violations.add("torch_compute", f"`aten.{name}` is not allowed; allocate with torch.empty")
         if not _is_known(function, name):
-            raise self.violations.add("torch_compute", f"`aten.{name}`: the answer must be computed in Triton")
+            raise self.violations.add("torch_compute", f"`aten.{name}`: {IN_TRITON}")
         result = function(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor):
             self._record(name, args, kwargs or {}, result)

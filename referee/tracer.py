@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ import triton
 import triton.language as tl
 
 from referee import triton_private
+from referee.kept_state import KeptIterator, changed, kept
 from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
 from referee.plan import LaunchPlan
@@ -32,7 +34,6 @@ from referee.recorder import Recorder
 from referee.target import Target
 from referee.violation import Violation, Violations
 
-MODULE_NAME = "candidate"
 MAX_MESSAGE = 240
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
@@ -45,17 +46,19 @@ def trace_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """
     request = json.loads(payload)
     cells = [(tuple(_spec(spec) for spec in cell["inputs"]), cell["outputs"]) for cell in request["cells"]]
-    path = os.path.join(scratch, f"{MODULE_NAME}.py")
+    # A name that no candidate can know beforehand, so that none behaves well under this one only.
+    path = os.path.join(scratch, f"kernel_{secrets.token_hex(4)}.py")
     return json.dumps(trace_source(request["source"], path, Target.from_json(request["target"]), cells), allow_nan=False).encode()
 
 
 def trace_source(source: str, path: str, target: Target, cells: Sequence[CellShape]) -> dict[str, Any]:
-    """Write the source to `path`, import it, and trace every cell. Returns what `trace_entry` sends."""
+    """Write the source to `path`, import it under the file's name, and trace every cell. Returns what `trace_entry` sends."""
     triton_private.check_version()
     violations = Violations()
     launches = LaunchRecorder(violations)
     run: Callable[..., Any] | None = None
     plans: list[dict[str, Any]] = []
+    module = ModuleType(os.path.splitext(os.path.basename(path))[0])
     try:
         with (
             pretended_cuda(target, violations),
@@ -63,18 +66,22 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
             triton_private.launches_go_to(launches.launch, launches.warm_up),
         ):
             with Recorder(violations, ()) as outside:
-                run = _import_run(source, path)
+                run = _import_run(module, source, path)
             if violations.first is not None:
                 raise violations.first
             if outside.used:
                 raise violations.add("module_level", "tensors are made while the file is being imported; make them in `run`")
+            before = _kept(module, violations)
             for inputs, outputs in cells:
                 plans.append(_trace_cell(run, inputs, outputs, violations, launches))
+                if (name := changed(before, _kept(module, violations))) is not None:
+                    plans.pop()
+                    raise violations.add("state", f"`run` changes `{name}`, which outlives the call; keep nothing between calls")
     except BaseException as error:
         reason = violations.first or (error if isinstance(error, Violation) else Violation("trace_error", _describe(error, path)))
         return {"rejection": {"guard": reason.guard, "reason": reason.reason, "cell": None if run is None else len(plans)}}
     finally:
-        sys.modules.pop(MODULE_NAME, None)
+        sys.modules.pop(module.__name__, None)
     return {"plans": plans}
 
 
@@ -115,14 +122,21 @@ def _tensors(result: Any, outputs: int, violations: Violations) -> Sequence[torc
     return tuple(result)
 
 
-def _import_run(source: str, path: str) -> Callable[..., Any]:
+def _kept(module: ModuleType, violations: Violations) -> dict[str, tuple[object, ...]]:
+    try:
+        return kept(vars(module), module.__name__)
+    except KeptIterator:
+        reason = "an iterator or generator is kept at the top level, and every use of it changes the next; make it in `run`"
+        raise violations.add("state", reason) from None
+
+
+def _import_run(module: ModuleType, source: str, path: str) -> Callable[..., Any]:
     """Import the candidate's file as a module and return its `run`. Triton reads kernel sources back from the file."""
     with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
         file.write(source)
-    module = ModuleType(MODULE_NAME)
     module.__file__ = path
     module.__dict__.update(torch=torch, triton=triton, tl=tl)
-    sys.modules[MODULE_NAME] = module
+    sys.modules[module.__name__] = module
     exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     run = module.__dict__.get("run")
     if not callable(run):
