@@ -15,10 +15,14 @@ from typing import Any
 from kmint_tui.errors import ConfigError
 
 _BUILT_IN = "built in"
+_HELP = "correct it there, or take the line out for the built-in value"
 
 
-def _setting(default: Any, text: str, kind: type | tuple[type, ...], *, low: float | None = None, high: float | None = None) -> Any:
-    return field(default=default, metadata={"help": text, "kind": kind, "low": low, "high": high})
+def _setting(
+    default: Any, text: str, kind: type | tuple[type, ...], *, low: float | None = None, high: float | None = None, above: bool = False
+) -> Any:
+    """`above`: `low` itself is not allowed."""
+    return field(default=default, metadata={"help": text, "kind": kind, "low": low, "high": high, "above": above})
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Config:
     mint_model: str | None = _setting(None, "model id or path", str)
     mint_drafts: int = _setting(8, "drafts a session", int, low=1, high=64)
     mint_temperature: float | None = _setting(None, "sampling temperature; the model's own when unset", (int, float), low=0.0, high=5.0)
-    mint_top_p: float | None = _setting(None, "nucleus sampling; the model's own when unset", (int, float), low=0.0, high=1.0)
+    mint_top_p: float | None = _setting(None, "nucleus sampling; the model's own when unset", (int, float), low=0.0, high=1.0, above=True)
     mint_max_tokens: int | None = _setting(None, "longest draft in tokens; the model's own when unset", int, low=16, high=32768)
     mint_target: str | None = _setting(None, "GPU to compile for when none is present, for example sm_90", str)
     network_offline: bool = _setting(False, "never open a network connection", bool)
@@ -56,7 +60,8 @@ def load(path: Path) -> Loaded:
     except (FileNotFoundError, NotADirectoryError):
         return Loaded(Config(), origins)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        why = f"not UTF-8 text (byte {error.start})" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)
+        raise ConfigError(f"{path} cannot be read: {why}") from error
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -84,8 +89,9 @@ def _checked(path: Path, name: str, value: Any, rule: Any) -> Any:
     kind = rule["kind"]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         wanted = kind.__name__ if isinstance(kind, type) else "number"
-        raise ConfigError(f"{path}: {name} must be of type {wanted}, not {type(value).__name__}")
-    low, high = rule["low"], rule["high"]
-    if low is not None and not low <= value <= high:
-        raise ConfigError(f"{path}: {name} = {value} is outside {low:g} to {high:g}")
+        raise ConfigError(f"{path}: {name} must be of type {wanted}, not {type(value).__name__}", fix=_HELP)
+    low, high, above = rule["low"], rule["high"], rule["above"]
+    if low is not None and not (low < value <= high if above else low <= value <= high):
+        bounds = f"not above {low:g} and at most {high:g}" if above else f"outside {low:g} to {high:g}"
+        raise ConfigError(f"{path}: {name} = {value} is {bounds}", fix=_HELP)
     return value

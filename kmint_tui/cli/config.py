@@ -12,6 +12,7 @@ from kmint_tui.cli.framework import LazyGroup
 from kmint_tui.cli.output import Table
 from kmint_tui.cli.state import State
 from kmint_tui.config import Config, dotted, load
+from kmint_tui.errors import ConfigError, UsageError
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True)
@@ -44,8 +45,14 @@ def show(state: State, as_json: bool) -> None:
 @click.pass_obj
 def validate(state: State) -> None:
     """Check the settings file; say what is wrong and exit 2 if something is."""
+    from kmint_tui.cli.referee import check_target
+
     path = paths.config_file()
-    load(path)
+    target = load(path).config.mint_target
+    try:
+        check_target(target)
+    except UsageError as error:
+        raise ConfigError(f"{path}: mint.target: {error.message}") from error
     state.out.text(f"{path}: ok" if path.exists() else f"{path}: absent, built-in settings are used")
 
 

@@ -5,8 +5,10 @@ A `LazyGroup` knows the one-line help of its commands without importing them, so
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +61,11 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs["params"] = [*(kwargs.get("params") or []), *common_options()]
         super().__init__(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it. What a user's own reference or a library prints meanwhile goes to stderr: stdout is for data."""
+        with contextlib.redirect_stdout(sys.stderr):
+            return super().invoke(ctx)
 
 
 class LazyGroup(click.Group):

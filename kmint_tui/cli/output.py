@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kmint_tui import __version__
 from kmint_tui.cli.streams import drop
@@ -43,9 +43,11 @@ class Output:
     the exit code it has earned. Raises StorageError when stdout cannot be written, such as a file on a full disk.
     """
 
-    def __init__(self, *, colour: bool = False) -> None:
+    def __init__(self, *, colour: bool = False, stream: IO[str] | None = None) -> None:
+        """`stream` is the process's own stdout when `sys.stdout` stands for something else meanwhile."""
         self.colour = colour
         self.unread = False
+        self._stream = stream
 
     def text(self, text: str) -> None:
         """`text` as it is, ended by a newline."""
@@ -86,12 +88,13 @@ class Output:
         return "  ".join(parts).rstrip() + "\n"
 
     def _write(self, text: str) -> None:
+        stream = self._stream or sys.stdout
         try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            stream.write(text)
+            stream.flush()
         except BrokenPipeError:
             self.unread = True
-            drop(sys.stdout)
+            drop(stream)
         except OSError as error:
-            drop(sys.stdout)
+            drop(stream)
             raise storage_error(Path("stdout"), error) from error

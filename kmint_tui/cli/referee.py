@@ -58,7 +58,9 @@ def wanted_task(op: str | None, reference: str | None) -> tuple[Op, str | TaskNa
     try:
         found = load_user(path, function, "cpu" if no_gpu_reason() else "gpu").op
     except UserReferenceError as error:
-        raise UsageError(str(error), title="reference not usable", fix="`kmint judge --help` says what such a file holds") from error
+        raise UsageError(
+            " ".join(str(error).split()), title="reference not usable", fix="`kmint judge --help` says what such a file holds"
+        ) from error
     return found, TaskName(found.name, str(path.resolve()), function)
 
 

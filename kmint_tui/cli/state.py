@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import IO
 
 from kmint_tui.cli.diagnostics import Diagnostics
 from kmint_tui.cli.output import Output
@@ -22,6 +23,7 @@ def offline_variable() -> str | None:
 class State:
     """Filled while the command line is read; commands read it through `click.pass_obj`."""
 
+    stdout: IO[str] = field(default_factory=lambda: sys.stdout)
     colour: ColourChoice = "auto"
     debug: bool = False
     quiet: bool = False
@@ -30,7 +32,7 @@ class State:
     @property
     def out(self) -> Output:
         """The writer to stdout."""
-        return Output(colour=colour_wanted(self.colour, sys.stdout, os.environ))
+        return Output(colour=colour_wanted(self.colour, self.stdout, os.environ), stream=self.stdout)
 
     @property
     def err(self) -> Diagnostics:

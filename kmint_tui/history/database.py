@@ -75,10 +75,16 @@ def _as_kmint(error: sqlite3.DatabaseError, path: Path) -> KmintError:
     return damaged(path, str(error))
 
 
-def damaged(path: Path, reason: str) -> EnvironmentUnfit:
+class Damaged(EnvironmentUnfit):
+    """The history's file does not hold any more what was stored in it."""
+
+    title = "history damaged"
+
+
+def damaged(path: Path, reason: str) -> Damaged:
     """What to raise when the file does not hold any more what was stored in it."""
     fix = f"`kmint history export > kept.jsonl` writes what can be read; move {path} aside, then `kmint history import kept.jsonl`"
-    return EnvironmentUnfit(f"{path}: {reason}", fix=fix, title="history damaged")
+    return Damaged(f"{path}: {reason}", fix=fix)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from kmint_tui.documents import compact
 from kmint_tui.errors import EnvironmentUnfit, KmintError, UsageError
-from kmint_tui.history.database import connect, transaction
+from kmint_tui.history.database import Damaged, connect, transaction
 from kmint_tui.history.records import Draft, Reference, draft_id
 from kmint_tui.history.salvage import salvage
 from kmint_tui.history.store import History
@@ -62,8 +62,12 @@ def export(path: Path) -> Iterator[dict[str, Any] | Damage]:
     the undamaged pages.
     """
     with ExitStack() as opened:
-        history = opened.enter_context(History(path))
         second: History | None = None
+        try:
+            history = opened.enter_context(History(path))
+        except Damaged as error:
+            yield Damage(None, error.message)
+            history = second = _salvaged(path, opened)
         try:
             ids = history.session_numbers()
         except EnvironmentUnfit as error:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -60,8 +60,8 @@ def _import(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except FileNotFoundError:
         raise UserReferenceError(f"{path} does not exist") from None
-    except Exception as error:
-        raise UserReferenceError(f"{path} failed on import: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise UserReferenceError(f"{path} failed on import: {_told(error)}") from error
     return module
 
 
@@ -70,12 +70,24 @@ def _examples(module: ModuleType) -> list[list[Any]]:
     if listed is not None:
         examples = [list(example) if isinstance(example, Sequence) else [example] for example in listed]
     elif callable(getattr(module, "get_inputs", None)):
-        examples = [list(module.get_inputs())]
+        examples = [_example(module.get_inputs)]
     else:
         raise UserReferenceError("the file defines neither get_inputs() nor EXAMPLES")
     if not examples or not all(any(isinstance(value, Tensor) for value in example) for example in examples):
         raise UserReferenceError("every example needs at least one tensor")
     return examples
+
+
+def _example(make: Callable[[], Iterable[Any]]) -> list[Any]:
+    try:
+        return list(make())
+    except (Exception, SystemExit) as error:
+        raise UserReferenceError(f"{getattr(make, '__name__', 'get_inputs')}() failed: {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """A failure of the user's code in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _chosen(module: ModuleType, name: str | None) -> Any:
@@ -138,7 +150,10 @@ def _of_module(model: torch.nn.Module, examples: list[list[Any]]) -> _Reference:
 
 def _returns_tensors(function: Callable[..., Any]) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     def reference(*inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        result = function(*inputs)
+        try:
+            result = function(*inputs)
+        except SystemExit as error:
+            raise RuntimeError(f"the reference ended the process: exit({error.code!r})") from error
         outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if not outputs or not all(isinstance(out, Tensor) for out in outputs):
             raise UserReferenceError("the reference must return a tensor or a tuple of tensors")
@@ -169,8 +184,12 @@ def load_user(file: str | Path, function: str | None, profile: Profile) -> Task:
     chosen, examples = _chosen(module, name), _examples(module)
     title = path.stem if not name or name == path.stem else f"{path.stem}:{name}"
     if isinstance(chosen, type) and issubclass(chosen, torch.nn.Module):
-        init = list(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else []
-        found = _of_module(chosen(*init), examples)
+        init = _example(module.get_init_inputs) if hasattr(module, "get_init_inputs") else []
+        try:
+            model = chosen(*init)
+        except (Exception, SystemExit) as error:
+            raise UserReferenceError(f"{chosen.__name__}({len(init)} arguments) failed: {_told(error)}") from error
+        found = _of_module(model, examples)
     else:
         found = _of_function(chosen, examples)
     eager = _returns_tensors(found.function)

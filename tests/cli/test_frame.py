@@ -182,6 +182,12 @@ def boom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(main.kmint.commands, "boom", Command("boom", callback=fail))
 
 
+def test_an_exit_in_foreign_code_is_never_a_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(main.kmint.commands, "leave", Command("leave", callback=lambda: sys.exit(0)))
+    assert main.main(["leave"]) == 70
+    assert "ended the process with 0" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("boom")
 def test_an_internal_fault_is_one_line_and_a_log(kmint_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["boom"]) == 70

@@ -103,6 +103,15 @@ def test_a_reference_of_ones_own(tmp_path: Path) -> None:
     assert kmint("judge", str(tmp_path / "kernel.py"), "--reference", str(tmp_path / "reference.py:treble")).code == 2
 
 
+def test_what_a_reference_prints_stays_out_of_the_document(tmp_path: Path) -> None:
+    reference, kernel = tmp_path / "reference.py", tmp_path / "kernel.py"
+    reference.write_text(REFERENCE.replace("    return 2 * x", "    print('chatter')\n    return 2 * x"))
+    kernel.write_text("def run(x): ...")
+    done = kmint("judge", str(kernel), "--reference", str(reference), "--json")
+    assert (done.code, done.document["verdict"]) == (1, "rejected")
+    assert "chatter" in done.err
+
+
 def test_an_unknown_target_is_told(kernel: Path) -> None:
     done = kmint("judge", str(kernel), "--op", "softmax", "--target", "sm_1")
     assert done.code == 2

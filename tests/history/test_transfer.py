@@ -138,6 +138,17 @@ def test_no_damaged_page_goes_unnoticed_or_takes_much_along(tmp_path: Path) -> N
         assert kept >= 14, (start // page, kept, damage[:1])
 
 
+def test_a_file_too_short_to_open_gives_what_its_pages_hold(tmp_path: Path) -> None:
+    """What `kmint history` recommends for a damaged file must not be refused for the same damage."""
+    path = tmp_path / "history.db"
+    fill(path, 40, size=2000)
+    content, page = pages(path)
+    path.write_bytes(content[: len(content) // 2 // page * page - page // 2])
+    said, *found = list(export(path))
+    assert isinstance(said, Damage) and said.session is None
+    assert any(isinstance(one, dict) for one in found)
+
+
 WRITERS = """
 import sys
 import threading

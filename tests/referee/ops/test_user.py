@@ -169,3 +169,20 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
 def test_a_reference_argument_splits_into_file_and_function() -> None:
     assert split_reference("a/b.py:fn") == (Path("a/b.py"), "fn")
     assert split_reference("a/b.py") == (Path("a/b.py"), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import sys\nsys.exit(0)\n", "failed on import: SystemExit: 0"),
+        ("def f(x): return x\ndef get_inputs(): raise ValueError('no\\nluck')\n", r"get_inputs\(\) failed: ValueError: no luck"),
+        ("import torch\ndef f(x): return x\ndef get_inputs(): return [torch.zeros(10**9, 10**9)]\n", "get_inputs"),
+        ("import sys, torch\ndef f(x): sys.exit(0)\ndef get_inputs(): return [torch.ones(3)]\n", "ended the process"),
+        ("import torch\nclass Model(torch.nn.Module): ...\nget_inputs = lambda: [torch.ones(3)]\nget_init_inputs = lambda: [1]\n", "Model"),
+    ],
+    ids=["exits on import", "inputs fail", "inputs too large", "exits", "model fails"],
+)  # fmt: skip
+def test_what_fails_in_the_users_own_code_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(UserReferenceError, match=words) as refused:
+        load_user(write(tmp_path, text), None, "cpu")
+    assert "\n" not in str(refused.value)
