@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from convert.errors import SpaceError, VerifyError
+from convert.errors import ConvertError, SpaceError, VerifyError
 from convert.provenance import file_digest
 from convert.verify import Finding
 from convert.write import sync_folder
 
 SCHEMA = "kmint.convert/1"
+_MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,27 @@ def unproven(path: Path) -> Path:
     return path.with_name(path.name + ".unproven")
 
 
+def _require_ours(path: Path) -> None:
+    """Refuse to replace what is no GGUF file: a slip in --out must not cost anybody a checkpoint."""
+    if not path.exists():
+        return
+    try:
+        start = b""
+        if path.is_file():  # opening a pipe would wait for its writer
+            with path.open("rb") as file:
+                start = file.read(len(_MAGIC))
+    except OSError as error:
+        raise SpaceError(f"{path}: {error.strerror}", "choose another --out") from None
+    if start != _MAGIC:
+        raise ConvertError(f"{path} exists and is no GGUF file; it is not overwritten", "choose another --out, or move that file away")
+
+
 @contextmanager
 def removed(paths: Iterable[Path], *scratch: Path) -> Iterator[None]:
     """While `paths` are being made: what a killed run left of them is gone, and at the end, however it comes, nothing half-done stays."""
+    paths = tuple(paths)
+    for path in paths:
+        _require_ours(path)
     half = [*scratch, *(unproven(path) for path in paths)]
     half += [path.with_name(path.name + ".partial") for path in half]
     try:

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from convert.errors import ConvertError
+
 Level = Literal["structure", "tokenizer", "logits", "full"]
 """How much is proven; each holds the ones before it."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to convert. `kinds` are file types in the order asked for; `version` is the converting program's."""
+    """What to convert. `kinds` are file types in the order asked for; `version` is the converting program's.
+
+    Raises ConvertError when `out` cannot be a file.
+    """
 
     base: Path
     out: Path
@@ -21,3 +26,7 @@ class Request:
     pre: str | None = None
     level: Level = "tokenizer"
     version: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.out.name or self.out.is_dir():
+            raise ConvertError(f"{str(self.out)!r} is a folder, not a file", "name a file, such as smith.gguf")

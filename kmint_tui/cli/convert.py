@@ -82,7 +82,8 @@ def convert(
     alone = adapter_only or base is None
     if imatrix and alone:
         raise UsageError("--imatrix needs a whole model, and this writes an adapter alone", fix="give --base, without --adapter-only")
-    kinds = tuple(kind.strip().upper() for kind in (quant or ("F16" if alone else "Q8_0")).split(",") if kind.strip())
+    named = (quant or ("F16" if alone else "Q8_0")).split(",")
+    kinds = tuple(dict.fromkeys(kind.strip().upper() for kind in named if kind.strip()))
     target = Path(verify_only or out or "")
     try:
         folder = adapter_folder(state, adapter, subfolder) if adapter is not None else None
@@ -101,7 +102,7 @@ def convert(
                 progress = _Progress(state)
                 reports = job.run(progress) if isinstance(job, LoraJob) else job.run(progress, _calibration(state, job) if imatrix else ())
                 progress.err.clear()
-                _show_reports(state, reports, as_json=as_json)
+                _show_reports(state, reports, as_json=as_json, alone=alone)
     except ConvertError as error:
         raise _translated(error) from error
 
@@ -114,7 +115,7 @@ def _calibration(state: State, job: Job) -> tuple[str, ...]:
 
 def _file(path: Path) -> Path:
     if not path.is_file():
-        raise ModelError(f"{path} does not exist", fix="give the path of a finished GGUF")
+        raise ModelError(f"{path} is not a file", fix="give the path of a finished GGUF")
     return path
 
 
@@ -130,7 +131,7 @@ class _Progress:
         now = time.monotonic()
         if name != self.name:
             self.name, self.started, self.shown = name, now, 0.0
-            self.err.note(f"writing {name} ({total / 1e6:.0f} MB)")
+            self.err.note(f"writing {name} ({total / 1e6:.1f} MB)")
         if now - self.shown < _REFRESH_SECONDS:
             return
         self.shown = now
@@ -150,9 +151,9 @@ def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
         ("tensors", f"{plan.tensors}, of which the adapter changes {len(plan.touched)}"),
         *(("touched", text) for text in _grouped(plan.touched)),
         ("parameters", f"{plan.parameters:,}"),
-        ("disk needed", f"{plan.disk / 1e9:.3f} GB"),
+        ("disk needed", f"{plan.disk / 1e6:,.1f} MB"),
         ("peak memory", f"about {plan.peak_memory / 1e9:.2f} GB above the interpreter"),
-        *((f"file {path}", f"{size / 1e9:.3f} GB") for path, size in plan.files.items()),
+        *((f"file {path}", f"{size / 1e6:,.1f} MB") for path, size in plan.files.items()),
         *(("note", note) for note in plan.notes),
     ]
     state.out.pairs(pairs)
@@ -164,7 +165,7 @@ def _grouped(names: Sequence[str]) -> list[str]:
     return [f"{name} ({count})" if count > 1 else name for name, count in sorted(counts.items())]
 
 
-def _show_reports(state: State, reports: tuple[Report, ...], *, as_json: bool) -> None:
+def _show_reports(state: State, reports: tuple[Report, ...], *, as_json: bool, alone: bool) -> None:
     if as_json:
         state.out.document("kmint.convert/1", {"files": [report.to_json() for report in reports]})
         return
@@ -173,7 +174,8 @@ def _show_reports(state: State, reports: tuple[Report, ...], *, as_json: bool) -
         state.out.pairs([("type", report.kind), ("size", f"{report.bytes / 1e6:.1f} MB"), ("sha256", report.sha256)])
         state.out.pairs([(finding.level, f"{finding.status}: {finding.detail}") for finding in report.findings])
         state.out.pairs([("note", note) for note in report.notes])
-    state.err.hint("use it with `kmint mint OP --model FILE`; the report is beside each file")
+    use = "load it beside its base, with llama.cpp's --lora" if alone else "use it with `kmint mint OP --model FILE`"
+    state.err.hint(f"{use}; the report is beside each file")
 
 
 def _show_findings(state: State, path: Path, findings: tuple[Finding, ...], *, as_json: bool) -> None:

@@ -38,6 +38,25 @@ def convert(folder: Path, *arguments: str, hub: Hub | None = None) -> Done:
     return kmint("convert", *arguments, KMINT_HOME=str(folder / "home"), HF_ENDPOINT=endpoint, HF_HUB_OFFLINE="0")
 
 
+def test_out_never_replaces_what_is_no_gguf(folders: Path) -> None:
+    """A slip in --out, such as the checkpoint itself, must not cost its owner anything."""
+    weights = folders / "base" / "model.safetensors"
+    before = weights.read_bytes()
+    for out, words in ((weights, "not overwritten"), (folders, "is a folder"), ("", "is a folder"), ("/dev/null", "not overwritten")):
+        done = convert(folders, "--base", str(folders / "base"), "--out", str(out))
+        assert (done.code, done.out) == (2, ""), done.err
+        assert words in done.err
+    assert weights.read_bytes() == before
+    assert not [path for path in folders.rglob("*") if path.name.endswith((".unproven", ".partial"))]
+
+
+def test_an_adapter_alone_is_not_said_to_be_a_smith(folders: Path) -> None:
+    done = convert(
+        folders, "--base", str(folders / "base"), "--adapter", str(folders / "adapter"), "--adapter-only", "--out", str(folders / "a.gguf")
+    )
+    assert (done.code, "--lora" in done.err, "kmint mint" in done.err) == (0, True, False)
+
+
 def architecture(path: Path) -> tuple[str, str]:
     fields = gguf.GGUFReader(path).fields
     return fields["general.type"].contents(), fields["general.architecture"].contents()
