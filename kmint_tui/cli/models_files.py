@@ -40,6 +40,9 @@ def import_model(state: State, source: Path, as_id: str | None, copy: bool, as_j
 
     known = registry.load(paths.user_models_file())
     source = source.expanduser()
+    if not source.is_file():
+        what = "is not a file" if source.exists() else "does not exist"
+        raise ModelError(f"{source} {what}", fix="give the path of a GGUF file, or of a bundle that `kmint models bundle` wrote")
     if bundle.is_bundle(source):
         folder = paths.private_dir(paths.models_dir())
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as scratch:
@@ -69,10 +72,12 @@ def bundle_model(state: State, model: str, out: Path | None, as_json: bool) -> N
     """Write one archive with a model, its sha256 and the list of packages, for a machine without a network."""
     from kmint_tui.models import registry
     from kmint_tui.models.bundle import write_bundle
+    from kmint_tui.models.fit import readable
     from kmint_tui.models.store import resolve
 
     choice = resolve(registry.load(paths.user_models_file()), model)
     target = out or Path(f"{choice.id}.kmint.tar")
+    state.err.note(f"writing {target} ({readable(choice.file.nbytes)})")
     manifest = write_bundle(choice.id, choice.file.path, target)
     if as_json:
         state.out.document("kmint.bundle/1", {**vars(manifest), "path": str(target)})

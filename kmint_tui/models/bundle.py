@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kmint_tui import __version__
-from kmint_tui.errors import ModelError, storage_error
+from kmint_tui.errors import ModelError, UsageError, storage_error
 from kmint_tui.models.digest import sha256
 
 SCHEMA = "kmint.bundle/1"
@@ -36,7 +36,11 @@ class Manifest:
 
 
 def write_bundle(model_id: str, model: Path, target: Path) -> Manifest:
-    """Write `target` with `model` in it, atomically. Raises StorageError."""
+    """Write `target` with `model` in it, atomically. Raises UsageError when that would replace anything but a bundle, StorageError."""
+    if not target.name or target.is_dir():
+        raise UsageError(f"{str(target)!r} is a folder, not a file", fix=f"name a file, such as {model_id}.kmint.tar")
+    if target.exists() and not is_bundle(target):
+        raise UsageError(f"{target} exists and is no bundle; it is not overwritten", fix="choose another --out, or move that file away")
     manifest = Manifest(model_id, model.name, model.stat().st_size, sha256(model))
     document = {"schema": SCHEMA, "kmint_version": __version__, **vars(manifest)}
     texts = {
@@ -71,6 +75,8 @@ def installed_packages() -> str:
 
 def is_bundle(path: Path) -> bool:
     """True for a tar archive that starts with a bundle's manifest."""
+    if not path.is_file():  # opening a pipe would wait for its writer
+        return False
     try:
         with tarfile.open(path, "r:") as archive:
             first = archive.next()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -178,3 +179,16 @@ def test_a_damaged_bundle_leaves_nothing(model: Path, tmp_path: Path, damage: st
         bundle.unpack(path, tmp_path / "out")
     if damage != "truncated":
         assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(("out", "words"), [("model.gguf", "not overwritten"), (".", "is a folder"), ("", "is a folder")])
+def test_a_bundle_replaces_nothing_but_a_bundle(tmp_path: Path, out: str, words: str) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"somebody's weights")
+    refused = kmint(tmp_path, "models", "bundle", "embedded", "--out", str(tmp_path / out) if out else "", code=2)
+    assert words in refused.stderr
+    assert (tmp_path / "model.gguf").read_bytes() == b"somebody's weights"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "is not a file" in kmint(tmp_path, "models", "import", str(tmp_path / "pipe"), code=4).stderr
