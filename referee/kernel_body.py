@@ -1,7 +1,7 @@
 """One kernel's body against the allow-list: known syntax, known names, known attributes, nothing else.
 
 The checked body is rewritten to canonical names (`tl`, `libdevice`, `math`, `triton`), so that the clean kernel module
-needs only those imports. Docstrings and annotations that Triton ignores are dropped.
+needs only those imports. Docstrings, assertions and annotations that Triton ignores are dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from referee.constants import Constant, canonical_node, check_literal
 from referee.kernel_error import KernelError
 from referee.kernel_vocabulary import (
     BUILTINS,
+    DEBUGGING,
     INSTEAD_OF,
     LIBDEVICE,
     MATH,
@@ -38,7 +39,7 @@ _WORDS: dict[str, Container[str]] = {
 }
 
 _SYNTAX = (
-    *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Expr, ast.Pass, ast.Return),
+    *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Assert, ast.For, ast.While, ast.If, ast.Expr, ast.Pass, ast.Return),
     *(ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp),
     *(ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
 )
@@ -46,7 +47,6 @@ _SYNTAX = (
 _ADVICE = {
     "Break": "Triton has no `break`; use a mask or a loop bound",
     "Continue": "Triton has no `continue`; use a mask or `if`",
-    "Assert": "use tl.static_assert",
     "Lambda": "write a @triton.jit helper function",
     "FunctionDef": "move nested functions to the top level as @triton.jit helpers",
     "ListComp": "write the loop out",
@@ -87,11 +87,18 @@ class BodyChecker(ast.NodeTransformer):
             advice = _ADVICE.get(type(node).__name__, "Triton kernels cannot use it")
             raise KernelError(f"kernel `{self._function.name}` uses {type(node).__name__}: {advice}", guard="kernel_syntax", node=node)
         checked: ast.AST | None = super().visit(node)
+        if isinstance(checked, (ast.For, ast.While, ast.If)) and not checked.body:
+            checked.body = [ast.Pass()]
         return checked
 
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Goes: without TRITON_DEBUG an assertion of a kernel does nothing."""
+
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        """Docstrings go; calls stay."""
+        """Docstrings go, and what does nothing in a normal build; other calls stay."""
         if isinstance(node.value, ast.Constant):
+            return None
+        if isinstance(node.value, ast.Call) and dotted(node.value.func, self._scope.aliases) in DEBUGGING:
             return None
         if not isinstance(node.value, ast.Call):
             raise KernelError("an expression statement without effect", guard="kernel_syntax", node=node)

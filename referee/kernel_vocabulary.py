@@ -31,8 +31,6 @@ TL_MATH = frozenset("abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rs
 TL_REFUSED = {
     "inline_asm_elementwise": "inline assembly is not judged; use tl or libdevice functions",
     "device_print": "remove printing from the kernel",
-    "static_print": "remove printing from the kernel",
-    "device_assert": "remove device assertions from the kernel",
     "make_tensor_descriptor": "tensor descriptors need scratch memory that a plan does not carry; use tl.load and tl.store",
     "load_tensor_descriptor": "tensor descriptors are not supported; use tl.load",
     "store_tensor_descriptor": "tensor descriptors are not supported; use tl.store",
@@ -40,6 +38,9 @@ TL_REFUSED = {
     "map_elementwise": "write the expression out elementwise",
     "extra": "only libdevice functions of triton.language.extra are allowed",
 }
+
+# Without effect unless Triton runs in debug mode, or while compiling only.
+DEBUGGING = frozenset({"tl.device_assert", "tl.static_print"})
 
 INSTEAD_OF = {
     "tl.math.tanh": "libdevice.tanh or 2 * tl.sigmoid(2 * x) - 1",

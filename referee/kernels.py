@@ -8,6 +8,7 @@ of the candidate. What the candidate's own process did or claimed has no influen
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from referee.constants import Constant, canonical_node, read_constant
@@ -26,8 +27,10 @@ HEADER = "import math\nimport triton\nimport triton.language as tl\nfrom triton.
 
 _STRIPPED = frozenset({"triton.autotune", "triton.heuristics"})
 _JIT_OPTIONS = frozenset({"do_not_specialize", "do_not_specialize_on_alignment", "noinline"})
-_IGNORED_ANNOTATIONS = frozenset({"torch.Tensor", "tl.tensor"})
 _TYPED_ANNOTATIONS = frozenset({"int", "float", "bool"})
+_NUMBERS = TL_DTYPES | {"bool_", "half", "double", "short", "long", "char", "bool", "int", "float"}
+# Triton reads types from texts ("*fp32", "i32"); others, such as "torch.Tensor", mean nothing to it. No constants in disguise.
+_PLAIN_TYPE = re.compile(r"(?!.*const)[\w.*]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -179,15 +182,23 @@ class _Extraction:
             return None
         if isinstance(node, ast.Constant) and node.value in ("tl.constexpr", "constexpr", "triton.language.constexpr"):
             return canonical_node("tl.constexpr", node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PLAIN_TYPE.fullmatch(node.value):
+            return ast.Constant(node.value)
         full = dotted(node, self._scope.aliases)
         if full is None and isinstance(node, ast.Name) and node.id in _TYPED_ANNOTATIONS:
             return ast.Name(node.id, ast.Load())
         if full is not None and full.startswith("tl.") and (full[3:] in TL_DTYPES or full in ("tl.constexpr", "tl.const")):
             return canonical_node(full, node)
-        if full in _IGNORED_ANNOTATIONS:
+        if _means_nothing(node):
             return None
         reason = f"annotation of `{argument.arg}`: only tl.constexpr and Triton dtypes mean something here"
         raise KernelError(reason, guard="kernel_syntax", node=node)
+
+
+def _means_nothing(node: ast.expr) -> bool:
+    """True for an annotation such as `Optional[torch.Tensor]` or `tl.pointer_type`, which Triton does not look at."""
+    text = ast.unparse(node)
+    return not any(isinstance(part, ast.Call) for part in ast.walk(node)) and "const" not in text and text.split(".")[-1] not in _NUMBERS
 
 
 def _parameters(arguments: ast.arguments) -> tuple[Parameter, ...]:

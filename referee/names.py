@@ -57,6 +57,12 @@ STANDARD = frozenset(
     """.split()
 )
 
+_ALLOWED = "use only torch, triton, triton.language, libdevice and math"
+_INSTEAD = {
+    "torch.library": "let `run` call the function itself, without registering an operator",
+    "triton.tools": "tensor descriptors are not supported; pass the tensor and use tl.load and tl.store",
+}
+
 PRELUDE: Mapping[str, str] = {"torch": "torch", "triton": "triton", "tl": "tl"}
 
 
@@ -106,7 +112,8 @@ def _plain(alias: ast.alias, line: int, optional: bool) -> tuple[str, str]:
 
 
 def _refusal(name: str, line: int) -> ImportRefused:
-    return ImportRefused(f"line {line}: `{name}` may not be imported; use only torch, triton, triton.language, libdevice and math")
+    instead = next((text for start, text in _INSTEAD.items() if name.startswith(start)), _ALLOWED)
+    return ImportRefused(f"line {line}: `{name}` may not be imported; {instead}")
 
 
 def dotted(node: ast.expr, bound: Mapping[str, str]) -> str | None:

@@ -5,6 +5,7 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
     budget = 1.5 ulp(expected)                      in the output's dtype
            + 8 max(|fp32 eager - float64|, |float64 of inputs moved by one fp32 rounding - float64|)    row maximum
            + 16 eps32 A                             A: magnitude of the row's intermediates
+           + eps32 L |expected|                     L: the row's largest logit, where the answer is a probability's
 
 - 1.5 ulp: the final rounding (1/2 ulp) and at most one intermediate rounding to that dtype (up to 1 ulp of the product).
 - The second line is what fp32 can do on these data: eager's own fp32 error is one sample of it; the sensitivity of the
@@ -16,6 +17,8 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
   least one, times |up| in a gate; for soft-capped softmax the cap, times the row's largest probability; for the KL divergence the
   log-probabilities it is the small difference of, log(N) in size, weighted by probabilities that sum to one.
+- The last is for softmax and the KL divergence alone: a probability may be computed as exp(z - s) with s = log(sum(exp(z))), whose own
+  rounding (half an ulp of L) every probability of the row shares as a relative error. No change of single inputs shows that.
 
 Rows are the last dimension; an output of one dimension has one element a row. A user's eager may round to half precision in the
 middle, so its own error in the cell's dtype is added to the second line. There is no share of elements that may be wrong.
@@ -45,6 +48,8 @@ PERTURBATIONS = 2
 PERTURBATIONS_OF_SCALARS = 4
 
 CANCELLING = frozenset({"tanh", "elu", "selu", "softplus", "mish", "gelu", "gelu_erf", "bias_gelu", "geglu"})
+
+PROBABILITIES = frozenset({"softmax", "softmax_scale", "kl_div"})
 
 Tensors = tuple[Tensor, ...]
 
@@ -82,6 +87,7 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
         errors = [_row_max(_difference(other[index], value)) for other in (*moved, single, *([native] if native else []))]
         spread = torch.stack(errors).amax(0)
         budget = ULPS * ulp(value, dtypes[index]) + ERRORS * spread + FLOOR * EPS32 * _magnitude(task.op, value, inputs) + TINY
+        budget = budget + EPS32 * _largest_logit(task.op, value, inputs) * _size(value)
         expected.append(Expected(value, budget, dtypes[index]))
     return tuple(expected)
 
@@ -134,6 +140,16 @@ def _magnitude(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
         if tensor.is_floating_point() and tensor.numel() > value.numel() > 0:
             found = torch.maximum(found, _per_row(_size(tensor), value))
     return found
+
+
+def _largest_logit(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor | float:
+    """L of the module's formula, broadcastable to `value`; zero for other ops."""
+    name = base_name(op)
+    if name not in PROBABILITIES or not value.numel():
+        return 0.0
+    sizes = [_per_row(_size(tensor), value) for tensor in (inputs if name == "kl_div" else inputs[:1])]
+    largest = torch.stack(sizes).amax(0)
+    return largest * _size(inputs[1]) if name == "softmax_scale" else largest
 
 
 def _size(tensor: Tensor) -> Tensor:

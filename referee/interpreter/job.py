@@ -13,7 +13,6 @@ import mmap
 import os
 import pickle
 import re
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
 from referee.arena import Layout, window
-from referee.interpreter import arithmetic, libdevice
+from referee.interpreter import arithmetic, language, libdevice
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, OutOfBounds
 from referee.interpreter.request import Request, Run
@@ -47,7 +46,7 @@ class Interpreter:
         self._builder = triton_interpreter.interpreter_builder
         self.memory = CheckedMemory(triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx))
         triton_interpreter._interpreter = self.memory
-        _patch_language_once()
+        language.patch()
         self._kernels = _import_text(text, scratch)
 
     def run(self, run: Run, region: Tensor) -> None:
@@ -107,15 +106,6 @@ def _scalar(data: Any, dtype: Any) -> Any:
     return tl.tensor(triton_interpreter.TensorHandle(data, dtype), dtype)
 
 
-def _patch_language_once() -> None:
-    """Patches triton.language for good: Triton does and undoes it around every launch, and again for every helper called."""
-    scope = {"tl": tl, "core": tl.core}
-    triton_interpreter._patch_lang(types.FunctionType((lambda: None).__code__, scope))
-    triton_interpreter._patch_lang = lambda function: None
-    # Triton 3.6 converts a one-element array with int(), which numpy 2.5 refuses.
-    tl.tensor.__index__ = lambda self: int(self.handle.data.item())
-
-
 def _import_text(text: str, scratch: str) -> Any:
     # Triton reads a kernel's source from its file.
     path = os.path.join(scratch, "clean_kernels.py")
@@ -125,6 +115,7 @@ def _import_text(text: str, scratch: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.__dict__["range"] = language.counted
     return module
 
 

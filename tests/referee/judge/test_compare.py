@@ -100,6 +100,16 @@ def kl_by_logs(x: Tensor, y: Tensor, *, swapped: bool = False) -> Tensor:
     return tree_sum(torch.exp(a) / p * ((a - torch.log(p)) - (b - torch.log(q)))).squeeze(-1).to(x.dtype)
 
 
+def log_sum_exp(x: Tensor) -> Tensor:
+    top = x.float().amax(-1, keepdim=True)
+    return top + torch.log(tree_sum(torch.exp(x.float() - top)))
+
+
+def kl_by_log_sum_exps(x: Tensor, y: Tensor) -> Tensor:
+    p, q = x.float() - log_sum_exp(x), y.float() - log_sum_exp(y)
+    return tree_sum(torch.exp(p) * (p - q)).squeeze(-1).to(x.dtype)
+
+
 def softplus_by_log(y: Tensor) -> Tensor:
     return torch.where(y > 20, y, torch.log(1 + torch.exp(y)))
 
@@ -127,6 +137,12 @@ GOOD: dict[str, tuple[str, Candidate]] = {
     "softplus as log": ("rmsnorm_softplus", lambda x, w: softplus_by_log(normed(x, w)).to(x.dtype)),
     "softcap through sigmoid": ("softcap_softmax", lambda x: softmax(30 * (2 * torch.sigmoid(x.float() / 15) - 1)).to(x.dtype)),
     "silu by division": ("rmsnorm_silu", lambda x, w: (normed(x, w) / (1 + torch.exp(-normed(x, w)))).to(x.dtype)),
+    "softmax by one log-sum-exp": ("softmax", lambda x: torch.exp(x.float() - log_sum_exp(x)).to(x.dtype)),
+    "scaled softmax by one log-sum-exp": (
+        "softmax_scale",
+        lambda x, scale: torch.exp(x.float() * scale.float() - log_sum_exp(x.float() * scale.float())).to(x.dtype),
+    ),
+    "divergence by log-sum-exps": ("kl_div", kl_by_log_sum_exps),
     "log-sum-exp minus target": ("cross_entropy", unshifted_cross_entropy),
     "scan in fp32": ("cumsum", lambda x: torch.cumsum(x.float(), -1).to(x.dtype)),
 }
@@ -144,6 +160,8 @@ WRONG: dict[str, tuple[str, Candidate]] = {
     "tanh for erf": ("rmsnorm_gelu_erf", lambda x, w: torch.nn.functional.gelu(normed(x, w), approximate="tanh").to(x.dtype)),
     "computed in bfloat16": ("silu", lambda x: torch.nn.functional.silu(x.bfloat16().float()).to(x.dtype)),
     "zeros": ("softmax", torch.zeros_like),
+    "exponential a thousandth of a percent off": ("softmax", lambda x: (softmax(x).float() * 1.00001).to(x.dtype)),
+    "divergence a hundredth of a percent off": ("kl_div", lambda x, y: (kl_by_logs(x, y).float() * 1.0001).to(x.dtype)),
     "uniform": ("softmax", lambda x: torch.full_like(x, 1 / x.shape[-1])),
     "divergence the wrong way round": ("kl_div", lambda x, y: kl_by_logs(x, y, swapped=True)),
     "no divergence": ("kl_div", lambda x, y: torch.zeros_like(x[:, 0])),

@@ -7,6 +7,7 @@ import torch
 
 from referee.arena import HUGE, NAN
 from referee.interpret import Executed, Execution, InterpreterUnsupported, execute
+from referee.kernels import extract
 from referee.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan
 from referee.verdict import Rejection
 from referee.zygote import Zygote
@@ -41,6 +42,57 @@ def row(zygote: Zygote, x: torch.Tensor, result: str, body: str = "pass") -> tor
 def rejection(answers: list[Executed | Rejection]) -> Rejection:
     assert isinstance(answers[-1], Rejection), answers
     return answers[-1]
+
+
+LOOPS = {
+    "counter": ("for i in range(tl.program_id(0), 3):\n        total += i.to(tl.float32)", lambda row: float(sum(range(row, 3)))),
+    "stepped": ("for i in range(10, 0, -3):\n        total += i.to(tl.float32)", lambda row: 22.0),
+    "tl.range": ("for i in tl.range(0, 6, 2, num_stages=2):\n        total += i.cast(tl.float32)", lambda row: 6.0),
+    "tl.range by one": ("for i in tl.range(4):\n        total += i.to(tl.float32)", lambda row: 6.0),
+    "unrolled": ("for i in tl.static_range(4):\n        total += float(i)", lambda row: 6.0),
+    "32 bits": ("for i in range(2147483000, 2147483001):\n        total += (i * 2 < 0).to(tl.float32)", lambda row: 1.0),
+    "64 bits": (
+        "for i in range(n.to(tl.int64) + 2147483000, n + 2147483001):\n        total += (i * 2 > 0).to(tl.float32)",
+        lambda row: 1.0,
+    ),
+    "assertion": ("if n > 0:\n        assert n < 0, 'goes'\n    tl.device_assert(n < 0)\n    total += 1.0", lambda row: 1.0),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_count_as_the_compiler_s(interpreter: Zygote, name: str) -> None:
+    body, expected = LOOPS[name]
+    text = extract("def run(x): pass\n" + ROW.format(body="total = 0.0\n    " + body, result="v * 0 + total")).text
+    x = torch.ones(3, 8)
+    plan = rowwise("kernel", (3, 8), "float32", block=64)
+    answer = run(interpreter, text, Execution(plan, (x,)))[0]
+    assert isinstance(answer, Executed), answer
+    assert answer.outputs[0][:, 0].tolist() == [expected(row) for row in range(3)]
+
+
+CONSTANTS = {
+    "C * v": lambda x: 3 * x,
+    "v * C": lambda x: 3 * x,
+    "C - v": lambda x: 3 - x,
+    "C / v": lambda x: 3 / x,
+    "C + C * v": lambda x: 3 + 3 * x,
+    "tl.where(C > v, v, C)": lambda x: x.clamp(max=3),
+    "-C * v": lambda x: -3 * x,
+    "C.value * v": lambda x: 3 * x,
+    "half(v)": lambda x: 1.5 * x,
+    "tl.maximum(v, C)": lambda x: x.clamp(min=3),
+    "v + (C // 2)": lambda x: x + 1,
+}
+
+
+@pytest.mark.parametrize("result", CONSTANTS)
+def test_constants_of_the_module_calculate_like_numbers(interpreter: Zygote, result: str) -> None:
+    helper = "C: tl.constexpr = tl.constexpr(3)\n\n@triton.jit\ndef half(v):\n    return C * (v * 0.5)\n"
+    x = torch.arange(1.0, 25.0).reshape(3, 8)
+    plan = rowwise("kernel", (3, 8), "float32", block=64)
+    answer = run(interpreter, HEADER + helper + ROW.removeprefix(HEADER).format(body="pass", result=result), Execution(plan, (x,)))
+    assert isinstance(answer[0], Executed), answer
+    torch.testing.assert_close(answer[0].outputs[0], CONSTANTS[result](x), rtol=1e-6, atol=0)
 
 
 SPECIAL = torch.tensor([[0.0, -0.0, 1.0, -1.0, 3.0, 65504.0, 1e-8, -1e-8, float("inf"), -float("inf"), float("nan"), 1.00390625]])
@@ -109,9 +161,7 @@ def mul(a, b):
         ("s = tl.sum(tl.reshape(v, (8, 8)))", "v * 0 + s", lambda x: x.sum(-1, keepdim=True).expand_as(x)),
     ],
 )
-def test_reductions_and_scans_with_any_combiner(
-    interpreter: Zygote, dtype: torch.dtype, body: str, result: str, expected: object
-) -> None:
+def test_reductions_and_scans_with_any_combiner(interpreter: Zygote, dtype: torch.dtype, body: str, result: str, expected: object) -> None:
     # Small different integers: exact in any order and dtype, and no ties.
     x = torch.stack([torch.randperm(20) for _ in range(3)]).to(dtype)
     plan = rowwise("kernel", (3, 20), str(dtype).removeprefix("torch."), block=64)

@@ -69,6 +69,50 @@ def test_spellings_become_canonical() -> None:
     ]
 
 
+ANNOTATIONS = {
+    "x: Optional[torch.Tensor]": "x",
+    "x: torch.Tensor | None": "x",
+    "x: tl.pointer_type": "x",
+    "x: tl.tensor": "x",
+    "x: 'torch.Tensor'": "x: 'torch.Tensor'",
+    "x: '*fp32'": "x: '*fp32'",
+    "x: 'tl.constexpr'": "x: tl.constexpr",
+    "x: int": "x: int",
+    "x: tl.int64": "x: tl.int64",
+    "x: tl.const": "x: tl.const",
+}
+
+
+@pytest.mark.parametrize("annotation", ANNOTATIONS)
+def test_annotations_that_mean_nothing_to_triton_go(annotation: str) -> None:
+    text = extract(f"@triton.jit\ndef k({annotation}):\n    pass\n").text
+    assert f"def k({ANNOTATIONS[annotation]}):" in text
+
+
+@pytest.mark.parametrize(
+    "annotation", ["numpy.int32", "tl.pointer_type(tl.float32)", "f(x)", "'constexpr '", "my_constexpr", "torch.float32"]
+)
+def test_annotations_that_may_mean_something_are_refused(annotation: str) -> None:
+    with pytest.raises(KernelError, match="annotation"):
+        extract(f"@triton.jit\ndef k(x: {annotation}):\n    pass\n")
+
+
+def test_what_does_nothing_in_a_normal_build_goes() -> None:
+    body = "if n > 0:\n        assert n > 0, 'positive'\n    tl.device_assert(n > 0)\n    tl.static_print(n)\n    tl.store(x, n)"
+    text = extract(f"@triton.jit\ndef k(x, n):\n    {body}\n").text
+    assert "assert" not in text and "static_print" not in text
+    assert "if n > 0:\n        pass\n    tl.store(x, n)" in text
+
+
+def test_a_kernel_may_be_decorated_by_calls() -> None:
+    tuned = "k = triton.jit(k)\nk = triton.heuristics({'B': lambda a: 1})(k)\n"
+    module = extract(f"def k(x, B: tl.constexpr):\n    tl.store(x, B)\n\n{tuned}def run(x):\n    k[(1,)](x)\n")
+    assert module.kernels == ("k",) and "heuristics" not in module.text
+    for other in ("j = triton.jit(k)\n", "k = triton.jit(k)\nk = 3\n", "k = wrap(k)\n"):
+        with pytest.raises(KernelError):
+            extract(f"def k(x):\n    pass\n\n{other}")
+
+
 def test_constants_come_along_with_what_they_mention_in_order() -> None:
     source = kernel(
         "tl.store(x, C)",
@@ -103,7 +147,6 @@ REFUSED = {
         kernel('tl.inline_asm_elementwise("x", "=r", [], dtype=tl.int32, is_pure=True, pack=1)'),
     ),
     "device_print": ("kernel_vocabulary", "printing", kernel('tl.device_print("x", n)')),
-    "device_assert": ("kernel_vocabulary", "device assertions", kernel("tl.device_assert(n > 0)")),
     "print": ("kernel_name", "print", kernel("print(n)")),
     "clock": ("kernel_vocabulary", "libdevice", kernel("t = tl.extra.cuda.globaltimer()")),
     "descriptor": ("launch_feature", "descriptors", kernel("d = tl.make_tensor_descriptor(x, [1], [1], [1])")),
@@ -156,7 +199,6 @@ REFUSED = {
     "import": ("kernel_syntax", "top of the file", kernel("import os")),
     "global": ("kernel_syntax", "Global", kernel("global z")),
     "delete": ("kernel_syntax", "Delete", kernel("del n")),
-    "assert": ("kernel_syntax", "static_assert", kernel("assert n")),
     "attribute_store": ("kernel_syntax", "names only", kernel("n.x = 1")),
     "item_store": ("kernel_syntax", "names only", kernel("n[0] = 1")),
     "chained_assignment": ("kernel_syntax", "one at a time", kernel("a = b = n")),

@@ -1,0 +1,45 @@
+"""Where Triton's interpreter reads a kernel's words differently than the compiler does, the compiler's meaning is put in its place.
+
+There a loop counts in Python's integers, which have no `.to` and never overflow; the compiler's counter is a tensor. There a
+constant of the module wraps what it is calculated with; the compiler's result is a plain tensor. Runs in the interpreter worker.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+import triton.runtime.interpreter as triton_interpreter
+
+_OPERATORS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
+
+
+def counted(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> Iterator[Any]:
+    """`range` and `tl.range` in a kernel: a scalar tensor each turn, int64 if a bound is, else int32; options mean nothing here."""
+    first, last = (0, arg1) if arg2 is None else (arg1, arg2)
+    bounds = [value.value if isinstance(value, tl.constexpr) else value for value in (first, last, 1 if step is None else step)]
+    wide = any(value.dtype == tl.int64 if isinstance(value, tl.tensor) else abs(value) >= 2**31 for value in bounds)
+    numpy_type, triton_type = (np.int64, tl.int64) if wide else (np.int32, tl.int32)
+    for value in range(*(int(bound) for bound in bounds)):
+        yield tl.tensor(triton_interpreter.TensorHandle(np.array([value], numpy_type), triton_type), triton_type)
+
+
+def patch() -> None:
+    """Patches triton.language for good, once per process: Triton does and undoes it around every launch and every helper called."""
+    scope = {"tl": tl, "core": tl.core}
+    triton_interpreter._patch_lang(types.FunctionType((lambda: None).__code__, scope))
+    triton_interpreter._patch_lang = lambda function: None
+    tl.range = tl.core.range = counted
+    # Triton 3.6 converts a one-element array with int(), which numpy 2.5 refuses.
+    tl.tensor.__index__ = lambda self: int(self.handle.data.item())
+    for name in _OPERATORS:
+        method = f"__{name}__"
+        setattr(tl.constexpr, method, _left_to_tensors(getattr(tl.constexpr, method)))
+
+
+def _left_to_tensors(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operator of a constant that leaves the calculation to the other side when that is a tensor."""
+    return lambda constant, other: NotImplemented if isinstance(other, tl.tensor) else native(constant, other)
