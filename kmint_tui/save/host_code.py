@@ -15,7 +15,7 @@ from kmint_tui.save.vocabulary import BUILTINS, ERRORS, MATH, NO_GRAD, RESERVED,
 from referee import kernels
 from referee.constants import Constant, read_constant
 from referee.kernel_vocabulary import TL_DTYPES
-from referee.module_scope import Scope, read
+from referee.module_scope import Scope, is_main_guard, is_optional_import, read
 from referee.names import dotted
 from referee.source import SourceError, parse
 
@@ -56,15 +56,28 @@ def check(source: str) -> HostCode:
     except (kernels.KernelError, SourceError) as error:
         raise NotSaveable(str(error)) from error
     run: ast.FunctionDef | None = None
+    needed = _needed(scope)
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
-            _check_function(statement, scope)
+            if statement.name in needed or kernels.is_kernel(statement, scope):
+                _check_function(statement, scope)
             run = statement if statement.name == ENTRY else run
         elif not _is_plain(statement, scope):
             raise _refusal(statement, "at the top level only imports, constants and functions can be saved")
     if run is None or kernels.is_kernel(run, scope):
         raise NotSaveable(f"the file defines no function `{ENTRY}`")
     return HostCode(module, tree, scope, run)
+
+
+def _needed(scope: Scope) -> set[str]:
+    """The names of `run` and of the functions it comes to; the others (tests, references) are not written, and may hold anything."""
+    names, pending = {ENTRY}, [ENTRY]
+    while pending:
+        function = scope.functions.get(pending.pop())
+        mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} if function else set()
+        pending += sorted(mentioned & scope.functions.keys() - names)
+        names |= mentioned
+    return names
 
 
 def _check_function(function: ast.FunctionDef, scope: Scope) -> None:
@@ -77,12 +90,18 @@ def _check_function(function: ast.FunctionDef, scope: Scope) -> None:
         raise _refusal(function, "host functions with decorators cannot be saved")
     if function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
         raise _refusal(function, "host functions with *args, **kwargs or keyword-only arguments cannot be saved")
-    if not all(isinstance(default, ast.Constant) for default in function.args.defaults):
+    if not all(_is_value(default) for default in function.args.defaults):
         raise _refusal(function, "defaults must be plain values")
     for annotation in (*(argument.annotation for argument in function.args.args), function.returns):
         if not _is_type(annotation, scope):
             raise _refusal(function, "annotations must be torch.Tensor, int, float or bool")
     _Checker(function, scope).check()
+
+
+def _is_value(default: ast.expr) -> bool:
+    if isinstance(default, ast.UnaryOp) and isinstance(default.op, ast.USub):
+        default = default.operand
+    return isinstance(default, ast.Constant)
 
 
 def _is_no_grad(decorator: ast.expr, scope: Scope) -> bool:
@@ -103,18 +122,22 @@ def _is_type(annotation: ast.expr | None, scope: Scope) -> bool:
 
 def _is_plain(statement: ast.stmt, scope: Scope) -> bool:
     """True for what may stand at the top level beside functions; of it only constants that are used are kept."""
-    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+    if isinstance(statement, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Pass)) or is_optional_import(statement):
         return True
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
     if isinstance(statement, ast.If):
-        return ast.unparse(statement.test) == "__name__ == '__main__'" and not statement.orelse
+        return is_main_guard(statement) or all(_imports(part) for part in (*statement.body, *statement.orelse))
     if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
         return False
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     if not all(isinstance(target, ast.Name) and not target.id.startswith("__") for target in targets):
         return False
     return _is_literal(statement.value, scope)
+
+
+def _imports(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.Import, ast.ImportFrom)) or is_optional_import(statement)
 
 
 def _is_literal(value: ast.expr, scope: Scope) -> bool:

@@ -60,7 +60,6 @@ def test_a_grid_function_and_a_device_guard_are_kept() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "import os",
         "from subprocess import run as go",
         "import torch.utils.cpp_extension",
         "print('hello')",
@@ -71,15 +70,9 @@ def test_a_grid_function_and_a_device_guard_are_kept() -> None:
         "X = torch.load('x')",
         "X = eval('1')",
         "__hidden__ = 1",
-        "class A: pass",
-        "try:\n    import os\nexcept ImportError:\n    pass",
-        "if True:\n    import os",
+        "try:\n    open('x')\nexcept OSError:\n    pass",
+        "if True:\n    open('x')",
         "for x in range(3): pass",
-        "def helper(x=open('x')): return x",
-        "def helper(x: open('x')): return x",
-        "def helper(x) -> print('x'): return x",
-        "@print\ndef helper(x): return x",
-        "def helper(*x): return x",
         "async def helper(x): return x",
         "import triton as torch",
         "@triton.jit\ndef k2(x_ptr, N=open('x')):\n    tl.store(x_ptr, 1)",
@@ -94,6 +87,40 @@ def test_what_would_run_at_import_is_refused(line: str) -> None:
         check(line + "\n" + GOOD)
     with pytest.raises(NotSaveable):
         check(GOOD + line + "\n")
+
+
+UNUSED = [
+    "import os",
+    "class A: pass",
+    "try:\n    import os\nexcept ImportError:\n    pass",
+    "if triton.__version__ >= '3':\n    import os",
+    "def helper(x=open('x')): return x",
+    "def helper(x: open('x')): return x",
+    "def helper(x) -> open('x'): return x",
+    "@open\ndef helper(x): return x",
+    "def helper(*x): return os.system(x)",
+    "def test_run():\n    assert torch.allclose(run(open), torch.softmax(os, -1))",
+    "pass",
+]
+
+
+@pytest.mark.parametrize("line", UNUSED)
+def test_what_run_does_not_come_to_is_not_written(line: str) -> None:
+    for source in (line + "\n" + GOOD, GOOD + line + "\n"):
+        text = build(check(source), public="softmax", wrap=True).text
+        assert text == build(check(GOOD), public="softmax", wrap=True).text
+
+
+@pytest.mark.parametrize("line", UNUSED[4:9])
+def test_what_run_comes_to_is_refused(line: str) -> None:
+    with pytest.raises(NotSaveable):
+        check(line + "\n" + GOOD.replace("    return y\n", "    return helper(y)\n"))
+    with pytest.raises(NotSaveable):
+        check("def between(x): return helper(x)\n" + line + "\n" + GOOD.replace("    return y\n", "    return between(y)\n"))
+
+
+def test_a_negative_default_is_kept() -> None:
+    assert "dim=-1" in build(check(GOOD.replace("def run(x)", "def run(x, dim=-1)")), public="softmax", wrap=True).text
 
 
 @pytest.mark.parametrize(
