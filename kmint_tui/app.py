@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from textual import on, work
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import Worker, WorkerState
@@ -24,6 +25,7 @@ from kmint_tui.errors import ConfigError, EnvironmentUnfit
 from kmint_tui.screens.base import KmintScreen
 from kmint_tui.screens.messages import FactsFound, JobsChanged
 from kmint_tui.screens.palette import Commands
+from kmint_tui.widgets.keyboard import read_anything
 from kmint_tui.widgets.mode_bar import MODE_TITLES
 from kmint_tui.widgets.themes import THEMES
 from kmint_tui.workbench import facts, preferences
@@ -103,6 +105,9 @@ class KmintApp(App[int], inherit_bindings=False):
     def offline_reason(self) -> str | None:
         """What forbids the network, or None."""
         return facts.offline_reason(flag=self.offline)
+
+    def get_driver_class(self) -> type[Driver]:
+        return read_anything(super().get_driver_class())
 
     def on_mount(self) -> None:
         self._end_by_signal()

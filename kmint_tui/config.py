@@ -15,6 +15,7 @@ from typing import Any
 from kmint_tui.errors import ConfigError
 
 _BUILT_IN = "built in"
+_OF_THE_APPLICATION = ("keys", "theme", "density", "tui")
 _HELP = "correct it there, or take the line out for the built-in value"
 
 
@@ -72,6 +73,8 @@ def load(path: Path) -> Loaded:
         if item is None:
             near = difflib.get_close_matches(name, known, n=1)
             fix = f"did you mean {near[0]}?" if near else "`kmint config show` lists them"
+            if name.split(".")[0] in _OF_THE_APPLICATION:
+                fix = f"how the application looks and its keys stand in {path.with_name('tui.toml')}"
             raise ConfigError(f"{path}: unknown setting {name!r}", fix=fix)
         values[item.name] = _checked(path, name, value, item.metadata)
         origins[name] = str(path)

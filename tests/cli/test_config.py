@@ -19,6 +19,7 @@ from tests.cli.runner import kmint
         (b'[mint]\ndrafts = "8"\n', "type int"),
         (b"\xff\xfe", "not UTF-8 text (byte 0)"),
         (b"[mint]\ndraft = 3\n", "mint.drafts"),
+        (b'[keys]\n"mint.start" = "f6"\n', "tui.toml"),
     ],
 )
 def test_what_is_wrong_in_the_settings_is_exit_2(kmint_home: Path, text: bytes, words: str) -> None:

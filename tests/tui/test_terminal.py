@@ -35,7 +35,10 @@ class Terminal:
         self.status: int | None = None
 
     def press(self, keys: str) -> None:
-        os.write(self._file, keys.encode())
+        self.send(keys.encode())
+
+    def send(self, content: bytes) -> None:
+        os.write(self._file, content)
 
     def wait_for(self, *signs: bytes) -> None:
         """Read until all of these were written."""
@@ -108,6 +111,16 @@ def test_the_terminal_is_given_back(end: Callable[[Terminal], None], code: int) 
         assert terminal.seen.count(ENTER) == terminal.seen.count(LEAVE) == 1
         assert terminal.seen.rindex(LEAVE) > terminal.seen.rindex(ENTER)
         assert SHOW_CURSOR in terminal.seen[terminal.seen.rindex(LEAVE) :]
+        assert b"Traceback" not in terminal.seen
+
+
+def test_garbage_from_the_terminal_ends_nothing() -> None:
+    """A pasted binary file, and keys of a terminal that does not speak UTF-8."""
+    garbage = bytes(byte for byte in range(128, 256)) * 8
+    with kmint() as terminal:
+        terminal.send(b"\x1b[200~" + garbage + b"\x1b[201~" + garbage)
+        terminal.press("\x11")
+        assert terminal.wait_for_end() == 0
         assert b"Traceback" not in terminal.seen
 
 
