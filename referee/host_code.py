@@ -177,7 +177,8 @@ class Checker:
                 self._word(full, node)
                 return
             if root.id in self._scope.functions and node.attr == "warmup":
-                raise HostRefused("launch_feature", f"`{root.id}.warmup`: compute launch sizes from shapes and device properties", node)
+                reason = f"`{root.id}.warmup` asks the compiler for registers, which a trace does not know: compute the number of programs"
+                raise HostRefused("launch_feature", f"{reason} from the shape and from multi_processor_count", node)
             if root.id in self._scope.functions and node.attr not in ("run", "__name__"):
                 raise HostRefused("state", f"attributes of the function `{root.id}` keep state between calls", node)
             if node.attr in MUTATORS:

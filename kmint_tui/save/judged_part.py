@@ -118,8 +118,10 @@ def _reachable(code: HostCode, kernels: set[str]) -> list[ast.FunctionDef]:
 
 
 def _constants(hosts: list[ast.FunctionDef], code: HostCode) -> list[str]:
-    """The module's constants that host code uses; other names for words of torch and triton are written out instead."""
+    """The module's constants that host code uses, and those they are made of; words of torch and triton are written out instead."""
     used = set().union(*(_names(host) - _locals(host) for host in hosts))
+    while mentioned := {part for name in used & code.scope.assigned.keys() for part in _names(code.scope.assigned[name])} - used:
+        used |= mentioned
     found = [name for name in code.scope.assigned if name in used and name not in code.scope.aliases]
     for name in found:
         if name in code.scope.rebound:

@@ -119,6 +119,12 @@ def test_what_run_comes_to_is_refused(line: str) -> None:
         check("def between(x): return helper(x)\n" + line + "\n" + GOOD.replace("    return y\n", "    return between(y)\n"))
 
 
+def test_constants_bring_those_they_are_made_of() -> None:
+    source = "import math\nSPARE = 2**10\nWIDE = SPARE * 4\nLOST = 3\n" + GOOD.replace("BLOCK >= 4096", "BLOCK >= WIDE")
+    text = build(check(source), public="softmax", wrap=True).text
+    assert text.startswith("_SPARE = 2 ** 10\n_WIDE = _SPARE * 4\n") and "LOST" not in text
+
+
 def test_a_negative_default_is_kept() -> None:
     assert "dim=-1" in build(check(GOOD.replace("def run(x)", "def run(x, dim=-1)")), public="softmax", wrap=True).text
 
