@@ -33,6 +33,8 @@ class Poison:
 # bfloat16 and float32: it survives where a NaN would be swallowed, as in maximum(NaN, x).
 NAN = Poison("nan", b"\xff\xff")
 HUGE = Poison("huge", b"\x7b\x7b")
+# What a kernel takes for data: about 1 in float16, 0.01 in bfloat16 and float32.
+PLAIN = Poison("plain", b"\x3c\x3c")
 POISONS = (NAN, HUGE)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from referee.arena import HUGE, NAN
+from referee.arena import HUGE, NAN, PLAIN
 from referee.compare import compare
 from referee.interpret import Executed, Execution, execute
 from referee.ops.spec import Cell
@@ -25,6 +25,10 @@ from referee.workers import Workers
 
 SECONDS = 20.0
 MOST_CONFIGS = 16
+
+LEFT_BEHIND = (
+    "wrong in memory that an earlier call left behind: the kernel depends on what its output or scratch memory holds before it is written"
+)
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
 
@@ -43,7 +47,9 @@ class CpuPath:
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
         widest = max((cell for cell, _ in traced), key=_width)
-        groups = [self._runs(cell, plan, thorough=cell is widest) for cell, plan in traced]
+        # One cell of each dtype stands for what depends on memory that an earlier call left behind.
+        again = {cell.inputs[0].dtype: cell for cell, _ in reversed(traced)}.values()
+        groups = [self._runs(cell, plan, thorough=cell is widest, again=cell in again) for cell, plan in traced]
         answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
         results: list[CellResult] = []
         for (cell, _), runs in zip(traced, groups, strict=True):
@@ -69,14 +75,20 @@ class CpuPath:
             else:
                 return
 
-    def _runs(self, cell: Cell, plan: LaunchPlan, *, thorough: bool) -> list[Execution]:
-        """Two runs of the cell; where `thorough`, also one of every other configuration and one of an autotuned first call."""
+    def _runs(self, cell: Cell, plan: LaunchPlan, *, thorough: bool, again: bool = False) -> list[Execution]:
+        """Two runs of the cell.
+
+        With `again` one more, on other values in the memory that the first left behind; where `thorough`, also one of every other
+        configuration and one of an autotuned first call.
+        """
         inputs = draw(cell, self.seed)
         config = self.configs[0]
         runs = [
             Execution(plan, inputs, NAN, config=config),
-            Execution(plan, inputs, HUGE, reverse=True, backwards=not self.atomic, config=config),
+            Execution(plan, inputs, HUGE, reverse=True, backwards=True, config=config),
         ]
+        if again:
+            runs.append(Execution(plan, draw(cell, self.seed + 1), PLAIN, config=config, after=len(runs)))
         if not thorough:
             return runs
         runs += [Execution(plan, inputs, config=other) for other in self.configs[1:]]
@@ -104,6 +116,10 @@ class CpuPath:
             if number == 1 and not self.atomic:
                 continue
             found = compare(self.task, cell, run.inputs, answer.outputs)
+            if found.status != "pass" and run.after is not None:
+                reason = f"{LEFT_BEHIND} ({found.detail})"
+                failed = CellResult(cell.name, cell.role, "fail", detail=reason)
+                return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
             if found.status != "pass":
                 config = f" with configuration {run.config}" if number > 1 and not rehearsed else ""
                 rejection = Rejection("correct", "wrong_answer", f"at {cell.name}{config}: {found.detail}")

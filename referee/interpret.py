@@ -40,7 +40,8 @@ class InterpreterUnsupported(RuntimeError):
 class Execution:
     """One run of a plan. `inputs` are CPU tensors in the plan's order; they are copied, never shared.
 
-    `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration.
+    `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `after`
+    scratch and outputs begin as the run so many places earlier, of the same plan, left them.
     """
 
     plan: LaunchPlan
@@ -49,6 +50,7 @@ class Execution:
     reverse: bool = False
     backwards: bool = False
     config: int = 0
+    after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, secon
     shared = _Shared(executions)
     try:
         runs = tuple(
-            Run(e.plan, places, start, e.config, e.backwards)
-            for e, places, start in zip(executions, shared.places, shared.starts, strict=True)
+            Run(e.plan, places, start, e.config, e.backwards, None if e.after is None else index - e.after)
+            for index, (e, places, start) in enumerate(zip(executions, shared.places, shared.starts, strict=True))
         )
         limits = Limits(seconds=seconds, memory_bytes=WORKER_MEMORY + shared.size, output_bytes=ANSWER_BYTES)
         outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size)), limits=limits, fds=(shared.fd,))
@@ -155,6 +157,9 @@ def _explained(kind: str, message: str) -> Rejection:
         raise InterpreterUnsupported(f"the CPU path cannot run {message}: judge this kernel on a GPU")
     if kind == "out_of_bounds":
         return Rejection("correct", "out_of_bounds", f"{message}: check offsets and masks")
+    if kind == "race":
+        reason = f"{message}: check offsets and masks, or use atomics or a second launch"
+        return Rejection("honest", "not_deterministic", reason)
     return Rejection("correct", "kernel_error", f"the kernel failed while running: {message}")
 
 

@@ -20,7 +20,7 @@ from referee.plan import Launch, LaunchPlan
 from referee.prepare import settle
 from referee.report import Rejected, Report
 from referee.screen import screen
-from referee.subject import Subject, capabilities, compile_sample, feasible, required
+from referee.subject import Subject, capabilities, compile_sample, feasible, partition_by_rows, required
 from referee.target import Target
 from referee.trace import trace
 from referee.verdict import CellResult, Rejection, Verdict
@@ -61,6 +61,17 @@ class Judgement:
         self.report.passes("trace", f"{len(plans)} cells traced twice each")
         self.report.passes("output_contract", "type, dtype, shape and own memory of every output")
         return list(zip(cells, plans, strict=True))
+
+    def _trace_many_rows(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
+        """As `trace`; but a grid that CUDA refuses is an error that its user sees, and no wrong answer: nothing is judged there."""
+        if not cells:
+            return []
+        with self.report.during("trace"):
+            plans = trace(self._workers, self.source, cells, self.target, module)
+        if isinstance(plans, Rejection) and plans.guard == "launch_limits":
+            self.report.skips("many_rows", plans.reason)
+            return []
+        return list(zip(cells, _unless_rejected(plans), strict=True))
 
     def trace_capabilities(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[Traced, list[CellResult]]:
         """The capability cells that can be traced, and a failed result for each of the others."""
@@ -115,7 +126,9 @@ class Judgement:
         assert name is not None
         cells = self.subject.cells("gpu")
         seed = report.seed = _fresh(report.seed)
-        traced = self.trace(module, [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)])
+        wanted = [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)]
+        usual, many = (wanted, []) if self.subject.op.origin == "user" else partition_by_rows(wanted)
+        traced = self.trace(module, usual) + self._trace_many_rows(module, many)
         jobs = _jobs(traced, self.compile(module, [plan for _, plan in traced]))
         prepared = Prepared(name, tuple(jobs), _atomic(module, traced))
         with report.during("correct"):
@@ -134,9 +147,7 @@ class Judgement:
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
 
-    def _replay_capabilities(
-        self, module: KernelModule, replayer: Replayer, prepared: Prepared, cells: Sequence[Cell], seed: int
-    ) -> None:
+    def _replay_capabilities(self, module: KernelModule, replayer: Replayer, prepared: Prepared, cells: Sequence[Cell], seed: int) -> None:
         """Badges, once the kernel is known to be right where it must be."""
         traced, untraced = self.trace_capabilities(module, cells)
         jobs, uncompiled = self.compile_capabilities(module, traced)

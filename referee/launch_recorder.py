@@ -49,7 +49,7 @@ class LaunchRecorder:
         configs = [self._config(jit, bound, grid, given) for jit, bound, given in resolved]
         if recorder.done != before:
             # Triton would do it once, or for each configuration it tries: a plan that holds it would be another program.
-            raise self._fail("launch_feature", "grid, heuristics and pruning functions may compute numbers only, not make or change tensors")
+            raise self._fail("launch_feature", "grid, heuristics and pruning functions may compute numbers, not make or change tensors")
         # Keyed by their text, because True, 1 and 1.0 are equal but compile differently.
         unique = {repr(config): config for config in configs}
         recorder.add(Launch(resolved[0][0].__name__, tuple(unique.values()), self._tuning))

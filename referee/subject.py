@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # A larger cell would keep the interpreter busy for minutes, one program at a time.
 MOST_ELEMENTS = 1 << 18
 COMPILED_CELLS = 3
+# CUDA's limit for the second and third axis of a grid.
+MOST_ROWS = 65535
 
 
 class Subject:
@@ -83,6 +85,12 @@ class Subject:
 def required(cells: Sequence[Cell]) -> list[Cell]:
     """The cells a kernel must pass, the timed one included."""
     return [cell for cell in cells if cell.role != "capability"]
+
+
+def partition_by_rows(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """The cells with as many rows as every axis of a grid may have, and those with more."""
+    many = [cell for cell in cells if len(cell.inputs[0].shape) == 2 and cell.role == "required" and cell.inputs[0].shape[0] > MOST_ROWS]
+    return [cell for cell in cells if cell not in many], many
 
 
 def capabilities(cells: Sequence[Cell]) -> list[Cell]:

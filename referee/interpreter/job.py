@@ -24,6 +24,7 @@ from torch import Tensor
 
 from referee.arena import Layout, window
 from referee.interpreter import arithmetic, language, libdevice
+from referee.interpreter.conflicts import Race
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, OutOfBounds
 from referee.interpreter.request import Request, Run
@@ -70,7 +71,18 @@ class Interpreter:
         self._builder.set_grid_dim(*config.grid)
         for program in _programs(config.grid, run.backwards):
             self._builder.set_grid_idx(*program)
+            self.memory.begin()
             function(**arguments)
+        self.memory.end()
+
+
+def _leave_behind(earlier: Run, run: Run, region: Tensor) -> None:
+    """What an earlier run of the same plan wrote, where it lay in memory that is no input. Bytes that look unwritten stay."""
+    for old, new in zip(earlier.places.slots, run.places.slots, strict=True):
+        if new.input is None:
+            before, after = earlier.start + old.start, run.start + new.start
+            left, here = region[before : before + old.nbytes], region[after : after + new.nbytes]
+            here.copy_(torch.where(left == 0xFF, here, left))
 
 
 def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int, ...]]:
@@ -119,7 +131,9 @@ def _import_text(text: str, scratch: str) -> Any:
     return module
 
 
-def _failure(error: Exception, violation: OutOfBounds | None) -> dict[str, str]:
+def _failure(error: Exception, violation: OutOfBounds | Race | None) -> dict[str, str]:
+    if isinstance(violation, Race):
+        return {"kind": "race", "message": str(violation)}
     if violation is not None:
         return {"kind": "out_of_bounds", "message": str(violation)}
     causes: list[BaseException] = [error]
@@ -147,6 +161,8 @@ def interpret_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes
     try:
         for run in request.runs:
             begun += 1
+            if run.after is not None:
+                _leave_behind(request.runs[run.after], run, region)
             with np.errstate(all="ignore"):
                 interpreter = interpreter or Interpreter(request.text, scratch)
                 interpreter.run(run, region[run.start : run.start + run.places.total])

@@ -1,16 +1,19 @@
 """Loads, stores and atomics of the interpreter, checked address by address against the plan's buffers.
 
 Triton's interpreter reads and writes real addresses. A masked-out lane touches nothing; any other lane must lie in a
-buffer of the running plan, else the launch ends with `OutOfBounds`. Limits: within a buffer, a wrong index is not seen.
+buffer of the running plan, else the launch ends with `OutOfBounds`, and no two programs of a launch may use one element without
+order, else it ends with `Race`. Limits: within a buffer, a wrong index is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from referee.interpreter.conflicts import Conflicts, Race
 
 Array = NDArray[Any]
 
@@ -28,53 +31,94 @@ class CheckedMemory:
         self._starts: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._ends: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._names: list[str] = []
-        self.violation: OutOfBounds | None = None
+        self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
+        self.violation: OutOfBounds | Race | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
     def allow(self, buffers: Mapping[str, tuple[int, int]]) -> None:
-        """From now on only these address ranges [start, end) may be touched; the keys name them in messages."""
+        """A new launch: only these address ranges [start, end) may be touched; the keys name them in messages."""
         ranges = sorted((start, end, name) for name, (start, end) in buffers.items())
         self._starts = np.array([start for start, _, _ in ranges], np.uint64)
         self._ends = np.array([end for _, end, _ in ranges], np.uint64)
         self._names = [name for _, _, name in ranges]
+        self._conflicts, self._order, self._race = Conflicts(), [], ""
+
+    def begin(self) -> None:
+        """The next program of the launch runs."""
+        self._order.append(tuple(self._program()))
+        self._conflicts.program(len(self._order))
+
+    def end(self) -> None:
+        """The launch is over; raises Race. Not earlier, because an access out of bounds says more about the same mistake."""
+        if self._race:
+            self.violation = Race(self._race)
+            raise self.violation
 
     def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Array:
         """As the native load; raises OutOfBounds before any memory is read."""
-        self._check(pointers, mask, np.dtype(dtype).itemsize, "reads")
+        touched = self._check(pointers, mask, np.dtype(dtype).itemsize, "reads")
+        for home, offsets, _ in self._homes(touched):
+            self._unless(self._conflicts.read(home, self._size(home), offsets), home)
         result: Array = self._native.load(pointers, mask, other, dtype)
         return result
 
     def store(self, pointers: Array, value: Array, mask: Array) -> Any:
         """As the native store; raises OutOfBounds before any memory is written."""
-        self._check(pointers, mask, value.dtype.itemsize, "writes")
+        touched = self._check(pointers, mask, value.dtype.itemsize, "writes")
+        if touched.size:
+            given = np.asarray(value)[np.asarray(mask).astype(bool)]
+            there = self._native.load(touched, np.ones(touched.shape, bool), np.zeros_like(given), given.dtype)
+            bits = f"u{given.dtype.itemsize}"
+            changes = np.ascontiguousarray(given).view(bits) != np.ascontiguousarray(there).view(bits)
+            for home, offsets, lanes in self._homes(touched):
+                self._unless(self._conflicts.write(home, self._size(home), offsets, changes[lanes]), home)
         return self._native.store(pointers, value, mask)
 
     def atomic_rmw(self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any) -> Any:
         """As the native read-modify-write; raises OutOfBounds first."""
         self._check(pointers, mask, value.dtype.itemsize, "updates")
+        self._conflicts.atomic()
         return self._native.atomic_rmw(operation, pointers, value, mask, semantics)
 
     def atomic_cas(self, pointers: Array, compare: Array, value: Array, semantics: Any) -> Any:
         """As the native compare-and-swap; raises OutOfBounds first."""
         self._check(pointers, np.ones_like(pointers, dtype=bool), value.dtype.itemsize, "updates")
+        self._conflicts.atomic()
         return self._native.atomic_cas(pointers, compare, value, semantics)
 
-    def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> None:
+    def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> Array:
+        """The addresses touched, all of them in buffers."""
         # For block pointers Triton hands over a memory view of the mask.
-        touched = pointers[np.asarray(mask).astype(bool)]
+        touched: Array = pointers[np.asarray(mask).astype(bool)]
         if touched.size == 0:
-            return
+            return touched
         low, high = touched.min(), touched.max() + np.uint64(itemsize)
         home = int(np.searchsorted(self._starts, low, "right")) - 1
         if home >= 0 and high <= self._ends[home]:
-            return
+            return touched
         homes = np.searchsorted(self._starts, touched, "right").astype(np.int64) - 1
         bad = touched[(homes < 0) | (touched + np.uint64(itemsize) > self._ends[homes])]
         if bad.size:
             self.violation = OutOfBounds(self._describe(bad, itemsize, verb))
             raise self.violation
+        return touched
+
+    def _homes(self, touched: Array) -> Iterator[tuple[int, Array, Array]]:
+        """The buffers touched: number, byte offsets within it, and which of the addresses they are."""
+        homes = np.searchsorted(self._starts, touched, "right").astype(np.int64) - 1
+        for home in np.unique(homes).tolist():
+            lanes = homes == home
+            yield home, (touched[lanes] - self._starts[home]).astype(np.int64), lanes
+
+    def _size(self, home: int) -> int:
+        return int(self._ends[home] - self._starts[home])
+
+    def _unless(self, other: int | None, home: int) -> None:
+        if other is not None and not self._race:
+            pair = f"programs {self._order[other - 1]} and" if other else "another program and"
+            self._race = f"{pair} {tuple(self._program())} use the same element of `{self._names[home]}`, and one changes it"
 
     def _describe(self, bad: Array, itemsize: int, verb: str) -> str:
         distances = []

@@ -10,13 +10,17 @@ from referee.plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of a plan: where its arena starts in the shared memory, which launch configuration, which program order."""
+    """One execution of a plan: where its arena starts in the shared memory, which launch configuration, which program order.
+
+    With `after`, the number of an earlier run of the same plan, scratch and outputs begin as that one left them.
+    """
 
     plan: LaunchPlan
     places: Layout
     start: int
     config: int = 0
     backwards: bool = False
+    after: int | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ Layout = Literal["contiguous", "padded", "offset"]
 
 SMALL = 2.0**-10
 LOW = 2.0**-6
+# Beyond what any shift, clamp or threshold for usual data reaches; squares and cubes are still numbers in fp32.
+HUGE = 2.0**16
 LARGE_ROWS = 524_416  # times 4096 columns: more than 2^31 elements
 
 
@@ -47,6 +49,11 @@ _CPU = (
     # A maximum that is still growing in the last of several blocks.
     Draft(1, 4600, F32, "sorted"),
     Draft(3, 1, F32, "normal"),
+    Draft(3, 2, F32, "normal"),
+    # More rows than a handful, and a row longer than any block size that is usually written down.
+    Draft(67, 33, F16, "mixed"),
+    Draft(1, 16385, F16, "normal", 8.0),
+    Draft(2, 1000, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 
 _GPU = (
@@ -67,6 +74,10 @@ _GPU = (
     Draft(3, 8192, F32, "constant"),
     Draft(3, 8192, F16, "mixed", 32.0),
     Draft(33, 1, F32, "normal"),
+    # More rows than a grid may have in its second and third dimension.
+    Draft(65_600, 128, F32, "normal"),
+    Draft(3, 8200, F16, "sorted", 8.0),
+    Draft(37, 4097, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 
 _GPU_CAPABILITIES = (
@@ -92,6 +103,7 @@ _ROPE_CPU = (
     Draft(3, 256, F32, "normal", 64.0),
     Draft(2, 128, F32, "normal", SMALL),
     Draft(1, 256, F32, "normal"),
+    Draft(37, 64, F16, "mixed"),
 )
 
 _ROPE_GPU = (
@@ -109,6 +121,7 @@ _ROPE_GPU = (
     Draft(1, 256, BF16, "normal", 8.0),
     Draft(65, 256, BF16, "one_hot"),
     Draft(129, 256, F32, "shifted"),
+    Draft(65_600, 64, F16, "normal"),
 )
 
 _ROPE_CAPABILITIES_CPU = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from referee.arena import HUGE, NAN
+from referee.arena import HUGE, NAN, PLAIN
 from referee.interpret import Executed, Execution, InterpreterUnsupported, execute
 from referee.kernels import extract
 from referee.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan
@@ -308,10 +308,41 @@ def test_unwritten_outputs_show_the_poison(interpreter: Zygote) -> None:
 
 def test_backwards_runs_programs_in_the_other_order(interpreter: Zygote) -> None:
     out = dense(0, (1,), "float32")
-    text = HEADER + "\n@triton.jit\ndef kernel(out):\n    tl.store(out, tl.program_id(0) + 10.0 * tl.program_id(1))\n"
+    # With atomics around it a store is in order, whichever order that is.
+    store = "    tl.atomic_add(out, 0.0)\n    tl.store(out, tl.program_id(0) + 10.0 * tl.program_id(1))\n    tl.atomic_add(out, 0.0)\n"
+    text = HEADER + "\n@triton.jit\ndef kernel(out):\n" + store
     plan = LaunchPlan(buffers_of(out, inputs=0), (), (launch("kernel", (2, 3, 1), {}, out=out),), (out,))
     answers = run(interpreter, text, Execution(plan, ()), Execution(plan, (), backwards=True))
     assert [answer.outputs[0].item() for answer in answers if isinstance(answer, Executed)] == [21.0, 0.0]
+
+
+def test_programs_that_change_the_same_element_are_named(interpreter: Zygote) -> None:
+    out = dense(0, (1,), "float32")
+    text = HEADER + "\n@triton.jit\ndef kernel(out):\n    tl.store(out, tl.program_id(0) + 1.0)\n"
+    plan = LaunchPlan(buffers_of(out, inputs=0), (), (launch("kernel", (2, 1, 1), {}, out=out),), (out,))
+    found = rejection(run(interpreter, text, Execution(plan, ())))
+    assert (found.stage, found.guard) == ("honest", "not_deterministic")
+    assert "programs (0, 0, 0) and (1, 0, 0) use the same element of `out`" in found.reason
+
+
+def test_a_run_can_begin_with_what_an_earlier_one_left_behind(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=32)
+    first, second = torch.ones(3, 40), torch.full((3, 40), 2.0)
+    runs = (Execution(plan, (first,)), Execution(plan, (second,), PLAIN, after=1))
+    text = ROW.format(body="mask = mask & (row != 1)", result="v")
+    answers = run(interpreter, text, *runs)
+    left = [answer.outputs[0] for answer in answers if isinstance(answer, Executed)][1]
+    # Row 1 was written by neither run; the last columns neither.
+    assert left[0, :32].eq(2).all() and left[2, :32].eq(2).all()
+    assert (left[1] - 0.01149).abs().max() < 1e-4 and (left[:, 32:] - 0.01149).abs().max() < 1e-4
+
+
+def test_what_an_earlier_run_wrote_is_there_for_the_next(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    body = "v = tl.where(tl.load(out + row * n + cols, mask=mask, other=0.0) == 1.0, 1.0, v)"
+    runs = (Execution(plan, (torch.ones(3, 40),)), Execution(plan, (torch.full((3, 40), 2.0),), PLAIN, after=1))
+    answers = run(interpreter, ROW.format(body=body, result="v"), *runs)
+    assert [answer.outputs[0].unique().tolist() for answer in answers if isinstance(answer, Executed)] == [[1.0], [1.0]]
 
 
 def test_each_configuration_of_a_launch_can_be_run(interpreter: Zygote) -> None:

@@ -53,12 +53,13 @@ def test_cells_are_well_formed(profile: Literal["cpu", "gpu"]) -> None:
 def test_cpu_cells_are_small_and_few() -> None:
     for op in OPS:
         made = required(op.name, "cpu")
-        assert 5 <= len(made) <= 9
+        assert 5 <= len(made) <= 14
         assert all(cell.role == "required" for cell in made)
         for cell in cells(op, profile="cpu"):
-            assert cell.inputs[0].shape[0] <= 5
-            assert cell.inputs[0].shape[-1] <= 5000
-        assert sum(cell.inputs[0].shape[-1] > 4096 for cell in made) <= (3 if op.regime == "wide" else 2)
+            assert cell.inputs[0].shape[0] * cell.inputs[0].shape[-1] <= 25_000
+            assert cell.inputs[0].shape[0] <= 67
+            assert cell.inputs[0].shape[-1] <= 16_385
+        assert sum(cell.inputs[0].shape[-1] > 4096 for cell in made) <= (4 if op.regime == "wide" else 3)
 
 
 def test_on_the_cpu_too_a_row_of_several_blocks_keeps_growing() -> None:
@@ -100,7 +101,7 @@ def test_every_operand_is_scaled_up_and_down(profile: Literal["cpu", "gpu"]) -> 
         for position, name in enumerate(signature(op)):
             if name in SCALABLE:
                 scales = {cell.scales[position] for cell in required(op.name, profile)}
-                assert max(scales) == 64.0, (op.name, name, scales)
+                assert 64.0 in scales and max(scales) <= 2.0**16, (op.name, name, scales)
                 assert min(scales) <= 1 / 256, (op.name, name, scales)
 
 

@@ -20,7 +20,7 @@ from referee.ops.values import draw
 NAMES = (*(op.name for op in catalogue()), "rmsnorm_gelu_tanh", "add_layernorm_silu_softplus")
 EPS = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 # PyTorch's own log_softmax rounds the row's logarithm to half types on the CPU.
-ROUNDED_TWICE = frozenset({"log_softmax"})
+ROUNDED_TWICE = frozenset({"cross_entropy", "log_softmax"})
 
 # Each activation in plain Python, from its textbook definition.
 TEXTBOOK: dict[str, Callable[[float], float]] = {
