@@ -12,7 +12,7 @@ from kmint_tui.cli.framework import Command
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Cell, Output, Table
 from kmint_tui.cli.state import State
-from kmint_tui.cli.style import VERDICT_STYLES
+from kmint_tui.cli.style import VERDICT_STYLES, cell_status
 from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,13 +115,12 @@ def show_verdict(out: Output, verdict: Verdict) -> None:
         ]
     )
     checks = [(check.name, _status(check.status), check.detail) for check in verdict.checks]
-    cells = [(cell.name, cell.role, _status(cell.status, cell.role), cell.detail) for cell in verdict.cells]
+    cells = [(cell.name, cell.role, _status(cell_status(cell.status, cell.role)), cell.detail) for cell in verdict.cells]
     for headers, rows in ((("check", "status", "detail"), checks), (("cell", "role", "status", "detail"), cells)):
         if rows:
             out.text("")
             out.table(Table(headers, rows))
 
 
-def _status(status: str, role: str = "required") -> Cell:
-    """A capability that a kernel lacks is no failure: it costs no verdict, and a saved file refuses such inputs."""
-    return Cell("no", "dim") if role == "capability" and status == "fail" else Cell(status, VERDICT_STYLES.get(status, ""))
+def _status(status: str) -> Cell:
+    return Cell(status, VERDICT_STYLES.get(status, ""))

@@ -23,7 +23,16 @@ VERDICT_STYLES = {
     "pass": "green",
     "fail": "red",
     "skipped": "dim",
+    "no": "dim",
 }
+
+
+def cell_status(status: str, role: str) -> str:
+    """How the outcome at a cell is shown.
+
+    A capability that a kernel lacks is "no" and no failure: it costs no verdict, and a saved file refuses such inputs.
+    """
+    return "no" if role == "capability" and status == "fail" else status
 
 
 def colour_wanted(choice: ColourChoice, stream: IO[str], environment: Mapping[str, str]) -> bool:

@@ -45,4 +45,5 @@ def offline(*, flag: bool) -> Finding:
     reason = "--offline" if flag else offline_variable()
     if reason is None and config.load(paths.config_file()).config.network_offline:
         reason = "network.offline in the settings"
-    return Finding("offline", "ok", f"offline: {reason}" if reason else "online allowed; used only by `kmint models pull` and `url`")
+    used = "online allowed; used only to fetch models, and for a smith named by its address"
+    return Finding("offline", "ok", f"offline: {reason}" if reason else used)

@@ -11,6 +11,7 @@ from textual.containers import Container, VerticalScroll
 from textual.widgets import Static, TabbedContent, TabPane
 
 from kmint_tui import paths
+from kmint_tui.cli.style import cell_status
 from kmint_tui.errors import KmintError, UsageError
 from kmint_tui.history.records import Draft, Session, parse_id
 from kmint_tui.history.store import PASSED, History
@@ -166,7 +167,7 @@ class DraftScreen(RejudgingScreen):
                 f"{place}",
                 (
                     cell["name"],
-                    styled(self.app, cell["status"], cell["status"]),
+                    styled(self.app, status := cell_status(cell["status"], cell.get("role", "")), status),
                     _figure(cell.get("error")),
                     _figure(cell.get("budget")),
                     cell.get("detail", ""),
