@@ -100,6 +100,12 @@ class BodyChecker(ast.NodeTransformer):
             return None
         if isinstance(node.value, ast.Call) and dotted(node.value.func, self._scope.aliases) in DEBUGGING:
             return None
+        if isinstance(node.value, ast.Call) and dotted(node.value.func, self._scope.aliases) == "tl.static_assert":
+            # The message may be a formatted string, which nothing else in a kernel may be.
+            node.value.args, node.value.keywords = (
+                node.value.args[:1],
+                [keyword for keyword in node.value.keywords if keyword.arg == "cond"],
+            )
         if not isinstance(node.value, ast.Call):
             raise KernelError("an expression statement without effect", guard="kernel_syntax", node=node)
         return self.generic_visit(node)

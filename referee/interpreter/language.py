@@ -14,6 +14,8 @@ import numpy as np
 import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 
+from referee.kernel_vocabulary import TL_MATH
+
 _OPERATORS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
 
 
@@ -35,6 +37,9 @@ def patch() -> None:
     tl.range = tl.core.range = counted
     # Triton 3.6 converts a one-element array with int(), which numpy 2.5 refuses.
     tl.tensor.__index__ = lambda self: int(self.handle.data.item())
+    for name in TL_MATH & vars(tl.tensor).keys():
+        # `x.exp()`: Triton patches only the function of the module.
+        setattr(tl.tensor, name, getattr(tl.math, name))
     for name in _OPERATORS:
         method = f"__{name}__"
         setattr(tl.constexpr, method, _left_to_tensors(getattr(tl.constexpr, method)))

@@ -70,6 +70,12 @@ def test_loops_count_as_the_compiler_s(interpreter: Zygote, name: str) -> None:
     assert answer.outputs[0][:, 0].tolist() == [expected(row) for row in range(3)]
 
 
+@pytest.mark.parametrize("name", ["exp", "log", "sqrt", "rsqrt", "sin", "floor", "erf", "abs", "sigmoid"])
+def test_functions_of_one_value_are_methods_too(interpreter: Zygote, name: str) -> None:
+    x = torch.linspace(0.5, 3.0, 24).reshape(3, 8)
+    torch.testing.assert_close(row(interpreter, x, f"v.{name}()"), getattr(torch, name)(x), rtol=1e-6, atol=1e-6)
+
+
 CONSTANTS = {
     "C * v": lambda x: 3 * x,
     "v * C": lambda x: 3 * x,

@@ -99,8 +99,10 @@ def test_annotations_that_may_mean_something_are_refused(annotation: str) -> Non
 
 def test_what_does_nothing_in_a_normal_build_goes() -> None:
     body = "if n > 0:\n        assert n > 0, 'positive'\n    tl.device_assert(n > 0)\n    tl.static_print(n)\n    tl.store(x, n)"
+    body += "\n    tl.static_assert(n > 0, f'{n}')"
     text = extract(f"@triton.jit\ndef k(x, n):\n    {body}\n").text
-    assert "assert" not in text and "static_print" not in text
+    assert text.endswith("tl.static_assert(n > 0)\n")
+    assert "assert n > 0, " not in text and "device_assert" not in text and "static_print" not in text
     assert "if n > 0:\n        pass\n    tl.store(x, n)" in text
 
 
