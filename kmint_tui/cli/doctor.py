@@ -17,7 +17,9 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}
 
 @click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.doctor/1).")
-@click.option("--report", metavar="FILE", type=click.Path(path_type=Path), help="Also write one file for a bug report, without names.")
+@click.option(
+    "--report", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Also write one file for a bug report, without names."
+)
 @click.pass_obj
 def doctor(state: State, as_json: bool, report: Path | None) -> int:
     """Look at everything kmint stands on: GPU, versions, a real kernel, the sandbox, llama.cpp, models, disk, settings.

@@ -63,9 +63,15 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it. What a user's own reference or a library prints meanwhile goes to stderr: stdout is for data."""
-        with contextlib.redirect_stdout(sys.stderr):
-            return super().invoke(ctx)
+        """Run it. What a user's own reference or a library prints meanwhile goes to stderr: stdout is for data.
+
+        Raises RuntimeError when such code calls `exit`, whose 0 must not stand for a kernel that passed.
+        """
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                return super().invoke(ctx)
+        except SystemExit as left:
+            raise RuntimeError(f"something that kmint called ended the process with {left.code!r}") from left
 
 
 class LazyGroup(click.Group):

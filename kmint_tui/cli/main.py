@@ -82,10 +82,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         state.err.note("stopped")
         return ExitCode.INTERRUPTED
-    except SystemExit as left:
-        # Not kmint's way to end: code of somebody else's, whose 0 must not stand for a kernel that passed.
-        state.err.error(KmintError(f"something that kmint called ended the process with {left.code!r}", title="stopped from within"))
-        return ExitCode.INTERNAL
     except Terminated as signal:
         state.err.note("stopped")
         return 128 + signal.number

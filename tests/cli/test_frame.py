@@ -61,6 +61,7 @@ def test_version() -> None:
         (["path", "modles"], "models"),
         (["models", "show", "minicpm5-1"], "minicpm5-1b"),
         (["history", "show", "first"], "12.3"),
+        (["doctor", "--report", "."], "directory"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_right_one(arguments: list[str], hint: str) -> None:
@@ -180,6 +181,11 @@ def boom(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("a very\nunlikely thing")
 
     monkeypatch.setitem(main.kmint.commands, "boom", Command("boom", callback=fail))
+
+
+def test_completing_says_nothing_on_stderr() -> None:
+    done = kmint(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint mint soft", COMP_CWORD="2")
+    assert (done.code, done.err, "plain,softmax" in done.out.split()) == (0, "", True)
 
 
 def test_an_exit_in_foreign_code_is_never_a_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
