@@ -37,6 +37,10 @@ HUGE = Poison("huge", b"\x7b\x7b")
 PLAIN = Poison("plain", b"\x3c\x3c")
 POISONS = (NAN, HUGE)
 
+LEFT_BEHIND = (
+    "wrong in memory that an earlier call left behind: the kernel depends on what its output or scratch memory holds before it is written"
+)
+
 
 @dataclass(frozen=True)
 class Slot:

@@ -7,12 +7,12 @@ this process. It is weaker than a replay: the compiled code is not what runs, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from referee.arena import HUGE, NAN, PLAIN
+from referee.arena import HUGE, LEFT_BEHIND, NAN, PLAIN
 from referee.compare import compare
 from referee.interpret import Executed, Execution, execute
 from referee.ops.spec import Cell
@@ -25,10 +25,6 @@ from referee.workers import Workers
 
 SECONDS = 20.0
 MOST_CONFIGS = 16
-
-LEFT_BEHIND = (
-    "wrong in memory that an earlier call left behind: the kernel depends on what its output or scratch memory holds before it is written"
-)
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
 
@@ -117,9 +113,7 @@ class CpuPath:
                 continue
             found = compare(self.task, cell, run.inputs, answer.outputs)
             if found.status != "pass" and run.after is not None:
-                reason = f"{LEFT_BEHIND} ({found.detail})"
-                failed = CellResult(cell.name, cell.role, "fail", detail=reason)
-                return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
+                return self._after_a_call(cell, run, found)
             if found.status != "pass":
                 config = f" with configuration {run.config}" if number > 1 and not rehearsed else ""
                 rejection = Rejection("correct", "wrong_answer", f"at {cell.name}{config}: {found.detail}")
@@ -133,6 +127,15 @@ class CpuPath:
             failed = CellResult(cell.name, cell.role, "fail", detail=reason)
             return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
         return result, None
+
+    def _after_a_call(self, cell: Cell, run: Execution, found: CellResult) -> tuple[CellResult, Rejection]:
+        """Whether these values alone are too much for a kernel that failed in used memory, or the memory is to blame."""
+        (fresh,) = execute(self.workers, self.text, [replace(run, poison=NAN, after=None)], seconds=SECONDS)
+        if isinstance(fresh, Executed) and compare(self.task, cell, run.inputs, fresh.outputs).status == "pass":
+            reason = f"{LEFT_BEHIND} ({found.detail})"
+            failed = CellResult(cell.name, cell.role, "fail", detail=reason)
+            return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
+        return found, Rejection("correct", "wrong_answer", f"at {cell.name}: {found.detail}")
 
 
 def configurations(plan: LaunchPlan, dropped: Mapping[tuple[int, int], str]) -> tuple[int, ...]:

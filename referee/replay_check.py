@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from referee.arena import HUGE, NAN, Damage, layout
+from referee.arena import HUGE, LEFT_BEHIND, NAN, Damage, layout
 from referee.baselines import first_line
 from referee.compare import compare
 from referee.driver import ILLEGAL_ADDRESS, CudaError, Driver
@@ -79,9 +79,10 @@ def torch_fault(error: torch.AcceleratorError) -> PlanFault:
 
 
 def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *, choice: Choice, atomics: bool) -> CellOutcome:
-    """Replay twice and compare. Raises PlanFault when the plan cannot run, and torch.OutOfMemoryError.
+    """Replay twice and compare; the timed cell once more, in memory that the first run left behind.
 
-    With `atomics` the order of additions may differ between runs, so each run is compared on its own instead of bit by bit.
+    Raises PlanFault when the plan cannot run, and torch.OutOfMemoryError. With `atomics` the order of additions may differ
+    between runs, so each run is compared on its own instead of bit by bit.
     """
     host.progress(f"drawing inputs for {cell.name}", REFEREE_SECONDS, "referee")
     inputs = draw(cell, seed, host.device)
@@ -102,6 +103,7 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
         runs.append(outputs_of(regions[-1]))
     same = not any(bool(differ(left, right)) for left, right in zip(*runs, strict=True))
     outputs = [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])]
+    later = _after_a_call(host, runner, task, cell, seed, regions[0], choice) if cell.role == "bench" else None
     del regions, runs
     results = [compare(*sampled(task, cell, inputs, run, seed)) for run in outputs]
     worst = next((result for result in results if result.status != "pass"), results[0])
@@ -110,7 +112,34 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
     if not same and not atomics:
         reason = "two runs on the same inputs gave different bits: a race between programs, or a read of memory that was never written"
         return _failed(cell, "honest", "not_deterministic", reason)
-    return CellOutcome(worst)
+    return later or CellOutcome(worst)
+
+
+def _after_a_call(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, region: Region, choice: Choice) -> CellOutcome | None:
+    """Other values in the memory that a call left behind: what is wrong there, or None."""
+    inputs = draw(cell, seed + 1, host.device)
+    region.change_inputs(inputs)
+    result = _replayed(host, runner, task, cell, region, choice)
+    if isinstance(result, CellOutcome) or result.status == "pass":
+        return result if isinstance(result, CellOutcome) else None
+    region.fill(inputs, NAN)
+    fresh = _replayed(host, runner, task, cell, region, choice)
+    if isinstance(fresh, CellOutcome):
+        return fresh
+    if fresh.status == "pass":
+        return _failed(cell, "honest", "not_deterministic", f"{LEFT_BEHIND} ({result.detail})")
+    return CellOutcome(fresh, Rejection("correct", "wrong_answer", f"at {cell.name}: {fresh.detail}"))
+
+
+def _replayed(host: Host, runner: Runner, task: Task, cell: Cell, region: Region, choice: Choice) -> CellResult | CellOutcome:
+    """One run compared, or the outcome of one that wrote where it must not."""
+    host.progress(f"replaying {cell.name} again", CANDIDATE_SECONDS, "candidate")
+    queue(host, runner, region, choice)
+    host.wait()
+    host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
+    if found := region.damage():
+        return _failed(cell, *describe(found, runner.plan, cell))
+    return compare(task, cell, region.inputs, tuple(tensor.clone() for tensor in outputs_of(region)))
 
 
 def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:

@@ -2,8 +2,9 @@
 
 Shapes and dtypes are those of the examples. Values are redrawn with the same kind of distribution: integers between the
 example's smallest and largest value; floats uniform from 0 when the example is nowhere negative, else normal, with the
-example's own magnitude. Each example is judged as given, at 1/64 and at 8 times its magnitude; the largest example is the
-bench cell of the gpu profile, and the cpu profile keeps the smallest example only, because Triton's interpreter is slow.
+example's own magnitude. Each example is judged as given, at 1/64 and at 8 times its magnitude, and with the structures that find
+out kernels (constant, shifted, cancelling, one-hot rows) where the reference stays finite on them; the largest example is the bench
+cell of the gpu profile, and the cpu profile keeps the smallest one and two more small ones, because Triton's interpreter is slow.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from torch import Tensor
 
 from referee.ops.cells import Profile, contiguous_strides
 from referee.ops.spec import Cell, Dtype, Role, TensorSpec
+from referee.ops.values import draw
 
 _FACTORS = ((1.0, "given"), (1.0 / 64.0, "small"), (8.0, "large"))
+CPU_EXAMPLES, CPU_ELEMENTS = 3, 1 << 15
 
 
 class Unusable(ValueError):
@@ -75,7 +78,11 @@ def user_cells(
 ) -> tuple[Cell, ...]:
     """The cells of the examples. Runs the reference once an example, for the output shapes. Raises Unusable."""
     ordered = sorted(enumerate(examples), key=lambda item: sum(tensor.numel() for tensor in item[1]))
-    chosen = ordered[:1] if profile == "cpu" else ordered
+    if profile == "cpu":
+        small = [item for item in ordered[1:] if max(tensor.numel() for tensor in item[1]) <= CPU_ELEMENTS]
+        chosen = [ordered[0], *small[: CPU_EXAMPLES - 1]]
+    else:
+        chosen = ordered
     largest = ordered[-1][0]
     made = []
     for index, example in chosen:
@@ -87,4 +94,17 @@ def user_cells(
             role: Role = "bench" if profile == "gpu" and index == largest and factor == 1.0 else "required"
             scales = tuple(kind.scale * factor for kind in kinds)
             made.append(Cell(f"example{index}-{label}", inputs, outputs, recipe, scales, role))
+        structured = "".join(f"{'mixed' if kind.recipe == 'normal' else kind.recipe}|" for kind in kinds)
+        cell = Cell(f"example{index}-mixed", inputs, outputs, structured, tuple(kind.scale for kind in kinds), "required")
+        if structured != recipe and _stays_finite(eager, cell):
+            made.append(cell)
     return tuple(made)
+
+
+def _stays_finite(eager: Callable[..., Any], cell: Cell) -> bool:
+    try:
+        result = eager(*draw(cell, 0))
+    except Exception:
+        return False
+    outputs = result if isinstance(result, tuple) else (result,)
+    return all(bool(output.isfinite().all()) for output in outputs)

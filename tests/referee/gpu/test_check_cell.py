@@ -23,11 +23,11 @@ INPUT, SCRATCH, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float32") f
 SIZE = ROWS * COLUMNS * 4
 
 
-def outcome(*steps: Step, atomics: bool = False) -> tuple[CellOutcome, list[tuple[str, str]]]:
+def outcome(*steps: Step, atomics: bool = False, cell: Cell = CELL) -> tuple[CellOutcome, list[tuple[str, str]]]:
     told: list[tuple[str, str]] = []
     host = Host("cpu", None, lambda text, seconds, whose: told.append((whose, text)))
     plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
-    found = check_cell(host, Runner(plan, {}, None), TASK, CELL, 7, choice={}, atomics=atomics)
+    found = check_cell(host, Runner(plan, {}, None), TASK, cell, 7, choice={}, atomics=atomics)
     return found, told
 
 
@@ -43,6 +43,17 @@ def test_the_candidate_runs_twice_before_anything_is_compared() -> None:
     _, told = outcome(Copy(OUTPUT, INPUT))
     assert [text for whose, text in told if whose == "candidate"] == ["replaying f32-4x6"] * 2
     assert told[-1] == ("referee", "inspecting f32-4x6")
+
+
+def test_the_timed_cell_runs_once_more_in_used_memory_and_on_other_values() -> None:
+    found, told = outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, role="bench"))
+    assert (found.rejection, found.result.status) == (None, "pass")
+    assert [text for whose, text in told if whose == "candidate"] == ["replaying f32-4x6"] * 2 + ["replaying f32-4x6 again"]
+
+
+def test_what_changes_its_inputs_then_fails_there_too() -> None:
+    found, _ = outcome(Copy(OUTPUT, INPUT), Fill(View(0, 8, (2,), (1,), "float32"), 0.5), cell=replace(CELL, role="bench"))
+    assert found.rejection is not None and found.rejection.guard == "input_mutated"
 
 
 def test_a_wrong_answer_is_rejected_with_the_cell_and_the_place() -> None:

@@ -81,7 +81,7 @@ def test_a_function_with_get_inputs(tmp_path: Path) -> None:
     assert task.op.origin == "user"
     assert task.op.arguments == ("a", "b")
     assert task.op.formula == "a plus alpha times b, rows softmaxed"
-    assert [cell.role for cell in task.cells] == ["bench", "required", "required"]
+    assert [cell.role for cell in task.cells] == ["bench", "required", "required", "required"]
     assert {spec.dtype for cell in task.cells for spec in (*cell.inputs, *cell.outputs)} == {"bfloat16"}
     run_all_cells(task)
 
@@ -92,10 +92,11 @@ def test_the_only_function_needs_no_name(tmp_path: Path) -> None:
 
 def test_values_keep_the_kind_and_size_of_the_example(tmp_path: Path) -> None:
     task = load_user(write(tmp_path, FUNCTION), None, "cpu")
-    given, small, large = (draw(cell, 1) for cell in task.cells)
+    given, small, large, mixed = (draw(cell, 1) for cell in task.cells)
     assert float(given[0].min()) < 0 <= float(given[1].min())
     assert 2 < float(given[1].max()) <= 4.1
     assert float(small[0].float().std()) * 64 == pytest.approx(float(given[0].float().std()), rel=0.5)
+    assert float(mixed[0].float().abs().max()) > 10 * float(given[0].float().abs().max())
     assert float(large[0].float().std()) / 8 == pytest.approx(float(given[0].float().std()), rel=0.5)
 
 
@@ -109,7 +110,13 @@ def test_the_oracle_is_float64_although_the_reference_casts_to_float32(tmp_path:
 def test_a_model_file_gets_its_state_as_arguments(tmp_path: Path) -> None:
     task = load_user(write(tmp_path, MODEL), None, "cpu")
     assert task.op.arguments == (
-        "x", "linear_weight", "linear_bias", "norm_weight", "norm_bias", "norm_running_mean", "norm_running_var",
+        "x",
+        "linear_weight",
+        "linear_bias",
+        "norm_weight",
+        "norm_bias",
+        "norm_running_mean",
+        "norm_running_var",
     )
     run_all_cells(task)
     inputs = draw(task.cells[0], 1)
@@ -131,10 +138,17 @@ def test_integers_masks_fixed_values_and_several_outputs(tmp_path: Path) -> None
     assert [cell.inputs[1].shape for cell in task.cells if cell.role == "bench"] == [(16,)]
 
 
-def test_the_cpu_profile_keeps_the_smallest_example(tmp_path: Path) -> None:
+def test_the_cpu_profile_keeps_small_examples(tmp_path: Path) -> None:
     task = load_user(write(tmp_path, PICKING), "pick", "cpu")
-    assert {cell.inputs[1].shape for cell in task.cells} == {(8,)}
+    assert {cell.inputs[1].shape for cell in task.cells} == {(8,), (16,)}
     assert all(cell.role == "required" for cell in task.cells)
+
+
+def test_structured_values_are_left_out_where_the_reference_does_not_stay_finite(tmp_path: Path) -> None:
+    text = "import torch\ndef f(x):\n    return %s\ndef get_inputs():\n    return [torch.randn(4, 50)]\n"
+    for formula, kept in (("torch.exp(x)", False), ("torch.tanh(x)", True)):
+        task = load_user(write(tmp_path, text % formula), "f", "cpu")
+        assert any(cell.name.endswith("mixed") for cell in task.cells) == kept
 
 
 @pytest.mark.parametrize(
