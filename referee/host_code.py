@@ -187,9 +187,14 @@ class Checker:
             raise HostRefused("needs_value", f"`.{node.attr}` reads a tensor's values; launches may depend on shapes and dtypes only", node)
         if node.attr in KERNEL_ATTRIBUTES:
             raise HostRefused("state", f"`.{node.attr}` is what a kernel object remembers; only launch kernels", node)
-        if node.attr in TENSOR_COMPUTE:
+        if node.attr in TENSOR_COMPUTE and not self._is_limit(node):
             raise HostRefused("torch_compute", f"`.{node.attr}`: {IN_TRITON}", node)
         yield node.value
+
+    def _is_limit(self, node: ast.Attribute) -> bool:
+        """`torch.finfo(dtype).min` is a number."""
+        called = node.value.func if isinstance(node.value, ast.Call) else None
+        return called is not None and dotted(called, self._scope.aliases) in ("torch.finfo", "torch.iinfo")
 
     def _no_global(self, container: ast.expr, node: ast.AST) -> None:
         while isinstance(container, (ast.Subscript, ast.Attribute)):
@@ -199,6 +204,8 @@ class Checker:
 
     def _word(self, full: str, node: ast.expr) -> None:
         module, _, rest = full.partition(".")
+        if full.startswith(("torch.__version__", "triton.__version__")):
+            return
         if any(part.startswith("_") and part != "__version__" for part in rest.split(".")):
             raise HostRefused("vocabulary", f"`{full}` is private", node)
         if module == "torch":

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 _TEXT_OF = frozenset({"dtype", "device", "shape", "type"})
 _TEXTS = frozenset({"str", "repr", "format", "bytes"})
+_LOGS = frozenset({"critical", "debug", "error", "info", "warn", "warning"})
 _FORMATTING = frozenset({"format", "format_map"})
 
 # Attributes of Triton's kernel, autotuner and heuristics objects, none of which a tensor has.
 KERNEL_ATTRIBUTES = frozenset(
     """
     add_pre_run_hook arg_names base_fn bench_time best_config cache cache_key cache_results configs configs_timings constexprs
-    create_binder debug device_caches do_not_specialize early_config_prune fn hash launch_metadata module nargs noinline params parse
+    create_binder device_caches do_not_specialize early_config_prune fn hash launch_metadata module nargs noinline params parse
     perf_model post_hook pre_hook pre_run_hooks preload prune_configs raw_src repr reset_to_zero restore_value signature src
     starting_line_number used_global_vals warmup
     """.split()
@@ -25,7 +26,7 @@ KERNEL_ATTRIBUTES = frozenset(
 
 
 def excused(root: ast.AST) -> frozenset[int]:
-    """Identities of the nodes within `raise` statements and the messages of `assert`, and of docstrings."""
+    """Identities of the nodes within `raise` statements, messages of `assert` and of loggers, and of docstrings."""
     found: set[int] = set()
     for node in ast.walk(root):
         messages: list[ast.AST | None] = []
@@ -35,8 +36,15 @@ def excused(root: ast.AST) -> frozenset[int]:
             messages = [node.msg]
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             messages = [node.value]
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_log(node.value.func):
+            messages = list(node.value.args)
         found.update(id(part) for message in messages if message is not None for part in ast.walk(message))
     return frozenset(found)
+
+
+def _is_log(called: ast.expr) -> bool:
+    """`logger.info(...)`, `warnings.warn(...)`: what is written there does not come back."""
+    return isinstance(called, ast.Attribute) and called.attr in _LOGS
 
 
 def allowed_names(node: ast.AST) -> Iterator[int]:

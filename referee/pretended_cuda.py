@@ -192,6 +192,8 @@ def _answers(target: Target, violations: Violations) -> dict[str, Any]:
         "device": DeviceContext,
         "device_of": lambda tensor: DeviceContext(),
         "synchronize": lambda device=None: None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
         "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream,
         **{name: refuse(name) for name in ("Stream", "stream", "Event", "CUDAGraph", "graph", "ExternalStream", "mem_get_info")},

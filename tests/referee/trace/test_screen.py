@@ -131,12 +131,15 @@ def test_what_the_tracer_would_catch_is_mostly_caught_here(name: str) -> None:
         ("with torch.cuda.device(x.device), torch.no_grad():", f"    {ALLOCATE}", f"    {LAUNCH}", "return y"),
         ("bits = torch.finfo(x.dtype).bits + x.dtype.itemsize", ALLOCATE, LAUNCH, "return y"),
         ("*lead, n = x.shape", ALLOCATE, LAUNCH, "return y"),
+        ("low = torch.finfo(x.dtype).min", "version = triton.__version__.split('.')[0]", ALLOCATE, LAUNCH, "return y"),
+        ("log.debug('launch')", "log.info(f'{x.shape}')", "warnings.warn(f'{x.shape}')", ALLOCATE, LAUNCH, "return y"),
         ("table = {'warps': 4}", "table['warps'] = 8", ALLOCATE, LAUNCH, "return y"),
         ("out: torch.Tensor = torch.empty_like(x)", "copy[(1,)](x, out, x.numel(), BLOCK=128, num_warps=WARPS[x.dtype])", "return out"),
     ],
 )
 def test_ordinary_host_code_passes(lines: tuple[str, ...]) -> None:
-    source = "import math\nfrom typing import Any\n\nWARPS = {torch.float16: 4, torch.float32: 8}\n" + candidate(*lines)
+    setup = "import logging, math, warnings\nfrom typing import Any\n\ntorch.manual_seed(0)\nlog = logging.getLogger('k')\n"
+    source = setup + "WARPS = {torch.float16: 4, torch.float32: 8}\n" + candidate(*lines)
     assert screen(source)[1] is None
 
 
