@@ -45,14 +45,15 @@ def show(state: State, as_json: bool) -> None:
 @click.pass_obj
 def validate(state: State) -> None:
     """Check the settings file; say what is wrong and exit 2 if something is."""
-    from kmint_tui.cli.referee import check_target
-
     path = paths.config_file()
     target = load(path).config.mint_target
-    try:
-        check_target(target)
-    except UsageError as error:
-        raise ConfigError(f"{path}: mint.target: {error.message}") from error
+    if target is not None:
+        from kmint_tui.cli.referee import check_target
+
+        try:
+            check_target(target)
+        except UsageError as error:
+            raise ConfigError(f"{path}: mint.target: {error.message}") from error
     state.out.text(f"{path}: ok" if path.exists() else f"{path}: absent, built-in settings are used")
 
 

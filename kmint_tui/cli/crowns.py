@@ -10,6 +10,7 @@ import click
 from kmint_tui import paths
 from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.cli.framework import LazyGroup
+from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Table
 from kmint_tui.cli.state import State
@@ -56,7 +57,7 @@ def crowns(context: click.Context, op: str | None, past: bool, report: Path | No
 
 
 @crowns.command("claim", short_help="Let a draft that won claim its crown.")
-@click.argument("wanted", metavar="ID")
+@click.argument("wanted", metavar="ID", shell_complete=complete_draft)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.claim/1).")
 @click.pass_obj
 def claim(state: State, wanted: str, as_json: bool) -> int:

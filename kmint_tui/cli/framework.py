@@ -5,10 +5,8 @@ A `LazyGroup` knows the one-line help of its commands without importing them, so
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import click
 
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import data_only
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,9 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it. What a user's own reference or a library prints meanwhile goes to stderr: stdout is for data.
-
-        Raises RuntimeError when such code calls `exit`, whose 0 must not stand for a kernel that passed.
-        """
+        """Run it. Raises RuntimeError when a user's reference or a library calls `exit`: its 0 must not stand for a pass."""
         try:
-            with contextlib.redirect_stdout(sys.stderr):
+            with data_only():
                 return super().invoke(ctx)
         except SystemExit as left:
             raise RuntimeError(f"something that kmint called ended the process with {left.code!r}") from left

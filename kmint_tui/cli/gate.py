@@ -9,6 +9,7 @@ import click
 
 from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
 from kmint_tui.cli.framework import Command
+from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Cell, Output, Table
 from kmint_tui.cli.state import State
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("wanted", metavar="ID|FILE")
+@click.argument("wanted", metavar="ID|FILE", shell_complete=complete_draft)
 @click.option(
     "--op", metavar="OP", shell_complete=complete_operation, help="The operation the kernel is for; drafts and saved kernels know it."
 )

@@ -9,6 +9,7 @@ import click
 
 from kmint_tui import paths
 from kmint_tui.cli.framework import Lazy, LazyGroup
+from kmint_tui.cli.history_ids import complete_session
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Cell, Table
 from kmint_tui.cli.state import State
@@ -65,7 +66,7 @@ def history(context: click.Context, op: str | None, limit: int, as_json: bool) -
 
 
 @history.command("show")
-@click.argument("wanted", metavar="ID")
+@click.argument("wanted", metavar="ID", shell_complete=complete_session)
 @click.option("--source", is_flag=True, help="Only the draft's source, as it was written.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.session/1 or kmint.draft/1).")
 @click.pass_obj

@@ -11,6 +11,7 @@ import click
 from kmint_tui import paths
 from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.cli.framework import Command
+from kmint_tui.cli.history_ids import complete_draft, complete_session
 from kmint_tui.cli.state import State
 from kmint_tui.errors import UsageError
 
@@ -23,8 +24,8 @@ _EXPORT = "give a file that `kmint history export > FILE` wrote"
 
 
 @click.command(cls=Command)
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
+@click.argument("first", metavar="A", shell_complete=complete_draft)
+@click.argument("second", metavar="B", shell_complete=complete_draft)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.diff/1).")
 @click.pass_obj
 def diff(state: State, first: str, second: str, as_json: bool) -> int:
@@ -42,7 +43,7 @@ def diff(state: State, first: str, second: str, as_json: bool) -> int:
 
 
 @click.command(cls=Command)
-@click.argument("wanted", metavar="ID", nargs=-1, required=True)
+@click.argument("wanted", metavar="ID", nargs=-1, required=True, shell_complete=complete_session)
 @click.pass_obj
 def rm(state: State, wanted: tuple[str, ...]) -> None:
     """Take sessions (12) or drafts (12.3) out of the history: all that are named, or none. Crowns keep their kernels."""
@@ -55,7 +56,7 @@ def rm(state: State, wanted: tuple[str, ...]) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("wanted", metavar="ID")
+@click.argument("wanted", metavar="ID", shell_complete=complete_draft)
 @click.option("--reference", metavar="FILE.py[:FN]", help="The reference it was minted by, when that was your own.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.verdict/1).")
 @click.pass_obj

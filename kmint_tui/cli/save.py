@@ -9,6 +9,7 @@ import click
 
 from kmint_tui import paths
 from kmint_tui.cli.framework import Command
+from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.state import State
 from kmint_tui.errors import UsageError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("wanted", metavar="ID")
+@click.argument("wanted", metavar="ID", shell_complete=complete_draft)
 @click.option("--to", "folder", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to save into.")
 @click.option(
     "--format",

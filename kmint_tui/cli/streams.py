@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from io import TextIOWrapper
 from typing import IO
 
@@ -25,6 +26,13 @@ def prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def data_only() -> Iterator[None]:
+    """What a user's own reference or a library prints meanwhile goes to stderr: stdout is for data."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def drop(stream: IO[str]) -> None:

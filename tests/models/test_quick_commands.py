@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.runner import kmint
+from tests.history.test_transfer import fill
 from tests.tiny_models import llama
 
 HEAVY = {"torch", "triton", "llama_cpp", "textual", "numpy", "transformers", "huggingface_hub", "gguf", "jinja2", "referee", "sqlite3"}
@@ -62,6 +63,18 @@ def test_completion_offers_ids_and_loads_little(kmint_home: Path) -> None:
         assert set(offered) == {"minicpm5-1b", "minicpm5-1b-base", "minimal"}
         assert not loaded & HEAVY
     assert complete("kmint models ")[0] == ["ls", "show", "pull", "url", "import", "bundle", "verify", "rm"]
+
+
+def test_completion_offers_sessions_and_drafts_of_the_history(kmint_home: Path) -> None:
+    assert run(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint save ", COMP_CWORD="2")[0].strip() == ""
+    assert not (kmint_home / "data").exists()
+    fill(kmint_home / "data" / "history.db", 2)
+    offered, loaded = complete("kmint history show 1")
+    assert (offered, loaded & HEAVY) == (["1", "1.0", "1.1"], {"sqlite3"})
+    assert complete("kmint save 2.")[0] == ["2.0", "2.1"]
+    assert complete("kmint history diff 1.0 1.")[0] == ["1.0", "1.1"]
+    (kmint_home / "data" / "history.db").write_text("no database, and long enough to be taken for one " * 20)
+    assert run(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint save 2.", COMP_CWORD="2")[0].strip() == ""
 
 
 def test_show_tells_which_file_won(kmint_home: Path) -> None:
