@@ -14,13 +14,13 @@ _TEXTS = frozenset({"str", "repr", "format", "bytes"})
 _LOGS = frozenset({"critical", "debug", "error", "info", "warn", "warning"})
 _FORMATTING = frozenset({"format", "format_map"})
 
-# Attributes of Triton's kernel, autotuner and heuristics objects, none of which a tensor has.
+# Attributes of Triton's kernels, autotuners and heuristics, of what a launch returns, and of cached functions; no tensor has them.
 KERNEL_ATTRIBUTES = frozenset(
     """
-    add_pre_run_hook arg_names base_fn bench_time best_config cache cache_key cache_results configs configs_timings constexprs
-    create_binder device_caches do_not_specialize early_config_prune fn hash launch_metadata module nargs noinline params parse
-    perf_model post_hook pre_hook pre_run_hooks preload prune_configs raw_src repr reset_to_zero restore_value signature src
-    starting_line_number used_global_vals warmup
+    add_pre_run_hook arg_names asm base_fn bench_time best_config cache cache_clear cache_info cache_key cache_parameters
+    cache_results configs configs_timings constexprs create_binder device_caches do_not_specialize early_config_prune fn hash
+    launch_metadata metadata module n_regs n_spills nargs noinline params parse perf_model post_hook pre_hook pre_run_hooks preload
+    prune_configs raw_src repr reset_to_zero restore_value signature src starting_line_number used_global_vals warmup
     """.split()
 )
 

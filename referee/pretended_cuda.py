@@ -122,22 +122,38 @@ def _check_device(device: Any, violations: Violations) -> None:
         raise violations.add("device", f"`{wanted}` is used; everything must stay on the inputs' device (device=x.device)")
 
 
-class _Stream:
-    """The null stream."""
+class Stream:
+    """The null stream, with what torch's own streams have."""
+
+    priority = 0
 
     cuda_stream = 0
     stream_id = 0
     device_index = 0
     device = CUDA
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def query(self) -> bool:
+        """Nothing is ever queued."""
+        return True
+
     def synchronize(self) -> None:
         """There is nothing to wait for."""
+
+
+class _CudaDeviceProperties(SimpleNamespace):
+    """Under the name that torch's own have."""
 
 
 def _answers(target: Target, violations: Violations) -> dict[str, Any]:
     found = target.properties
     major, minor = target.capability
-    properties = SimpleNamespace(
+    properties = _CudaDeviceProperties(
         name=found.name,
         major=major,
         minor=minor,
@@ -150,13 +166,17 @@ def _answers(target: Target, violations: Violations) -> dict[str, Any]:
         shared_memory_per_block_optin=found.shared_memory_per_block_optin,
         shared_memory_per_multiprocessor=found.shared_memory_per_multiprocessor,
         L2_cache_size=found.L2_cache_size,
+        gcnArchName=found.name,
+        uuid="GPU-00000000-0000-0000-0000-000000000000",
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
         is_integrated=0,
         is_multi_gpu_board=0,
         clock_rate=found.clock_rate,
         memory_clock_rate=found.memory_clock_rate,
         memory_bus_width=found.memory_bus_width,
     )
-    stream = _Stream()
 
     class DeviceContext:
         """`with torch.cuda.device(...)` for the only device."""
@@ -194,8 +214,8 @@ def _answers(target: Target, violations: Violations) -> dict[str, Any]:
         "synchronize": lambda device=None: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
-        "current_stream": lambda device=None: stream,
-        "default_stream": lambda device=None: stream,
+        "current_stream": lambda device=None: Stream(),
+        "default_stream": lambda device=None: Stream(),
         **{name: refuse(name) for name in ("Stream", "stream", "Event", "CUDAGraph", "graph", "ExternalStream", "mem_get_info")},
     }
 

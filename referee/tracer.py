@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 
 from referee import triton_private
-from referee.kept_state import KeptIterator, changed, kept
+from referee.kept_state import KeptObject, changed, kept
 from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
 from referee.plan import LaunchPlan
@@ -88,7 +88,10 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
 def _trace_cell(
     run: Callable[..., Any], inputs: tuple[TensorSpec, ...], outputs: int, violations: Violations, launches: LaunchRecorder
 ) -> dict[str, Any]:
-    first, second = (_call(run, inputs, outputs, violations, launches) for _ in range(2))
+    first = _call(run, inputs, outputs, violations, launches)
+    # Whether gradients are wanted is no reason for another answer.
+    with torch.no_grad():
+        second = _call(run, inputs, outputs, violations, launches)
     plan = dump(first)
     # Compared as data, because NaN differs from itself and True equals 1.
     if json.dumps(plan) != json.dumps(dump(second)):
@@ -125,9 +128,8 @@ def _tensors(result: Any, outputs: int, violations: Violations) -> Sequence[torc
 def _kept(module: ModuleType, violations: Violations) -> dict[str, tuple[object, ...]]:
     try:
         return kept(vars(module), module.__name__)
-    except KeptIterator:
-        reason = "an iterator or generator is kept at the top level, and every use of it changes the next; make it in `run`"
-        raise violations.add("state", reason) from None
+    except KeptObject as error:
+        raise violations.add("state", str(error)) from None
 
 
 def _import_run(module: ModuleType, source: str, path: str) -> Callable[..., Any]:
