@@ -1,0 +1,97 @@
+"""What a file keeps between calls, and how hidden places are found."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import deque
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from referee.kept_state import KeptObject, changed, kept
+
+
+def module(**names: Any) -> dict[str, Any]:
+    made = ModuleType("kernel_under_test")
+    vars(made).update(names)
+    return vars(made)
+
+
+class Counter:
+    __module__ = "kernel_under_test"
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
+class Slotted:
+    __module__ = "kernel_under_test"
+    __slots__ = ("n",)
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
+def with_default(values: list[int] = []) -> None:  # noqa: B006
+    """Keeps a list in its default."""
+
+
+def closed_over(values: list[int]) -> Any:
+    return lambda: values
+
+
+HELD: list[int] = []
+CHANGES: dict[str, tuple[Any, Any]] = {
+    "a list": ([], lambda value: value.append(1)),
+    "a list in a dict in a tuple": (({"a": []},), lambda value: value[0]["a"].append(1)),
+    "a deque": (deque(), lambda value: value.append(1)),
+    "a number of another type": ({"a": 1}, lambda value: value.update(a=True)),
+    "an object": (Counter(), lambda value: setattr(value, "n", 1)),
+    "an object with slots": (Slotted(), lambda value: setattr(value, "n", 1)),
+    "a function's default": (with_default, lambda value: value.__defaults__[0].append(1)),
+    "a function's attribute": (with_default, lambda value: setattr(value, "seen", 1)),
+    "a closure": (closed_over(HELD), lambda value: HELD.append(1)),
+    "a partial's argument": (functools.partial(max, [0]), lambda value: value.args[0].append(1)),
+    "a torch module": (torch.nn.Identity(), lambda value: value.eval()),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_anywhere_below_a_name_shows(name: str) -> None:
+    value, change = CHANGES[name]
+    file = module(KEPT=value, other=[1, float("nan")])
+    before = kept(file, "kernel_under_test")
+    assert changed(before, kept(file, "kernel_under_test")) is None
+    change(value)
+    assert changed(before, kept(file, "kernel_under_test")) == "KEPT"
+
+
+def test_new_and_rebound_names_show() -> None:
+    file = module(a=1)
+    before = kept(file, "kernel_under_test")
+    file["b"] = 2
+    assert changed(before, kept(file, "kernel_under_test")) == "b"
+    file["a"] = 3
+    assert changed(before, kept(file, "kernel_under_test")) == "a"
+
+
+@pytest.mark.parametrize("value", [iter([1]), itertools.count(), (i for i in range(3)), [zip([1], [2], strict=True)], {"a": reversed([1])}])
+def test_iterators_are_refused_wherever_they_are(value: Any) -> None:
+    with pytest.raises(KeptObject, match="iterator"):
+        kept(module(KEPT=value), "kernel_under_test")
+
+
+@pytest.mark.parametrize("size", [None, 128])
+def test_a_cached_function_may_remember_what_cannot_change_only(size: int | None) -> None:
+    numbers = functools.lru_cache(maxsize=size)(lambda n: (n, "text", None))
+    lists = functools.lru_cache(maxsize=size)(lambda n: (n, [n]))
+    file = module(numbers=numbers, lists=lists)
+    before = kept(file, "kernel_under_test")
+    numbers(1)
+    assert changed(before, kept(file, "kernel_under_test")) is None
+    lists(1)
+    with pytest.raises(KeptObject, match="list"):
+        kept(file, "kernel_under_test")
