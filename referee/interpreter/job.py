@@ -23,7 +23,7 @@ import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
 from referee.arena import Layout, window
-from referee.interpreter import arithmetic, language, libdevice
+from referee.interpreter import arithmetic, language, libdevice, logic
 from referee.interpreter.conflicts import Race
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, OutOfBounds
@@ -122,12 +122,12 @@ def _import_text(text: str, scratch: str) -> Any:
     # Triton reads a kernel's source from its file.
     path = os.path.join(scratch, "clean_kernels.py")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+        file.write(logic.elementwise(text))
     spec = importlib.util.spec_from_file_location("clean_kernels", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.__dict__["range"] = language.counted
+    module.__dict__.update(logic.NAMES, range=language.counted)
     return module
 
 

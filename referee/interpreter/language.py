@@ -14,6 +14,7 @@ import numpy as np
 import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 
+from referee.interpreter import logic
 from referee.kernel_vocabulary import TL_MATH
 
 _OPERATORS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
@@ -37,6 +38,7 @@ def patch() -> None:
     tl.range = tl.core.range = counted
     # Triton 3.6 converts a one-element array with int(), which numpy 2.5 refuses.
     tl.tensor.__index__ = lambda self: int(self.handle.data.item())
+    tl.standard._argmax_combine, tl.standard._argmin_combine = logic.larger, logic.smaller
     for name in TL_MATH & vars(tl.tensor).keys():
         # `x.exp()`: Triton patches only the function of the module.
         setattr(tl.tensor, name, getattr(tl.math, name))

@@ -76,6 +76,30 @@ def test_functions_of_one_value_are_methods_too(interpreter: Zygote, name: str) 
     torch.testing.assert_close(row(interpreter, x, f"v.{name}()"), getattr(torch, name)(x), rtol=1e-6, atol=1e-6)
 
 
+LOGIC = {
+    "(v > 1.0) and (v < 2.0)": lambda x: (x > 1) & (x < 2),
+    "(v < 1.0) or (v > 2.0)": lambda x: (x < 1) | (x > 2),
+    "not (v > 1.0)": lambda x: ~(x > 1),
+    "(v > 1.0) and (v < 2.0) and (v != 1.5)": lambda x: (x > 1) & (x < 2) & (x != 1.5),
+    "(BLOCK > 1) and (v > 1.0)": lambda x: x > 1,
+    "(BLOCK < 1) or (v > 1.0)": lambda x: x > 1,
+    "(not (v > 1.0)) or (row == 1)": lambda x: ~(x > 1) | (torch.arange(3) == 1)[:, None],
+}
+
+
+@pytest.mark.parametrize("condition", LOGIC)
+def test_logic_is_elementwise(interpreter: Zygote, condition: str) -> None:
+    x = torch.linspace(0.5, 3.0, 24).reshape(3, 8)
+    assert torch.equal(row(interpreter, x, f"tl.where({condition}, 1.0, 0.0)"), LOGIC[condition](x).float())
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_first_of_equal_elements_is_found(interpreter: Zygote, name: str) -> None:
+    x = torch.tensor([[2.0, 2, 2, 2, 2], [1, 3, 3, 1, 1], [5, 4, 4, 5, 4]])
+    body = f"other = {-9.0 if name == 'argmax' else 9.0}\n    i = tl.{name}(tl.where(mask, v, other), axis=0)"
+    assert torch.equal(row(interpreter, x, "v * 0 + i", body)[:, 0], getattr(torch, name)(x, 1).float())
+
+
 CONSTANTS = {
     "C * v": lambda x: 3 * x,
     "v * C": lambda x: 3 * x,

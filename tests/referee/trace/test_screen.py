@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from referee.screen import NAMES, screen
+from referee.source import unfenced
 from tests.referee.trace.bad import ALLOCATE, BAD, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD
 
@@ -242,6 +243,16 @@ USES = {
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_stands_around_real_kernels_passes(name: str) -> None:
     assert screen(candidate(*USES.get(name, ()), ALLOCATE, LAUNCH, "return y", before=HARMLESS[name]))[1] is None
+
+
+def test_the_block_that_defines_run_is_taken_out_of_markdown() -> None:
+    code = candidate(ALLOCATE, LAUNCH, "return y")
+    code += "\n"
+    assert unfenced(f"Here:\n\n```sh\npip\n```\n```python\n{code}```\nDone.\n") == code
+    assert unfenced("```python\n" + code) == code
+    assert unfenced("\ufeff" + code) == code
+    for text in (code, f'"""```\ndef run(x): pass\n```"""\n{code}', "```\nno code\n```", "def run(:\n", ""):
+        assert unfenced(text) == text
 
 
 def test_the_main_block_is_ignored() -> None:
