@@ -1,7 +1,7 @@
 """Host code that could tell a trace from a real call: texts of objects, identity, a module's name, what a kernel object keeps.
 
 A text such as `str(x)` or `f"{kernel}"` shows what an object is made of, `is` tells a fresh object from a kept one, and a kernel
-object remembers its launches. None of it is needed to launch a kernel; texts in `raise` and `assert` are harmless.
+object remembers its launches. None of it is needed to launch a kernel; texts in `raise`, `assert` and a log are harmless.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 _TEXT_OF = frozenset({"dtype", "device", "shape", "type"})
 _TEXTS = frozenset({"str", "repr", "format", "bytes"})
 _LOGS = frozenset({"critical", "debug", "error", "info", "warn", "warning"})
+_TELLS = frozenset({"debug", "info", "warning", "error", "warn"})
 _FORMATTING = frozenset({"format", "format_map"})
 
 # Attributes of Triton's kernels, autotuners and heuristics, of what a launch returns, and of cached functions; no tensor has them.
@@ -36,6 +37,8 @@ def excused(root: ast.AST) -> frozenset[int]:
             messages = [node.msg]
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             messages = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TELLS:
+            messages = [*node.args]
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_log(node.value.func):
             messages = list(node.value.args)
         found.update(id(part) for message in messages if message is not None for part in ast.walk(message))

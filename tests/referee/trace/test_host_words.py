@@ -38,6 +38,7 @@ ALLOWED = (
     "plain = x is None or isinstance(x, str)",
     "same = x.dtype is x.dtype",
     "odd = x.numel() % 2",
+    'import warnings\n    warnings.warn(f"{x.shape} is small: {type(x)}")',
 )
 
 
