@@ -14,9 +14,11 @@ from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Cell, Table
 from kmint_tui.cli.state import State
 from kmint_tui.cli.style import VERDICT_STYLES
-from kmint_tui.errors import UsageError
+from kmint_tui.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from kmint_tui.history.measurements import Measurement
     from kmint_tui.history.records import Draft, Session, Summary
     from kmint_tui.history.store import History
@@ -87,10 +89,10 @@ def show(state: State, wanted: str, source: bool, as_json: bool) -> None:
             _show_draft(state, session, store.draft(session.id, reference.number), source, as_json)
 
 
-def _open() -> History:
-    from kmint_tui.history.store import History
+def _open() -> AbstractContextManager[History]:
+    from kmint_tui.history.store import for_reading
 
-    return History(paths.history_file())
+    return for_reading(paths.history_file())
 
 
 def _row(session: Summary) -> tuple[Cell | str, ...]:
@@ -174,8 +176,11 @@ def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_j
 def _measurements(draft: Draft) -> tuple[Measurement, ...]:
     from kmint_tui.history.measurements import Measurements
 
-    with Measurements(paths.history_file()) as store:
-        return store.of(draft.source_sha256)
+    try:
+        with Measurements(paths.history_file()) as store:
+            return store.of(draft.source_sha256)
+    except StorageError:  # where the history can only be read
+        return ()
 
 
 def _origin(draft: Draft) -> str:

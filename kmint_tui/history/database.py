@@ -67,12 +67,14 @@ def _as_kmint(error: sqlite3.DatabaseError, path: Path) -> KmintError:
     if code in _CANNOT_WRITE:
         return StorageError(f"{path}: {error}", fix="free some space, or set KMINT_HOME to a place you may write to")
     if code == sqlite3.SQLITE_BUSY:
-        return StorageError(
-            f"{path} is held by another process for more than {BUSY_SECONDS:.0f} s", fix="end the other kmint and try again"
-        )
+        return Busy(f"{path} is held by another process for more than {BUSY_SECONDS:.0f} s", fix="end the other kmint and try again")
     if code == sqlite3.SQLITE_NOTADB:
         return EnvironmentUnfit(f"{path}: {error}", fix=f"move {path} aside; kmint then starts a new history", title="history not usable")
     return damaged(path, str(error))
+
+
+class Busy(StorageError):
+    """Another process holds the history for longer than is waited for."""
 
 
 class Damaged(EnvironmentUnfit):

@@ -9,6 +9,7 @@ import pytest
 
 from tests import tiny_models
 from tests.cli.runner import Done, kmint
+from tests.history.test_transfer import fill
 
 
 @pytest.fixture
@@ -80,6 +81,18 @@ def test_no_space_is_exit_6_and_leaves_nothing_half_written(model: Path, kmint_h
 def test_a_home_that_cannot_be_made_is_exit_6(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     refused(kmint("mint", "softmax", "--model", str(model), KMINT_HOME=str(tmp_path / "file" / "home")), 6, "file")
+
+
+def test_a_history_that_cannot_be_written_is_still_read(kmint_home: Path) -> None:
+    """As on a full disk or a read-only mount: SQLite cannot make the files that it wants beside its own."""
+    fill(kmint_home / "data" / "history.db", 1)
+    (kmint_home / "data" / "history.db-shm").mkdir()
+    assert "softmax" in kmint("history").out
+    assert kmint("history", "show", "1.0").code == 0
+    assert kmint("history", "diff", "1.0", "1.1").code == 0
+    exported = kmint("history", "export")
+    assert (exported.code, json.loads(exported.out)["id"]) == (0, 1)
+    refused(kmint("history", "rm", "1"), 6, "history.db")
 
 
 def test_a_history_of_a_newer_kmint_is_exit_3(model: Path, kmint_home: Path) -> None:
