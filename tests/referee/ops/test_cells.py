@@ -13,6 +13,7 @@ from referee.ops.cells import contiguous_strides
 from referee.ops.signatures import ROPE_KINDS
 from referee.ops.task import load
 from referee.ops.values import draw
+from referee.subject import partition_by_rows
 
 PROFILES: tuple[Literal["cpu", "gpu"], ...] = ("cpu", "gpu")
 OPS = catalogue()
@@ -152,3 +153,12 @@ def test_bench_and_required_are_read_off_the_task() -> None:
     assert load("softmax", "cpu").bench is None
     assert task.tolerances["float16"].rtol == 2e-2
     assert torch.float32 is getattr(torch, next(iter(task.tolerances)))
+
+
+def test_more_rows_than_a_grid_axis_has_are_kept_apart() -> None:
+    for op in (*MATRICES, *ROPES):
+        if op.regime != "wide":
+            usual, many = partition_by_rows(required(op.name, "gpu"))
+            assert [cell.inputs[0].shape[0] for cell in many] == [65_600], op.name
+            assert max(cell.inputs[0].shape[0] for cell in usual) <= 65_535
+            assert any(cell.role == "bench" for cell in usual)
