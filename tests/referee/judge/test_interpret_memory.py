@@ -1,0 +1,102 @@
+"""The CPU path: what a kernel reads, writes, leaves behind and shares between programs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from referee.arena import HUGE, NAN, PLAIN
+from referee.interpret import Executed, Execution
+from referee.plan import Copy, Fill, LaunchPlan
+from referee.zygote import Zygote
+from tests.referee.judge.interpreting import ROW, rejection, run
+from tests.referee.judge.plans import HEADER, buffers_of, dense, launch, rowwise
+
+
+def test_fills_copies_and_several_launches_happen_in_order(interpreter: Zygote) -> None:
+    x, scratch, out = dense(0, (2, 20), "float16"), dense(1, (2, 20), "float32"), dense(2, (2, 20), "float32")
+    add = launch("kernel", (2, 1, 1), {"BLOCK": 64}, x0=scratch, out=out, n=20)
+    again = launch("kernel", (2, 1, 1), {"BLOCK": 64}, x0=out, out=out, n=20)
+    steps = (Copy(scratch, x), Fill(dense(1, (20,), "float32"), 7.0), add, again)
+    plan = LaunchPlan(buffers_of(x, scratch, out, inputs=1), (x,), steps, (out,))
+    data = torch.randn(2, 20).half()
+    answer = run(interpreter, ROW.format(body="pass", result="v + 1"), Execution(plan, (data,)))[0]
+    assert isinstance(answer, Executed), answer
+    expected = data.float()
+    expected[0] = 7.0
+    torch.testing.assert_close(answer.outputs[0], expected + 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("v = tl.load(x0 + row * n + cols)", "reads 24 elements past the end of `x0`"),
+        ("v = tl.load(x0 + cols - 1, mask=mask)", "reads 1 element before the start of `x0`"),
+        ("tl.store(out + row * n + cols, v)", "writes 24 elements past the end of `out`"),
+        ("tl.store(out - 1 + cols, v, mask=mask)", "writes 1 element before the start of `out`"),
+        ("tl.atomic_add(out + 3 * n + cols, v, mask=cols < 2)", "updates 2 elements past the end of `out`"),
+        (
+            "block = tl.make_block_ptr(x0, (3, 48), (40, 1), (row, 0), (1, 64), (1, 0))\n    w = tl.load(block, boundary_check=(1,))",
+            "reads 8 elements past",
+        ),
+        ("v = tl.load(x0 + (1 << 40) + cols)", "reads 64 elements past the end of"),
+    ],
+)
+def test_reaching_outside_a_buffer_is_named_before_it_happens(interpreter: Zygote, body: str, words: str) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    found = rejection(run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.zeros(3, 40),), backwards=True)))
+    assert found.guard == "out_of_bounds" and words in found.reason, found
+
+
+def test_writing_an_input_is_found(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    text = ROW.format(body="tl.store(x0 + row * n + cols, v * 0, mask=mask)", result="v")
+    found = rejection(run(interpreter, text, Execution(plan, (torch.ones(3, 40),))))
+    assert (found.stage, found.guard) == ("honest", "input_mutated") and "input 0" in found.reason
+
+
+def test_unwritten_outputs_show_the_poison(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=32)
+    x = torch.ones(3, 40)
+    answers = run(interpreter, ROW.format(body="pass", result="v"), Execution(plan, (x,), NAN), Execution(plan, (x,), HUGE, reverse=True))
+    first, second = (answer.outputs[0] for answer in answers if isinstance(answer, Executed))
+    assert first[:, :32].eq(1).all() and first[:, 32:].isnan().all() and (second[:, 32:] > 1e30).all()
+
+
+def test_backwards_runs_programs_in_the_other_order(interpreter: Zygote) -> None:
+    out = dense(0, (1,), "float32")
+    # With atomics around it a store is in order, whichever order that is.
+    store = "    tl.atomic_add(out, 0.0)\n    tl.store(out, tl.program_id(0) + 10.0 * tl.program_id(1))\n    tl.atomic_add(out, 0.0)\n"
+    text = HEADER + "\n@triton.jit\ndef kernel(out):\n" + store
+    plan = LaunchPlan(buffers_of(out, inputs=0), (), (launch("kernel", (2, 3, 1), {}, out=out),), (out,))
+    answers = run(interpreter, text, Execution(plan, ()), Execution(plan, (), backwards=True))
+    assert [answer.outputs[0].item() for answer in answers if isinstance(answer, Executed)] == [21.0, 0.0]
+
+
+def test_programs_that_change_the_same_element_are_named(interpreter: Zygote) -> None:
+    out = dense(0, (1,), "float32")
+    text = HEADER + "\n@triton.jit\ndef kernel(out):\n    tl.store(out, tl.program_id(0) + 1.0)\n"
+    plan = LaunchPlan(buffers_of(out, inputs=0), (), (launch("kernel", (2, 1, 1), {}, out=out),), (out,))
+    found = rejection(run(interpreter, text, Execution(plan, ())))
+    assert (found.stage, found.guard) == ("honest", "not_deterministic")
+    assert "programs (0, 0, 0) and (1, 0, 0) use the same element of `out`" in found.reason
+
+
+def test_a_run_can_begin_with_what_an_earlier_one_left_behind(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=32)
+    first, second = torch.ones(3, 40), torch.full((3, 40), 2.0)
+    runs = (Execution(plan, (first,)), Execution(plan, (second,), PLAIN, after=1))
+    text = ROW.format(body="mask = mask & (row != 1)", result="v")
+    answers = run(interpreter, text, *runs)
+    left = [answer.outputs[0] for answer in answers if isinstance(answer, Executed)][1]
+    # Row 1 was written by neither run; the last columns neither.
+    assert left[0, :32].eq(2).all() and left[2, :32].eq(2).all()
+    assert (left[1] - 0.01149).abs().max() < 1e-4 and (left[:, 32:] - 0.01149).abs().max() < 1e-4
+
+
+def test_what_an_earlier_run_wrote_is_there_for_the_next(interpreter: Zygote) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    body = "v = tl.where(tl.load(out + row * n + cols, mask=mask, other=0.0) == 1.0, 1.0, v)"
+    runs = (Execution(plan, (torch.ones(3, 40),)), Execution(plan, (torch.full((3, 40), 2.0),), PLAIN, after=1))
+    answers = run(interpreter, ROW.format(body=body, result="v"), *runs)
+    assert [sorted(set(answer.outputs[0].flatten().tolist())) for answer in answers if isinstance(answer, Executed)] == [[1.0], [1.0]]
