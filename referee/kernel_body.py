@@ -101,11 +101,11 @@ class BodyChecker(ast.NodeTransformer):
         if isinstance(node.value, ast.Call) and dotted(node.value.func, self._scope.aliases) in DEBUGGING:
             return None
         if isinstance(node.value, ast.Call) and dotted(node.value.func, self._scope.aliases) == "tl.static_assert":
-            # The message may be a formatted string, which nothing else in a kernel may be.
-            node.value.args, node.value.keywords = (
-                node.value.args[:1],
-                [keyword for keyword in node.value.keywords if keyword.arg == "cond"],
-            )
+            # A formatted message, which may stand nowhere else in a kernel, goes; a plain one makes the reason better.
+            message = node.value.args[1:] + [keyword.value for keyword in node.value.keywords if keyword.arg != "cond"]
+            if not all(isinstance(text, ast.Constant) for text in message):
+                node.value.args = node.value.args[:1]
+                node.value.keywords = [keyword for keyword in node.value.keywords if keyword.arg == "cond"]
         if not isinstance(node.value, ast.Call):
             raise KernelError("an expression statement without effect", guard="kernel_syntax", node=node)
         return self.generic_visit(node)
