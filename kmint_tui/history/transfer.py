@@ -164,7 +164,7 @@ def _delete(connection: sqlite3.Connection, reference: Reference) -> None:
         copies = connection.execute("SELECT number FROM drafts WHERE session = ? AND duplicate_of = ?", values).fetchall()
         if copies:
             named = ", ".join(draft_id(reference.session, number) for (number,) in copies)
-            raise UsageError(f"{_name(reference)} is the kernel that {named} repeats", fix="name these too, or the whole session")
+            raise UsageError(f"{_name(reference)} is also the kernel of {named}", fix=f"delete {named} too, or the whole session")
         gone = connection.execute("DELETE FROM drafts WHERE session = ? AND number = ?", values).rowcount
     if not gone:
         raise UsageError(f"the history holds no {_name(reference)}; nothing was removed", fix="`kmint history` lists what it holds")

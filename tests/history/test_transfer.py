@@ -77,7 +77,7 @@ def test_a_bad_draft_leaves_no_half_session(tmp_path: Path) -> None:
 def test_what_is_removed_takes_its_texts_along(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     fill(path, 2)
-    with pytest.raises(UsageError, match="1.1 repeats"):
+    with pytest.raises(UsageError, match="is also the kernel of 1.1"):
         remove(path, Reference(1, 0))
     with pytest.raises(UsageError, match="no session 99; nothing was removed"):
         remove(path, Reference(1, 1), Reference(99, None))

@@ -13,7 +13,7 @@ from kmint_tui.crowns.store import Crowns
 from kmint_tui.screens.crowns import CrownsScreen
 from kmint_tui.screens.draft import DraftScreen
 from kmint_tui.widgets.table import Table
-from tests.tui.conftest import Open, screen_text, settle, toasts
+from tests.tui.conftest import Open, screen_text, settle, toasts, until
 from tests.tui.filled import fill, fill_crowns
 
 pytestmark = pytest.mark.asyncio
@@ -65,8 +65,7 @@ async def test_a_vacant_crown_is_claimed_after_a_yes(open_app: Open) -> None:
         app.action_show_mode("crowns")
         await settle(pilot)
         await pilot.press("c")
-        await pilot.pause()
-        assert "Let 5.0 claim its crown?" in screen_text(app)
+        await until(pilot, lambda: "Let 5.0 claim its crown?" in screen_text(app))
         await pilot.press("f2")
         assert app.clipboard == "kmint crowns claim 5.0"
         await pilot.press("n")

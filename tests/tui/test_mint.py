@@ -58,8 +58,7 @@ async def test_the_list_of_operations_narrows_and_is_chosen_from(open_app: Open)
         app.screen.query_one("#way", Select).value = "list"
         app.screen.query_one("#op", Input).focus()
         await pilot.press(*"softcap")
-        await pilot.pause()
-        assert "softcap_softmax" in screen_text(app)
+        await until(pilot, lambda: "softcap_softmax" in screen_text(app))
         await pilot.press("enter")
         await pilot.pause()
         assert app.screen.query_one("#op", Input).value == "softcap_softmax"
