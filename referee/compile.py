@@ -30,7 +30,7 @@ ENTRY = "referee.compile_worker:compile_entry"
 SECONDS = 60.0
 MEMORY_BYTES = 3 << 30
 OUTPUT_BYTES = 64 << 20
-MAX_WORKERS = 8
+MAX_WORKERS = 16
 MAX_REASON = 400
 
 _ENDINGS = {

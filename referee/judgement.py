@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -74,11 +75,10 @@ class Judgement:
         return list(zip(cells, _unless_rejected(plans), strict=True))
 
     def trace_capabilities(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[Traced, list[CellResult]]:
-        """The capability cells that can be traced, and a failed result for each of the others."""
+        """The capability cells that can be traced, and a failed result for each of the others. Notes nothing in the report."""
         if not cells:
             return [], []
-        with self.report.during("trace"):
-            plans = trace(self._workers, self.source, cells, self.target, module)
+        plans = trace(self._workers, self.source, cells, self.target, module)
         if not isinstance(plans, Rejection):
             return list(zip(cells, plans, strict=True)), []
         if len(cells) == 1:
@@ -97,8 +97,7 @@ class Judgement:
         """As `trace_capabilities`, for compiling."""
         if not traced:
             return [], []
-        with self.report.during("compile"):
-            compiled = self._compiled(module, [plan for _, plan in traced], CAPABILITY_COMPILE_SECONDS)
+        compiled = self._compiled(module, [plan for _, plan in traced], CAPABILITY_COMPILE_SECONDS)
         if not isinstance(compiled, Rejection):
             return _jobs(traced, compiled), []
         if len(traced) == 1:
@@ -129,14 +128,21 @@ class Judgement:
         wanted = [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)]
         usual, many = (wanted, []) if self.subject.op.origin == "user" else partition_by_rows(wanted)
         traced = self.trace(module, usual) + self._trace_many_rows(module, many)
-        jobs = _jobs(traced, self.compile(module, [plan for _, plan in traced]))
-        prepared = Prepared(name, tuple(jobs), _atomic(module, traced))
+        # Capabilities are made ready on the CPU while the GPU checks what is required. Nothing runs beside the timing.
+        with ThreadPoolExecutor(1, thread_name_prefix="capabilities") as aside:
+            extra = aside.submit(self._capability_jobs, module, capabilities(cells))
+            jobs = _jobs(traced, self.compile(module, [plan for _, plan in traced]))
+            prepared = Prepared(name, tuple(jobs), _atomic(module, traced))
+            with report.during("correct"):
+                prepared = _unless_rejected(settle(replayer, prepared, seed=seed))
+                if prepared.choice:
+                    report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
+                self._take(replayer.check(prepared, seed=seed))
+            with report.during("compile"):
+                more, unready = extra.result()
         with report.during("correct"):
-            prepared = _unless_rejected(settle(replayer, prepared, seed=seed))
-            if prepared.choice:
-                report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
-            self._take(replayer.check(prepared, seed=seed))
-        self._replay_capabilities(module, replayer, prepared, capabilities(cells), seed)
+            checked = replayer.check(replace(prepared, jobs=tuple(more)), seed=seed)
+        report.cells = (*report.cells, *checked.cells, *unready)
         if level == "correct" or prepared.bench is None:
             why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
             reason = f"{_passed(report)} cells agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
@@ -147,13 +153,11 @@ class Judgement:
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
 
-    def _replay_capabilities(self, module: KernelModule, replayer: Replayer, prepared: Prepared, cells: Sequence[Cell], seed: int) -> None:
-        """Badges, once the kernel is known to be right where it must be."""
+    def _capability_jobs(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[list[CellJob], list[CellResult]]:
+        """What earns badges, ready to be replayed, and a failed result for each cell that cannot be."""
         traced, untraced = self.trace_capabilities(module, cells)
         jobs, uncompiled = self.compile_capabilities(module, traced)
-        with self.report.during("correct"):
-            checked = replayer.check(replace(prepared, jobs=tuple(jobs)), seed=seed)
-        self.report.cells = (*self.report.cells, *checked.cells, *untraced, *uncompiled)
+        return jobs, [*untraced, *uncompiled]
 
     def _take(self, checked: Checked) -> None:
         report = self.report
@@ -185,7 +189,8 @@ class Judgement:
         with report.during("correct"):
             report.cells, rejection = path.required(traced[: len(cells)])
             _stop(rejection)
-        extra, untraced = self.trace_capabilities(module, [cell for cell in capabilities(task.cells) if feasible(cell)])
+        with report.during("trace"):
+            extra, untraced = self.trace_capabilities(module, [cell for cell in capabilities(task.cells) if feasible(cell)])
         with report.during("correct"):
             report.cells = (*report.cells, *path.capabilities(extra), *untraced)
         _pass_cpu_guards(report, path.atomic)

@@ -115,6 +115,15 @@ def test_a_job_killed_from_outside_is_told_apart(own: Zygote, pool: ThreadPoolEx
     assert works(own)
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests were started in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_run_kills_its_job(own: Zygote) -> None:
     assert works(own)
     server = descendants(own.pid)
