@@ -88,7 +88,7 @@ def measure_threads(model: Model, counts: tuple[int, ...], *, on_gpu: bool) -> d
 
     Raises WrongResults when rows with the same past and the same token give different logits.
     """
-    context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts), on_gpu=on_gpu)
+    context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts), on_gpu=on_gpu, separate=on_gpu)
     try:
         context.batch.fill(
             [token % model.tokens for token in range(_PROMPT)], range(_PROMPT), [0] * _PROMPT, [False] * (_PROMPT - 1) + [True]
@@ -129,7 +129,7 @@ def measure_sampling(model: Model, workers: int) -> dict[str, float]:
 
 def _sampled_step(model: Model, way: str, width: int, workers: int) -> float | None:
     """Seconds of a step of `width` rows and the choice of their tokens; None when the device cannot do it."""
-    context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True)
+    context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True, separate=way != "device")
     chains = [Chain(model.lib, Sampling(), 0.7, seed) for seed in range(width)]
     dice = [Dice(Sampling(), 0.7, seed) for seed in range(width)]
     picker = Picker(workers)
