@@ -1,6 +1,7 @@
 """How fast full verdicts are, and how many a minute: one right kernel for every op of the catalogue, judged warm.
 
     python bench/judge_catalogue.py [--ops OP ...] [--sustained 200] [--threads N] [--level full] [--builders 8] [--json FILE]
+    python bench/judge_catalogue.py --only sustained
 
 Kernels come from the corpus grammar. Baselines are built first and their cost is shown apart. Prints each stage's share of the
 verdicts judged one after the other, then the rate when many are judged at once. On a GPU `--level full`; anywhere `correct`.
@@ -33,6 +34,7 @@ from forge.grammar import write_fixed
 from referee import ops
 from referee.gpu import Replayer
 from referee.judge import Referee
+from referee.judgement import Level
 from referee.verdict import Verdict
 
 SCHEMA = "kmint.bench.judge_catalogue/1"
@@ -108,6 +110,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--level", default="full", choices=("correct", "full"))
     parser.add_argument("--builders", type=int, default=8)
+    parser.add_argument("--only", choices=("singles", "sustained"), help="the part in which verdicts are made one by one, or the other")
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
     names = given.ops or [op.name for op in ops.catalogue()]
@@ -124,41 +127,55 @@ def main() -> int:
             referee.judge(chosen[0][1], chosen[0][0], level=given.level)
         document["warming_seconds"] = time.perf_counter() - start
         print(f"baselines and workers warm after {document['warming_seconds']:.1f} s", flush=True)
-        verdicts, spent = [], []
-        for name, source in chosen:
-            start = time.perf_counter()
-            verdicts.append(referee.judge(source, name, level=given.level))
-            spent.append(time.perf_counter() - start)
-            print(line(name, verdicts[-1], spent[-1]), flush=True)
-            document["verdicts"].append(row(name, verdicts[-1], spent[-1]))
-        median = float(np.median(spent))
-        print("\nverdicts: " + ", ".join(f"{count} {kind}" for kind, count in Counter(v.verdict for v in verdicts).items()))
-        print(f"seconds a verdict: median {median:.2f}, p90 {np.quantile(spent, 0.9):.2f}")
-        document["stages"] = stages(verdicts)
-        for name, seconds in document["stages"].items():
-            print(f"  {name:12s} {seconds:6.3f} s")
-        document["median_seconds"] = median
-        write(document, verdicts, given.json)
-        more = (pair for variant in itertools.count(1) for pair in candidates(names, variant))
-        many = list(itertools.islice(more, given.sustained if chosen else 0))
-        start = time.perf_counter()
-        with ThreadPoolExecutor(given.threads) as pool:
-            judged = list(pool.map(lambda pair: referee.judge(pair[1], pair[0], level=given.level), many))
-        rate = 60 * len(many) / (time.perf_counter() - start)
-        kinds = dict(Counter(verdict.verdict for verdict in judged))
-        fallen = [
-            {"op": name, "guard": verdict.guard, "reason": verdict.reason, "source": source}
-            for (name, source), verdict in zip(many, judged, strict=True)
-            if verdict.verdict in ("rejected", "error")
-        ]
-        document["sustained"] = {
-            "candidates": len(many), "threads": given.threads, "per_minute": rate, "verdicts": kinds, "fallen": fallen
-        }  # fmt: skip
-        for item in fallen:
-            print(f"{item['op']}: {item['guard']}: {item['reason']}")
-        print(f"sustained: {rate:.0f} verdicts a minute over {len(many)}, {given.threads} threads: {kinds}")
+        verdicts = []
+        if given.only != "sustained":
+            verdicts = one_by_one(referee, chosen, given.level, document)
+            write(document, verdicts, given.json)
+        elif chosen:
+            verdicts = [referee.judge(chosen[0][1], chosen[0][0], level=given.level)]
+        if given.only != "singles":
+            more = (pair for variant in itertools.count(1) for pair in candidates(names, variant))
+            many = list(itertools.islice(more, given.sustained if chosen else 0))
+            document["sustained"] = many_at_once(referee, many, given.level, given.threads) if many else None
     write(document, verdicts, given.json)
-    return 0 if not gpu or (median <= 1.5 and rate >= 60) else 1
+    median, sustained = document.get("median_seconds", 0.0), document["sustained"]
+    return 0 if not gpu or (median <= 1.5 and (sustained is None or sustained["per_minute"] >= 60)) else 1
+
+
+def one_by_one(referee: Referee, chosen: Sequence[tuple[str, str]], level: Level, document: dict[str, Any]) -> list[Verdict]:
+    """Judge one kernel after the other; the rows, the median and the stages go into `document`."""
+    verdicts, spent = [], []
+    for name, source in chosen:
+        start = time.perf_counter()
+        verdicts.append(referee.judge(source, name, level=level))
+        spent.append(time.perf_counter() - start)
+        print(line(name, verdicts[-1], spent[-1]), flush=True)
+        document["verdicts"].append(row(name, verdicts[-1], spent[-1]))
+    print("\nverdicts: " + ", ".join(f"{count} {kind}" for kind, count in Counter(v.verdict for v in verdicts).items()))
+    document["median_seconds"] = float(np.median(spent))
+    print(f"seconds a verdict: median {document['median_seconds']:.2f}, p90 {np.quantile(spent, 0.9):.2f}")
+    document["stages"] = stages(verdicts)
+    for name, seconds in document["stages"].items():
+        print(f"  {name:12s} {seconds:6.3f} s")
+    return verdicts
+
+
+def many_at_once(referee: Referee, many: Sequence[tuple[str, str]], level: Level, threads: int) -> dict[str, Any]:
+    """Judge with several threads; the rate, the verdicts, and every candidate that was rejected, which none should be."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        judged = list(pool.map(lambda pair: referee.judge(pair[1], pair[0], level=level), many))
+    rate = 60 * len(many) / (time.perf_counter() - start)
+    kinds = dict(Counter(verdict.verdict for verdict in judged))
+    fallen = [
+        {"op": name, "guard": verdict.guard, "reason": verdict.reason, "source": source}
+        for (name, source), verdict in zip(many, judged, strict=True)
+        if verdict.verdict in ("rejected", "error")
+    ]
+    for item in fallen:
+        print(f"{item['op']}: {item['guard']}: {item['reason']}")
+    print(f"sustained: {rate:.0f} verdicts a minute over {len(many)}, {threads} threads: {kinds}")
+    return {"candidates": len(many), "threads": threads, "per_minute": rate, "verdicts": kinds, "fallen": fallen}
 
 
 if __name__ == "__main__":

@@ -156,6 +156,8 @@ class Decoder:
         """Bring the prompt into sequence 0 and its last logits into `_row`. Returns the tokens reused, None when cancelled."""
         if prompt == self._resident:
             return len(prompt)
+        if len(prompt) > context.room:
+            raise NativeError("request", f"the prompt's {len(prompt)} tokens do not fit a context of {context.room}")
         keep = 0 if self._model.recurrent else reusable(self._resident, prompt, self._piece)
         self._resident = ()
         if keep == 0 or not context.remove(0, keep):

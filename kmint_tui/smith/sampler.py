@@ -7,7 +7,6 @@ device, and where top-k is off; everywhere else `draw.py` does the same for a te
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from kmint_tui.smith.draw import Dice, draw
 from kmint_tui.smith.native import Logits, NativeError
 from kmint_tui.smith.sampling import Sampling, is_greedy
-from kmint_tui.smith.shortlist import Shortlist, joined, shortlist
+from kmint_tui.smith.shortlist import DEPTH, group_maxima, is_cut, shortlist
 
 _ROWS_A_WORKER = 4
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -74,12 +73,12 @@ class Chain:
 
 
 class Picker:
-    """Draws one token for each row. The long passes over the rows can be spread over threads: numpy releases the interpreter lock."""
+    """Draws one token for each row. The long pass over the rows can be spread over threads: numpy releases the interpreter lock."""
 
     def __init__(self, workers: int = 1) -> None:
         self.workers = workers
         self._pool = ThreadPoolExecutor(workers - 1, thread_name_prefix="sample") if workers > 1 else None
-        self._rooms: dict[int, Logits] = {}
+        self._room: Logits = np.empty((0, 0), np.float32)
 
     def pick(self, rows: Logits, drawers: Sequence[Dice | Chain]) -> list[int]:
         """One token for each drawer, from the row of (drafts, vocabulary) at the same index, or from the only row.
@@ -93,20 +92,28 @@ class Picker:
                 one.pick(row) if isinstance(one, Chain) else self.pick(row[None], [one])[0] for one, row in zip(drawers, rows, strict=True)
             ]
         k = max(one.k for one in dice)
-        parts = 1 if self._pool is None else min(self.workers, -(-len(rows) // _ROWS_A_WORKER))
-        edges = [len(rows) * part // parts for part in range(parts + 1)]
-        slices = [rows[low:high] for low, high in zip(edges, edges[1:], strict=False)]
-        later = [self._pool.submit(self._listed, part, k) for part in slices[1:]] if self._pool is not None else []
-        return draw(joined([self._listed(slices[0], k), *(future.result() for future in later)]), dice)
+        maxima = self._maxima(rows) if is_cut(rows.shape[1], k) else None
+        return draw(shortlist(rows, k, maxima), dice)
 
     def close(self) -> None:
         """Stop the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _listed(self, rows: Logits, k: int) -> Shortlist:
-        """The rows' shortlist, made in memory of this thread's own: newly allocated megabytes cost more than filling them."""
-        room = self._rooms.get(threading.get_ident())
-        if room is None or room.shape[0] < len(rows) or room.shape[1] < rows.shape[1] // 16:
-            room = self._rooms[threading.get_ident()] = np.empty((len(rows), rows.shape[1] // 16), np.float32)
-        return shortlist(rows, k, room)
+    def _maxima(self, rows: Logits) -> Logits:
+        """The rows' group maxima, in memory that is used again and again: newly allocated megabytes cost more than filling them."""
+        count, groups = rows.shape[0], rows.shape[1] // DEPTH
+        if self._room.shape[0] < count or self._room.shape[1] != groups:
+            self._room = np.empty((count, groups), np.float32)
+        room = self._room[:count]
+        parts = 1 if self._pool is None else min(self.workers, -(-count // _ROWS_A_WORKER))
+        edges = [count * part // parts for part in range(parts + 1)]
+        later = [
+            self._pool.submit(group_maxima, rows[low:high], room[low:high])
+            for low, high in zip(edges[1:], edges[2:], strict=False)
+            if self._pool is not None
+        ]
+        group_maxima(rows[: edges[1]], room[: edges[1]])
+        for future in later:
+            future.result()
+        return room

@@ -7,7 +7,6 @@ groups are themselves values of the row, so the k-th largest of some of them bou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from kmint_tui.smith.native import Logits, NativeError
 
 # Of groups of 8 to 64 values, these took the least time at 130,560 tokens (8 and 32 rows).
-_DEPTH = 16
+DEPTH = 16
 _MIN_BLOCKS = 256
 
 Indices = npt.NDArray[np.int64]
@@ -30,27 +29,45 @@ class Shortlist:
     logits: Logits
 
 
-def shortlist(rows: Logits, k: int, room: Logits | None = None) -> Shortlist:
-    """The k largest values of each row of shape (rows, vocabulary), all of them when there are fewer.
+def blocks_for(k: int) -> int:
+    """How many blocks of groups a row is looked at in, to bound its k-th largest value."""
+    return max(_MIN_BLOCKS, 1 << (4 * k - 1).bit_length())
 
-    `room` is memory of shape (rows or more, vocabulary // 16 or more) to be used again and again.
+
+def is_cut(width: int, k: int) -> bool:
+    """Whether rows of `width` values are long enough for groups to save anything."""
+    return k > 1 and width >= DEPTH * blocks_for(k)
+
+
+def group_maxima(rows: Logits, out: Logits) -> None:
+    """The long pass: fill `out`, shape (rows, vocabulary // DEPTH), with the largest value of each group."""
+    count, width = rows.shape
+    groups = width // DEPTH
+    cut = groups * DEPTH
+    np.max(rows[:, :cut].reshape(count, DEPTH, groups), axis=1, out=out)
+    if cut < width:
+        np.maximum(out[:, : width - cut], rows[:, cut:], out=out[:, : width - cut])
+
+
+def shortlist(rows: Logits, k: int, maxima: Logits | None = None) -> Shortlist:
+    """The k largest of each row of shape (rows, vocabulary), all of them when there are fewer.
+
+    `maxima` is what `group_maxima` made of the rows, where it has been done already.
     Raises NativeError("native") when a row's largest values are not finite numbers.
     """
     count, width = rows.shape
-    blocks = max(_MIN_BLOCKS, 1 << (4 * k - 1).bit_length())
-    if k == 1 or width < _DEPTH * blocks:
+    if not is_cut(width, k):
         return _uncut(rows, k)
-    groups = width // _DEPTH
-    cut = groups * _DEPTH
-    maxima = np.empty((count, groups), np.float32) if room is None else room[:count, :groups]
-    np.max(rows[:, :cut].reshape(count, _DEPTH, groups), axis=1, out=maxima)
-    if cut < width:
-        np.maximum(maxima[:, : width - cut], rows[:, cut:], out=maxima[:, : width - cut])
+    blocks, groups = blocks_for(k), width // DEPTH
+    cut = groups * DEPTH
+    if maxima is None:
+        maxima = np.empty((count, groups), np.float32)
+        group_maxima(rows, maxima)
     some = groups - groups % blocks
     tops = np.partition(maxima[:, :some].reshape(count, -1, blocks).max(axis=1), blocks - k, axis=1)[:, blocks - k :]
     _check(tops.max(axis=1))
     row, group = np.divmod(np.flatnonzero(maxima >= tops[:, :1]), groups)
-    ids = group[:, None] + groups * np.arange(_DEPTH + (cut < width))
+    ids = group[:, None] + groups * np.arange(DEPTH + (cut < width))
     if cut < width:
         # The last level of groups is incomplete: what it lacks repeats a value that is found in its own place.
         ids[:, -1] = np.where(ids[:, -1] < width, ids[:, -1], group)
@@ -60,13 +77,6 @@ def shortlist(rows: Logits, k: int, room: Logits | None = None) -> Shortlist:
         large[:, -1] &= ids[:, -1] != group
     found, level = np.nonzero(large)
     return _ordered(*_rectangle(count, row[found], ids[found, level], values[found, level]), k)
-
-
-def joined(parts: Sequence[Shortlist]) -> Shortlist:
-    """Shortlists of some rows each, for the same k and vocabulary, as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return Shortlist(np.concatenate([part.ids for part in parts]), np.concatenate([part.logits for part in parts]))
 
 
 def _uncut(rows: Logits, k: int) -> Shortlist:

@@ -65,7 +65,8 @@ def test_tokens_do_not_depend_on_threads_or_process_or_what_ran_before(make_smit
 
 @pytest.mark.parametrize("way", ["pool", "device"])
 def test_the_way_of_sampling_does_not_change_the_tokens(make_smith: MakeSmith, way: str) -> None:
-    there, here = make_smith("llama", sampling=way), make_smith("llama", sampling="turn")
+    # On a GPU the rounding differs with the way.
+    there, here = make_smith("llama", sampling=way, gpu_layers=0), make_smith("llama", sampling="turn", gpu_layers=0)
     assert ids(there, drafts=10) == ids(here, drafts=10)
     assert ids(there, drafts=3, sampling=GREEDY) == ids(here, drafts=3, sampling=GREEDY)
     assert ids(there, drafts=3, sampling=Sampling(top_k=0, top_p=1)) == ids(here, drafts=3, sampling=Sampling(top_k=0, top_p=1))

@@ -148,7 +148,7 @@ def test_killing_the_child_at_any_moment_loses_nothing_finished(make_smith: Make
         pid = smith.pid
         assert pid is not None
         run = smith.draft(PROMPT, 6, max_tokens=300, seed=moment)
-        events = [event for event, _ in zip(run, range(moment), strict=False)]
+        events = [event for _, event in zip(range(moment), run, strict=False)]
         os.kill(pid, signal.SIGKILL)
         events += run
         finished = done(events)

@@ -14,7 +14,7 @@ from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.native import Log, Logits, NativeError, library
 from kmint_tui.smith.sampler import Chain, Picker
 from kmint_tui.smith.sampling import Sampling
-from kmint_tui.smith.shortlist import shortlist
+from kmint_tui.smith.shortlist import DEPTH, group_maxima, is_cut, shortlist
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,12 @@ def test_the_shortlist_holds_the_k_largest_from_the_top(seed: int, width: int, k
     rows = logits(seed, 3, width, levels)
     if holes:
         rows[0, 1::2] = -np.inf
-    listed = shortlist(rows, k, np.full((4, 9000), np.nan, np.float32))
+    listed = shortlist(rows, k)
+    if is_cut(width, k):
+        maxima = np.full((3, width // DEPTH), np.nan, np.float32)
+        group_maxima(rows, maxima)
+        again = shortlist(rows, k, maxima)
+        assert np.array_equal(again.ids, listed.ids) and np.array_equal(again.logits, listed.logits)
     assert listed.ids.shape == listed.logits.shape == (3, min(k, width))
     assert np.array_equal(listed.logits, -np.sort(-rows, axis=1)[:, :k])
     assert np.array_equal(np.take_along_axis(rows, listed.ids, axis=1), listed.logits)
