@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kmint_tui.mint import Mint
     from kmint_tui.minting.request import MintRequest
     from kmint_tui.minting.result import MintResult
-    from kmint_tui.models.fit import Cache
     from kmint_tui.smith import Smith
     from kmint_tui.smith.remote import RemoteSmith
 
@@ -136,14 +135,12 @@ def _run(
     from kmint_tui.events import Finished, to_json
     from kmint_tui.history.store import History
     from kmint_tui.mint import Mint
-    from kmint_tui.models.fit import assess
     from kmint_tui.models.usage import note
 
     log, out = _log_file(), state.out
     progress = MintProgress(err)
     result: MintResult | None = None
-    cache = None if request.endpoint else assess(request.model.file, drafts=request.drafts, max_tokens=request.max_tokens).wish
-    with History(paths.history_file()) as history, open_referee() as referee, _smith(request, log, cache) as smith:
+    with History(paths.history_file()) as history, open_referee() as referee, _smith(request, log) as smith:
         if referee.no_gpu:
             err.note(f"no GPU to time on ({referee.no_gpu}): kernels are checked by Triton's interpreter")
         session = Mint(request, smith=smith, judge=referee, history=history, times=referee.mode == "replay", judges=judges(), racer=referee)
@@ -158,7 +155,7 @@ def _run(
                     result = event.result
         assert result is not None
         here = request.endpoint is None
-        if here and (taken := note(log, request.model.file, drafts=request.drafts, max_tokens=request.max_tokens, cache=cache)):
+        if here and (taken := note(log, request.model.file, drafts=request.drafts, max_tokens=request.max_tokens)):
             err.hint(taken)
         failure = session.failure
         if folder is not None and result.best_id is not None and failure is None:
@@ -170,7 +167,7 @@ def _run(
     return result, failure, bool(interrupts)
 
 
-def _smith(request: MintRequest, log: Path, cache: Cache | None) -> Smith | RemoteSmith:
+def _smith(request: MintRequest, log: Path) -> Smith | RemoteSmith:
     """The smith of this request: a process of ours, or an endpoint elsewhere."""
     from kmint_tui.models.endpoint import Answer
     from kmint_tui.smith import Options, Smith
@@ -178,7 +175,7 @@ def _smith(request: MintRequest, log: Path, cache: Cache | None) -> Smith | Remo
 
     if request.endpoint is not None:
         return RemoteSmith(request.endpoint.url, request.endpoint.model, Answer)
-    return Smith(request.model.file.path, Options(log=log, tuning=paths.private_dir(paths.cache_dir()) / "tuning.json", cache=cache))
+    return Smith(request.model.file.path, Options(log=log, tuning=paths.private_dir(paths.cache_dir()) / "tuning.json"))
 
 
 def _show(state: State, err: Diagnostics, result: MintResult) -> None:

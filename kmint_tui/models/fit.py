@@ -26,7 +26,6 @@ PROCESS_CPU, PROCESS_GPU = 256 << 20, 600 << 20
 _BYTES_A_WEIGHT = {"BF16": 2.0, "F16": 2.0, "Q8_0": 1.0625, "Q6_K": 0.82, "Q5_K_M": 0.711, "Q4_K_M": 0.606}
 
 Verdict = Literal["fits", "fits unloaded", "does not fit", "unknown"]
-Cache = Literal["shared", "separate"]
 _WORDS = {"fits unloaded": "fits if the smith is unloaded while judging", "unknown": "unknown whether it fits"}
 
 
@@ -54,10 +53,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a smith and its referee have room where the weights go; `suggestion` says what would make it fit.
-
-    `cache` is the kind of cache that `need` is for.
-    """
+    """Whether a smith and its referee have room where the weights go; `suggestion` says what would make it fit."""
 
     verdict: Verdict
     place: str
@@ -65,7 +61,6 @@ class Fit:
     reserve: Reserve
     free: int | None
     suggestion: str
-    cache: Cache
 
     @property
     def text(self) -> str:
@@ -74,11 +69,6 @@ class Fit:
         figures = f"the smith needs {readable(self.need.total)}, the referee {readable(self.reserve.total)}, {free} of {self.place} is free"
         return f"{_WORDS.get(self.verdict, self.verdict)}: {figures}" + (f"; {self.suggestion}" if self.suggestion else "")
 
-    @property
-    def wish(self) -> Cache | None:
-        """The smith's option `cache`: shared where there is no room on the GPU for more, else its own choice."""
-        return "shared" if self.cache == "shared" and self.place == Room(None, 0).place else None
-
     def to_json(self) -> dict[str, Any]:
         """As it stands in JSON documents; sizes in bytes."""
         need, reserve = {**asdict(self.need), "total": self.need.total}, {**asdict(self.reserve), "total": self.reserve.total}
@@ -86,18 +76,11 @@ class Fit:
         return {**verdict, "need": need, "reserve": reserve, "available": self.free}
 
 
-def estimate(
-    model: ModelFile, *, drafts: int, max_tokens: int, prompt_tokens: int = PROMPT_TOKENS, gpu: bool = False, cache: Cache | None = None
-) -> Estimate:
-    """The memory for `drafts` drafts of at most `max_tokens` tokens each behind one shared prompt; `gpu` for one with all layers there.
-
-    `cache` as the smith's option of that name; None is its own choice: separate on a GPU.
-    """
-    separate = (cache or ("separate" if gpu else "shared")) == "separate"
+def estimate(model: ModelFile, *, drafts: int, max_tokens: int, prompt_tokens: int = PROMPT_TOKENS, gpu: bool = False) -> Estimate:
+    """The memory for `drafts` drafts of at most `max_tokens` tokens each behind one shared prompt; `gpu` for one with all layers there."""
     slots = drafts if gpu else min(drafts, SLOTS_CPU)
     sequences = slots + 1
-    seen = _padded(prompt_tokens + (1 if separate else slots) * (max_tokens + SPARE_TOKENS), CELL_STEP)
-    cells = sequences * seen if separate else seen
+    cells = _padded(prompt_tokens + slots * (max_tokens + SPARE_TOKENS), CELL_STEP)
     rows = _padded(PIECE_GPU if gpu else PIECE_CPU, sequences)
     state = model.state_size + (model.conv_kernel - 1) * model.conv_size if model.state_layers else 0
     return Estimate(
@@ -105,7 +88,7 @@ def estimate(
         cache=2 * model.kv_layers * model.kv_heads * (model.key_length + model.value_length) * cells,
         state=4 * sequences * model.state_layers * state,
         output=4 * sequences * model.vocabulary,
-        compute=_compute(model, rows, sequences, seen, flash=gpu),
+        compute=_compute(model, rows, sequences, cells, flash=gpu),
         process=PROCESS_GPU if gpu else PROCESS_CPU,
     )
 
@@ -113,8 +96,7 @@ def estimate(
 def _compute(model: ModelFile, rows: int, sequences: int, cells: int, *, flash: bool) -> int:
     """The largest of what attention, feed-forward, recurrence and output keep at once, in bytes; 32-bit floats throughout.
 
-    `rows` tokens are worked on at once, each of which looks at `cells`. Without flash attention there is a score for every
-    row, cell and head.
+    `rows` tokens are worked on at once. Without flash attention there is a score for every row, cell and head.
     """
     query, keys = model.heads * model.key_length, model.kv_heads * model.key_length
     mask = cells // 2 if flash else cells
@@ -127,24 +109,21 @@ def _compute(model: ModelFile, rows: int, sequences: int, cells: int, *, flash: 
 
 
 def assess(model: ModelFile, *, drafts: int, max_tokens: int, here: Room | None = None) -> Fit:
-    """Whether `model` fits here (or in the room given) with its referee; on a GPU where drafts must share a cache, with that."""
+    """Whether `model` fits here (or in the room given) with its referee."""
     here = here or room()
     gpu = here.gpu is not None
     reserve = on_gpu() if gpu else on_cpu()
 
     def need(drafts: int, tokens: int = max_tokens) -> Estimate:
-        return estimate(model, drafts=drafts, max_tokens=tokens, gpu=gpu, cache="shared")
+        return estimate(model, drafts=drafts, max_tokens=tokens, gpu=gpu)
 
-    if here.free is None:
-        return Fit("unknown", here.place, need(drafts), reserve, None, "look at it with the system's own tools", "shared")
-    left = here.free - reserve.total
-    own = estimate(model, drafts=drafts, max_tokens=max_tokens, gpu=gpu)
-    if gpu and own.total <= left:
-        return Fit("fits", here.place, own, reserve, here.free, "", "separate")
     wanted = need(drafts)
+    if here.free is None:
+        return Fit("unknown", here.place, wanted, reserve, None, "look at it with the system's own tools")
+    left = here.free - reserve.total
     if wanted.total <= left:
-        return Fit("fits", here.place, wanted, reserve, here.free, "", "shared")
-    unloaded = wanted.total <= here.free and left >= 0
+        return Fit("fits", here.place, wanted, reserve, here.free, "")
+    apart = wanted.total <= here.free and left >= 0
     fewer = next((count for count in range(drafts - 1, 0, -1) if need(count).total <= left), None)
     shorter = next((tokens for tokens in (768, 512, 384, 256) if tokens < max_tokens and need(1, tokens).total <= left), None)
     if fewer is not None:
@@ -153,7 +132,7 @@ def assess(model: ModelFile, *, drafts: int, max_tokens: int, here: Room | None 
         suggestion = f"with --drafts 1 --max-tokens {shorter} it fits"
     else:
         suggestion = _other_file(model, wanted, left)
-    return Fit("fits unloaded" if unloaded else "does not fit", here.place, wanted, reserve, here.free, suggestion, "shared")
+    return Fit("fits unloaded" if apart else "does not fit", here.place, wanted, reserve, here.free, suggestion)
 
 
 def _other_file(model: ModelFile, wanted: Estimate, left: int) -> str:

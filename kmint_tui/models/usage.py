@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kmint_tui.models.check import ModelFile
-from kmint_tui.models.fit import Cache, Estimate, estimate, readable
+from kmint_tui.models.fit import Estimate, estimate, readable
 
 _BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|output|compute) buffer size =\s*([\d.]+) MiB")
 _MODEL_BEGINS, _CONTEXT_BEGINS = "loaded meta data", "constructing llama_context"
@@ -48,7 +48,7 @@ def read(log: Path) -> Used | None:
     return used(text.splitlines())
 
 
-def note(log: Path, model: ModelFile, *, drafts: int, max_tokens: int, cache: Cache | None = None) -> str | None:
+def note(log: Path, model: ModelFile, *, drafts: int, max_tokens: int) -> str | None:
     """One line that sets what a session took beside what was expected before it; None where the log does not tell.
 
     The prompt's length is taken to be the one that the estimate before the session assumed.
@@ -56,7 +56,7 @@ def note(log: Path, model: ModelFile, *, drafts: int, max_tokens: int, cache: Ca
     real = read(log)
     if real is None:
         return None
-    expected = estimate(model, drafts=drafts, max_tokens=max_tokens, gpu=real.on_gpu, cache=cache)
+    expected = estimate(model, drafts=drafts, max_tokens=max_tokens, gpu=real.on_gpu)
     difference = f"{100 * real.error(expected):+.0f} %"
     return f"the smith took {readable(real.buffers)}, {readable(expected.buffers)} were expected ({difference})"
 

@@ -14,7 +14,6 @@ from kmint_tui.errors import KmintError
 from kmint_tui.smith import Options, Smith
 
 if TYPE_CHECKING:
-    from kmint_tui.models.fit import Cache
     from referee.judge import Referee
 
 _KEPT_LOGS = 10
@@ -45,14 +44,14 @@ class Engine:
                 self._referee = self._open.enter_context(open_referee())
             return self._referee
 
-    def smith(self, model: Path, cache: Cache | None = None) -> Smith:
-        """The smith of that model file; another model's smith is closed first. `cache` as in its options, for a new one."""
+    def smith(self, model: Path) -> Smith:
+        """The smith of that model file; another model's smith is closed first."""
         with self._guard:
             self._refuse_when_closed()
             if self._smith is None or self._model != model:
                 if self._smith is not None:
                     self._smith.close()
-                options = Options(log=_log_file(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json", cache=cache)
+                options = Options(log=_log_file(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json")
                 self._smith, self._model = Smith(model, options), model
             return self._smith
 

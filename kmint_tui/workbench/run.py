@@ -20,7 +20,6 @@ from kmint_tui.errors import KmintError
 from kmint_tui.events import MintEvent, Progress
 from kmint_tui.history.store import History
 from kmint_tui.mint import Mint
-from kmint_tui.models.fit import assess
 from kmint_tui.workbench.engine import Engine
 
 
@@ -120,8 +119,7 @@ class MintRun:
         if self.stopped():
             return
         self.put(Step(f"loading {request.model.id}"))
-        fit = assess(request.model.file, drafts=request.drafts, max_tokens=request.max_tokens)
-        smith = self._engine.smith(request.model.file.path, fit.wish)
+        smith = self._engine.smith(request.model.file.path)
         with History(paths.history_file()) as history:
             times = no_gpu_reason() is None
             mint = Mint(request, smith=smith, judge=referee, history=history, times=times, judges=judges(), racer=referee)

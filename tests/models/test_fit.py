@@ -71,23 +71,12 @@ def judged(model: ModelFile, free: int, *, gpu: bool = False) -> fit.Fit:
 
 @pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
 def test_three_verdicts_by_what_is_free(model: ModelFile, gpu: bool) -> None:
-    need = fit.estimate(model, drafts=8, max_tokens=1024, gpu=gpu, cache="shared").total
+    need = fit.estimate(model, drafts=8, max_tokens=1024, gpu=gpu).total
     extra = (reserve.on_gpu() if gpu else reserve.on_cpu()).total
     assert judged(model, need + extra, gpu=gpu).verdict == "fits"
     assert judged(model, max(need, extra) + 1, gpu=gpu).verdict == "fits unloaded"
     assert judged(model, min(need, extra) - 1, gpu=gpu).verdict == "does not fit"
     assert "GPU memory" in judged(model, need, gpu=True).text
-
-
-def test_drafts_on_a_gpu_share_a_cache_only_where_there_is_no_room_for_more(model: ModelFile) -> None:
-    own = fit.estimate(model, drafts=8, max_tokens=1024, gpu=True)
-    shared = fit.estimate(model, drafts=8, max_tokens=1024, gpu=True, cache="shared")
-    assert 1.7 < own.cache / shared.cache < 2.1
-    extra = reserve.on_gpu().total
-    roomy, short = judged(model, own.total + extra, gpu=True), judged(model, own.total + extra - 1, gpu=True)
-    assert (roomy.verdict, roomy.cache, roomy.wish, roomy.need) == ("fits", "separate", None, own)
-    assert (short.verdict, short.cache, short.wish, short.need) == ("fits", "shared", "shared", shared)
-    assert judged(model, own.total + extra).wish is None
 
 
 def test_the_suggestion_would_make_it_fit(model: ModelFile) -> None:
