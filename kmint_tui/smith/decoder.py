@@ -1,8 +1,7 @@
 """N drafts from one prompt, or from prompts that begin alike: what they share is read once, and stays for the next run.
 
-Sequence 0 holds the shared prompt and nothing else. Runs (see `run.py`) copy it into their slots. On a CPU that costs nothing, the
-cells are shared. On a GPU every draft has cells of its own, which cost memory (about twice as much) and make steps faster: attention
-does not pass over the other drafts' cells, and the graph is planned anew less often. Where there is no memory for that, they share.
+Sequence 0 holds the shared prompt and nothing else. Runs (see `run.py`) copy it into their slots, which costs nothing: the cells
+are shared.
 
 Reproducible on the CPU: the same file, wheel and kind of machine, the same prompt, number of drafts, settings and seed give
 the same tokens, whatever the thread count and whatever ran before. Two rules see to it:
@@ -14,14 +13,13 @@ rounding also depends on the device and its driver.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from kmint_tui.smith.events import Event, RunDone
-from kmint_tui.smith.native import ABORTED, NO_SLOT, Context, Logits, Model, NativeError, padded
+from kmint_tui.smith.native import ABORTED, NO_SLOT, Context, Logits, Model, NativeError
 from kmint_tui.smith.run import Job, Run, Tools
 from kmint_tui.smith.sampler import Picker
 from kmint_tui.smith.threads import REFERENCE_WIDTH, ThreadWatch
@@ -36,22 +34,11 @@ class Decoder:
     """Owns the context of one model and runs jobs in it, one at a time."""
 
     def __init__(
-        self,
-        model: Model,
-        picker: Picker,
-        watch: ThreadWatch,
-        *,
-        on_gpu: bool,
-        on_device: bool,
-        separate: bool,
-        max_cells: int | None = None,
+        self, model: Model, picker: Picker, watch: ThreadWatch, *, on_gpu: bool, on_device: bool, max_cells: int | None = None
     ) -> None:
-        """`on_device` lets chains run on the accelerator; `separate`: each draft has cells of its own, where they fit.
-
-        `max_cells` bounds the cache (the fit estimate's business).
-        """
+        """`on_device` lets chains run on the accelerator; `max_cells` bounds the cache (the fit estimate's business)."""
         self._model, self._picker, self._watch = model, picker, watch
-        self._on_gpu, self._on_device, self._separate, self._max_cells = on_gpu, on_device, separate, max_cells
+        self._on_gpu, self._on_device, self._max_cells = on_gpu, on_device, max_cells
         self._piece = PIECE_GPU if on_gpu else PIECE_CPU
         self._context: Context | None = None
         self._resident: tuple[int, ...] = ()
@@ -121,43 +108,31 @@ class Decoder:
         A new one has to read the prompt again. So for prompts that go on from the resident one, the one at hand is kept also
         when it would be too small only if every draft became as long as it may; should it fill up, the longest is given up.
         """
-        sequences, tails = slots + 1, slots * (job.longest - len(job.prompt))
-        room = padded(job.longest + job.max_tokens + _SPARE)
-        pool = padded(len(job.prompt) + tails + slots * (job.max_tokens + _SPARE))
+        cells = -(-(len(job.prompt) + slots * (job.longest - len(job.prompt) + job.max_tokens + _SPARE)) // 256) * 256
         if self._max_cells is not None:
-            pool = min(pool, self._max_cells)
+            cells = min(cells, self._max_cells)
+        sequences = slots + 1
+        least = cells - slots * (job.longest - len(job.prompt)) - _SLACK if job.tails else cells
         context = self._context
-        if context is not None:
-            least = room if context.separate else pool - tails - _SLACK if job.tails else pool
-            if context.room < least or context.sequences < sequences:
-                if not context.separate:
-                    pool, sequences = max(pool, context.cells), max(sequences, context.sequences)
-                self.close()
-                context = None
+        if context is not None and (context.cells < least or context.sequences < sequences):
+            cells, sequences = max(cells, context.cells), max(sequences, context.sequences)
+            self.close()
+            context = None
         if context is None:
-            context = self._context = self._made(room, pool, sequences)
-            self._resident = ()
+            batch = max(self._piece, MAX_DRAFTS)
+            threads = self._watch.threads
+            context = Context(self._model, cells=cells, sequences=sequences, batch=batch, threads=threads, on_gpu=self._on_gpu)
+            self._context, self._resident = context, ()
         context.abort(False)
         context.set_threads(self._watch.threads)
         return context
-
-    def _made(self, room: int, pool: int, sequences: int) -> Context:
-        """A context in which each draft has `room` tokens of its own, or else one of `pool` tokens for all."""
-        if self._separate and (self._max_cells is None or sequences * room <= self._max_cells):
-            with contextlib.suppress(NativeError):
-                return self._context_of(sequences * room, sequences, separate=True)
-        return self._context_of(pool, sequences, separate=False)
-
-    def _context_of(self, cells: int, sequences: int, *, separate: bool) -> Context:
-        batch, threads = max(self._piece, MAX_DRAFTS), self._watch.threads
-        return Context(self._model, cells=cells, sequences=sequences, batch=batch, threads=threads, on_gpu=self._on_gpu, separate=separate)
 
     def _prefill(self, context: Context, prompt: tuple[int, ...], cancelled: Callable[[], bool]) -> int | None:
         """Bring the prompt into sequence 0 and its last logits into `_row`. Returns the tokens reused, None when cancelled."""
         if prompt == self._resident:
             return len(prompt)
-        if len(prompt) > context.room:
-            raise NativeError("request", f"the prompt's {len(prompt)} tokens do not fit a context of {context.room}")
+        if len(prompt) > context.cells:
+            raise NativeError("request", f"the prompt's {len(prompt)} tokens do not fit a context of {context.cells}")
         keep = 0 if self._model.recurrent else reusable(self._resident, prompt, self._piece)
         self._resident = ()
         if keep == 0 or not context.remove(0, keep):

@@ -36,9 +36,8 @@ _LOG_TAIL = 4096
 class Options:
     """How to run a model. None leaves a decision to the engine, which says what it decided and why.
 
-    `gpu_layers` -1 means all; asked for and not had, loading fails unless `allow_cpu`. `cache`: one pool of cells for all
-    drafts, or cells of its own for each where they fit. `max_cells` bounds the cache in tokens. `tuning` is the file that
-    remembers measurements. `log` is a file for llama.cpp's words, made anew.
+    `gpu_layers` -1 means all; asked for and not had, loading fails unless `allow_cpu`. `max_cells` bounds the cache in
+    tokens. `tuning` is the file that remembers measurements. `log` is a file for llama.cpp's words, made anew.
     """
 
     log: Path
@@ -47,7 +46,6 @@ class Options:
     allow_cpu: bool = False
     threads: int | None = None
     sampling: Literal["turn", "pool", "device"] | None = None
-    cache: Literal["shared", "separate"] | None = None
     max_cells: int | None = None
 
 
@@ -207,7 +205,6 @@ class Smith:
             "allow_cpu": options.allow_cpu,
             "threads": options.threads,
             "sampling": options.sampling,
-            "cache": options.cache,
             "max_cells": options.max_cells,
             "tuning": str(options.tuning) if options.tuning is not None else None,
         }

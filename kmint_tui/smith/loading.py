@@ -39,7 +39,6 @@ class Order:
     allow_cpu: bool = False
     threads: int | None = None
     sampling: str | None = None
-    cache: str | None = None
     max_cells: int | None = None
     tuning: Path | None = None
     plain_reason: str = ""
@@ -148,7 +147,6 @@ class _Attempt:
         choices.append(Choice("threads", str(threads), "asked for" if self._order.threads else f"{source}: {tuned.reason}"))
         reason = "asked for" if self._order.sampling else source if self._words.offloaded else "a small part of a step on a CPU"
         choices.append(Choice("sampling", way, reason))
-        choices.append(_cache(self._order, self._words.offloaded > 0, way))
         return replace(tuned, threads=threads, sampling=way)
 
 
@@ -158,20 +156,7 @@ def _decoder(model: Model, order: Order, tuned: tuning.Tuned, on_gpu: bool) -> D
     preferred = tuned.threads if tuned.quiet else max(choices)
     picker = Picker(min(8, cores.count) if tuned.sampling == "pool" else 1)
     watch = ThreadWatch(choices, tuned.threads, tuned.step, preferred)
-    separate = _cache(order, on_gpu, tuned.sampling).value == "separate"
-    on_device = tuned.sampling == "device"
-    return Decoder(model, picker, watch, on_gpu=on_gpu, on_device=on_device, separate=separate, max_cells=order.max_cells)
-
-
-def _cache(order: Order, on_gpu: bool, sampling: str) -> Choice:
-    """Cells for all drafts together or for each its own (see `decoder.py`)."""
-    if sampling == "device":
-        return Choice("cache", "shared", "samplers on the device cannot move with their drafts")
-    if order.cache is not None:
-        return Choice("cache", order.cache, "asked for")
-    if on_gpu:
-        return Choice("cache", "separate", "steps are faster on a GPU, and equal drafts stay equal")
-    return Choice("cache", "shared", "copies of the prompt cost nothing")
+    return Decoder(model, picker, watch, on_gpu=on_gpu, on_device=tuned.sampling == "device", max_cells=order.max_cells)
 
 
 def _distrust(lib: Any) -> str:

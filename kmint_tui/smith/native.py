@@ -23,15 +23,9 @@ PINNED = "0.3.36"
 MAX_SEQUENCES = 256
 LEVEL_INFO, LEVEL_WARN, LEVEL_ERROR, LEVEL_DEBUG, LEVEL_CONTINUED = 1, 2, 3, 4, 5
 DECODED, NO_SLOT, ABORTED = 0, 1, 2
-_CELLS_STEP = 256
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
-
-
-def padded(cells: int) -> int:
-    """As many cells as llama.cpp makes of `cells`."""
-    return -(-cells // _CELLS_STEP) * _CELLS_STEP
 
 
 class NativeError(Exception):
@@ -208,15 +202,9 @@ class Batch:
 
 
 class Context:
-    """The key-value cache of up to `sequences` sequences, and the calls that advance them.
+    """The key-value cache of up to `sequences` sequences in one pool of `cells`, and the calls that advance them."""
 
-    The `cells` are one pool in which a copy of a sequence costs nothing; or, when `separate`, each sequence has its share of them.
-    Then a copy is a copy, but no row looks at another's cells, and equal rows give equal results.
-    """
-
-    def __init__(
-        self, model: Model, *, cells: int, sequences: int, batch: int, threads: int, on_gpu: bool, separate: bool = False
-    ) -> None:
+    def __init__(self, model: Model, *, cells: int, sequences: int, batch: int, threads: int, on_gpu: bool) -> None:
         """Raises NativeError("memory") when llama.cpp cannot make it.
 
         Flash attention is left to llama.cpp on a GPU and off on a CPU, where it goes through the cells one by one: a step
@@ -226,21 +214,19 @@ class Context:
             raise NativeError("request", f"{sequences} sequences asked for, llama.cpp has {MAX_SEQUENCES}")
         lib = model.lib
         parameters = lib.llama_context_default_params()
-        if separate:
-            cells = sequences * padded(-(-cells // sequences))
         parameters.n_ctx = cells
         parameters.n_batch = parameters.n_ubatch = batch
         parameters.n_seq_max = sequences
         parameters.n_outputs_max = sequences
         parameters.n_threads = parameters.n_threads_batch = threads
-        parameters.kv_unified = not separate
+        parameters.kv_unified = True
         parameters.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_AUTO if on_gpu else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self._abort = ctypes.create_string_buffer(2)
         # llama.cpp asks this between two operations of a graph whether to give up. strlen answers without the
         # interpreter lock: non-zero as soon as the first byte of `_abort` is.
         parameters.abort_callback = ctypes.cast(ctypes.CDLL(None).strlen, lib.ggml_abort_callback)
         parameters.abort_callback_data = ctypes.addressof(self._abort)
-        self.model, self._lib, self.cells, self.sequences, self.separate = model, lib, cells, sequences, separate
+        self.model, self._lib, self.cells, self.sequences = model, lib, cells, sequences
         self.pointer = lib.llama_init_from_model(model.pointer, parameters)
         if not self.pointer:
             raise NativeError("memory", f"no memory for a context of {cells} tokens in {sequences} sequences")
@@ -255,11 +241,6 @@ class Context:
         if code not in (DECODED, NO_SLOT, ABORTED):
             raise NativeError("native", f"llama_decode failed with {code}")
         return code
-
-    @property
-    def room(self) -> int:
-        """Tokens that one sequence can have at most."""
-        return self.cells // self.sequences if self.separate else self.cells
 
     def logits(self, rows: int) -> Logits:
         """The logits of the last decode's output rows, in batch order: shape (rows, vocabulary), a view until the next one."""
@@ -284,7 +265,7 @@ class Context:
         self._abort[0] = b"\1" if wanted else b"\0"
 
     def copy(self, source: int, target: int) -> None:
-        """Let sequence `target` be all of sequence `source`."""
+        """Let sequence `target` share all of sequence `source`."""
         self._lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
     def remove(self, sequence: int, start: int = 0) -> bool:

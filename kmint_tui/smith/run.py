@@ -116,7 +116,6 @@ class Run:
         self.times = Times()
         self.first_token = 0.0
         self.aborted = False
-        self._over = False
         self.choices: list[Choice] = []
 
     def go(self) -> None:
@@ -128,7 +127,6 @@ class Run:
                 self._fill()
             self.give_up()
         finally:
-            self._over = True
             for draft in self._live:
                 if draft.slot:
                     self._leave(draft)
@@ -136,7 +134,6 @@ class Run:
 
     def give_up(self) -> None:
         """End all drafts that have not ended yet as cancelled."""
-        self._over = True
         for draft in [*self._live, *self._waiting]:
             self._end(draft, "cancelled")
         self._live, self._waiting = [], deque()
@@ -194,9 +191,6 @@ class Run:
 
     def _step(self) -> None:
         context, rows = self._tools.context, self._live
-        if context.separate:
-            # llama.cpp decodes neighbouring sequences in one go when they come in this order.
-            rows = sorted(rows, key=lambda draft: draft.slot)
         began = time.perf_counter()
         prompts = [len(self._job.prompt) + len(self._job.tail(draft.index)) for draft in rows]
         positions = [prompt + len(draft.ids) - 1 for prompt, draft in zip(prompts, rows, strict=True)]
@@ -274,7 +268,7 @@ class Run:
 
     def _make_room(self) -> None:
         """The cache is full: give up the longest draft (the last of several) and let the others go on."""
-        longest = max(self._live, key=lambda draft: (len(self._job.tail(draft.index)) + len(draft.ids), draft.index))
+        longest = max(self._live, key=lambda draft: (len(draft.ids), draft.index))
         self._live = [draft for draft in self._live if draft is not longest]
         self._end(longest, "length", f"the context of {self._tools.context.cells} tokens is full")
 
@@ -310,20 +304,8 @@ class Run:
             if self._tools.on_device:
                 self._tools.context.attach(draft.slot, None)
             drawer.close()
-        self._free = sorted([*self._free, self._close_gap(draft.slot)])
+        self._free = sorted([*self._free, draft.slot])
         draft.slot = 0
-
-    def _close_gap(self, slot: int) -> int:
-        """Let the draft in the last slot move into `slot`, so that those with cells of their own stay neighbours. The slot left free."""
-        context, last = self._tools.context, max(self._drawers, default=0)
-        if not context.separate or self._over or self._waiting or last < slot:
-            return slot
-        moving = next(draft for draft in self.drafts if draft.slot == last)
-        context.copy(last, slot)
-        context.remove(last)
-        self._drawers[slot] = self._drawers.pop(last)
-        moving.slot = slot
-        return last
 
     def _retire(self) -> None:
         for slot, chain in self._retired:

@@ -29,6 +29,9 @@ _STEPS = 5
 _BUDGET = 1.5
 _HOPELESS = 3.0
 _ROUNDING = 0.02
+# In one cache for all drafts, flash attention adds up a row's cells in an order that depends on where they lie: on an H200 equal
+# rows of a random 1B model were up to 0.034 apart (bench/decode.py), while the errors looked for here are of the size of the spread.
+_ROUNDING_ON_GPU = 0.1
 _KEEP = 64
 _MANY = 32
 _SAMPLED_STEPS = 10
@@ -88,7 +91,7 @@ def measure_threads(model: Model, counts: tuple[int, ...], *, on_gpu: bool) -> d
 
     Raises WrongResults when rows with the same past and the same token give different logits.
     """
-    context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts), on_gpu=on_gpu, separate=on_gpu)
+    context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts), on_gpu=on_gpu)
     try:
         context.batch.fill(
             [token % model.tokens for token in range(_PROMPT)], range(_PROMPT), [0] * _PROMPT, [False] * (_PROMPT - 1) + [True]
@@ -96,7 +99,7 @@ def measure_threads(model: Model, counts: tuple[int, ...], *, on_gpu: bool) -> d
         _decode(context)
         for sequence in range(1, REFERENCE_WIDTH + 1):
             context.copy(0, sequence)
-        _compare_rows(context, _PROMPT)
+        _compare_rows(context, _PROMPT, _ROUNDING_ON_GPU if on_gpu else _ROUNDING)
         times: dict[int, float] = {}
         position, start = _PROMPT + 1, time.perf_counter()
         for count in counts:
@@ -129,7 +132,7 @@ def measure_sampling(model: Model, workers: int) -> dict[str, float]:
 
 def _sampled_step(model: Model, way: str, width: int, workers: int) -> float | None:
     """Seconds of a step of `width` rows and the choice of their tokens; None when the device cannot do it."""
-    context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True, separate=way != "device")
+    context = Context(model, cells=1024, sequences=width + 1, batch=64, threads=1, on_gpu=True)
     chains = [Chain(model.lib, Sampling(), 0.7, seed) for seed in range(width)]
     dice = [Dice(Sampling(), 0.7, seed) for seed in range(width)]
     picker = Picker(workers)
@@ -154,7 +157,7 @@ def _sampled_step(model: Model, way: str, width: int, workers: int) -> float | N
             chain.close()
 
 
-def _compare_rows(context: Context, position: int) -> None:
+def _compare_rows(context: Context, position: int, rounding: float) -> None:
     """A step of equal rows, and the same row alone: all must agree but for rounding."""
     _step(context, position)
     rows = context.logits(REFERENCE_WIDTH).copy()
@@ -164,7 +167,7 @@ def _compare_rows(context: Context, position: int) -> None:
     spread = float(alone.std()) or 1.0
     among = float(np.abs(rows - rows[0]).max()) / spread
     against = float(np.sqrt(np.mean((rows[0] - alone) ** 2))) / spread
-    if not (among < _ROUNDING and against < 10 * _ROUNDING):
+    if not (among < rounding and against < 10 * rounding):
         raise WrongResults(f"equal rows of a batch differ by {among:.2g} of the logits' spread, and from the row alone by {against:.2g}")
 
 
