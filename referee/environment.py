@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
+from referee import triton_private
 from referee.driver import DEVICE_PAGEABLE_ACCESS, CudaError, Driver
 from referee.target import Target
 
@@ -18,7 +18,7 @@ def describe_device(driver: Driver | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "triton": _version("triton"),
+        "triton": triton_private.version(),
         "platform": f"{platform.system()} {platform.release()}",
         "executable": sys.executable,
         "device": platform.processor() or platform.machine(),
@@ -53,11 +53,4 @@ def _pageable(driver: Driver) -> bool | None:
     try:
         return bool(driver.device_attribute(DEVICE_PAGEABLE_ACCESS))
     except CudaError:
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None

@@ -130,10 +130,14 @@ class WorkerProcess:
 def _environment(cache: Path) -> dict[str, str]:
     """Only what torch and a compiler need, plus where they may keep their caches."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    # An installed package is importable anyway; a checkout is not, because -P keeps the working directory out.
+    # An installed package is importable anyway; a checkout is not, because -P keeps the working directory out. Torch and Triton
+    # must be the judge's, wherever it found them.
     root = Path(__file__).resolve().parent.parent
-    if root.name not in ("site-packages", "dist-packages"):
-        kept["PYTHONPATH"] = str(root)
+    paths = [] if root.name in ("site-packages", "dist-packages") else [str(root)]
+    if os.environ.get("PYTHONPATH"):
+        paths.append(os.environ["PYTHONPATH"])
+    if paths:
+        kept["PYTHONPATH"] = os.pathsep.join(paths)
     return kept | {
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "TRITON_CACHE_DIR": str(cache / "triton"),

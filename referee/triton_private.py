@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from referee.target import Target
@@ -24,6 +27,8 @@ KNOWN = ("3.6", "3.7")
 # Kernel parameters that the compiler appends: pointers to global and profile scratch.
 HIDDEN_POINTERS = 2
 
+_VERSION = re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE)
+
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -32,8 +37,10 @@ class UnknownTriton(RuntimeError):
 
 
 def version() -> str:
-    """The installed Triton's version, without importing it."""
-    return metadata.version("triton")
+    """The version of the Triton that an import finds, without importing it: where two are on the path, the one in front counts."""
+    spec = find_spec("triton")
+    told = _VERSION.search(Path(spec.origin).read_text(encoding="utf-8")) if spec is not None and spec.origin else None
+    return told[1] if told is not None else metadata.version("triton")
 
 
 def check_version(found: str | None = None) -> None:

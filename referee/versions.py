@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from referee import triton_private
 from referee.protection import Protection
 
 
@@ -19,7 +20,7 @@ def describe_host(protections: Sequence[Protection] = ()) -> dict[str, Any]:
     return {
         "kmint": _version("kmint"),
         "torch": _version("torch"),
-        "triton": _version("triton"),
+        "triton": triton_private.version(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "sandbox": [{"name": layer.name, "active": layer.active, "detail": layer.detail} for layer in protections],

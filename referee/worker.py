@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import select
@@ -17,6 +18,7 @@ import socket
 import sys
 import traceback
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from referee import namespaces
@@ -207,6 +209,8 @@ def _wait(server: int, parent: int | None) -> NoReturn:
 
 def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None, spaces: namespaces.Namespaces) -> NoReturn:
     sys.path.extend(path for path in settings["path"] if path not in sys.path)
+    for name, folder in settings["found"].items():
+        _import_from(name, folder)
     try:
         for name in settings["preload"]:
             importlib.import_module(name)
@@ -221,6 +225,16 @@ def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None,
     server.serve()
     sandbox.close()
     os._exit(0)
+
+
+def _import_from(name: str, folder: str) -> None:
+    """See to it that package `name` is the judge's, in `folder`, also where this interpreter would find another one first."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+    spec = importlib.util.find_spec(name)
+    origin = Path(str(spec.origin)).resolve() if spec is not None else Path()
+    if Path(folder) not in (origin.parent, origin.parent.parent):
+        sys.path.insert(0, folder)
 
 
 def _give_up(control: socket.socket) -> NoReturn:

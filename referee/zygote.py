@@ -132,12 +132,13 @@ class Zygote:
     def _start(self) -> _Server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors = os.memfd_create("zygote-errors")
-        folders, readable = _find(self._preload)
+        found, readable = _find(self._preload)
         config = {
             "parent": os.getpid(),
             "control": theirs.fileno(),
             "preload": self._preload,
-            "path": [*self._extra_path, *dict.fromkeys(folders)],
+            "path": list(self._extra_path),
+            "found": found,
             "readable": [*self._extra_path, *dict.fromkeys(readable)],
             "without": self._without,
         }
@@ -247,18 +248,18 @@ def _environment(interpret: bool) -> dict[str, str]:
     return environment
 
 
-def _find(preload: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Where this process finds the packages to preload: directories to import from, and paths to make readable.
+def _find(preload: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Where this process finds the packages to preload: the directory of each, and paths to make readable.
 
     Of a directory that is no site-packages, such as a source tree on PYTHONPATH, only the package itself is readable.
     """
-    folders, readable = [], []
-    for name in preload:
-        spec = find_spec(name.partition(".")[0])
+    found, readable = dict[str, str](), []
+    for name in dict.fromkeys(name.partition(".")[0] for name in preload):
+        spec = find_spec(name)
         if spec is None or spec.origin in (None, "built-in", "frozen"):
             continue
         origin = Path(str(spec.origin)).resolve()
         package = origin.parent if origin.name == "__init__.py" else origin
-        folders.append(str(package.parent))
+        found[name] = str(package.parent)
         readable.append(str(package.parent if package.parent.name in ("site-packages", "dist-packages") else package))
-    return folders, readable
+    return found, readable

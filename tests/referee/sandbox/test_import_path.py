@@ -1,0 +1,60 @@
+"""Workers import the packages that the judge would import, also where another version of them lies on the path."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from referee import triton_private
+from referee.gpu_worker import _environment
+from referee.zygote import Zygote
+from tests.referee.sandbox.support import LIMITS
+
+REPORT = "def where(payload, scratch, fds):\n    import mpmath\n    return str(getattr(mpmath, 'MARK', mpmath.__file__)).encode()\n"
+
+
+@pytest.fixture
+def in_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder ahead of all others on this process's path; only its packages are readable for a worker."""
+    (tmp_path / "front").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "front"))
+    return tmp_path / "front"
+
+
+def test_the_package_in_front_is_the_worker_s_too(in_front: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = tmp_path / "entries"
+    entries.mkdir()
+    (entries / "reporting.py").write_text(REPORT)
+    monkeypatch.delitem(sys.modules, "mpmath", raising=False)
+
+    def found() -> str:
+        with Zygote(preload=("mpmath",), extra_path=(str(entries),)) as zygote:
+            outcome = zygote.run("reporting:where", b"", limits=LIMITS)
+        assert outcome.status == "ok", outcome
+        return outcome.data.decode()
+
+    assert found().endswith("mpmath/__init__.py")
+    (in_front / "mpmath").mkdir()
+    (in_front / "mpmath" / "__init__.py").write_text("MARK = 'in front'\n")
+    importlib.invalidate_caches()
+    assert found() == "in front"
+
+
+def test_the_version_is_that_of_the_package_in_front(in_front: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = triton_private.version()
+    assert installed.split(".")[0] == "3"
+    (in_front / "triton").mkdir()
+    (in_front / "triton" / "__init__.py").write_text("'''isort:skip_file'''\n__version__ = '9.8.7'\n")
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    assert triton_private.version() == "9.8.7"
+    with pytest.raises(triton_private.UnknownTriton, match=r"triton 9\.8\.7 is not supported"):
+        triton_private.check_version()
+
+
+def test_the_replay_worker_keeps_the_path_that_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/some/where:/else")
+    assert _environment(tmp_path)["PYTHONPATH"].split(":")[-2:] == ["/some/where", "/else"]
