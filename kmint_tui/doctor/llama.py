@@ -9,6 +9,8 @@ from kmint_tui.doctor.finding import Finding
 from kmint_tui.doctor.machine import installed_version
 
 WANTED = "0.3.36"
+# Some compilers link the C++ library statically; its symbols must then stay inside, or numpy's and llama.cpp's get mixed up.
+CUDA_BUILD = "-DGGML_CUDA=on -DLLAVA_BUILD=OFF -DCMAKE_SHARED_LINKER_FLAGS=-Wl,--exclude-libs,ALL"
 AMX = "this build's AMX kernels are faulty with quantised weights; kmint does not use them"
 
 
@@ -32,7 +34,8 @@ def llama() -> Iterator[Finding]:
     if llama_cpp.llama_supports_gpu_offload():
         yield Finding("offload", "ok", "this build of llama.cpp can put models on the GPU")
     elif gpu.usable():
-        fix = f'install it with a CUDA toolkit: CMAKE_ARGS="-DGGML_CUDA=on" {again} --no-binary llama-cpp-python --force-reinstall'
+        flags = f'CMAKE_ARGS="{CUDA_BUILD}"'
+        fix = f"install it with a CUDA toolkit: {flags} {again} --no-binary llama-cpp-python --force-reinstall"
         yield Finding("offload", "warn", "this build of llama.cpp runs models on the CPU although there is a GPU", fix)
     else:
         yield Finding("offload", "ok", "models run on the CPU; there is no GPU to use")
