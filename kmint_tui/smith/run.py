@@ -209,6 +209,8 @@ class Run:
         if self._tools.on_gpu:
             context.synchronize()
             ready = time.perf_counter()
+        if self._tools.cancelled():
+            return
         tokens = self._choose(len(rows), live)
         chosen = time.perf_counter()
         self._live = self._accept(self._live, tokens)
