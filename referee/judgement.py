@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -196,8 +197,16 @@ class Judgement:
         _pass_cpu_guards(report, path.atomic)
         if _autotuned(sample[0]):
             report.passes("autotune", f"{len(configs)} configurations, and the first call, which tries them on the same memory")
-        reason = f"{len(cells)} cells agree with float64 in Triton's interpreter, which is weaker than a replay on a GPU; not timed: {why}"
+        there = required(self.subject.cells("gpu"))
+        stricter = f"a replay on a GPU is stricter ({len(there)} cells, up to {_largest(there)})"
+        reason = f"{len(cells)} cells, up to {_largest(cells)}, agree with float64 in Triton's interpreter; {stricter}; not timed: {why}"
         return report.ended("correct", reason, unreached=why)
+
+
+def _largest(cells: Sequence[Cell]) -> str:
+    """The shape of the largest input of any of the cells, as people write it."""
+    shape = max((spec.shape for cell in cells for spec in cell.inputs), key=math.prod)
+    return " x ".join(f"{size:,}" for size in shape) or "1"
 
 
 def _jobs(traced: Traced, binaries: Sequence[Binaries]) -> list[CellJob]:
