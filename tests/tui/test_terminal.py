@@ -129,7 +129,8 @@ def test_without_its_terminal_the_program_ends(name: signal.Signals) -> None:
     with kmint() as terminal:
         if name != signal.SIGHUP:
             os.kill(terminal.pid, name)
-        assert terminal.vanish() == 128 + name
+        # The terminal that goes sends SIGHUP, and which of two signals at once is seen first is nobody's promise.
+        assert terminal.vanish() in (128 + name, 128 + signal.SIGHUP)
 
 
 def test_a_session_that_is_terminated_leaves_no_process() -> None:
