@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from referee import triton_private
 from referee.driver import DEVICE_PAGEABLE_ACCESS, CudaError, Driver
 from referee.target import Target
+from referee.versions import triton_version
 
 
 def describe_device(driver: Driver | None) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def describe_device(driver: Driver | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "triton": triton_private.version(),
+        "triton": triton_version(),
         "platform": f"{platform.system()} {platform.release()}",
         "executable": sys.executable,
         "device": platform.processor() or platform.machine(),

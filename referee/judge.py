@@ -167,17 +167,12 @@ class Referee:
             elif not subject.replayable:
                 why = "the reference is no file that the replay worker could load"
             else:
-                self._same_triton(report.environment["triton"], self._device["triton"])
+                same_triton(report.environment["triton"], self._device["triton"])
                 report.environment |= self._device
         report.mode = "interpret" if why or not self._replayer else "replay"
         report.environment.setdefault("device", "cpu")
         report.environment["target"] = target.name
         return target, why
-
-    @staticmethod
-    def _same_triton(here: str, there: str) -> None:
-        if here != there:
-            raise ReplayerError(f"triton {here} compiles, and the process that replays finds triton {there}: have one of them on the path")
 
     def _interpreter(self) -> Workers:
         with self._lock:
@@ -196,6 +191,12 @@ class Referee:
             report.fails("vacuity", f"reference supplied by the user: this task accepts {', '.join(found)}")
         else:
             report.passes("vacuity", "reference supplied by the user: every impostor was caught")
+
+
+def same_triton(here: str | None, there: str | None) -> None:
+    """Raise ReplayerError when kernels would be compiled by one Triton and timed against the baselines of another."""
+    if here != there:
+        raise ReplayerError(f"triton {here} compiles, and the process that replays finds triton {there}: have one of them on the path")
 
 
 def judge(

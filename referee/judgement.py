@@ -205,7 +205,7 @@ class Judgement:
 
 def _largest(cells: Sequence[Cell]) -> str:
     """The shape of the largest input of any of the cells, as people write it."""
-    shape = max((spec.shape for cell in cells for spec in cell.inputs), key=math.prod)
+    shape = max((spec.shape for cell in cells for spec in cell.inputs), key=math.prod, default=())
     return " x ".join(f"{size:,}" for size in shape) or "1"
 
 

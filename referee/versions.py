@@ -20,11 +20,19 @@ def describe_host(protections: Sequence[Protection] = ()) -> dict[str, Any]:
     return {
         "kmint": _version("kmint"),
         "torch": _version("torch"),
-        "triton": triton_private.version(),
+        "triton": triton_version(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "sandbox": [{"name": layer.name, "active": layer.active, "detail": layer.detail} for layer in protections],
     }
+
+
+def triton_version() -> str | None:
+    """The version of the Triton that an import finds; None without one."""
+    try:
+        return triton_private.version()
+    except PackageNotFoundError:
+        return None
 
 
 @functools.cache

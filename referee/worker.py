@@ -209,9 +209,9 @@ def _wait(server: int, parent: int | None) -> NoReturn:
 
 def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None, spaces: namespaces.Namespaces) -> NoReturn:
     sys.path.extend(path for path in settings["path"] if path not in sys.path)
-    for name, folder in settings["found"].items():
-        _import_from(name, folder)
     try:
+        for name, folder in settings["found"].items():
+            _import_from(name, folder)
         for name in settings["preload"]:
             importlib.import_module(name)
         sandbox = Sandbox(spaces, settings["readable"], settings["without"])

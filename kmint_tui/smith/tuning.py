@@ -167,7 +167,7 @@ def _compare_rows(context: Context, position: int, rounding: float) -> None:
     spread = float(alone.std()) or 1.0
     among = float(np.abs(rows - rows[0]).max()) / spread
     against = float(np.sqrt(np.mean((rows[0] - alone) ** 2))) / spread
-    if not (among < rounding and against < 10 * rounding):
+    if not (among < rounding and against < 10 * _ROUNDING):
         raise WrongResults(f"equal rows of a batch differ by {among:.2g} of the logits' spread, and from the row alone by {against:.2g}")
 
 

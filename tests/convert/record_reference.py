@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import subprocess
 import sys
@@ -101,10 +102,11 @@ def _byte_level(folder: Path, text: str) -> None:
 def _sentencepiece(folder: Path, text: str) -> None:
     sentencepiece: Any = importlib.import_module("sentencepiece")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "text").write_text(text)
+    # From memory to memory: a model remembers the paths that it was trained from and written to.
+    written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text"),
-        model_prefix=str(folder / "tokenizer"),
+        sentence_iterator=iter(text.splitlines()),
+        model_writer=written,
         model_type="bpe",
         vocab_size=VOCAB - 8,
         byte_fallback=True,
@@ -114,8 +116,7 @@ def _sentencepiece(folder: Path, text: str) -> None:
         allow_whitespace_only_pieces=True,
         user_defined_symbols=["<sep>"],
     )
-    for extra in ("text", "tokenizer.vocab"):
-        (folder / extra).unlink()
+    (folder / "tokenizer.model").write_bytes(written.getvalue())
     added = {str(VOCAB - 8 + i): {"content": token, "special": True} for i, token in enumerate(("<|im_start|>", "<|im_end|>"))}
     config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True, "add_eos_token": False}
     config |= {"tokenizer_class": "LlamaTokenizer", "chat_template": TEMPLATE, "added_tokens_decoder": added}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from referee import triton_private
+from referee.gpu import ReplayerError
 from referee.gpu_worker import _environment
+from referee.judge import same_triton
+from referee.versions import describe_host
 from referee.zygote import Zygote
 from tests.referee.sandbox.support import LIMITS
 
@@ -58,3 +62,17 @@ def test_the_version_is_that_of_the_package_in_front(in_front: Path, monkeypatch
 def test_the_replay_worker_keeps_the_path_that_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", "/some/where:/else")
     assert _environment(tmp_path)["PYTHONPATH"].split(":")[-2:] == ["/some/where", "/else"]
+
+
+def test_two_tritons_are_an_error_of_the_machinery() -> None:
+    same_triton("3.6.0", "3.6.0")
+    with pytest.raises(ReplayerError, match=r"triton 3\.7\.1 compiles, and the process that replays finds triton 3\.6\.0"):
+        same_triton("3.7.1", "3.6.0")
+
+
+def test_without_triton_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise PackageNotFoundError("triton")
+
+    monkeypatch.setattr(triton_private, "version", missing)
+    assert describe_host()["triton"] is None

@@ -1,0 +1,67 @@
+"""The decoding loop in this process, where its parts can be watched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kmint_tui.smith import loading
+from kmint_tui.smith.draw import Dice
+from kmint_tui.smith.native import Context, Logits
+from kmint_tui.smith.run import Job
+from kmint_tui.smith.sampler import Chain, Picker
+from kmint_tui.smith.sampling import Sampling
+
+ROOT = Path(__file__).parents[2]
+LARGE_PIECES = """
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from kmint_tui.smith import decoder, loading
+from kmint_tui.smith.native import NativeError
+from kmint_tui.smith.run import Job
+from kmint_tui.smith.sampling import Sampling
+decoder.PIECE_CPU = decoder.PIECE_GPU
+ready = loading.load(loading.Order(Path(sys.argv[1]), gpu_layers=0, threads=1, max_cells=256), lambda event: None, lambda line: None)
+job = Job(prompt=(7,) * 300, drafts=1, sampling=Sampling(), seed=1, max_tokens=5, inside=False)
+try:
+    ready.decoder.run(job, lambda event: None, lambda: False)
+except NativeError as error:
+    print(error.reason)
+"""
+
+
+def test_a_prompt_larger_than_the_cache_is_refused_with_pieces_as_large_as_on_a_gpu(model_files: dict[str, Path]) -> None:
+    """llama.cpp aborts on a piece that is larger than its context, so this is tried in a process of its own."""
+    command = [sys.executable, "-c", LARGE_PIECES, str(model_files["llama"])]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (ended.returncode, ended.stdout) == (0, "the prompt's 300 tokens do not fit a context of 256\n"), ended.stderr[-500:]
+
+
+def test_a_cancel_while_a_step_is_computed_chooses_no_more_tokens(model_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = loading.load(loading.Order(model_files["llama"], gpu_layers=0, threads=1), lambda event: None, lambda line: None)
+    decode, pick = Context.decode, Picker.pick
+    decoded: list[int] = []
+    chosen: list[int] = []
+
+    def decoding(context: Context) -> int:
+        decoded.append(len(decoded) + 1)
+        return decode(context)
+
+    def picking(picker: Picker, rows: Logits, drawers: Sequence[Dice | Chain]) -> list[int]:
+        chosen.append(len(decoded))
+        return pick(picker, rows, drawers)
+
+    monkeypatch.setattr(Context, "decode", decoding)
+    monkeypatch.setattr(Picker, "pick", picking)
+    prompt = tuple(ready.model.tokenize("tl.load(x_ptr + cols) " * 4))
+    job = Job(prompt=prompt, drafts=2, sampling=Sampling(), seed=1, max_tokens=50, inside=False)
+    done = ready.decoder.run(job, lambda event: None, lambda: len(decoded) >= 4)
+    # The first decode reads the prompt; the fourth is the step in which the cancel comes.
+    assert done.cancelled and chosen == [1, 2, 3]
+    ready.decoder.close()
+    ready.model.close()
