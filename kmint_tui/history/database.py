@@ -9,12 +9,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 from kmint_tui import paths
 from kmint_tui.errors import EnvironmentUnfit, KmintError, StorageError
 from kmint_tui.history.migrations import MIGRATIONS
 
 BUSY_SECONDS = 30.0
+_RETRY_SECONDS = 0.01
 
 _CANNOT_WRITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
@@ -28,7 +30,7 @@ def connect(path: Path) -> sqlite3.Connection:
     with translated(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             _migrate(connection, path)
@@ -66,7 +68,7 @@ def _as_kmint(error: sqlite3.DatabaseError, path: Path) -> KmintError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _CANNOT_WRITE:
         return StorageError(f"{path}: {error}", fix="free some space, or set KMINT_HOME to a place you may write to")
-    if code == sqlite3.SQLITE_BUSY:
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL):
         return Busy(f"{path} is held by another process for more than {BUSY_SECONDS:.0f} s", fix="end the other kmint and try again")
     if code == sqlite3.SQLITE_NOTADB:
         return EnvironmentUnfit(f"{path}: {error}", fix=f"move {path} aside; kmint then starts a new history", title="history not usable")
@@ -87,6 +89,23 @@ def damaged(path: Path, reason: str) -> Damaged:
     """What to raise when the file does not hold any more what was stored in it."""
     fix = f"`kmint history export > kept.jsonl` writes what can be read; move {path} aside, then `kmint history import kept.jsonl`"
     return Damaged(f"{path}: {reason}", fix=fix)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Change the journal to the write-ahead log, also while other processes open the same new file.
+
+    SQLite begins this change with a read and asks for the write lock after it, where it reports a lock held by somebody else at once
+    instead of waiting for `BUSY_SECONDS` (`sqlite3BtreeSetVersion`); so the waiting is done here.
+    """
+    until = monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() >= until:
+                raise
+        sleep(_RETRY_SECONDS)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kmint_tui.errors import EnvironmentUnfit, StorageError, UsageError
+from kmint_tui.history import database
 from kmint_tui.history.migrations import MIGRATIONS
 from kmint_tui.history.process import is_gone, own_process
 from kmint_tui.history.records import NewDraft, NewSession, Reference, parse_id
@@ -220,6 +221,34 @@ def test_many_writers_lose_nothing(path: Path) -> None:
     assert all(len(output.splitlines()) == 12 for output in outputs)
     with History(path) as history:
         assert [(row.drafted, row.passed) for row in history.summaries()] == [(12, 12)] * 4
+
+
+def test_a_new_file_that_another_process_just_writes_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waits: list[float] = []
+
+    def other_is_done(seconds: float) -> None:
+        waits.append(seconds)
+        other.execute("COMMIT")
+
+    monkeypatch.setattr(database, "sleep", other_is_done)
+    with History(path) as history:
+        assert len(waits) == 1 and history.summaries() == ()
+    other.close()
+
+
+def test_a_new_file_that_stays_held_is_said_to_be(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    clock = iter((0.0, 1.0, database.BUSY_SECONDS - 1, database.BUSY_SECONDS))
+    monkeypatch.setattr(database, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(database, "sleep", lambda seconds: None)
+    with pytest.raises(database.Busy, match="held by another process"):
+        History(path)
+    other.close()
 
 
 def test_a_session_of_this_process_or_of_another_machine_may_still_run(path: Path) -> None:

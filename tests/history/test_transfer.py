@@ -157,8 +157,8 @@ from kmint_tui.history.store import History
 from tests.history.test_history import SESSION, draft, verdict
 
 def write():
+    ready.wait()
     with History(Path(sys.argv[1])) as history:
-        ready.wait()
         session = history.begin(SESSION)
         for number in range(3):
             history.add_draft(session, draft(number, f"# {session}.{number}"))
