@@ -1,4 +1,4 @@
-"""What every test shares: a private place for kmint's files, and the gpu marker."""
+"""What every test shares: a private place for kmint's files, nothing of the caller's settings, and the gpu marker."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# What somebody's shell or a build machine may hold, and what would change what kmint or a child process does.
+_FOREIGN = ("KMINT_", "HF_", "HUGGING", "XDG_", "CLICOLOR")
+_FOREIGN_NAMES = {
+    "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TRITON_INTERPRET",
+    "PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH",
+    "PYTHONSTARTUP", "PYTHONUTF8", "PYTHONVERBOSE", "PYTHONWARNINGS",
+}  # fmt: skip
+for _name in list(os.environ):
+    if _name.startswith(_FOREIGN) or _name in _FOREIGN_NAMES or _name.lower().endswith("_proxy"):
+        del os.environ[_name]
 
 # Two spinning threads of a library are many times slower than one while anything else runs on the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples in every run, and no failure because the machine was busy.
+settings.register_profile(
+    "kmint", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("kmint")
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +34,6 @@ def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     """A KMINT_HOME of the test's own, so that no test reads or writes the user's files."""
     home = tmp_path_factory.mktemp("home") / "kmint"
     monkeypatch.setenv("KMINT_HOME", str(home))
-    for name in ("KMINT_MODELS_DIR", "KMINT_OFFLINE", "HF_HUB_OFFLINE", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
     return home
 
 
