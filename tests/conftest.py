@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 # What somebody's shell or a build machine may hold, and what would change what kmint or a child process does.
-_FOREIGN = ("KMINT_", "HF_", "HUGGING", "XDG_", "CLICOLOR")
+_FOREIGN = ("KMINT_", "HF_", "HUGGING", "XDG_", "CLICOLOR", "TEXTUAL")
+_OF_THE_TESTS = "KMINT_TEST_"
 _FOREIGN_NAMES = {
     "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TRITON_INTERPRET",
     "PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH",
     "PYTHONSTARTUP", "PYTHONUTF8", "PYTHONVERBOSE", "PYTHONWARNINGS",
 }  # fmt: skip
 for _name in list(os.environ):
-    if _name.startswith(_FOREIGN) or _name in _FOREIGN_NAMES or _name.lower().endswith("_proxy"):
+    if (_name.startswith(_FOREIGN) and not _name.startswith(_OF_THE_TESTS)) or _name in _FOREIGN_NAMES or _name.lower().endswith("_proxy"):
         del os.environ[_name]
+
+# What is started in the background of a shell or by `nohup` ignores these, and so would every child that a test sends one. A
+# handler is not inherited: it ignores them for this process alone.
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, lambda number, frame: None)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 # Two spinning threads of a library are many times slower than one while anything else runs on the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
