@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 COMMIT = "c" * 40
+BLOCK = 1 << 16
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -27,6 +28,8 @@ class Hub:
 
     `info_fault` is a status for requests about the repository. `announced` replaces a file's length in what is said of it.
     With `plain`, files are kept in plain git, without a sha256. `public` is the address that redirects lead to.
+    With `silent_after`, every answer falls silent after that many bytes of a file, until the client hangs up. `served`
+    counts a file's bytes before they are sent, so that no client has one that is not counted yet.
     """
 
     def __init__(self, repo: str, files: dict[str, bytes]) -> None:
@@ -38,6 +41,7 @@ class Hub:
         self.announced: dict[str, int] = {}
         self.plain = self.ignores_if_range = False
         self.public: str | None = None
+        self.silent_after: int | None = None
         self._server = _Quiet(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
 
@@ -106,18 +110,22 @@ class Hub:
                 if fault == "more":
                     body += b"x" * amount
                 length = len(body)
-                if fault in ("drop", "stall"):
+                if fault == "drop":
                     body = body[:amount]
+                silent = hub.silent_after is not None and hub.silent_after < len(body)
+                if silent:
+                    body = body[: hub.silent_after]
                 self.send_response(206 if start else 200)
                 for key, value in {**headers, "Content-Length": str(length)}.items():
                     self.send_header(key, value)
                 self.end_headers()
-                self.wfile.write(body)
-                self.wfile.flush()
-                hub.served += len(body)
-                if fault == "stall":
+                for at in range(0, len(body), BLOCK):
+                    block = body[at : at + BLOCK]
+                    hub.served += len(block)
+                    self.wfile.write(block)
+                if silent:
                     self.rfile.read(1)
-                if fault in ("drop", "stall"):
+                if fault == "drop" or silent:
                     self.close_connection = True
 
             def _reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
