@@ -117,7 +117,11 @@ class Drafting:
         """Draft one batch; False when the smith failed."""
         request = self._request
         sampling, limit = request.sampling, request.max_tokens
-        for event in self._smith.draft(batch.prompt, batch.drafts, sampling=sampling, seed=batch.seed, max_tokens=limit):
+        run = self._smith.draft(batch.prompt, batch.drafts, sampling=sampling, seed=batch.seed, max_tokens=limit)
+        if self._stopping.is_set():
+            # A stop that came before this call cancelled nothing, and a server that is silent gives no event to see it at.
+            self._smith.cancel()
+        for event in run:
             self._put(_numbered(event, batch.first))
             if isinstance(event, Failed):
                 return False

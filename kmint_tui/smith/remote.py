@@ -8,42 +8,18 @@ thoughts, which extraction drops. Seeds are passed on; whether they hold is the 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol
 
 from kmint_tui.smith.engine import DEFAULT_MAX_TOKENS
-from kmint_tui.smith.events import DraftDone, Event, Failed, RunDone, Token
-from kmint_tui.smith.extract import Finish
+from kmint_tui.smith.events import DraftDone, Event, Failed, RunDone
 from kmint_tui.smith.prompts import Prompt
+from kmint_tui.smith.remote_request import Request, Transport, Wanted
 from kmint_tui.smith.sampling import Sampling, draft_seed
-from kmint_tui.smith.stream import DraftText
 
 CHAT_PATH = "/chat/completions"
-_DATA = "data:"
-
-
-class Stream(Protocol):
-    """An answer that arrives line by line. `close` may be called from another thread and ends the iteration."""
-
-    def __iter__(self) -> Iterator[str]:
-        """The lines, as text."""
-        ...
-
-    def close(self) -> None:
-        """Hang up."""
-        ...
-
-
-class Transport(Protocol):
-    """Posts JSON and returns the streamed answer. Raises OSError with a reason fit for people."""
-
-    def __call__(self, url: str, body: dict[str, object]) -> Stream:
-        """Send one request."""
-        ...
 
 
 class RemoteSmith:
@@ -53,8 +29,7 @@ class RemoteSmith:
         self._url = url.rstrip("/") + CHAT_PATH
         self._model = model
         self._transport = transport
-        self._streams: dict[int, Stream] = {}
-        self._guard = threading.Lock()
+        self._requests: tuple[Request, ...] = ()
         self._cancelled = threading.Event()
 
     def draft(
@@ -66,49 +41,39 @@ class RemoteSmith:
         seed: int = 0,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> Iterator[Event]:
-        """As `Smith.draft`. Ends with `Failed` when no draft came through, else with `RunDone`."""
-        sampling = sampling or Sampling()
+        """As `Smith.draft`. Ends with `Failed` when no draft came through, else with `RunDone`.
+
+        A `cancel` counts from this call on, not only once the first event was asked for.
+        """
+        sampling, events = sampling or Sampling(), SimpleQueue[Event]()
         self._cancelled.clear()
-        events: SimpleQueue[Event] = SimpleQueue()
-        started = time.perf_counter()
-        bodies = [
-            self._body(prompt if isinstance(prompt, Prompt) else prompt[index], sampling, temperature, draft_seed(seed, index), max_tokens)
+        self._requests = tuple(
+            Request(
+                self._url,
+                self._transport,
+                Wanted(
+                    index,
+                    self._model,
+                    prompt if isinstance(prompt, Prompt) else prompt[index],
+                    sampling,
+                    temperature,
+                    draft_seed(seed, index),
+                    max_tokens,
+                ),
+                events.put,
+            )
             for index, temperature in enumerate(sampling.temperatures(drafts))
-        ]
-        threads = [
-            threading.Thread(target=self._serve, args=(index, body, events, started), name=f"remote-{index}", daemon=True)
-            for index, body in enumerate(bodies)
-        ]
-        for thread in threads:
-            thread.start()
-        ended: list[DraftDone] = []
-        failures: list[Failed] = []
-        try:
-            while len(ended) + len(failures) < drafts:
-                event = events.get()
-                if isinstance(event, Failed):
-                    failures.append(event)
-                    continue
-                if isinstance(event, DraftDone):
-                    ended.append(event)
-                yield event
-        finally:
-            if len(ended) + len(failures) < drafts:
-                self.cancel()
-            for thread in threads:
-                thread.join()
-        yield failures[0] if failures and not ended else self._figures(ended, started)
+        )
+        return self._run(self._requests, events)
 
     def cancel(self) -> None:
         """Hang up on all requests under way."""
         self._cancelled.set()
-        with self._guard:
-            streams = list(self._streams.values())
-        for stream in streams:
-            stream.close()
+        for request in self._requests:
+            request.hang_up()
 
     def close(self) -> None:
-        """Nothing stays behind but requests under way."""
+        """Nothing stays behind but requests that the server has not answered yet."""
         self.cancel()
 
     def __enter__(self) -> RemoteSmith:
@@ -117,61 +82,25 @@ class RemoteSmith:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _body(self, prompt: Prompt, sampling: Sampling, temperature: float, seed: int, max_tokens: int) -> dict[str, object]:
-        return {
-            "model": self._model,
-            "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
-            "stream": True,
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": sampling.min_p,
-            "seed": seed,
-            "chat_template_kwargs": {"enable_thinking": False},
-        }
-
-    def _serve(self, index: int, body: dict[str, object], events: SimpleQueue[Event], started: float) -> None:
-        """One request: its tokens, then its end."""
-        text, tokens, finish = DraftText(inside=False), 0, None
+    def _run(self, requests: tuple[Request, ...], events: SimpleQueue[Event]) -> Iterator[Event]:
+        started = time.perf_counter()
+        for index, request in enumerate(requests):
+            threading.Thread(target=request.serve, name=f"remote-{index}", daemon=True).start()
+        ended: list[DraftDone] = []
+        failures: list[Failed] = []
         try:
-            stream = self._transport(self._url, body)
-            with self._guard:
-                self._streams[index] = stream
-            try:
-                for piece, ending in _pieces(stream):
-                    tokens += bool(piece)
-                    finish = ending or finish
-                    shown = text.feed(piece.encode())
-                    if shown:
-                        events.put(Token(index, shown, tokens))
-                    if text.stopped or self._cancelled.is_set():
-                        break
-            finally:
-                with self._guard:
-                    del self._streams[index]
-                stream.close()
-        except (OSError, ValueError) as error:
-            if not self._cancelled.is_set():
-                events.put(Failed("environment", f"{self._url}: {error}"))
-                return
-        rest = text.finish()
-        if rest:
-            events.put(Token(index, rest, tokens))
-        end: Finish = "stop" if text.stopped or finish == "stop" else "length" if finish == "length" else "cancelled"
-        seed, temperature = body["seed"], body["temperature"]
-        events.put(
-            DraftDone(
-                draft=index,
-                text=text.text,
-                finish=end,
-                tokens=tokens,
-                seconds=time.perf_counter() - started,
-                seed=seed if isinstance(seed, int) else 0,
-                temperature=temperature if isinstance(temperature, float) else 0.0,
-                note="" if end != "cancelled" or self._cancelled.is_set() else "the endpoint broke off",
-            )
-        )
+            while len(ended) + len(failures) < len(requests):
+                event = events.get()
+                if isinstance(event, Failed):
+                    failures.append(event)
+                    continue
+                if isinstance(event, DraftDone):
+                    ended.append(event)
+                yield event
+        finally:
+            if len(ended) + len(failures) < len(requests):
+                self.cancel()
+        yield failures[0] if failures and not ended else self._figures(ended, started)
 
     def _figures(self, ended: list[DraftDone], started: float) -> RunDone:
         return RunDone(
@@ -189,19 +118,3 @@ class RemoteSmith:
             threads=0,
             cancelled=self._cancelled.is_set(),
         )
-
-
-def _pieces(lines: Stream) -> Iterator[tuple[str, str | None]]:
-    """Text and finish reason of each chunk of a server-sent event stream. Raises ValueError when it is something else."""
-    for line in lines:
-        if not line.startswith(_DATA):
-            continue
-        payload = line[len(_DATA) :].strip()
-        if payload == "[DONE]":
-            return
-        chunk: Any = json.loads(payload)
-        if not isinstance(chunk, dict) or "error" in chunk:
-            raise ValueError(f"the endpoint answered {payload[:200]}")
-        for choice in chunk.get("choices") or []:
-            delta = choice.get("delta") or {}
-            yield delta.get("content") or "", choice.get("finish_reason")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -104,5 +105,9 @@ def test_offline_refuses_an_endpoint_and_nothing_is_sent(server: Server, by: str
 
 
 def test_nobody_at_the_address_is_exit_4() -> None:
-    done = mint("http://127.0.0.1:9")
-    assert done.code == 4 and "no smith answers at http://127.0.0.1:9/v1" in done.err
+    with socket.socket() as nobody:
+        # A port that is taken and not listened to: nothing else can answer there meanwhile.
+        nobody.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        done = mint(address)
+    assert done.code == 4 and f"no smith answers at {address}/v1" in done.err
