@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import tempfile
 from types import ModuleType
 from typing import Any
 
@@ -57,7 +56,6 @@ def compile_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """
     job = json.loads(payload)
     triton_private.check_version()
-    tempfile.tempdir = scratch
     triton_private.prepare_compiler(job["ptxas_version"], os.path.join(scratch, "triton"))
     with triton_private.active_driver(Target.from_json(job["target"])):
         try:

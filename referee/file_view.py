@@ -65,12 +65,20 @@ def readable_paths(extra: Iterable[str]) -> tuple[str, ...]:
     """
     package = os.path.dirname(os.path.abspath(__file__))
     libraries = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry)]
-    wanted = [*SYSTEM, *_installation(pwd.getpwuid(os.getuid()).pw_dir), package, *libraries, *extra, *_mapped_files()]
+    wanted = [*SYSTEM, *_installation(_home()), package, *libraries, *extra, *_mapped_files()]
     kept: list[str] = []
     for path in dict.fromkeys(os.path.normpath(path) for path in wanted):
         if path != "/" and os.path.exists(path) and not any(_below(path, root) for root in kept):
             kept.append(path)
     return tuple(kept)
+
+
+def _home() -> str:
+    """This user's home directory; a user without an entry in the password file, as in many containers, has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/nonexistent"
 
 
 def _installation(home: str) -> list[str]:

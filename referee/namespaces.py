@@ -106,8 +106,9 @@ def try_in_child(function: Callable[[], None]) -> str:
     os.close(write)
     with open(read, "rb") as answer:
         reason = answer.read().decode()
-    os.waitpid(pid, 0)
-    return reason
+    _, ended = os.waitpid(pid, 0)
+    # One that was killed has said nothing, which is no success.
+    return reason or ("the trial process died" if ended else "")
 
 
 def _enter_one(flag: int) -> str:

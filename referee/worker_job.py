@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from typing import NoReturn
 
@@ -32,6 +33,8 @@ def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int,
             os._exit(1)
         for name in _SCRATCH_VARIABLES:
             os.environ[name] = scratch
+        # What the server found when it made its own directory; a job may not write there.
+        tempfile.tempdir = scratch
         os.chdir(scratch)
         _send(result, _call(entry, content, scratch, tuple(fds)))
         os._exit(0)

@@ -104,3 +104,9 @@ def test_the_host_cannot_be_written(attack: Attack, way: str, world: str) -> Non
 def test_a_module_left_in_scratch_shadows_nothing(attack: Attack, world: str) -> None:
     assert attack("files:shadow_module", world=world).data == b"written"
     assert attack("resources:echo", b"again", world=world).data == b"again"
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_temporary_files_are_made_in_scratch(attack: Attack, world: str) -> None:
+    outcome = attack("files:make_temporary_file", world=world)
+    assert outcome.data == b"in scratch", outcome

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import tempfile
 from typing import TYPE_CHECKING
 
 # In the sandbox this folder is on the import path; for the type checker it is a package.
@@ -167,6 +168,12 @@ def write_kernel_setting(path: str, scratch: str) -> object:
 @attempt
 def write_to_tmp(path: str, scratch: str) -> object:
     return os.open("/tmp/left-behind", os.O_WRONLY | os.O_CREAT, 0o600)
+
+
+def make_temporary_file(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    """Allowed: without being told where, a library makes its temporary files in the scratch directory."""
+    with tempfile.NamedTemporaryFile() as file:
+        return b"in scratch" if os.path.dirname(file.name) == scratch else file.name.encode()
 
 
 def shadow_module(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
