@@ -65,10 +65,12 @@ def test_numbers_agree_with_the_kernels_headers(machine: str) -> None:
     found = dict(re.findall(r"#define __NR(?:_|)(\w+)\s+(\d+)", header.read_text()))
     found = {name.removeprefix("_"): number for name, number in found.items()}
     tables = (syscalls.always, syscalls.by_argument, syscalls.to_execute, syscalls.unreadable)
+    newest = max(int(number) for number in found.values())
     for table in tables:
         for name, number in table(machine).items():
             spelled = GENERIC_NAMES.get(name, name) if machine == "aarch64" else name
-            assert found[spelled] == str(number), name
+            # A header may be older than the youngest calls.
+            assert found.get(spelled) == str(number) or number > newest, name
 
 
 def test_every_number_is_used_once(machine: str) -> None:

@@ -13,9 +13,16 @@ def main(without: tuple[str, ...]) -> None:
     with Zygote(preload=(), extra_path=(os.path.dirname(__file__),), without=without) as zygote:
         read, write = os.pipe()
         limits = Limits(seconds=600.0, memory_bytes=1 << 28, output_bytes=1 << 10)
-        job = threading.Thread(target=lambda: zygote.run("hostile_resources:sleep", b"", limits=limits, fds=[write]), daemon=True)
+
+        def run() -> None:
+            zygote.run("hostile_resources:sleep", b"", limits=limits, fds=[write])
+            # Whoever waits for the job to fall asleep must not wait for ever.
+            os.write(write, b"ended!")
+
+        job = threading.Thread(target=run, daemon=True)
         job.start()
-        os.read(read, 6)
+        if os.read(read, 6) != b"asleep":
+            raise SystemExit("the job ended before it slept")
         print(zygote.pid, zygote._server.scratch if zygote._server else "", flush=True)
         job.join()
 
