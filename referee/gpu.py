@@ -218,9 +218,10 @@ class Replayer:
         interrupts = self._interrupts
         with self._lock:
             for attempt in (1, 2):
+                worker = self._running()
+                # Looked at after the worker: an interrupt that comes later ends this very one.
                 if self._interrupts != interrupts:
                     raise ReplayerError("interrupted")
-                worker = self._running()
                 try:
                     answer = worker.request(message, blobs, seconds=FIRST_STEP_SECONDS)
                 except WorkerLost as lost:

@@ -81,7 +81,7 @@ class WorkerProcess:
         self._deadline = time.monotonic() + seconds
         read = wire.deadline_reader(self._read.fileno(), lambda: self._deadline)
         try:
-            wire.send(self._write.fileno(), message, blobs)
+            wire.send(self._write.fileno(), message, blobs, lambda: self._deadline)
             while True:
                 answer, _ = wire.receive(read)
                 if "progress" not in answer:

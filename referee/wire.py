@@ -2,7 +2,7 @@
 
 Layout: 8 bytes little-endian length of the header, the header (UTF-8 JSON: `{"message": ..., "blobs": [sizes]}`), the
 blobs in order. Both ends are our own processes; limits exist so that a mangled stream ends in an error and not in an
-allocation. Reading from the worker respects a deadline.
+allocation. Towards the worker and from it there are deadlines: a process that hangs neither reads nor answers.
 """
 
 from __future__ import annotations
@@ -27,17 +27,22 @@ class WireError(ConnectionError):
 
 
 class WireTimeout(TimeoutError):
-    """No complete frame arrived before the deadline."""
+    """No complete frame was taken or arrived before the deadline."""
 
 
-def send(fd: int, message: Message, blobs: Sequence[bytes] = ()) -> None:
-    """Write one frame; raises WireError when the other end is closed."""
+def send(fd: int, message: Message, blobs: Sequence[bytes] = (), deadline: Callable[[], float] | None = None) -> None:
+    """Write one frame; raises WireError when the other end is closed, WireTimeout at `deadline()` (time.monotonic seconds)."""
     header = json.dumps({"message": message, "blobs": [len(blob) for blob in blobs]}, allow_nan=True).encode()
     try:
         for piece in (struct.pack("<Q", len(header)), header, *blobs):
             view = memoryview(piece)
             while view:
-                view = view[os.write(fd, view) :]
+                if deadline is not None:
+                    _wait(fd, select.POLLOUT, deadline)
+                # A pipe that is ready takes so much without blocking.
+                view = view[os.write(fd, view[: select.PIPE_BUF] if deadline else view) :]
+    except WireTimeout:
+        raise
     except OSError as error:
         raise WireError(f"cannot write to the other end: {error.strerror}") from error
 
@@ -72,9 +77,7 @@ def _read(fd: int, count: int, deadline: Callable[[], float] | None) -> bytes:
     parts: list[bytes] = []
     while count:
         if deadline is not None:
-            left = deadline() - time.monotonic()
-            if left <= 0 or not _ready(fd, left):
-                raise WireTimeout("no answer in time")
+            _wait(fd, select.POLLIN, deadline)
         try:
             part = os.read(fd, min(count, 1 << 20))
         except OSError as error:
@@ -86,7 +89,9 @@ def _read(fd: int, count: int, deadline: Callable[[], float] | None) -> bytes:
     return b"".join(parts)
 
 
-def _ready(fd: int, seconds: float) -> bool:
+def _wait(fd: int, event: int, deadline: Callable[[], float]) -> None:
+    left = deadline() - time.monotonic()
     poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
+    poll.register(fd, event)
+    if left <= 0 or not poll.poll(left * 1000):
+        raise WireTimeout("no answer in time")

@@ -6,6 +6,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -30,13 +31,31 @@ scalars = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allo
 
 @given(st.dictionaries(st.text(), scalars), st.lists(st.binary(max_size=200), max_size=4))
 def test_a_frame_comes_back_as_it_went(message: wire.Message, blobs: list[bytes]) -> None:
-    reading, writing = os.pipe()
+    # A file holds a frame of any size; a pipe with nobody at the other end may not.
+    frame = os.memfd_create("frame")
     try:
-        wire.send(writing, message, blobs)
-        assert wire.receive(wire.blocking_reader(reading)) == (message, blobs)
+        wire.send(frame, message, blobs)
+        os.lseek(frame, 0, os.SEEK_SET)
+        assert wire.receive(wire.blocking_reader(frame)) == (message, blobs)
     finally:
-        os.close(reading)
-        os.close(writing)
+        os.close(frame)
+
+
+def test_a_frame_larger_than_the_pipe_arrives_in_time(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    blob, far = os.urandom(1 << 20), time.monotonic() + 600
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(wire.send, writing, {"do": "anything"}, [blob], lambda: far)
+        assert wire.receive(wire.deadline_reader(reading, lambda: far)) == ({"do": "anything"}, [blob])
+        sent.result()
+
+
+def test_a_frame_that_nobody_takes_misses_its_deadline(pipe: tuple[int, int]) -> None:
+    _, writing = pipe
+    begun = time.monotonic()
+    # Far enough off to fill the pipe first; a write that blocks would never come back.
+    with pytest.raises(wire.WireTimeout):
+        wire.send(writing, {"do": "anything"}, [bytes(8 << 20)], lambda: begun + 0.2)
 
 
 def test_the_end_of_the_stream_is_an_error(pipe: tuple[int, int]) -> None:
