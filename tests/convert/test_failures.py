@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import random
 import shutil
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from bench.fake_checkpoint import write_adapter, write_minicpm5
 from tests.cli.runner import Done, kmint
 
 MODEL, STORAGE = 4, 6
-KILLS = 20
+MOST_STEPS = 100
 SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
 VOCABULARY = 2048
 
@@ -217,44 +217,62 @@ def test_what_a_killed_run_left_is_never_taken_for_this_ones(pair: Path) -> None
     assert sorted(path.name for path in out.parent.iterdir()) == ["m.gguf", "m.gguf.report.json"]
 
 
+STEPS = """
+import os, signal, sys
+folder, left, pieces = sys.argv[1], int(sys.argv[2]), 0
+def step():
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+def called(frame, event, function):
+    global pieces
+    if event == "c_call" and function.__name__ == "write" and frame.f_code.co_name == "write_gguf":
+        pieces += 1
+        if pieces % 4 == 0:
+            step()
+def seen(event, arguments):
+    if event in ("open", "os.rename", "os.remove") and str(arguments[0]).startswith(folder):
+        step()
+        if event == "open" and arguments[1] == "a":
+            sys.setprofile(called)
+sys.addaudithook(seen)
+from kmint_tui.cli.main import main
+main(sys.argv[3:])
+"""
+
+
 def test_killed_at_any_moment(pair: Path) -> None:
-    """At 20 moments spread over a run: under the file's name stands the older good file or the new one, whole; then it works."""
-    out, moments = pair / "out" / "m.gguf", random.Random(5)
+    """Before every single change in the output folder, and before every fourth piece of the file: under its name stands the older
+    good file or the new one, whole, with no report but its own; then it works."""
+    out = pair / "out" / "m.gguf"
+    report = out.with_name("m.gguf.report.json")
     assert run(pair).code == 0
     new = out.read_bytes()
     edit(pair / "adapter" / "adapter_config.json", lambda document: document.update(lora_alpha=32))
     assert run(pair).code == 0
-    old = out.read_bytes()
+    old, of_old = out.read_bytes(), report.read_bytes()
     edit(pair / "adapter" / "adapter_config.json", lambda document: document.update(lora_alpha=16))
     assert old != new
-    started = time.monotonic()
-    assert run(pair, "--plan").code == 0
-    planned = time.monotonic() - started
-    started = time.monotonic()
-    assert run(pair).code == 0
-    lasted = time.monotonic() - started
-    killed = 0
-    for moment in range(KILLS):
+    left: list[bytes] = []
+    for moment in range(1, MOST_STEPS):
         out.write_bytes(old)
-        # A third of the moments before anything is written, the others while it is.
-        first, last = (0.0, planned) if moment % 3 == 0 else (planned, lasted)
-        killed += _kill_after(pair, first + (moment + moments.random()) / KILLS * (last - first))
-        assert out.read_bytes() in (old, new)
-        reported = out.with_name("m.gguf.report.json")
-        reported.unlink(missing_ok=True)
-    assert killed >= KILLS // 2
-    assert run(pair).code == 0
-    assert out.read_bytes() == new
+        report.write_bytes(of_old)
+        code, said = _killed_before(moment, pair)
+        left.append(out.read_bytes())
+        assert left[-1] in (old, new)
+        if report.exists():
+            assert json.loads(report.read_bytes())["sha256"] == hashlib.sha256(left[-1]).hexdigest()
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, said
+    assert left[-1] == new and {left.index(old), left.index(new)} == {0, left.count(old)} and left.count(new) > 2
+    assert 15 < len(left) < MOST_STEPS - 1
     assert sorted(path.name for path in out.parent.iterdir()) == ["m.gguf", "m.gguf.report.json"]
 
 
-def _kill_after(folder: Path, seconds: float) -> bool:
-    """Whether the command was still running then and died of the signal."""
-    arguments = [sys.executable, "-m", "kmint_tui", *command(folder)]
-    environment = {**os.environ, "KMINT_HOME": str(folder / "home")}
-    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as child:
-        try:
-            child.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            child.kill()
-        return child.wait() == -9
+def _killed_before(step: int, folder: Path) -> tuple[int, str]:
+    """(exit code, stderr) of the command, which is killed before it takes that step."""
+    arguments = [sys.executable, "-c", STEPS, str(folder / "out"), str(step), *command(folder, "--verify", "structure")]
+    done = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, "KMINT_HOME": str(folder / "home")})
+    return done.returncode, done.stderr
