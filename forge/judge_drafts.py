@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 from forge.grammar import canonical_hash
 from forge.passed import read_passed
-from forge.validate import Job, _prepare, judge_quick, judge_referee
+from forge.validate import Job, judge_quick, judge_referee
+from forge.workers import results
 from kmint_tui.smith.extract import extract
 from referee.ops import get
 
@@ -46,9 +46,7 @@ def judge(drafts: list[dict[str, Any]], level: str, passed: frozenset[str], proc
             done.append({**entry, "reason": "", "known": True})
         else:
             todo.append(entry)
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=_prepare) as pool:
-        done += pool.imap_unordered(_judge, [(entry, level) for entry in todo])
-    return done
+    return done + list(results(_judge, [(entry, level) for entry in todo], processes))
 
 
 def report(judged: list[dict[str, Any]]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from forge.corpus import op_designs
 from forge.grammar import canonical_hash, write_fixed
 from forge.ops import synthetic, training
 from forge.passed import write_passed
+from forge.workers import results
 from referee.ops import Op, get
 
 
@@ -84,15 +84,6 @@ def _work(argument: tuple[Job, str]) -> dict[str, Any]:
     }
 
 
-def _prepare() -> None:
-    import warnings
-
-    warnings.simplefilter("ignore")
-    import torch
-
-    torch.set_num_threads(1)
-
-
 def read_results(path: Path) -> list[dict[str, Any]]:
     """The lines of a results file, a torn last line left out."""
     if not path.exists():
@@ -114,11 +105,10 @@ def main() -> None:
     os.environ["TRITON_INTERPRET"] = "1" if arguments.level == "quick" else os.environ.get("TRITON_INTERPRET", "0")
     known = {(entry["hash"], entry["level"]) for entry in read_results(arguments.results)}
     todo = [job for job in jobs(tuple(arguments.ops)) if (job.hash, arguments.level) not in known][:: arguments.every]
-    context = multiprocessing.get_context("spawn")
     print(f"{len(todo)} kernels to judge, {len(known)} known", flush=True)
     started = time.perf_counter()
-    with context.Pool(arguments.processes, initializer=_prepare) as pool, arguments.results.open("a", encoding="utf-8") as file:
-        for count, entry in enumerate(pool.imap_unordered(_work, [(job, arguments.level) for job in todo], chunksize=1), 1):
+    with arguments.results.open("a", encoding="utf-8") as file:
+        for count, entry in enumerate(results(_work, [(job, arguments.level) for job in todo], arguments.processes), 1):
             file.write(json.dumps(entry) + "\n")
             file.flush()
             if not entry["passed"]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 from collections.abc import Iterator
-from multiprocessing.pool import Pool
+from concurrent.futures import Executor
 
 import pytest
 
@@ -14,6 +13,7 @@ from forge.corpus import SHARES, group, op_designs, pairs, prompt_text
 from forge.grammar import canonical_hash, designs, fixed_naming, recipe, write, write_fixed
 from forge.grammar.acts import ACTS
 from forge.validate import Job, judge_quick
+from forge.workers import start
 from referee.ops import Op, catalogue, get
 from referee.ops.activations import ACTIVATIONS
 
@@ -105,21 +105,21 @@ def test_heldout_parts_are_seen_elsewhere() -> None:
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Pool]:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+def worker() -> Iterator[Executor]:
+    with start(1) as pool:
         yield pool
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-def test_kernels_agree_with_the_oracle(name: str, worker: Pool) -> None:
+def test_kernels_agree_with_the_oracle(name: str, worker: Executor) -> None:
     op = get(name)
     chosen: dict[str, Job] = {}
     for design in op_designs(op):
         source = write(op, design, random.Random(name))
         chosen.setdefault(design.structure, Job(canonical_hash(source), op, design.structure, source))
     wrong = write_fixed(op, op_designs(op)[0]) + "\n\nright = run\n\n\ndef run(*tensors):\n    return right(*tensors) * 1.5 + 1\n"
-    assert {structure: worker.apply(judge_quick, (job,)) for structure, job in chosen.items()} == dict.fromkeys(chosen, "")
-    assert worker.apply(judge_quick, (Job("", op, "", wrong),)) != ""
+    assert {structure: worker.submit(judge_quick, job).result() for structure, job in chosen.items()} == dict.fromkeys(chosen, "")
+    assert worker.submit(judge_quick, Job("", op, "", wrong)).result() != ""
 
 
 def test_prompts_fit_and_answers_are_bare_sources() -> None:
