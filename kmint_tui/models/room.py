@@ -1,6 +1,7 @@
 """How much memory there is for a smith and its referee, asked without loading torch, CUDA or llama.cpp.
 
-Main memory comes from the kernel, within the limit of the container. GPU memory is NVML's, and counts only where the
+Main memory comes from the kernel, within the limit of the container; files that the container has read or written lie in
+its memory too, until something else needs it, so they count as free. GPU memory is NVML's, and counts only where the
 installed llama.cpp was built for CUDA; only the first visible GPU is looked at.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 
 _LIBRARY = "libnvidia-ml.so.1"
 _GROUP = Path("/sys/fs/cgroup")
+_RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,11 @@ def available_memory() -> int | None:
         return None
     free = int(words[0]) << 10
     limit, used = _read(_GROUP / "memory.max"), _read(_GROUP / "memory.current")
-    return min(free, max(0, int(limit) - int(used))) if limit.isdecimal() and used.isdecimal() else free
+    if not (limit.isdecimal() and used.isdecimal()):
+        return free
+    counts = dict(line.split(None, 1) for line in _read(_GROUP / "memory.stat").splitlines() if " " in line)
+    taken = int(used) - sum(int(counts.get(name, 0)) for name in _RECLAIMABLE)
+    return min(free, max(0, int(limit) - max(0, taken)))
 
 
 def llama_uses_gpu() -> bool:

@@ -93,9 +93,10 @@ def test_what_will_happen_is_said_before_it_happens(hub: Hub, kmint_home: Path, 
     assert "MB/s" in done.err and "s left" in done.err
     assert "sha256 as published" in done.err
     assert "unchanged since it came in" in kmint("models", "verify", "tiny").out
-    listed = {entry["id"]: entry for entry in kmint("models", "ls", "--json").document["models"]}
-    assert listed["tiny"]["memory"]["verdict"] == "fits"
-    assert kmint("models", "ls", "--json").document["default"] == "tiny"
+    listing = kmint("models", "ls", "--json").document
+    (verdict,) = (entry["memory"]["verdict"] for entry in listing["models"] if entry["id"] == "tiny")
+    # On a machine that is short of memory it is here, and the embedded smith is used.
+    assert listing["default"] == {"fits": "tiny", "unknown": "tiny"}.get(verdict, "embedded"), listing["reason"]
     assert kmint("models", "url", "tiny", "--json").document["url"].startswith(hub.endpoint)
 
 

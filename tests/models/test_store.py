@@ -30,7 +30,8 @@ def test_the_registry_lists_the_four_smiths(known: registry.Registry) -> None:
     assert known.entries[0].id == "qwen3.6-27b"
 
 
-def test_the_best_smith_in_the_store_is_chosen(known: registry.Registry) -> None:
+def test_the_best_smith_in_the_store_is_chosen(known: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "room", lambda: Room(64 << 30))
     put("minicpm5-1b-base")
     put("minicpm5-1b")
     choice = store.choose(known, drafts=8)
