@@ -136,8 +136,9 @@ def test_files_that_a_container_has_read_take_no_room(tmp_path: Path, monkeypatc
     """Page cache counts as used memory in a container, and fills it up to the limit sooner or later."""
     monkeypatch.setattr(room, "_GROUP", tmp_path)
     whole = room.available_memory()
-    for name, text in (("max", "3000"), ("current", "2900"), ("stat", "anon 600\ninactive_file 1500\nactive_file 700\nslab_reclaimable 50\n")):
-        (tmp_path / f"memory.{name}").write_text(text)
+    (tmp_path / "memory.max").write_text("3000")
+    (tmp_path / "memory.current").write_text("2900")
+    (tmp_path / "memory.stat").write_text("anon 600\ninactive_file 1500\nactive_file 700\nslab_reclaimable 50\n")
     if whole is None:
         pytest.skip("this system does not say what is free")
     assert room.available_memory() == 3000 - (2900 - 2250)
