@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
+from textual._context import active_app
+from textual.notifications import Notification
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 from kmint_tui.app import KmintApp
 from tests import tiny_models
@@ -21,6 +25,38 @@ SOURCES = {
     "wrong": GOOD.replace("x / tl.sum(x, axis=0)", "x"),
     "cheat": "def run(x):\n    return torch.softmax(x, dim=-1)\n",
 }
+
+
+LONG = 3600.0
+FRAME_SECONDS = 1 / 50
+"""A little more than Textual waits before it lays out and paints what has changed."""
+MOST_FRAMES = 50
+
+
+async def idle(*_: float) -> None:
+    """Wait until the application has done all that is to be done now.
+
+    Textual's own way is to look how much processor time was used in the last 20 ms, which is little as well where other programs
+    have the processor.
+    """
+    loop = cast("Any", asyncio.get_running_loop())
+    for _frame in range(MOST_FRAMES):
+        await asyncio.sleep(FRAME_SECONDS)
+        while loop._ready:
+            await asyncio.sleep(0)
+        screen: Any = active_app.get().screen_stack and active_app.get().screen
+        if not screen or not (screen._layout_required or screen._repaint_required or screen._dirty_widgets or screen._callbacks):
+            return
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that a test looks at goes away, is not there yet, or is given up because the machine is slow."""
+    monkeypatch.setattr("textual.app.wait_for_idle", idle)
+    monkeypatch.setattr("textual.pilot.wait_for_idle", idle)
+    monkeypatch.setattr(Pilot._wait_for_screen, "__defaults__", (LONG,))
+    monkeypatch.setattr(Notification, "time_left", property(lambda note: LONG))
+    monkeypatch.setattr("kmint_tui.doctor.examination.SECONDS", LONG)
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +82,8 @@ def open_app() -> Open:
                 yield app, pilot
                 if app.run_now is not None:
                     app.run_now.abandon()
-                    await settle(pilot)
+                app.jobs.cancel_all()
+                await settle(pilot)
         finally:
             app.engine.close()
 
@@ -54,11 +91,22 @@ def open_app() -> Open:
 
 
 async def settle(pilot: Pilot[int]) -> None:
-    """Wait until all workers are through and what they posted is handled."""
-    await pilot.app.workers.wait_for_complete()
+    """Wait until all workers are through, those too that others begin, and what they posted is handled."""
+    workers = pilot.app.workers
     await pilot.pause()
-    await pilot.app.workers.wait_for_complete()
+    while not all(worker.is_finished for worker in workers):
+        for worker in tuple(workers):
+            with suppress(WorkerCancelled):
+                await worker.wait()
+        await pilot.pause()
+
+
+async def show_mode(app: KmintApp, pilot: Pilot[int], mode: str) -> None:
+    """Go to a screen, and end what it begins by itself when it is shown."""
+    app.action_show_mode(mode)
     await pilot.pause()
+    app.jobs.cancel_all()
+    await settle(pilot)
 
 
 async def until(pilot: Pilot[int], true: Callable[[], object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from textual.command import CommandList as PaletteList
 from textual.widgets import Input, Select
 
 from kmint_tui.app import KmintApp
@@ -18,7 +19,7 @@ from kmint_tui.screens.palette import Commands
 from kmint_tui.widgets.facts_bar import FactsBar
 from kmint_tui.widgets.mode_bar import MODE_TITLES
 from kmint_tui.workbench import preferences
-from tests.tui.conftest import Open, screen_text, settle, toasts, until
+from tests.tui.conftest import Open, screen_text, settle, show_mode, toasts, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,6 +41,7 @@ async def test_every_screen_has_its_number(open_app: Open) -> None:
 async def test_a_click_on_the_bar_goes_there(open_app: Open) -> None:
     async with open_app() as (app, pilot):
         await pilot.click("ModeBar .mode:last-child", offset=(3, 0))
+        app.jobs.cancel_all()
         await settle(pilot)
         assert app.current_mode == "doctor"
 
@@ -47,9 +49,7 @@ async def test_a_click_on_the_bar_goes_there(open_app: Open) -> None:
 @pytest.mark.parametrize("mode", [mode for mode, _ in MODE_TITLES])
 async def test_help_shows_every_live_key_with_its_id(open_app: Open, mode: str) -> None:
     async with open_app((120, 60)) as (app, pilot):
-        app.action_show_mode(mode)
-        app.jobs.cancel_all()
-        await settle(pilot)
+        await show_mode(app, pilot, mode)
         live = [active.binding for active in app.screen.active_bindings.values() if active.binding.group is not None]
         assert len(live) > 8
         await pilot.press("f1")
@@ -69,9 +69,7 @@ async def test_help_shows_every_live_key_with_its_id(open_app: Open, mode: str) 
 async def test_no_key_is_one_that_old_terminals_send_for_another(open_app: Open) -> None:
     async with open_app() as (app, pilot):
         for mode, _ in MODE_TITLES:
-            app.action_show_mode(mode)
-            app.jobs.cancel_all()
-            await settle(pilot)
+            await show_mode(app, pilot, mode)
             keys = {key for key, active in app.screen.active_bindings.items() if active.binding.group is not None}
             assert not keys & {"ctrl+h", "ctrl+i", "ctrl+j", "ctrl+m"}
 
@@ -109,9 +107,7 @@ async def test_every_key_can_be_rebound(open_app: Open) -> None:
     async with open_app() as (app, pilot):
         known = key_ids(KmintApp)
         for mode, _ in MODE_TITLES:
-            app.action_show_mode(mode)
-            app.jobs.cancel_all()
-            await settle(pilot)
+            await show_mode(app, pilot, mode)
             live = {active.binding.id for active in app.screen.active_bindings.values() if active.binding.group is not None}
             assert live <= known
 
@@ -136,7 +132,9 @@ async def test_the_palette_offers_what_can_be_done_now(open_app: Open) -> None:
         await pilot.press("ctrl+p")
         await pilot.pause()
         await pilot.press(*"view: doctor")
-        await pilot.pause(0.3)
+        offered = app.screen.query_one(PaletteList)
+        await until(pilot, lambda: offered.highlighted == 0 and "view: doctor" in str(offered.get_option_at_index(0).prompt))
+        await settle(pilot)
         await pilot.press("enter")
         await until(pilot, lambda: app.current_mode == "doctor")
 
@@ -185,9 +183,7 @@ async def test_copying_the_command(open_app: Open) -> None:
 
 async def test_one_of_several_commands_is_chosen(open_app: Open) -> None:
     async with open_app() as (app, pilot):
-        app.action_show_mode("doctor")
-        app.jobs.cancel_all()
-        await settle(pilot)
+        await show_mode(app, pilot, "doctor")
         await pilot.press("C")
         await pilot.pause()
         assert isinstance(app.screen, CommandList)
