@@ -17,13 +17,13 @@ from kmint_tui.doctor.guard import guarded
 SECONDS = 9.0
 
 
-def examine(*, offline: bool = False, seconds: float = SECONDS, started: list[Child] | None = None) -> Iterator[Finding]:
+def examine(*, offline: bool = False, seconds: float | None = None, started: list[Child] | None = None) -> Iterator[Finding]:
     """Every finding as soon as it is there. `offline` says that the caller was told to stay offline.
 
-    Children that are still running after `seconds` are killed, and also those left when the caller stops listening. They are put
-    into `started`, so that another thread can end the examination early by killing them.
+    Children that are still running after `seconds` (None: `SECONDS`) are killed, and also those left when the caller stops
+    listening. They are put into `started`, so that another thread can end the examination early by killing them.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + (SECONDS if seconds is None else seconds)
     children: list[Child] = [] if started is None else started
     try:
         for name in (*PROBES, *QUICK):
