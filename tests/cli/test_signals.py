@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.processes import living, processes_below
 
 
 def until(process: subprocess.Popen[str], words: str) -> None:
@@ -19,27 +20,18 @@ def until(process: subprocess.Popen[str], words: str) -> None:
     pytest.fail(f"it ended before it said {words!r}")
 
 
-def children(pid: int) -> set[int]:
-    """The processes below `pid`, by their parents."""
-    found: set[int] = set()
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        found |= {int(child)} | children(int(child))
-    return found
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_mint_that_is_told_to_end_leaves_no_child(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "kmint_tui", "mint", "softmax", "--drafts", "16"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(process, "smith: ")
-    below = children(process.pid)
+    below = processes_below(process.pid)
     process.send_signal(number)
     if number == signal.SIGINT:
         process.send_signal(number)
     out, err = process.communicate()
     assert (process.returncode, "Traceback" in err) == (128 + number, False)
-    assert below
-    assert not {pid for pid in below if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()}
+    assert below and not below & living()
     assert "kept: kmint history show 1" in err or number == signal.SIGINT
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kmint_tui.screens.draft import DraftScreen
 from kmint_tui.screens.history import HistoryScreen
 from kmint_tui.widgets.bars import TimeBars
 from kmint_tui.widgets.table import Table
+from tests.processes import processes_below
 from tests.tui.conftest import Open, screen_text, settle, toasts, until
 from tests.tui.filled import change, fill
 
@@ -152,6 +154,7 @@ async def test_a_draft_that_is_gone_is_a_message(open_app: Open) -> None:
 
 async def test_re_judging_stores_the_new_verdict_and_survives_a_referee_that_was_killed(open_app: Open) -> None:
     fill()
+    others = processes_below(os.getpid())
     async with open_app() as (app, pilot):
         app.open_draft("1.2")
         await settle(pilot)
@@ -162,10 +165,11 @@ async def test_re_judging_stores_the_new_verdict_and_survives_a_referee_that_was
         assert "correct, was rejected" in toasts(app)
         with History(paths.history_file()) as history:
             assert history.draft(1, 2).outcome == "correct"
-        workers = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+        workers = processes_below(os.getpid()) - others
         assert workers
         for pid in workers:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         app.clear_notifications()
         await pilot.press("r")
         await until(pilot, lambda: not app.jobs.titles)

@@ -8,31 +8,41 @@ import pty
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
+from tests.processes import living, processes_below
+
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 SHOW_CURSOR = b"\x1b[?25h"
-SECONDS = 60.0
+# Below pytest's own limit, so that a failure shows the screen.
+SECONDS = 600.0
+# Makes standard input the terminal of a session of its own, as a terminal emulator does, and becomes the command that follows.
+TAKE_TERMINAL = """\
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 class Terminal:
     """`kmint` on a terminal of 80x24; `seen` is everything that it wrote."""
 
     def __init__(self, *arguments: str) -> None:
-        self.pid, self._file = pty.fork()
-        if self.pid == 0:
-            environment = {**os.environ, "TERM": "xterm-256color"}
-            os.execve(sys.executable, [sys.executable, "-m", "kmint_tui", *arguments], environment)
-        fcntl.ioctl(self._file, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.modes = termios.tcgetattr(self._file)
+        self._file, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        command = [sys.executable, "-c", TAKE_TERMINAL, sys.executable, "-m", "kmint_tui", *arguments]
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        self._process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=environment)
+        os.close(inside)
+        self.pid = self._process.pid
         self.seen = b""
-        self.status: int | None = None
 
     def press(self, keys: str) -> None:
         self.send(keys.encode())
@@ -43,36 +53,29 @@ class Terminal:
     def wait_for(self, *signs: bytes) -> None:
         """Read until all of these were written."""
         while not all(sign in self.seen for sign in signs):
-            assert self._read(), f"no {signs} in {self.seen[-300:]!r}"
+            assert self._read(), f"it ended, and no {signs} in {self.seen[-300:]!r}"
 
     def wait_for_end(self) -> int:
         """Read until the program has ended; returns its exit code, or minus the signal that killed it."""
         while self._read():
             pass
-        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.status
+        return self._process.wait()
 
     def vanish(self) -> int:
         """Close the terminal under the program, as a lost connection does; returns how the program ended."""
-        watched = os.pidfd_open(self.pid)
         os.close(self._file)
         self._file = -1
-        ended, _, _ = select.select([watched], [], [], SECONDS)
-        os.close(watched)
-        assert ended, "the program lives on without a terminal"
-        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.status
+        return self._process.wait(SECONDS)
 
     def close(self) -> None:
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        self._process.kill()
+        self._process.wait()
         if self._file >= 0:
             os.close(self._file)
 
     def _read(self) -> bool:
-        if not select.select([self._file], [], [], SECONDS)[0]:
-            return False
+        """Take what was written; False when everybody who could write has gone."""
+        assert select.select([self._file], [], [], SECONDS)[0], f"silent for {SECONDS:.0f} s after {self.seen[-300:]!r}"
         try:
             text = os.read(self._file, 1 << 16)
         except OSError:
@@ -137,9 +140,8 @@ def test_a_session_that_is_terminated_leaves_no_process() -> None:
     with kmint() as terminal:
         terminal.press("\x1b[15~")  # F5: mint the first operation of the form with the embedded smith
         terminal.wait_for(b"smith at work")
-        lists = [(task / "children").read_text() for task in Path(f"/proc/{terminal.pid}/task").iterdir()]
-        children = {int(child) for one in lists for child in one.split()}
+        children = processes_below(terminal.pid)
         assert children
         os.kill(terminal.pid, signal.SIGTERM)
         assert terminal.wait_for_end() == 128 + signal.SIGTERM
-        assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+        assert not children & living()
