@@ -30,6 +30,8 @@ ENTRY = "referee.interpreter.job:interpret_entry"
 HEADER_BYTES = 4096
 WORKER_MEMORY = 2 << 30
 ANSWER_BYTES = 1 << 20
+# A kernel never waits for anything: it gets seconds of processor time, and so many times as long where it has to share the processor.
+PATIENCE = 10.0
 
 
 class InterpreterUnsupported(RuntimeError):
@@ -91,7 +93,7 @@ class _Shared:
 
 
 def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, seconds: float) -> list[Executed | Rejection]:
-    """Runs `executions` in order in one worker, which gets `seconds` for all of them.
+    """Runs `executions` in order in one worker, which gets `seconds` of processor time for all of them.
 
     `text` is the clean kernel module. The result ends with the first rejection. Raises JobLost or InterpreterUnsupported
     when the candidate is not to blame.
@@ -105,7 +107,7 @@ def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, secon
             Run(e.plan, places, start, e.config, e.backwards, None if e.after is None else index - e.after)
             for index, (e, places, start) in enumerate(zip(executions, shared.places, shared.starts, strict=True))
         )
-        limits = Limits(seconds=seconds, memory_bytes=WORKER_MEMORY + shared.size, output_bytes=ANSWER_BYTES)
+        limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)
         outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size)), limits=limits, fds=(shared.fd,))
         done, failure = _answer(outcome, len(executions), shared.begun(), seconds)
         results: list[Executed | Rejection] = []
@@ -130,7 +132,7 @@ def _answer(outcome: Outcome, count: int, begun: int, seconds: float) -> tuple[i
         return len(answers) - 1, _explained(failures[0]["kind"], failures[0]["message"])
     done = max(0, min(begun, count) - 1)
     reasons = {
-        "timeout": ("timeout", f"the kernel did not end within {seconds:g} s on the CPU path: look for a loop that never ends"),
+        "timeout": ("timeout", f"the kernel did not end within {seconds:g} s of the CPU path: look for a loop that never ends"),
         "memory": ("memory_limit", "the kernel took more memory than the CPU path allows: use smaller blocks"),
         "flood": ("output_flood", "the kernel printed too much: remove prints"),
     }

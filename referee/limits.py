@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from dataclasses import dataclass
@@ -16,17 +17,20 @@ class Limits:
     """What one job may use: wall-clock seconds, bytes of memory beyond the preloaded modules, bytes of result.
 
     `allow_exec` names the only programs (absolute paths) the job may execute; with none it may not create processes.
+    `processor_seconds` of each of its processes are what the kernel allows it; None means four cores' worth of `seconds`. A busy
+    machine stretches the wall clock only, so a job that never waits is judged more fairly by its processor time.
     """
 
     seconds: float
     memory_bytes: int
     output_bytes: int
     allow_exec: tuple[str, ...] = ()
+    processor_seconds: float | None = None
 
 
 def cpu_seconds(limits: Limits) -> int:
-    """Processor time after which the kernel ends a job, should its parent not have done so: four cores' worth."""
-    return int(limits.seconds * 4) + 2
+    """Processor time after which the kernel ends a job, should its parent not have done so."""
+    return int(limits.seconds * 4) + 2 if limits.processor_seconds is None else math.ceil(limits.processor_seconds)
 
 
 def virtual_bytes() -> int:
@@ -54,7 +58,9 @@ def apply(limits: Limits, base_bytes: int, *, count_threads: bool) -> str:
         values[resource.RLIMIT_NPROC] = threads
     for kind, value in values.items():
         hard = resource.getrlimit(kind)[1]
-        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (allowed, allowed))
+        # Past its processor time a process is asked to end, and ended a second later: by then it has surely used it up.
+        most = value + (kind == resource.RLIMIT_CPU)
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (min(value, allowed), allowed))
     counted = f"{threads} threads" if count_threads else "threads not counted, because this user has other processes"
     return f"address space, processor time, file size, descriptors, core files; {counted}"

@@ -113,7 +113,7 @@ class Server:
     def _start(self, request: dict[str, Any], report: socket.socket, fds: list[int]) -> None:
         entry: str = request["entry"]
         fields = request["limits"]
-        limits = Limits(fields["seconds"], fields["memory_bytes"], fields["output_bytes"], tuple(fields["allow_exec"]))
+        limits = Limits(**{**fields, "allow_exec": tuple(fields["allow_exec"])})
         _preload(entry.partition(":")[0])
         # Told before the fork: a parent that was not told may safely ask again elsewhere.
         _tell(report, {"started": True})

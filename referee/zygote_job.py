@@ -192,7 +192,7 @@ def _own_end(end: dict[str, Any], printed: Sequence[str]) -> _Ordered:
         return _Ordered("crash", str(end["failed"]))
     if "signal" not in end:
         return _Ordered("exited", f"exit code {end.get('exit')} without a result")
-    if end["signal"] == signal.SIGKILL and end.get("outside") is False:
+    if end["signal"] == signal.SIGXCPU or end["signal"] == signal.SIGKILL and end.get("outside") is False:
         return _Ordered("timeout", "used up its processor time")
     out_of_memory = any("bad_alloc" in line for line in printed)
     return _Ordered("memory" if out_of_memory else "crash", f"killed by {_signal_name(end['signal'])}")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import resource
-import signal
 
 import pytest
 
 from referee.zygote import Zygote
-from referee.zygote_job import _own_end
 from tests.referee.sandbox.support import LIMITS, WORLDS, Attack, scratch_of
 
 QUICK = dataclasses.replace(LIMITS, seconds=0.5)
@@ -111,10 +109,12 @@ def test_every_unpleasant_end_is_told(attack: Attack, way: str, status: str, det
     assert not outcome.killed_outside
 
 
-def test_a_job_that_the_kernel_ended_for_its_processor_time_took_too_long() -> None:
-    # It takes more cores than a test can count on to use so much time before the deadline.
-    assert _own_end({"signal": signal.SIGKILL, "outside": False}, ()).status == "timeout"
-    assert _own_end({"signal": signal.SIGKILL, "outside": True}, ()).status == "crash"
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("way", ("spin", "spin_deaf"))
+def test_a_job_that_used_up_its_processor_time_took_too_long(attack: Attack, way: str, world: str) -> None:
+    outcome = attack(f"resources:{way}", world=world, limits=dataclasses.replace(LIMITS, processor_seconds=0.5))
+    assert (outcome.status, outcome.detail) == ("timeout", "used up its processor time"), outcome
+    assert not outcome.killed_outside
 
 
 def test_an_exhausted_stack_is_a_crash(attack: Attack) -> None:
