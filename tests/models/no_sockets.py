@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 import struct
 import sys
 
@@ -25,7 +26,10 @@ UNSUPPORTED = 99
 
 
 def forbid() -> None:
-    """Put this process and its children under the filter. Raises OSError, and KeyError on another kind of machine."""
+    """Put this process and its children under the filter; whoever it kills leaves no core file, and none is collected.
+
+    Raises OSError, and KeyError on another kind of machine.
+    """
     program = [
         (_LOAD, 0, 0, _NUMBER),
         (_IF_EQUAL, 3, 0, _IO_URING_SETUP),
@@ -40,6 +44,9 @@ def forbid() -> None:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     if prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) or prctl(_SET_SECCOMP, _FILTER, header, 0, 0):
         raise OSError(ctypes.get_errno(), "no system-call filter here")
+    # A limit of 1 byte, and not of 0, is what also keeps the kernel from piping the memory to a collector.
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (min(1, most) if most != resource.RLIM_INFINITY else 1, most))
 
 
 if __name__ == "__main__":

@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 SPACE = ("unshare", "--user", "--map-root-user", "--mount")
+MOUNTS = ("mount -t tmpfs -o size=1m none /tmp", "mount --bind /tmp /tmp", "mount -o remount,ro,bind /tmp")
 NO_NETWORK = ("unshare", "--user", "--map-root-user", "--net")
 
 
 @cache
 def refused(space: tuple[str, ...]) -> str:
-    """Why this host does not give such namespaces; "" when it does."""
+    """Why this host does not give such namespaces, or nothing can be mounted in them; "" when all that works."""
     if shutil.which("unshare") is None:
         return "unshare is not installed"
-    done = subprocess.run([*space, "true"], capture_output=True, text=True)
-    return done.stderr.strip() if done.returncode else ""
+    tried = " && ".join(MOUNTS) if space == SPACE else "true"
+    done = subprocess.run([*space, "sh", "-c", tried], capture_output=True, text=True)
+    return done.stderr.strip() or f"status {done.returncode}" if done.returncode else ""
 
 
 def need(space: tuple[str, ...]) -> None:

@@ -21,7 +21,8 @@ ALONE = "import socket; print([name for _, name in socket.if_nameindex() if name
 
 def alone(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command where there is no interface but a loopback that is down."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KMINT_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {"HOME": str(home), "KMINT_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment |= {name: os.environ[name] for name in ("PATH", "TMPDIR", "OMP_NUM_THREADS") if name in os.environ}
     return subprocess.run([*NO_NETWORK, *command], capture_output=True, text=True, env=environment)
 
 

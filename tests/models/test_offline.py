@@ -85,4 +85,6 @@ def test_minting_opens_no_socket() -> None:
     done = kmint("mint", "relu2", "--drafts", "2", "--max-tokens", "300", "--seed", "1", "--model", "embedded", "--json")
     assert done.code in (0, 1), done.err
     drafts = done.document["drafts"]
-    assert len(drafts) == 2 and all(draft["verdict"] for draft in drafts), drafts
+    assert len(drafts) == 2 and any(draft["verdict"] for draft in drafts), drafts
+    # Two equal drafts are judged once; which tokens are drawn differs between kinds of processor.
+    assert all(draft["verdict"] or draft["duplicate_of"] is not None for draft in drafts), drafts
