@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from convert.gguf_file import GgufFile
+from convert.llama_child import command_of
 from convert.merge import Merged
 from convert.recipe import Recipe
 from convert.reference_logits import missing_packages
@@ -62,9 +62,9 @@ def _reference(request: Request, prompts: list[list[int]]) -> Floats | str:
     """The reference's logits, or in one line why it could not compute them."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "logits.npy"
-        document = {"base": str(request.base), "adapter": str(request.adapter) if request.adapter else None, "prompts": prompts}
-        command = [sys.executable, "-m", "convert.reference_logits"]
-        done = subprocess.run(command, input=json.dumps({**document, "output": str(output)}).encode(), capture_output=True)
+        adapter = str(request.adapter) if request.adapter else None
+        document = {"base": str(request.base), "adapter": adapter, "prompts": prompts, "output": str(output)}
+        done = subprocess.run(command_of("reference_logits"), input=json.dumps(document).encode(), capture_output=True)
         if done.returncode != 0:
             raised = re.findall(r"^[\w.]+: .+$", done.stderr.decode(errors="replace"), re.MULTILINE)
             return str(raised[-1][:300]) if raised else f"status {done.returncode}"

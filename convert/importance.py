@@ -8,12 +8,12 @@ Limits: texts are cut at `LONGEST` tokens; every text is one pass over all weigh
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from convert.llama_child import call
+from convert.processors import usable_processors
 
 LONGEST = 1024
 
@@ -29,7 +29,7 @@ class Importance:
 
 def measure(model: Path, texts: Sequence[str], output: Path) -> Importance:
     """Measure an unquantised GGUF on `texts` and write `output` (.npz). Raises ConvertError."""
-    threads = len(os.sched_getaffinity(0))
+    threads = usable_processors()
     request = {"model": str(model), "texts": list(texts), "longest": LONGEST, "threads": threads, "output": str(output)}
     answer, _ = call("activations", request)
     return Importance(output, answer["tokens"], answer["tensors"])

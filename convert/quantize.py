@@ -15,6 +15,7 @@ import gguf
 from convert.errors import ConvertError, SpaceError
 from convert.gguf_file import GgufFile
 from convert.llama_child import call
+from convert.processors import usable_processors
 
 FILE_TYPES = {
     "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
@@ -46,7 +47,7 @@ def quantise(source: Path, target: Path, kind: str, *, threads: int = 0, importa
         "source": str(source),
         "target": str(partial),
         "file_type": int(FILE_TYPES[kind]),
-        "threads": threads or len(os.sched_getaffinity(0)),
+        "threads": threads or usable_processors(),
         "imatrix": str(importance) if importance else None,
     }
     try:

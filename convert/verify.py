@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from convert.gguf_file import GgufFile
 from convert.llama_child import call
+from convert.processors import usable_processors
 from convert.recipe import Recipe
 from convert.reference_tokenizer import encode
 from convert.safetensors_file import Floats
@@ -113,13 +114,13 @@ def gguf_ids(path: Path, texts: Sequence[str]) -> list[list[int]]:
     return ids
 
 
-def gguf_logits(path: Path, prompts: Sequence[Sequence[int]], *, adapter: Path | None = None, threads: int = 2) -> Floats:
+def gguf_logits(path: Path, prompts: Sequence[Sequence[int]], *, adapter: Path | None = None) -> Floats:
     """llama.cpp's logits after every token of every prompt, concatenated: (tokens, vocabulary) float32.
 
     `adapter` is a LoRA GGUF to apply at run time.
     """
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "logits.npy"
+        output, threads = Path(folder) / "logits.npy", min(2, usable_processors())
         request: dict[str, Any] = {"model": str(path), "prompts": [list(ids) for ids in prompts], "threads": threads, "output": str(output)}
         if adapter is not None:
             request["adapter"] = str(adapter)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convert.errors import ConvertError, SpaceError
+from convert.processors import usable_processors
 from convert.recipe import Recipe, TensorRule
 from convert.safetensors_file import Floats
 
@@ -138,7 +139,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 
 def worker_threads() -> int:
     """How many pieces are made at once: one a processor that this process may use, within reason."""
-    return max(1, min(MAX_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+    return min(MAX_THREADS, usable_processors())
 
 
 def peak_bytes() -> int:
