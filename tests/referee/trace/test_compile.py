@@ -150,12 +150,12 @@ def test_a_configuration_with_a_real_error_rejects_the_candidate(zygote: Zygote)
     assert isinstance(rejection, Rejection) and rejection.guard == "compile_error"
 
 
-def test_compile_bombs_end_and_cost_only_their_candidate(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("referee.compile.SECONDS", 3.0)
+def test_compile_bombs_end_and_cost_only_their_candidate(zygote: Zygote) -> None:
     bomb = COPY.replace("    tl.store", "    for j in tl.static_range(0, 10000000):\n        i += j\n    tl.store") + body(
         ALLOCATE, LAUNCH, "return y"
     )
-    rejection = compiled(zygote, bomb)
+    module, plans = traced(zygote, bomb)
+    rejection = compile_plans(zygote, module, plans, Target(), seconds=3.0)
     assert isinstance(rejection, Rejection) and rejection.guard in ("timeout", "memory")
     assert isinstance(compiled(zygote, COPY + body(ALLOCATE, LAUNCH, "return y")), Binaries)
 
