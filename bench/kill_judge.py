@@ -86,7 +86,7 @@ def run(specimens: Sequence[Specimen], judgements: int, *, mode: Mode, seed: int
             with lock:
                 _count(tally, one, verdict)
 
-        killer = threading.Thread(target=_kill_until, args=(over, chance, tally.kills, mode))
+        killer = threading.Thread(target=_kill_until, args=(over, chance, tally.kills, mode, others))
         killer.start()
         try:
             with ThreadPoolExecutor(threads) as pool:
@@ -119,7 +119,7 @@ def _count(tally: Tally, one: Specimen, verdict: Verdict) -> None:
         tally.wrong.append(f"{one.name}: {guard}: {verdict.reason}")
 
 
-def _kill_until(over: threading.Event, chance: random.Random, kills: dict[str, int], mode: Mode) -> None:
+def _kill_until(over: threading.Event, chance: random.Random, kills: dict[str, int], mode: Mode, others: set[int]) -> None:
     """Jobs most often; a server now and then, because a new one takes seconds to start."""
     while not over.wait(chance.uniform(0.0, 0.5)):
         wanted = chance.choices(("job", "tool", "fork server", "namespace init", "replayer"), (12, 3, 1, 1, 1 if mode == "replay" else 0))[
@@ -127,7 +127,7 @@ def _kill_until(over: threading.Event, chance: random.Random, kills: dict[str, i
         ]
         # A job lives for a moment only: look until there is one.
         for _ in range(200):
-            victims = [pid for pid in descendants() if role(pid) == wanted]
+            victims = [pid for pid in descendants() if pid not in others and role(pid) == wanted]
             if victims or over.wait(0.005):
                 break
         if victims:
