@@ -16,6 +16,7 @@ from kmint_tui.errors import ModelError, StorageError, UsageError, storage_error
 from kmint_tui.models.check import ModelFile, check, check_template
 from kmint_tui.models.digest import RECORD, record, sha256
 from kmint_tui.models.registry import ModelEntry, Registry
+from kmint_tui.models.removal import take_out
 
 _OURS = (".gguf", ".gguf.part", ".gguf.part.json", ".gguf.partial")
 
@@ -103,12 +104,11 @@ def stored(entry: ModelEntry) -> tuple[Path, ...]:
 
 
 def remove(entry: ModelEntry) -> tuple[Path, ...]:
-    """Take a model's files (links only as links) and unfinished parts out of the store; returns what was removed."""
+    """Take a model's files (links only as links) and unfinished parts out of the store; returns what was removed.
+
+    Raises StorageError, also while another process pulls it.
+    """
     removed = stored(entry)
     folder = paths.models_dir() / entry.id
-    try:
-        for path in (*removed, *(path for path in sorted(folder.glob("*")) if path.name.endswith((".gguf" + RECORD, ".gguf.lock")))):
-            path.unlink()
-    except OSError as error:
-        raise storage_error(folder, error) from error
+    take_out(entry.id, [*removed, *folder.glob("*.gguf" + RECORD)], sorted(folder.glob(".*.gguf.lock")))
     return removed

@@ -95,11 +95,22 @@ class Part:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; waits for another process that has it."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock; waits for another process that has it, or raises BlockingIOError."""
+    while True:
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _lies_at(file.fileno(), path):
+                yield
+                return
+
+
+def _lies_at(descriptor: int, path: Path) -> bool:
+    """Whether the file that was opened still has its name: whoever held the lock before may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def check_space(folder: Path, missing: int) -> None:

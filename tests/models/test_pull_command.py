@@ -147,6 +147,27 @@ def test_two_processes_pull_one_file(hub: Hub, model: Path) -> None:
     assert not list(Path(paths.pop()).parent.glob("*.part*"))
 
 
+def test_what_is_being_pulled_is_not_removed(hub: Hub, kmint_home: Path, model: Path) -> None:
+    """The server falls silent in the middle of the pull, until the test lets go."""
+    hub.silent_after = model.stat().st_size // 2
+    part = kmint_home / "data" / "models" / "tiny" / "tiny-F16.gguf.part"
+    command = [sys.executable, "-m", "kmint_tui", "models", "pull", "tiny"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as pull:
+        assert pull.stderr is not None
+        arriving = next((line for line in pull.stderr if "MB/s" in line), "it ended by itself")
+        try:
+            assert "MB/s" in arriving and part.exists()
+            refused = kmint("models", "rm", "tiny", "--yes")
+            assert (refused.code, "is being fetched by another process" in refused.err) == (6, True), refused.err
+            assert part.exists()
+        finally:
+            pull.terminate()
+            pull.communicate()
+    removed = kmint("models", "rm", "tiny", "--yes")
+    assert removed.code == 0 and str(part) in removed.out, removed.err
+    assert not list(part.parent.iterdir())
+
+
 def test_a_file_system_without_room_is_refused_before_the_first_byte(hub: Hub, tmp_path: Path) -> None:
     done = run_in(with_mount(tmpfs(tmp_path, 16), KMINT + ["models", "pull", "tiny"]), KMINT_MODELS_DIR=str(tmp_path))
     assert done.code == 6, done.err
