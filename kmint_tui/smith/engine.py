@@ -269,7 +269,7 @@ class _Child:
     def signal_name(self) -> str:
         """The signal that ended the process, or "" when none did."""
         code = self._process.returncode
-        return signal.Signals(-code).name if code is not None and code < 0 else ""
+        return _signal_name(-code) if code is not None and code < 0 else ""
 
     def send(self, command: dict[str, object]) -> None:
         """Write a command; one that a dead process cannot read is dropped, for its end is reported anyway."""
@@ -323,7 +323,7 @@ class _Child:
             try:
                 event = decode(line)
                 self.events.put(replace(event, log=str(self._log)) if isinstance(event, Failed) else event)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 odd = str(error)
                 process.kill()
                 break
@@ -349,6 +349,8 @@ class _Child:
                 stderr=log,
                 text=True,
                 encoding="utf-8",
+                # What is no text is no event either, and is reported like everything that is none.
+                errors="replace",
                 # Ctrl-C at the terminal is for the application; an assertion must not start a debugger.
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path, "GGML_NO_BACKTRACE": "1", **spin},
@@ -357,7 +359,7 @@ class _Child:
     def _ending(self, code: int) -> Failed:
         if code >= 0:
             return Failed("native", f"the engine ended with status {code}{self._last_words()}", str(self._log))
-        name = signal.Signals(-code).name
+        name = _signal_name(-code)
         if -code in _CRASHES:
             return Failed("native", f"llama.cpp crashed ({name}){self._last_words()}", str(self._log))
         hint = "; the system kills processes when memory runs out" if name == "SIGKILL" else ""
@@ -372,6 +374,14 @@ class _Child:
         except OSError:
             return ""
         return f": {lines[-1][:300]}" if lines else ""
+
+
+def _signal_name(number: int) -> str:
+    """SIGKILL, for example; most real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:

@@ -17,7 +17,7 @@ from kmint_tui.smith import DraftDone, Event, Failed, Loaded, Loading, Prompt, R
 from tests.smith.conftest import MakeSmith, done
 
 PROMPT = Prompt("system", "tl.store(y_ptr, x) " * 40)
-GIVE_UP_SECONDS = 30
+GIVE_UP_SECONDS = 300
 
 
 def wait_for_end(pid: int) -> bool:
@@ -81,7 +81,8 @@ def test_layers_that_were_asked_for_and_not_given_stop_the_run(make_smith: MakeS
 def test_cancelling_ends_every_draft_and_the_next_run_is_whole(make_smith: MakeSmith) -> None:
     smith = make_smith("llama")
     events: list[Event] = []
-    for event in smith.draft(PROMPT, 4, max_tokens=250):
+    # As many tokens as fit, so that the run is far from over when the cancel arrives, also where this process gets to run late.
+    for event in smith.draft(PROMPT, 4, max_tokens=1200):
         if isinstance(event, Token) and not any(isinstance(seen, Token) for seen in events):
             smith.cancel()
         events.append(event)
@@ -192,6 +193,17 @@ def test_a_crash_in_a_run_is_told_with_the_log(make_smith: MakeSmith) -> None:
     assert smith.log.exists()
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(make_smith: MakeSmith) -> None:
+    smith = make_smith("llama")
+    list(smith.load())
+    run = smith.draft(PROMPT, 2, max_tokens=300)
+    next(run)
+    assert smith.pid is not None
+    os.kill(smith.pid, signal.SIGRTMIN + 3)
+    *_, event = run
+    assert isinstance(event, Failed) and event.code == "killed" and f"signal {signal.SIGRTMIN + 3}" in event.reason
+
+
 def test_a_context_without_memory_fails_and_the_next_run_is_whole(make_smith: MakeSmith) -> None:
     smith = make_smith("llama")
     list(smith.load())
@@ -208,9 +220,12 @@ def test_a_context_without_memory_fails_and_the_next_run_is_whole(make_smith: Ma
     assert isinstance(last(smith), RunDone)
 
 
-def test_something_else_than_events_on_the_pipe_is_an_error(make_smith: MakeSmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", ['{"event": "Loaded"}', r"\377\376 no text", "[" * 99_999], ids=["other", "bytes", "deep"])
+def test_something_else_than_events_on_the_pipe_is_an_error(
+    make_smith: MakeSmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
     liar = tmp_path / "python"
-    liar.write_text('#!/bin/sh\necho \'{"event": "Loaded"}\'\nread line\n')
+    liar.write_text(f"#!/bin/sh\nprintf '{words}\\n'\nread line\n")
     liar.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(liar))
     *_, event = make_smith("llama").load()

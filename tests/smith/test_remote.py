@@ -108,7 +108,7 @@ def test_the_connection_is_dropped_at_the_closing_fence(serve: Callable[[Says], 
 
     finished = done(list(RemoteSmith(serve(answer), "m", Answer).draft(PROMPT, 1)))
     assert finished[0].text == "```python\ny = 1" and finished[0].finish == "stop"
-    assert dropped.wait(30)
+    assert dropped.wait(300)
 
 
 def test_cancelling_hangs_up(serve: Callable[[Says], str]) -> None:
@@ -141,7 +141,7 @@ def test_leaving_the_iterator_hangs_up(serve: Callable[[Says], str]) -> None:
     run = RemoteSmith(serve(answer), "m", Answer).draft(PROMPT, 1)
     next(run)
     run.close()  # type: ignore[attr-defined]
-    assert dropped.wait(30)
+    assert dropped.wait(300)
 
 
 class Silent:

@@ -128,7 +128,7 @@ async def test_a_failed_mint_says_why_and_at_which_stage(open_app: Open, smiths:
 
 async def test_cancelling_keeps_what_is_done(open_app: Open, smiths: Path) -> None:
     async with open_app() as (app, pilot):
-        ask_for_softmax(app, smiths / "endless.gguf")
+        ask_for_softmax(app, smiths / "endless.gguf", drafts=32)
         await pilot.press("f5")
         screen = mint_screen(app)
         await until(pilot, lambda: any(row.tokens for row in screen.session.drafts.values()))
@@ -154,7 +154,7 @@ async def test_a_smith_that_is_killed_becomes_a_message_with_a_way_on(open_app: 
     import signal
 
     async with open_app() as (app, pilot):
-        ask_for_softmax(app, smiths / "endless.gguf")
+        ask_for_softmax(app, smiths / "endless.gguf", drafts=32)
         await pilot.press("f5")
         screen = mint_screen(app)
         await until(pilot, lambda: any(row.tokens for row in screen.session.drafts.values()))
