@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -37,8 +38,9 @@ def never(challenger: str, champion: str, op: str) -> Duel:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Crowns:
-    return Crowns(tmp_path / "history.db")
+def store(tmp_path: Path) -> Iterator[Crowns]:
+    with Crowns(tmp_path / "history.db") as opened:
+        yield opened
 
 
 def test_a_vacant_crown_needs_no_duel(store: Crowns) -> None:
@@ -108,7 +110,7 @@ def test_many_claimants_at_once_leave_one_holder(tmp_path: Path) -> None:
         with Crowns(file) as own:
             challenge(own, claimant(f"{number}.0"), lambda *sources: duel("loss"))
 
-    threads = [threading.Thread(target=claims, args=(number,)) for number in range(12)]
+    threads = [threading.Thread(target=claims, args=(number,), daemon=True) for number in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:
