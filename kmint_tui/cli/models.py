@@ -33,6 +33,16 @@ def complete_model(context: click.Context, parameter: click.Parameter, incomplet
     return [CompletionItem(entry.id, help=entry.title) for entry in entries if entry.id.startswith(incomplete)]
 
 
+def complete_stored(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Completions for what `kmint models rm` takes: a model's id, or a checkpoint that a conversion fetched."""
+    from click.shell_completion import CompletionItem
+
+    from kmint_tui.models.checkpoints import fetched
+
+    items = [CompletionItem(item.repo, help="fetched for kmint convert") for item in fetched() if item.repo.startswith(incomplete)]
+    return complete_model(context, parameter, incomplete) + items
+
+
 _MOVES = "kmint_tui.cli.models_files"
 _NETWORK = "kmint_tui.cli.models_pull"
 VERBS = {
@@ -65,10 +75,12 @@ def models(context: click.Context, as_json: bool) -> None:
 def list_models(state: State, as_json: bool) -> None:
     """List the known models, whether they are here and usable, and which one `kmint mint` would use."""
     from kmint_tui.models import registry
-    from kmint_tui.models.fit import assess
+    from kmint_tui.models.checkpoints import fetched, home
+    from kmint_tui.models.fit import assess, readable
     from kmint_tui.models.store import choose
 
     known = registry.load(paths.user_models_file())
+    checkpoints = fetched()
     found = {entry.id: _status(entry) for entry in known.entries}
     fits = {entry.id: assess(file, drafts=DRAFTS, max_tokens=entry.max_tokens) for entry in known.entries if (file := found[entry.id][0])}
     try:
@@ -78,11 +90,15 @@ def list_models(state: State, as_json: bool) -> None:
         default, reason = None, error.message
     if as_json:
         listed = [{**asdict(entry), **_status_json(*found[entry.id], fits.get(entry.id))} for entry in known.entries]
-        state.out.document("kmint.models/1", {"models": listed, "default": default, "reason": reason})
+        here = [{"repo": item.repo, "path": str(item.folder), "bytes": item.nbytes} for item in checkpoints]
+        state.out.document("kmint.models/1", {"models": listed, "default": default, "reason": reason, "checkpoints": here})
         return
     rows = [_row(entry, *found[entry.id], fits.get(entry.id), default=entry.id == default) for entry in known.entries]
     state.out.table(Table(("", "id", "title", "state", "quant", "size", f"with {DRAFTS} drafts", "licence"), rows, frozenset({"size"})))
     state.err.hint(f"default: {default or 'none'} ({reason})")
+    if checkpoints:
+        sizes = ", ".join(f"{item.repo} {readable(item.nbytes)}" for item in checkpoints)
+        state.err.hint(f"fetched for `kmint convert` into {home()}: {sizes}; `kmint models rm OWNER/NAME` takes one out")
 
 
 @models.command("show", short_help="Show what is known of a model.")

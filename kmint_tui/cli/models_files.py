@@ -12,7 +12,7 @@ import click
 
 from kmint_tui import paths
 from kmint_tui.cli.framework import Command
-from kmint_tui.cli.models import complete_model
+from kmint_tui.cli.models import complete_model, complete_stored
 from kmint_tui.cli.state import State
 from kmint_tui.errors import ModelError, UsageError
 
@@ -133,24 +133,35 @@ def verify_model(state: State, model: str, smoke: bool, as_json: bool) -> None:
 
 
 @click.command("rm", cls=Command)
-@click.argument("model", metavar="ID", shell_complete=complete_model)
+@click.argument("model", metavar="ID|OWNER/NAME", shell_complete=complete_stored)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.models.rm/1).")
 @click.pass_obj
 def remove_model(state: State, model: str, yes: bool, as_json: bool) -> None:
-    """Take a model out of the store. A linked file is only unlinked."""
-    from kmint_tui.models import registry
-    from kmint_tui.models.intake import remove, stored
+    """Take a model out of the store, or a checkpoint that `kmint convert` fetched. A linked file is only unlinked.
 
-    entry = registry.load(paths.user_models_file()).get(model)
-    stored(entry)
+    \b
+      kmint models rm minicpm5-1b
+      kmint models rm openbmb/MiniCPM5-1B
+    """
+    from kmint_tui.models import checkpoints, intake, registry
+    from kmint_tui.models.fit import readable
+
+    known = registry.load(paths.user_models_file())
+    checkpoint = None if known.find(model) else checkpoints.find(model)
+    if checkpoint is None:
+        entry = known.get(model)
+        intake.stored(entry)
+        question = f"remove {model} from {paths.models_dir()}?"
+    else:
+        question = f"remove {model} ({readable(checkpoint.nbytes)}) from {checkpoint.folder}?"
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"removing {entry.id} needs a yes, and there is no terminal to ask on", fix="give --yes")
-        click.confirm(f"remove {entry.id} from {paths.models_dir()}?", abort=True, err=True)
-    removed = remove(entry)
+            raise UsageError(f"removing {model} needs a yes, and there is no terminal to ask on", fix="give --yes")
+        click.confirm(question, abort=True, err=True)
+    removed = intake.remove(entry) if checkpoint is None else checkpoints.remove(checkpoint)
     if as_json:
-        state.out.document("kmint.models.rm/1", {"id": entry.id, "removed": [str(path) for path in removed]})
+        state.out.document("kmint.models.rm/1", {"id": model, "removed": [str(path) for path in removed]})
         return
     for path in removed:
         state.out.text(str(path))

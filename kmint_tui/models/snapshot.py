@@ -15,6 +15,7 @@ from pathlib import Path
 from kmint_tui import paths
 from kmint_tui.errors import ModelError
 from kmint_tui.models import download
+from kmint_tui.models.checkpoints import folder_of
 from kmint_tui.models.download import Progress
 from kmint_tui.models.remote import Remote
 
@@ -58,7 +59,7 @@ def look_up(repo: str, *, subfolder: str | None = None, offline: str | None = No
     files = tuple(file for file in listed if file.name.startswith(prefix) and "/" not in file.name.removeprefix(prefix))
     if not files:
         raise ModelError(f"{repo} has no folder {subfolder!r}", fix="check --subfolder on the repository's page")
-    home = paths.private_dir(paths.models_dir() / "hub" / repo.replace("/", "--") / files[0].revision)
+    home = paths.private_dir(folder_of(repo) / files[0].revision)
     return HubFolder(repo, files, paths.private_dir(home / prefix) if prefix else home)
 
 

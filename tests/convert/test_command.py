@@ -77,6 +77,8 @@ def test_base_and_adapter_from_the_hub_equal_those_of_the_folders(folders: Path,
     served = hub.served
     assert convert(folders, "--base", REPO, "--out", str(folders / "again.gguf"), hub=hub).code == 0
     assert hub.served == served
+    removed = kmint("models", "rm", REPO, "--yes", KMINT_HOME=str(folders / "home"))
+    assert removed.code == 0 and not (folders / "home/data/models/hub/someone--tiny").exists(), removed.err
 
 
 def test_an_adapter_alone_needs_its_base_only_for_the_config(folders: Path, hub: Hub) -> None:
