@@ -107,8 +107,9 @@ def _reigns(op: str | None, past: bool) -> tuple[Reign, ...]:
     if not paths.history_file().exists():
         return ()
     from kmint_tui.crowns.store import Crowns
+    from kmint_tui.history.reading import for_reading
 
-    with Crowns(paths.history_file()) as store:
+    with for_reading(paths.history_file(), Crowns) as store:
         return store.reigns(op=op, past=past)
 
 

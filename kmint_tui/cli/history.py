@@ -90,9 +90,10 @@ def show(state: State, wanted: str, source: bool, as_json: bool) -> None:
 
 
 def _open() -> AbstractContextManager[History]:
-    from kmint_tui.history.store import for_reading
+    from kmint_tui.history.reading import for_reading
+    from kmint_tui.history.store import History
 
-    return for_reading(paths.history_file())
+    return for_reading(paths.history_file(), History)
 
 
 def _row(session: Summary) -> tuple[Cell | str, ...]:

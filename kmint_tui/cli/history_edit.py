@@ -30,9 +30,10 @@ _EXPORT = "give a file that `kmint history export > FILE` wrote"
 @click.pass_obj
 def diff(state: State, first: str, second: str, as_json: bool) -> int:
     """Show how draft B differs from draft A. Exit code 0 when they are the same, 1 when not."""
-    from kmint_tui.history.store import for_reading
+    from kmint_tui.history.reading import for_reading
+    from kmint_tui.history.store import History
 
-    with for_reading(_file()) as history:
+    with for_reading(_file(), History) as history:
         before, after = _draft(history, first), _draft(history, second)
     lines = list(
         difflib.unified_diff(before.source.splitlines(), after.source.splitlines(), f"draft {first}", f"draft {second}", lineterm="")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 from kmint_tui.documents import compact
-from kmint_tui.errors import EnvironmentUnfit, StorageError, UsageError
-from kmint_tui.history.database import Busy, connect, damaged, transaction, translated
+from kmint_tui.errors import EnvironmentUnfit, UsageError
+from kmint_tui.history.database import connect, damaged, transaction, translated
 from kmint_tui.history.process import is_gone, own_process
 from kmint_tui.history.records import Draft, NewDraft, NewSession, Session, State, Summary, draft_id
 
@@ -25,30 +22,6 @@ PASSED = ("win", "tie", "unsure", "loss", "correct")
 
 _PASSED_SQL = "(" + ", ".join(f"'{outcome}'" for outcome in PASSED) + ")"
 _RANK_SQL = "CASE outcome " + " ".join(f"WHEN '{outcome}' THEN {rank}" for rank, outcome in enumerate(PASSED)) + " ELSE 99 END"
-
-
-@contextmanager
-def for_reading(path: Path) -> Iterator[History]:
-    """The history at `path` for looking at only.
-
-    Where it cannot be written, on a full disk or a read-only mount, that is a copy of it in the temporary folder, because opening
-    the file itself writes beside it. Raises what `connect` raises.
-    """
-    with ExitStack() as opened:
-        try:
-            history = opened.enter_context(History(path))
-        except Busy:
-            raise
-        except StorageError as error:
-            copy = Path(opened.enter_context(TemporaryDirectory())) / path.name
-            try:
-                for suffix in ("", "-wal"):
-                    if path.with_name(path.name + suffix).exists():
-                        shutil.copyfile(path.with_name(path.name + suffix), copy.with_name(copy.name + suffix))
-            except OSError:
-                raise error from None
-            history = opened.enter_context(History(copy))
-        yield history
 
 
 class History:

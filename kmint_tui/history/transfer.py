@@ -19,9 +19,10 @@ from typing import Any
 from kmint_tui.documents import compact
 from kmint_tui.errors import EnvironmentUnfit, KmintError, UsageError
 from kmint_tui.history.database import Damaged, connect, transaction
+from kmint_tui.history.reading import for_reading
 from kmint_tui.history.records import Draft, Reference, draft_id
 from kmint_tui.history.salvage import salvage
-from kmint_tui.history.store import History, for_reading
+from kmint_tui.history.store import History
 
 SCHEMA = "kmint.session/1"
 
@@ -64,7 +65,7 @@ def export(path: Path) -> Iterator[dict[str, Any] | Damage]:
     with ExitStack() as opened:
         second: History | None = None
         try:
-            history = opened.enter_context(for_reading(path))
+            history = opened.enter_context(for_reading(path, History))
         except Damaged as error:
             yield Damage(None, error.message)
             history = second = _salvaged(path, opened)

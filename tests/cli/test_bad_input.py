@@ -86,7 +86,7 @@ def test_a_home_that_cannot_be_made_is_exit_6(model: Path, tmp_path: Path) -> No
 def test_a_history_that_cannot_be_written_is_still_read(kmint_home: Path) -> None:
     """As on a full disk or a read-only mount: SQLite cannot make the files that it wants beside its own."""
     fill(kmint_home / "data" / "history.db", 1)
-    (kmint_home / "data" / "history.db-shm").mkdir()
+    (kmint_home / "data" / "history.db-shm").symlink_to("nowhere")
     assert "softmax" in kmint("history").out
     assert kmint("history", "show", "1.0").code == 0
     assert kmint("history", "diff", "1.0", "1.1").code == 0

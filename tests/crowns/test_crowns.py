@@ -169,6 +169,21 @@ def test_reports_hold_every_crown_and_no_foreign_markup(store: Crowns) -> None:
     assert "script" not in tags.seen and "b" not in tags.seen and tags.seen.count("rect") == 2
 
 
+def test_crowns_that_cannot_be_written_are_still_listed(tmp_path: Path, kmint_home: Path) -> None:
+    """As on a full disk or a read-only mount: SQLite cannot make the files that it wants beside its own."""
+    file = paths.history_file()
+    with History(file) as history:
+        draft = kept_draft(history, verdict())
+    with Crowns(file) as store:
+        challenge(store, claimant("7.0"), never)
+    file.with_name(f"{file.name}-shm").symlink_to("nowhere")
+    assert [reign["draft"] for reign in kmint("crowns", "--json").document["reigns"]] == ["7.0"]
+    assert kmint("crowns", "--report", str(tmp_path / "crowns.md")).code == 0
+    assert CROWN.device in (tmp_path / "crowns.md").read_text(encoding="utf-8")
+    refused = kmint("crowns", "claim", draft.id)
+    assert (refused.code, refused.out, "history.db" in refused.err) == (6, "", True)
+
+
 def test_the_command(tmp_path: Path, kmint_home: Path) -> None:
     assert kmint("crowns", "--json").document["reigns"] == []
     file = paths.history_file()
