@@ -34,6 +34,8 @@ def kmint(*arguments: str, stdin: bytes = b"", file_limit: int | None = None, **
     command = [sys.executable, "-m", "kmint_tui", *arguments]
     if file_limit is not None:
         command = ["prlimit", f"--fsize={file_limit}", *command]
+        # Python takes a module's file that the limit cut short for a whole one, in this run and in every later one.
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(command, input=stdin, capture_output=True, env={**os.environ, **environment})
     out, err = done.stdout.decode(), done.stderr.decode()
     assert "Traceback" not in err, err
