@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 from collections.abc import Iterator
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from kmint_tui.minting.result import MintResult
     from kmint_tui.smith import Smith
     from kmint_tui.smith.remote import RemoteSmith
-
-_KEPT_LOGS = 10
 
 
 @click.command(cls=Command)
@@ -136,8 +133,9 @@ def _run(
     from kmint_tui.history.store import History
     from kmint_tui.mint import Mint
     from kmint_tui.models.usage import note
+    from kmint_tui.smith.log_file import own_log
 
-    log, out = _log_file(), state.out
+    log, out = own_log(), state.out
     progress = MintProgress(err)
     result: MintResult | None = None
     with History(paths.history_file()) as history, open_referee() as referee, _smith(request, log) as smith:
@@ -206,11 +204,3 @@ def _two_step_interrupt(session: Mint, err: Diagnostics) -> Iterator[list[int]]:
         raise
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _log_file() -> Path:
-    """A file for the smith's words, of this process alone; the oldest ones go."""
-    folder = paths.private_dir(paths.log_dir())
-    for old in sorted(folder.glob("smith-*.log"), key=lambda path: path.stat().st_mtime)[: -_KEPT_LOGS + 1]:
-        old.unlink(missing_ok=True)
-    return folder / f"smith-{os.getpid()}.log"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,11 +11,10 @@ from kmint_tui import paths
 from kmint_tui.cli.referee import open_referee
 from kmint_tui.errors import KmintError
 from kmint_tui.smith import Options, Smith
+from kmint_tui.smith.log_file import own_log
 
 if TYPE_CHECKING:
     from referee.judge import Referee
-
-_KEPT_LOGS = 10
 
 
 class Engine:
@@ -51,7 +49,7 @@ class Engine:
             if self._smith is None or self._model != model:
                 if self._smith is not None:
                     self._smith.close()
-                options = Options(log=_log_file(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json")
+                options = Options(log=own_log(), tuning=paths.private_dir(paths.cache_dir()) / "tuning.json")
                 self._smith, self._model = Smith(model, options), model
             return self._smith
 
@@ -74,11 +72,3 @@ class Engine:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise KmintError("kmint is closing", title="too late")
-
-
-def _log_file() -> Path:
-    """A file for the smith's words, of this process alone; the oldest ones go."""
-    folder = paths.private_dir(paths.log_dir())
-    for old in sorted(folder.glob("smith-*.log"), key=lambda path: path.stat().st_mtime)[: -_KEPT_LOGS + 1]:
-        old.unlink(missing_ok=True)
-    return folder / f"smith-{os.getpid()}.log"
