@@ -11,7 +11,7 @@ from kmint_tui import __version__
 from kmint_tui.cli.diagnostics import ExitCode, exit_code
 from kmint_tui.cli.framework import Lazy, LazyGroup
 from kmint_tui.cli.state import State
-from kmint_tui.cli.streams import prepare
+from kmint_tui.cli.streams import drop, prepare
 from kmint_tui.cli.termination import Terminated, orderly
 from kmint_tui.errors import KmintError, UsageError, is_full, storage_error
 
@@ -92,6 +92,9 @@ def main(arguments: list[str] | None = None) -> int:
         return exit_code(error)
     except Exception as error:
         if isinstance(error, OSError) and is_full(error):
+            if error.filename is None:
+                # What is still in Python's own buffer would be tried once more at the end, and change the exit code.
+                drop(sys.stdout)
             state.err.error(storage_error(Path(error.filename or "stdout"), error))
             return ExitCode.STORAGE
         state.err.internal(error, debug=state.debug)

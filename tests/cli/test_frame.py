@@ -133,11 +133,14 @@ def test_nobody_reading_stderr_changes_nothing() -> None:
     assert (done.returncode, b"log_softmax" in done.stdout) == (0, True)
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["ops", "--help"])
-def test_stdout_on_a_full_disk_is_exit_6(arguments: str) -> None:
+def test_stdout_on_a_full_disk_is_exit_6(arguments: str, unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "kmint_tui", arguments]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([sys.executable, "-m", "kmint_tui", arguments], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 6
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert (done.returncode, len(done.stderr.splitlines())) == (6, 2), done.stderr
     assert done.stderr.startswith("error: cannot write: stdout: no space left")
 
 
