@@ -23,7 +23,7 @@ from referee.rehearsal import blamed, rehearsal
 from referee.verdict import CellResult, Rejection
 from referee.workers import Workers
 
-SECONDS = 40.0
+SECONDS = 20.0
 """Of processor time, for all cells of a kernel; the slowest right ones of the selftest take four where this was chosen."""
 MOST_CONFIGS = 16
 

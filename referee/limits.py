@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 import resource
+import signal
 from dataclasses import dataclass
 
 MAX_DESCRIPTORS = 256
 MAX_FILE_BYTES = 1 << 30
 THREADS_BEYOND_CPUS = 256
+# Exit code of a job that was told that its processor time is up, as a shell would give it.
+TIME_UP = 128 + signal.SIGXCPU
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ def apply(limits: Limits, base_bytes: int, *, count_threads: bool) -> str:
         values[resource.RLIMIT_NPROC] = threads
     for kind, value in values.items():
         hard = resource.getrlimit(kind)[1]
-        # Past its processor time a process is asked to end, and ended a second later: by then it has surely used it up.
-        most = value + (kind == resource.RLIMIT_CPU)
+        # Past its processor time a process is told so. One that goes on is ended well after that: the kernel counts in ticks, and
+        # on a busy machine far more of them than the process is said to have used in the end.
+        most = value + value // 2 + 1 if kind == resource.RLIMIT_CPU else value
         allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (min(value, allowed), allowed))
     counted = f"{threads} threads" if count_threads else "threads not counted, because this user has other processes"

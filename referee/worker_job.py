@@ -11,7 +11,7 @@ import traceback
 from typing import NoReturn
 
 from referee.job_frame import DETAIL_BYTES, FrameStatus, build
-from referee.limits import Limits
+from referee.limits import TIME_UP, Limits
 from referee.sandbox import Sandbox, SandboxError
 
 # Triton asks for its home when it is imported, before a job has one; the variable overrides that.
@@ -24,6 +24,8 @@ def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int,
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        # Without a handler the first process of a pid namespace would not hear of it.
+        signal.signal(signal.SIGXCPU, lambda number, frame: os._exit(TIME_UP))
         _redirect(log)
         content = _read(payload)
         try:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from referee.job_frame import DETAIL_BYTES, HEADER_BYTES, parse_header
+from referee.limits import TIME_UP
 from referee.outcome import Outcome, Status
 
 LOG_BYTES = 1 << 20
@@ -190,10 +191,10 @@ def _own_end(end: dict[str, Any], printed: Sequence[str]) -> _Ordered:
     """What to say of a job that ended without a result and without being told to."""
     if "failed" in end:
         return _Ordered("crash", str(end["failed"]))
+    if end.get("exit") == TIME_UP or end.get("signal") == signal.SIGXCPU or end.get("outside") is False:
+        return _Ordered("timeout", "used up its processor time")
     if "signal" not in end:
         return _Ordered("exited", f"exit code {end.get('exit')} without a result")
-    if end["signal"] == signal.SIGXCPU or end["signal"] == signal.SIGKILL and end.get("outside") is False:
-        return _Ordered("timeout", "used up its processor time")
     out_of_memory = any("bad_alloc" in line for line in printed)
     return _Ordered("memory" if out_of_memory else "crash", f"killed by {_signal_name(end['signal'])}")
 
