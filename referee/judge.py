@@ -75,8 +75,10 @@ class Referee:
         self.close()
 
     def close(self) -> None:
-        """End every worker. May be called more than once."""
+        """End every worker and with it the judgements under way, which say "error". May be called more than once."""
         self._workers.close()
+        if self._replayer and self._replayer.busy:
+            self._replayer.interrupt()
         with self._lock:
             if self._interpreters:
                 self._interpreters.close()

@@ -122,9 +122,13 @@ class Zygote:
         return Outcome("crash", b"", "the fork server died twice before the job could start", 0.0, killed_outside=True)
 
     def close(self) -> None:
-        """Kill every job and end the server. May be called more than once."""
+        """Kill every job and end the server, also one that is still starting. May be called more than once."""
+        self._closed = True
+        starting = self._server
+        if starting is not None and starting.protections is None:
+            # Whoever waits for it holds the lock.
+            starting.process.kill()
         with self._lock:
-            self._closed = True
             server, self._server = self._server, None
         if server is not None:
             _stop(server)
@@ -165,8 +169,7 @@ class Zygote:
 
     def _ready(self) -> _Server:
         with self._lock:
-            if self._closed:
-                raise ZygoteError("this zygote is closed")
+            self._refuse_if_closed()
             if self._server is not None and self._server.process.poll() is not None and self._server.protections is not None:
                 server, self._server = self._server, None
                 _stop(server)
@@ -176,14 +179,22 @@ class Zygote:
                 if self._server.protections is not None:
                     break
                 try:
+                    self._refuse_if_closed()
                     _handshake(self._server)
                 except BaseException as error:
                     server, self._server = self._server, None
                     _stop(server)
-                    if not isinstance(error, _EndedEarly) or attempt == 2:
+                    if not isinstance(error, _EndedEarly):
+                        raise
+                    self._refuse_if_closed()
+                    if attempt == 2:
                         raise
             assert self._server is not None
             return self._server
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ZygoteError("this zygote is closed")
 
     def _discard(self, server: _Server) -> None:
         with self._lock:

@@ -101,14 +101,19 @@ def run(
     started = time.perf_counter()
     results: list[Result] = []
     environment: dict[str, Any] = {}
-    with Referee(mode=mode) as screened, Referee(mode=mode, host_screen=False) as unscreened, ThreadPoolExecutor(threads) as pool:
+    # The pool is left last: what it is still judging then ends with the referees.
+    with ThreadPoolExecutor(threads) as pool, Referee(mode=mode) as screened, Referee(mode=mode, host_screen=False) as unscreened:
         jobs = [(screened, specimen, True) for specimen in chosen]
         jobs += [(unscreened, specimen, False) for specimen in chosen if behind and specimen.kind == "cheats"]
-        for result, verdict in pool.map(lambda job: _judged(*job), jobs):
-            environment = environment or (verdict.environment if verdict else {})
-            results.append(result)
-            if on_result:
-                on_result(result)
+        try:
+            for result, verdict in pool.map(lambda job: _judged(*job), jobs):
+                environment = environment or (verdict.environment if verdict else {})
+                results.append(result)
+                if on_result:
+                    on_result(result)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
         used = screened.mode
     return SelftestReport(used, tuple(results), environment, round(time.perf_counter() - started, 1))
 

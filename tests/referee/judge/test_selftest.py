@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from referee import ops
 from referee.selftest import runner
 from referee.selftest.corpus import ACCEPTED, KINDS, Specimen, load
 from referee.selftest.runner import ROWS, Result, SelftestReport, run, specimens
+from referee.verdict import Verdict
 
 SAMPLE = {
     "gold": ("atomic_l2norm", "pairs_rope_interleaved", "welford_layernorm_hardtanh"),
@@ -69,6 +71,27 @@ def test_a_referee_that_errs_does_not_pass() -> None:
     assert not report.passed and len(list(runner.failures(report))) == 3
     assert report.matrix["wrong"] == {"accepted": 1, "intended guard": 0, "another guard": 1, "error": 0}
     assert report.to_json()["passed"] is False and len(report.to_json()["failures"]) == 3
+
+
+def test_an_interrupt_ends_what_is_being_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("flat_silu", "silu_no_factor", "100_lingering_kernel")
+    quick, other, endless = (next(one for one in specimens(KINDS) if one.name == name) for name in names)
+    judged, told = runner._judged, list[Result]()
+
+    def noted(*job: Any) -> tuple[Result, Verdict | None]:
+        result, verdict = judged(*job)
+        told.append(result)
+        return result, verdict
+
+    def interrupt(result: Result) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "_judged", noted)
+    with pytest.raises(KeyboardInterrupt):
+        run([quick, endless, *[other] * 20], mode="interpret", on_result=interrupt)
+    # Left alone, the kernel that never ends would have got its verdict, and so would all the others.
+    assert {result.status for result in told if result.name == endless.name} <= {"error"}
+    assert len(told) < 12
 
 
 def test_an_empty_selftest_does_not_pass() -> None:
