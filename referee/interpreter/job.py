@@ -156,6 +156,8 @@ def interpret_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes
     torch.set_num_threads(1)
     region = torch.frombuffer(mmap.mmap(fds[0], request.size), dtype=torch.uint8)
     begun = region[:8].view(torch.int64)
+    # A job that is run again after its worker was lost counts from the start.
+    begun.zero_()
     answers: list[dict[str, str] | None] = []
     interpreter: Interpreter | None = None
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import torch
 from referee.interpret import Executed, Execution, InterpreterUnsupported
 from referee.kernels import extract
 from referee.plan import Argument, Buffer, DtypeValue, Launch, LaunchConfig, LaunchPlan
-from referee.zygote import Zygote
+from referee.zygote import Limits, Outcome, Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch, rowwise
 
@@ -292,3 +292,21 @@ def test_failures_name_the_guard_and_the_next_kernel_is_unaffected(interpreter: 
     found = rejection(run(interpreter, ROW.format(body=body, result="v"), good, good, seconds=seconds))
     assert found.guard == guard and words in found.reason and "\n" not in found.reason, found
     assert isinstance(run(interpreter, ROW.format(body="pass", result="v"), good)[0], Executed)
+
+
+class Twice(Zygote):
+    """Runs every job twice, as after a worker that was lost, and answers with the second outcome."""
+
+    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = ()) -> Outcome:
+        super().run(entry, payload, limits=limits, fds=fds)
+        return super().run(entry, payload, limits=limits, fds=fds)
+
+
+def test_a_job_that_is_run_again_counts_its_runs_from_the_start() -> None:
+    plan = rowwise("kernel", (2, 40), "float32", block=64)
+    endless = ROW.format(body="while n > 0:\n        v = v + 1.0", result="v")
+    twice = Execution(plan, (torch.ones(2, 40),)), Execution(plan, (torch.ones(2, 40),))
+    with Twice(interpret=True) as zygote:
+        answers = run(zygote, endless, *twice, seconds=1.0)
+    # Counted on, the first run would pass for one that ended, with whatever lies in its memory.
+    assert len(answers) == 1 and rejection(answers).guard == "timeout"
