@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kmint_tui import paths
 from kmint_tui.doctor.finding import Finding
-from kmint_tui.models.fit import available_memory, readable
+from kmint_tui.memory import available_memory
+from kmint_tui.models.fit import readable
 
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = ("torch", "triton", "llama-cpp-python", "textual")

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from kmint_tui.models.check import ModelFile
 from kmint_tui.models.reserve import Reserve, on_cpu, on_gpu
 from kmint_tui.models.room import Room, room
-from kmint_tui.models.room import available_memory as available_memory
 
 # The catalogue's prompts have 444 to 532 tokens in the embedded smith's small vocabulary, and fewer in a large one.
 PROMPT_TOKENS = 512

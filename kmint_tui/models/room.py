@@ -1,8 +1,6 @@
 """How much memory there is for a smith and its referee, asked without loading torch, CUDA or llama.cpp.
 
-Main memory comes from the kernel, within the limit of the container; files that the container has read or written lie in
-its memory too, until something else needs it, so they count as free. GPU memory is NVML's, and counts only where the
-installed llama.cpp was built for CUDA; only the first visible GPU is looked at.
+GPU memory is NVML's, and counts only where the installed llama.cpp was built for CUDA; only the first visible GPU is looked at.
 """
 
 from __future__ import annotations
@@ -13,9 +11,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from kmint_tui.memory import available_memory
+
 _LIBRARY = "libnvidia-ml.so.1"
-_GROUP = Path("/sys/fs/cgroup")
-_RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
 
 
 @dataclass(frozen=True)
@@ -39,21 +37,6 @@ class Room:
 def room() -> Room:
     """What is free now."""
     return Room(available_memory(), _gpu_free() if llama_uses_gpu() else None)
-
-
-def available_memory() -> int | None:
-    """Bytes of main memory that can be had without swapping; None where the system does not say."""
-    fields = dict(line.split(":", 1) for line in _read(Path("/proc/meminfo")).splitlines() if ":" in line)
-    words = fields.get("MemAvailable", "").split()
-    if not words:
-        return None
-    free = int(words[0]) << 10
-    limit, used = _read(_GROUP / "memory.max"), _read(_GROUP / "memory.current")
-    if not (limit.isdecimal() and used.isdecimal()):
-        return free
-    counts = dict(line.split(None, 1) for line in _read(_GROUP / "memory.stat").splitlines() if " " in line)
-    taken = int(used) - sum(int(counts.get(name, 0)) for name in _RECLAIMABLE)
-    return min(free, max(0, int(limit) - max(0, taken)))
 
 
 def llama_uses_gpu() -> bool:
@@ -82,10 +65,3 @@ def _gpu_free() -> int | None:
         return None if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(info)) else int(info.free)
     except (OSError, AttributeError):
         return None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

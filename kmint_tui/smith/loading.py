@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from kmint_tui.memory import available_memory
 from kmint_tui.smith import machine, tuning
 from kmint_tui.smith.decoder import Decoder
 from kmint_tui.smith.events import Choice, Event, Loaded, Loading, Note
@@ -192,7 +193,7 @@ def _gpu_layers(lib: Any, order: Order, choices: list[Choice]) -> int:
 
 def _memory_mapped(path: Path, choices: list[Choice]) -> bool:
     """Plain memory cannot be taken back by the system in the middle of a run; a mapped file can."""
-    size, free = path.stat().st_size, machine.available_memory()
+    size, free = path.stat().st_size, available_memory()
     if free is not None and size < _MEMORY_SHARE * free:
         choices.append(Choice("memory", "plain", f"the file's {_gib(size)} are well below the {_gib(free)} free"))
         return False

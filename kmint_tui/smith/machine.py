@@ -1,4 +1,4 @@
-"""What the machine offers the engine: cores, memory, and a key under which measurements are remembered.
+"""What the machine offers the engine: cores, speed of memory, and a key under which measurements are remembered.
 
 Linux answers through /proc and /sys; elsewhere the answers are coarser and say so.
 """
@@ -35,16 +35,6 @@ def cores() -> Cores:
     if quota is not None and quota < len(physical):
         return Cores(max(1, math.floor(quota)), f"the container may use {quota:g} of {len(physical)} cores")
     return Cores(len(physical), f"{len(physical)} physical cores ({len(allowed)} hardware threads)")
-
-
-def available_memory() -> int | None:
-    """Bytes that can be allocated without swapping; None when the system does not say."""
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-            limit, used = _read(_GROUP / "memory.max"), _read(_GROUP / "memory.current")
-            return min(free, max(0, int(limit) - int(used))) if limit.isdecimal() and used.isdecimal() else free
-    return None
 
 
 def copy_bandwidth() -> float:

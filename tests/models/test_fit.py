@@ -132,22 +132,6 @@ def test_room_is_read_from_this_machine(monkeypatch: pytest.MonkeyPatch) -> None
     assert room.room().gpu is None
 
 
-def test_files_that_a_container_has_read_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Page cache counts as used memory in a container, and fills it up to the limit sooner or later."""
-    monkeypatch.setattr(room, "_GROUP", tmp_path)
-    whole = room.available_memory()
-    (tmp_path / "memory.max").write_text("3000")
-    (tmp_path / "memory.current").write_text("2900")
-    (tmp_path / "memory.stat").write_text("anon 600\ninactive_file 1500\nactive_file 700\nslab_reclaimable 50\n")
-    if whole is None:
-        pytest.skip("this system does not say what is free")
-    assert room.available_memory() == 3000 - (2900 - 2250)
-    (tmp_path / "memory.stat").unlink()
-    assert room.available_memory() == 100
-    (tmp_path / "memory.max").write_text("max")
-    assert room.available_memory() != 100
-
-
 def test_a_log_without_buffers_tells_nothing(tmp_path: Path) -> None:
     assert usage.read(tmp_path / "none") is None
     (tmp_path / "log").write_text("hello\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kmint_tui.memory import available_memory
 from kmint_tui.smith import Event, Loaded, Note, loading, machine, tuning
 from kmint_tui.smith.native import Log, Model, NativeError, library
 from tests.smith.conftest import MakeSmith
@@ -75,7 +76,7 @@ def test_the_file_key_follows_the_content(tmp_path: Path) -> None:
 def test_the_machine_answers() -> None:
     cores = machine.cores()
     assert cores.count >= 1 and "core" in cores.reason
-    memory = machine.available_memory()
+    memory = available_memory()
     assert memory is None or memory > 1 << 20
     assert len(machine.machine_key()) == 16 and machine.machine_key() == machine.machine_key()
     assert 0 < machine.copy_bandwidth() < math.inf
