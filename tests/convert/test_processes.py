@@ -16,7 +16,7 @@ from tests.convert import reference_models
 
 def test_modules_of_the_current_folder_are_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """llama.cpp's own folder, for one, has files of such names."""
-    reference_models.write(reference_models.CASES["llama-sentencepiece"], tmp_path)
+    reference_models.write(reference_models.CASES["llama-byte-fallback"], tmp_path)
     for name in ("convert", "numpy", "json", "llama_cpp"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
     monkeypatch.chdir(tmp_path)
