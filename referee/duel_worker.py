@@ -86,11 +86,7 @@ class Match:
         return True
 
     def _entries(self) -> list[Entry]:
-        def contestant(name: str) -> Entry:
-            bound = self._stages[name].bound
-            return Entry(name, lambda index: bound[index % len(bound)].run(self._host.stream()))
-
-        return [*map(contestant, self._contests), Entry(FLOOR, self._floor.call)]
+        return [*(stage.entry(name) for name, stage in self._stages.items()), Entry(FLOOR, self._floor.call)]
 
     def _sample(self, into: list[Sample]) -> None:
         if isinstance(self._clocks, Clocks):

@@ -38,8 +38,8 @@ class PlanFault(RuntimeError):
 class Region:
     """Memory for one plan: its buffers between guard bands, at a random place of a slab that is a little larger.
 
-    `places` defaults to the arena's own layout (`reverse`: in the other order); the region starts at a multiple of `step`. It is
-    allocated unless `slab`, at least `slab_bytes` of it, is given.
+    `places` defaults to the arena's own layout (`reverse`: in the other order), placed at a multiple of `step`. The slab is
+    allocated unless one of at least `slab_bytes` is given; every byte of it is watched.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class Region:
         step: int = ALIGNMENT,
         slab: Tensor | None = None,
     ) -> None:
-        self.plan, self.places, self._step = plan, places or layout(plan, reverse=reverse), step
-        size = slab_bytes(self.places, step)
-        self._slab = torch.empty(size, dtype=torch.uint8, device=device) if slab is None else slab
-        self._slack = size - self.places.total
-        self.bytes = self._slab[: self.places.total]
+        self.plan, self._home, self._step = plan, places or layout(plan, reverse=reverse), step
+        size = slab_bytes(self._home, step)
+        self.bytes = torch.empty(size, dtype=torch.uint8, device=device) if slab is None else slab
+        self.places = self._home.within(0, self.bytes.numel())
         self.inputs: Sequence[Tensor] = ()
         self.poison: Poison = NAN
 
     def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
         """Move to another address, poison everything, and write the inputs."""
-        misalignment = -self._slab.data_ptr() % self._step
-        start = misalignment + self._step * secrets.randbelow((self._slack - misalignment) // self._step)
-        self.bytes = self._slab[start : start + self.places.total]
+        misalignment = -self.bytes.data_ptr() % self._step
+        slack = self.bytes.numel() - self._home.total - misalignment
+        start = misalignment + self._step * secrets.randbelow(slack // self._step)
+        self.places = self._home.within(start, self.bytes.numel())
         self.inputs, self.poison = inputs, poison
         prepare(self.bytes, self.places, self.plan, inputs, poison)
 
@@ -73,6 +73,21 @@ class Region:
         self.inputs = inputs
         for view, tensor in zip(self.plan.inputs, inputs, strict=True):
             self.tensor(view).copy_(tensor)
+
+    def cover(self, seed: int) -> None:
+        """Queue an exclusive or of everything but the inputs with numbers drawn from `seed`. A second time undoes it.
+
+        Between the two no later kernel finds here what an earlier one wrote, and the numbers are not kept on the device.
+        """
+        generator = torch.Generator(self.bytes.device).manual_seed(seed)
+        for slot in self.places.slots:
+            if slot.input is None and slot.nbytes:
+                size = next(size for size in sorted(INTEGERS, reverse=True) if slot.nbytes % size == 0)
+                pad = torch.empty(-(-slot.nbytes // 8), dtype=torch.int64, device=self.bytes.device)
+                pad.random_(-(1 << 63), None, generator=generator)
+                written = self.bytes[slot.start : slot.end].view(INTEGERS[size])
+                written.bitwise_xor_(pad.view(INTEGERS[size])[: written.numel()])
+                pad.zero_()
 
     def tensor(self, view: View) -> Tensor:
         """The tensor a view of the plan names."""

@@ -24,10 +24,14 @@ MOST_PASSES = 16
 
 @dataclass(frozen=True)
 class Entry:
-    """One contestant. `call(i)` queues its work for round `i` on the current stream and may return what must stay alive."""
+    """One contestant. `call(i)` queues its work for round `i` on the current stream and may return what must stay alive.
+
+    `after(i)`, if any, is queued behind it and not timed; it does not run in `host_times`.
+    """
 
     name: str
     call: Callable[[int], object]
+    after: Callable[[int], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
                 alive.append(entries[index].call(number))
                 end.record()
                 dry[number, index] = start.query()
+                if after := entries[index].after:
+                    after(number)
         during()
         wait_until_idle()
     finally:

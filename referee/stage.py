@@ -2,13 +2,15 @@
 
 Every contestant has a region of its own for each round, so none finds memory warmed by another. Buffers lie as torch's allocator
 would place them (large ones at multiples of 2 MiB), because that is how a user's tensors lie. The candidate's values are never
-given to a baseline, so no right answer for them exists on the device before the block has ended. Runs in the replay worker.
+given to a baseline, and after each call what the candidate wrote is covered until the block has ended, since later rounds share
+its values: no call finds a right answer on the device. Runs in the replay worker.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +26,7 @@ from referee.ops.values import draw
 from referee.plan import LaunchPlan
 from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, slab_bytes
 from referee.replay_check import Host, describe, free_bytes, outputs_of
+from referee.rounds import Entry
 
 LARGE_BYTES, LARGE_STEP, SMALL_STEP = 1 << 20, 1 << 21, 512
 MEMORY_SHARE = 0.25
@@ -62,10 +65,7 @@ def spread(plan: LaunchPlan, order: Sequence[int]) -> Layout:
         slots[index] = Slot(start, buffer.nbytes, buffer.input)
         end = start + buffer.nbytes
     total = -(-(end + GUARD_BYTES) // LARGE_STEP) * LARGE_STEP
-    # Only the bands next to a buffer are watched: what lies further off is nobody's.
-    watched = [(low, min(high, low + GUARD_BYTES)) for low, high in (*guards, (end, total))]
-    watched += [(max(low + GUARD_BYTES, high - GUARD_BYTES), high) for low, high in guards if high - low > GUARD_BYTES]
-    return Layout(tuple(slots[index] for index in range(len(plan.buffers))), tuple(watched), total)
+    return Layout(tuple(slots[index] for index in range(len(plan.buffers))), (*guards, (end, total)), total)
 
 
 class Stage:
@@ -82,8 +82,9 @@ class Stage:
         self.rounds = max(LEAST_ROUNDS, min(rounds, room))
         self._mine = _regions(host, plan, shuffled, self.rounds)
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
-        self.bound: list[Bound] = []
+        self._bound: list[Bound] = []
         self._given: list[tuple[Tensor, ...]] = []
+        self._covered: dict[int, int] = {}
 
     def refill(self, number: int, rounds: int, names: Sequence[str]) -> None:
         """New addresses, poison and values for block `number`: for the candidate and the baselines in `names`."""
@@ -98,8 +99,17 @@ class Stage:
         for name in names:
             for index, region in enumerate(self._theirs[name][:rounds]):
                 region.fill(theirs[index % len(theirs)], NAN)
-        self.bound = [contest.runner.bind(region, contest.choice) for region in self._mine[:rounds]]
+        self._bound = [contest.runner.bind(region, contest.choice) for region in self._mine[:rounds]]
+        self._covered = {}
         self._host.wait()
+
+    def entry(self, name: str) -> Entry:
+        """The candidate as a contestant called `name`, on the memory of the last `refill`."""
+        return Entry(name, lambda index: self._bound[index % len(self._bound)].run(self._host.stream()), self._cover)
+
+    def _cover(self, index: int) -> None:
+        self._covered[index] = secrets.randbits(63)
+        self._mine[index].cover(self._covered[index])
 
     def arguments(self, name: str, index: int) -> list[Tensor]:
         """The inputs of a baseline in round `index`."""
@@ -112,6 +122,9 @@ class Stage:
         One call for each set of values is compared with float64, the others with it, bit by bit.
         """
         contest = self._contest
+        for index, seed in self._covered.items():
+            self._mine[index].cover(seed)
+        self._covered = {}
         first: dict[int, Region] = {}
         flags = []
         regions = list(zip(self._mine, self._given, strict=False))

@@ -115,21 +115,19 @@ class Timer:
     def entries(self, names: list[str]) -> list[Entry]:
         """The contestants of a round: the candidate, the baselines in `names`, and the floor."""
         ready = self.contest.baselines.ready
-        bound = self._stage.bound
-        entries = [Entry(CANDIDATE, lambda index: bound[index % len(bound)].run(self.host.stream()))]
-        entries += [Entry(name, self._baseline(name, ready[name], len(bound))) for name in names]
-        return [*entries, Entry(FLOOR, self._floor.call)]
+        theirs = [Entry(name, self._baseline(name, ready[name])) for name in names]
+        return [self._stage.entry(CANDIDATE), *theirs, Entry(FLOOR, self._floor.call)]
 
-    def _baseline(self, name: str, callee: Callee, rounds: int) -> Callable[[int], object]:
-        views = [self._stage.arguments(name, index) for index in range(rounds)]
-        return lambda index: callee(*views[index % rounds])
+    def _baseline(self, name: str, callee: Callee) -> Callable[[int], object]:
+        views = [self._stage.arguments(name, index) for index in range(self.rounds)]
+        return lambda index: callee(*views[index % len(views)])
 
     def _slowness(self) -> float:
         """Microseconds of one candidate call, to size the blocks; also the warm-up of its code."""
         self._stage.refill(0, 1, [])
         self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
         start = time.perf_counter()
-        self._stage.bound[0].run(self.host.stream())
+        self._stage.entry(CANDIDATE).call(0)
         self.host.wait()
         return 1e6 * (time.perf_counter() - start)
 

@@ -45,7 +45,7 @@ def test_a_write_beside_a_large_buffer_is_seen(distance: int) -> None:
     region = Region(given_plan, "cpu", places=spread(given_plan, (0, 1)), step=LARGE_STEP)
     region.fill((), NAN)
     assert region.damage() is None
-    assert region.bytes.data_ptr() % LARGE_STEP == 0
+    assert (region.bytes.data_ptr() + region.places.slots[0].start) % LARGE_STEP == 0
     region.bytes[region.places.slots[0].start + distance] = 1
     found = region.damage()
     assert found is not None
@@ -58,3 +58,17 @@ def test_seeds_differ_by_purpose_and_repeat() -> None:
     assert subseed(5, "timed", 1, 0) in seeds
     assert all(0 <= seed < 1 << 63 for seed in seeds)
     torch.Generator().manual_seed(max(seeds))
+
+
+def test_every_byte_of_the_slab_but_the_plan_s_own_is_watched() -> None:
+    given_plan = LaunchPlan((Buffer(LARGE_BYTES, 0), Buffer(100)), (), (), ())
+    region = Region(given_plan, "cpu", places=spread(given_plan, (1, 0)), step=LARGE_STEP)
+    region.fill((), NAN)
+    own = sum(slot.nbytes for slot in region.places.slots)
+    assert sum(high - low for low, high in region.places.guards) + own == region.bytes.numel()
+    for place in (0, region.bytes.numel() - 1):
+        region.bytes[place] = 0
+        found = region.damage()
+        assert found is not None
+        assert (found.kind, found.count) == ("guard", 1)
+        region.bytes[place] = 0xFF

@@ -1,0 +1,98 @@
+"""What the memory of a timing block holds while its rounds run, on the CPU: a plan of copies instead of launches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from referee import stage as stage_module
+from referee.baselines import Baselines
+from referee.ops.spec import Cell, Op, TensorSpec
+from referee.ops.task import Task
+from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
+from referee.replay import PlanFault, Runner
+from referee.replay_check import Host
+from referee.stage import Contest, Stage
+
+ROWS, COLUMNS = 3, 7
+SPEC = TensorSpec("x", (ROWS, COLUMNS), "float16", (COLUMNS, 1))
+CELL = Cell("f16-3x7", (SPEC,), (TensorSpec("out", SPEC.shape, "float16", SPEC.strides),), "normal", (1.0,), "bench")
+TASK = Task(Op("identity", "unary", "test", "identity", "x", "familiar", origin="user"), (CELL,), torch.clone, torch.Tensor.double)
+INPUT, SCRATCH, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float16") for buffer in range(3))
+SIZE = ROWS * COLUMNS * 2
+ROUNDS, VALUES = 6, 2
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_module, "free_bytes", lambda: 4 << 30)
+
+
+def staged(*steps: Step) -> Stage:
+    plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
+    host = Host("cpu", None, lambda *_: None)
+    stage = Stage(host, Contest(TASK, CELL, Runner(plan, {}, None), {}, False, Baselines({}, {}, {}), 5), ROUNDS, VALUES)
+    stage.refill(1, ROUNDS, [])
+    return stage
+
+
+def play(stage: Stage) -> None:
+    """What `run_block` does with the candidate, without a clock."""
+    entry = stage.entry("candidate")
+    for index in range(ROUNDS):
+        entry.call(index)
+        assert entry.after is not None
+        entry.after(index)
+
+
+def copies(stage: Stage, index: int) -> int:
+    """How often the bytes of round `index`'s input lie in the slabs of all rounds."""
+    wanted = stage._mine[index].tensor(INPUT).contiguous().view(torch.uint8).numpy().tobytes()
+    return sum(region.bytes.numpy().tobytes().count(wanted) for region in stage._mine)
+
+
+def test_no_later_round_finds_what_an_earlier_one_wrote() -> None:
+    stage = staged(Copy(SCRATCH, INPUT), Copy(OUTPUT, SCRATCH))
+    assert copies(stage, 0) == ROUNDS // VALUES
+    stage.entry("candidate").call(0)
+    assert copies(stage, 0) == ROUNDS // VALUES + 2
+    play(stage)
+    assert copies(stage, 0) == ROUNDS // VALUES
+    stage.check()
+    assert copies(stage, 0) == 3 * (ROUNDS // VALUES)
+
+
+def test_right_outputs_pass_and_may_be_checked_again_after_more_calls() -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    play(stage)
+    stage.check()
+    stage.entry("candidate").call(ROUNDS)
+    stage.check()
+    stage.refill(2, ROUNDS, [])
+    play(stage)
+    stage.check()
+
+
+def test_a_wrong_output_is_seen_under_its_cover() -> None:
+    stage = staged(Copy(OUTPUT, INPUT), Fill(View(2, 4, (1,), (1,), "float16"), 3.0))
+    play(stage)
+    with pytest.raises(PlanFault, match="an output of a timed call is wrong") as found:
+        stage.check()
+    assert found.value.guard == "timed_output"
+
+
+def test_one_round_that_differs_is_seen() -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    play(stage)
+    stage._mine[4].tensor(OUTPUT).view(torch.int16)[1, 2] ^= 1
+    with pytest.raises(PlanFault, match="different outputs"):
+        stage.check()
+
+
+def test_an_answer_kept_outside_the_plan_s_buffers_is_seen() -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    play(stage)
+    stage._mine[3].bytes[-SIZE:] = stage._mine[3].tensor(INPUT).contiguous().view(torch.uint8).flatten()
+    with pytest.raises(PlanFault) as found:
+        stage.check()
+    assert found.value.guard == "guard_band"
