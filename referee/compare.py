@@ -15,7 +15,7 @@ from torch import Tensor
 from referee.feedback import explain
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.tolerance import Expected, Tensors, expectations
+from referee.tolerance import Expected, Tensors, evaluate, expectations, least_budget
 from referee.verdict import CellResult
 
 PIECE_ELEMENTS = 1 << 27
@@ -38,11 +38,16 @@ class Comparison:
         return self.error / self.budget if self.error is not None and self.budget else 0.0
 
 
-def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CellResult:
-    """Judge `outputs` for `inputs`, both in the cell's order. `error` and `budget` are those of the worst element."""
+def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, quick: bool = False) -> CellResult:
+    """Judge `outputs` for `inputs`, both in the cell's order. `error` and `budget` are those of the worst element.
+
+    With `quick` the answer is the same, but a pass that needs no more than the least budget does not say what was used of it.
+    """
     problem = _contract(cell, outputs)
     if problem:
         return CellResult(cell.name, cell.role, "fail", detail=problem)
+    if quick and all(_plainly_right(task, *piece) for *piece, _ in _pieces(task, inputs, tuple(outputs))):
+        return CellResult(cell.name, cell.role, "pass")
     worst = Comparison(0.0, 0.0, None)
     for piece_inputs, piece_outputs, first_row in _pieces(task, inputs, tuple(outputs)):
         for index, (expected, output) in enumerate(zip(expectations(task, cell, piece_inputs), piece_outputs, strict=True)):
@@ -53,6 +58,17 @@ def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[
                 return CellResult(cell.name, cell.role, "fail", found.error, found.budget, found.failure)
             worst = max(worst, found, key=lambda comparison: comparison.share)
     return CellResult(cell.name, cell.role, "pass", worst.error, worst.budget)
+
+
+def _plainly_right(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
+    """Every element is finite and within a part of its budget; False says nothing."""
+    for value, output in zip(evaluate(task.oracle, inputs), outputs, strict=True):
+        if not (value.is_floating_point() and output.is_floating_point()):
+            return False
+        exact = value.double()
+        if not bool(((output - exact).abs_() <= least_budget(exact, output.dtype)).all()):
+            return False
+    return True
 
 
 def against(expected: Expected, output: Tensor, *, first_row: int = 0) -> Comparison:

@@ -136,7 +136,7 @@ class Stage:
         if bool(torch.stack(flags).any()):
             self._explain(regions)
         for region, values in regions if contest.atomics else ((first[id(values)], values) for values in self._given[: self._values]):
-            result = compare(contest.task, contest.cell, values, tuple(outputs_of(region)))
+            result = compare(contest.task, contest.cell, values, tuple(outputs_of(region)), quick=True)
             if result.status != "pass":
                 raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
 

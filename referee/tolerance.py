@@ -74,10 +74,10 @@ def ulp(value: Tensor, dtype: torch.dtype) -> Tensor:
 def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expected, ...]:
     """What each output of the cell must be and how far it may be off, for these inputs (any device)."""
     dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
-    exact = _call(task.oracle, inputs)
-    moved = [_call(task.oracle, _perturbed(inputs, seed)) for seed in range(_samples(exact))]
-    single = _call(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
-    native = _call(task.eager, inputs) if task.op.origin == "user" else ()
+    exact = evaluate(task.oracle, inputs)
+    moved = [evaluate(task.oracle, _perturbed(inputs, seed)) for seed in range(_samples(exact))]
+    single = evaluate(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
+    native = evaluate(task.eager, inputs) if task.op.origin == "user" else ()
     expected = []
     for index, value in enumerate(exact):
         if not value.is_floating_point() or not dtypes[index].is_floating_point:
@@ -92,7 +92,18 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
     return tuple(expected)
 
 
-def _call(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Tensors:
+def least_budget(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """What the module's formula allows whatever the operation, and needs nothing but the finite float64 `value`: a lower bound.
+
+    An ulp is more than eps / 2 of its number, and A at least the row's largest |value|.
+    """
+    size = value.abs()
+    largest = _row_max(size)
+    return size * (ULPS / 2 * torch.finfo(dtype).eps) + largest * (FLOOR * EPS32)
+
+
+def evaluate(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Tensors:
+    """The outputs of an oracle or of eager PyTorch, always as a tuple."""
     result = function(*inputs)
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 

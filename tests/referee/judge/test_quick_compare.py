@@ -1,0 +1,80 @@
+"""The comparator's quick way to a pass: never kinder than the whole budget, and without the work the budget takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from referee import ops
+from referee.compare import compare
+from referee.ops.spec import Cell
+from referee.ops.task import Task, load
+from referee.ops.values import draw
+from referee.tolerance import evaluate, expectations, least_budget
+
+SEED = 5
+MOST_ROWS = 70
+NAMES = [op.name for op in ops.catalogue()]
+
+
+def small_cells(task: Task) -> list[Cell]:
+    return [cell for cell in task.cells if cell.inputs[0].shape[0] <= MOST_ROWS]
+
+
+def rounded(task: Task, cell: Cell, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The right answer in the dtypes asked for."""
+    exact = evaluate(task.oracle, inputs)
+    return tuple(value.to(getattr(torch, spec.dtype)) for value, spec in zip(exact, cell.outputs, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_least_budget_is_never_above_the_whole_one(name: str) -> None:
+    task = load(name, "cpu")
+    for cell in small_cells(task):
+        for expected in expectations(task, cell, draw(cell, SEED)):
+            finite = expected.value.isfinite().all(-1, keepdim=True) & torch.ones_like(expected.value, dtype=torch.bool)
+            assert bool((least_budget(expected.value, expected.dtype) <= expected.budget)[finite].all()), cell.name
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "softmax", "cross_entropy", "kl_div", "rope", "geglu", "cumsum", "dequant_int8"])
+def test_both_ways_give_the_same_answer(name: str) -> None:
+    task = load(name, "cpu")
+    statuses = set()
+    for cell in small_cells(task):
+        inputs = draw(cell, SEED)
+        right = rounded(task, cell, inputs)
+        for change in (0.0, 2.0**-12, 2.0**-8, 2.0**-6, float("nan"), float("inf")):
+            outputs = tuple(tensor.clone() for tensor in right)
+            for last in outputs[0].flatten()[-1:] if change else ():
+                last += change * (1 + last.abs())
+            slow, quick = compare(task, cell, inputs, outputs), compare(task, cell, inputs, outputs, quick=True)
+            assert slow.status == quick.status, (cell.name, change)
+            assert slow.detail == quick.detail
+            statuses.add(quick.status)
+    assert statuses == {"pass", "fail"}
+
+
+def test_a_plain_pass_needs_no_second_evaluation() -> None:
+    task = load("rmsnorm", "cpu")
+
+    def never(*inputs: Tensor) -> Tensor:
+        raise AssertionError("eager was asked for")
+
+    cell = next(cell for cell in small_cells(task) if cell.outputs[0].dtype == "bfloat16")
+    inputs = draw(cell, SEED)
+    found = compare(replace(task, eager=never), cell, inputs, rounded(task, cell, inputs), quick=True)
+    assert (found.status, found.error, found.budget) == ("pass", None, None)
+    with pytest.raises(AssertionError, match="eager was asked for"):
+        compare(replace(task, eager=never), cell, inputs, rounded(task, cell, inputs))
+
+
+def test_an_answer_in_another_dtype_or_shape_is_refused_first() -> None:
+    task = load("rmsnorm", "cpu")
+    cell = small_cells(task)[0]
+    inputs = draw(cell, SEED)
+    found = compare(task, cell, inputs, tuple(value.double() for value in rounded(task, cell, inputs)), quick=True)
+    assert found.status == "fail"
+    assert "the output is float64" in found.detail
