@@ -118,12 +118,19 @@ def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
 def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Tensor:
     """A boolean on the device: some guard band or input may have changed. Cheap, and false only when nothing did."""
     first, second = poison.pattern
-    flags = [(region[low:high] != first).any() for low, high in places.guards]
+    flags = [_other_than(first, region[low:high]) for low, high in places.guards]
     for view, tensor in zip(plan.inputs, inputs, strict=True):
         flags.append(differ(window(region, places, view), tensor))
         if tensor.numel() * tensor.element_size() != places.slots[view.buffer].nbytes or first != second:
             flags.append(torch.ones((), dtype=torch.bool, device=region.device))
     return torch.stack(flags).any()
+
+
+def _other_than(byte: int, band: Tensor) -> Tensor:
+    """A boolean on the device: some byte of `band` is another one."""
+    size = next(size for size in sorted(INTEGERS, reverse=True) if band.numel() % size == band.storage_offset() % size == 0)
+    signed = size > 1
+    return (band.view(INTEGERS[size]) != int.from_bytes(bytes([byte] * size), "little", signed=signed)).any()
 
 
 def differ(left: Tensor, right: Tensor) -> Tensor:

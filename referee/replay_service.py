@@ -34,7 +34,8 @@ from referee.timing import Timer
 from referee.tune import race, tune
 from referee.verdict import CellResult, Rejection, Stage
 
-KEPT_SHARE = 0.2  # of the device's memory: more than that is given back after a request
+# Of the device's memory: what may be kept for the next request, and what must be free for more than that to be kept.
+KEPT_SHARE, FREE_SHARE = 0.2, 0.5
 
 
 class Service:
@@ -64,10 +65,15 @@ class Service:
             "warm": self._warm,
         }
         answer = handlers[message["do"]](message, blobs)
-        if self.host.driver and not answer.get("ends") and torch.cuda.memory_reserved() > KEPT_SHARE * self._memory:
-            # The smith may live on the same GPU.
-            torch.cuda.empty_cache()
+        # The smith may live on the same GPU.
+        if self.host.driver and not answer.get("ends") and torch.cuda.mem_get_info()[0] < FREE_SHARE * self._memory:
+            self.rest(KEPT_SHARE)
         return answer
+
+    def rest(self, kept: float = 0.0) -> None:
+        """Give back memory that nothing uses, if more than `kept` of the device's is held. Call it when no request is waiting."""
+        if self.host.driver and torch.cuda.memory_reserved() > kept * self._memory:
+            torch.cuda.empty_cache()
 
     def _hello(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         return {"environment": self._environment}

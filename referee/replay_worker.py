@@ -17,6 +17,9 @@ from typing import Literal
 
 from referee import wire
 
+# Giving memory back and asking for it again takes longer than checking a cell: only a worker that has nothing to do does it.
+IDLE_SECONDS = 1.0
+
 Requests = queue.SimpleQueue[tuple[wire.Message, list[bytes]]]
 
 
@@ -48,7 +51,12 @@ def main(device: Literal["cuda", "cpu"]) -> None:
 
     service = None
     while True:
-        message, blobs = requests.get()
+        try:
+            message, blobs = requests.get(timeout=IDLE_SECONDS if service else None)
+        except queue.Empty:
+            if service is not None:
+                service.rest()
+            message, blobs = requests.get()
         try:
             if service is None:
                 progress("starting CUDA", 180.0, "referee")

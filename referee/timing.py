@@ -94,6 +94,7 @@ class Timer:
     def measure(self) -> Timing:
         """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
         self._driver.reset_persisting_l2()
+        self.flush.passes = 1
         window = empty_window(self.flush)
         record, notes = _Record(), []
         least, most = self.options.least_blocks, self.options.most_blocks
@@ -152,9 +153,10 @@ class Timer:
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
         with self._clocked("checking"):
             self._stage.check()
+        why = self._unusable(block, samples, record)
         if warm_up:
             return
-        if why := self._unusable(block, samples, record):
+        if why:
             record.drop(why, self.rounds)
             return
         record.blocks.append(block.times)

@@ -95,11 +95,12 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
 def least_budget(value: Tensor, dtype: torch.dtype) -> Tensor:
     """What the module's formula allows whatever the operation, and needs nothing but the finite float64 `value`: a lower bound.
 
-    An ulp is more than eps / 2 of its number, and A at least the row's largest |value|.
+    An ulp is more than eps / 2 of its number and never below that of the smallest normal one; A is at least the row's largest |value|.
     """
+    info = torch.finfo(dtype)
     size = value.abs()
     largest = _row_max(size)
-    return size * (ULPS / 2 * torch.finfo(dtype).eps) + largest * (FLOOR * EPS32)
+    return size.clamp_(min=2 * info.smallest_normal) * (ULPS / 2 * info.eps) + largest * (FLOOR * EPS32)
 
 
 def evaluate(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Tensors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +135,15 @@ def test_a_worker_killed_in_the_middle_costs_no_verdict(handmade: Any, replayer:
     os.kill(pid, signal.SIGKILL)
     asking.join()
     assert answers[0].rejection is None
+
+
+def test_a_worker_with_nothing_to_do_gives_its_memory_back(handmade: Any, replayer: Replayer, arch: int) -> None:
+    prepared = handmade.prepared("softmax", "softmax", (handmade.bench_cell("softmax"),), arch=arch)
+    assert replayer.check(prepared, seed=20).rejection is None
+    free_then, deadline = torch.cuda.mem_get_info()[0], time.monotonic() + 60
+    while torch.cuda.mem_get_info()[0] < free_then + (100 << 20):
+        assert time.monotonic() < deadline
+    assert replayer.check(prepared, seed=21).rejection is None
 
 
 def test_offsets_that_wrap_fail_the_large_cell_and_cost_no_context(tmp_path_factory: pytest.TempPathFactory) -> None:
