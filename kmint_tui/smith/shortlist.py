@@ -75,8 +75,12 @@ def shortlist(rows: Logits, k: int, maxima: Logits | None = None) -> Shortlist:
     large = values >= tops[row, :1]
     if cut < width:
         large[:, -1] &= ids[:, -1] != group
-    found, level = np.nonzero(large)
-    return _ordered(*_rectangle(count, row[found], ids[found, level], values[found, level]), k)
+    at = np.flatnonzero(large)
+    names, logits, lines = ids.reshape(-1)[at], values.reshape(-1)[at], row[at // large.shape[1]]
+    # Line by line, the largest first. Every line has at least k: the maxima that made the bound.
+    order = np.lexsort((-logits, lines))
+    chosen = order[np.searchsorted(lines, np.arange(count))[:, None] + np.arange(k)]
+    return Shortlist(names[chosen], logits[chosen])
 
 
 def _uncut(rows: Logits, k: int) -> Shortlist:
@@ -87,16 +91,6 @@ def _uncut(rows: Logits, k: int) -> Shortlist:
     else:
         ids = np.sort(np.argpartition(rows, max(0, width - k), axis=1)[:, -k:], axis=1)
     return _ordered(np.take_along_axis(rows, ids, axis=1), ids, k)
-
-
-def _rectangle(count: int, row: Indices, ids: Indices, values: Logits) -> tuple[Logits, Indices]:
-    """Candidates that come row by row, as a matrix filled up with minus infinity."""
-    lengths = np.bincount(row, minlength=count)
-    column = np.arange(row.size) - (np.cumsum(lengths) - lengths)[row]
-    logits = np.full((count, int(lengths.max())), -np.inf, np.float32)
-    names = np.zeros(logits.shape, np.int64)
-    logits[row, column], names[row, column] = values, ids
-    return logits, names
 
 
 def _ordered(logits: Logits, ids: Indices, k: int) -> Shortlist:
