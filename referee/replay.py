@@ -74,20 +74,20 @@ class Region:
         for view, tensor in zip(self.plan.inputs, inputs, strict=True):
             self.tensor(view).copy_(tensor)
 
-    def cover(self, seed: int) -> None:
+    def cover(self, seed: int, pad: Tensor) -> None:
         """Queue an exclusive or of everything but the inputs with numbers drawn from `seed`. A second time undoes it.
 
-        Between the two no later kernel finds here what an earlier one wrote, and the numbers are not kept on the device.
+        Between the two no later kernel finds here what an earlier one wrote, and the numbers are not kept on the device. `pad`
+        is int64 room for them, at least `pad_numbers` of the plan, and holds zeros again afterwards.
         """
         generator = torch.Generator(self.bytes.device).manual_seed(seed)
         for slot in self.places.slots:
             if slot.input is None and slot.nbytes:
                 size = next(size for size in sorted(INTEGERS, reverse=True) if slot.nbytes % size == 0)
-                pad = torch.empty(-(-slot.nbytes // 8), dtype=torch.int64, device=self.bytes.device)
-                pad.random_(-(1 << 63), None, generator=generator)
+                drawn = pad[: -(-slot.nbytes // 8)].random_(-(1 << 63), None, generator=generator)
                 written = self.bytes[slot.start : slot.end].view(INTEGERS[size])
-                written.bitwise_xor_(pad.view(INTEGERS[size])[: written.numel()])
-                pad.zero_()
+                written.bitwise_xor_(drawn.view(INTEGERS[size])[: written.numel()])
+                drawn.zero_()
 
     def tensor(self, view: View) -> Tensor:
         """The tensor a view of the plan names."""
@@ -108,6 +108,11 @@ class Region:
     def explain(self) -> Damage | None:
         """As `damage`, looking at every byte at once."""
         return damage(self.bytes, self.places, self.plan, self.inputs, self.poison)
+
+
+def pad_numbers(plan: LaunchPlan) -> int:
+    """How many numbers of 64 bits `Region.cover` needs room for."""
+    return max((-(-buffer.nbytes // 8) for buffer in plan.buffers if buffer.input is None), default=0)
 
 
 def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:

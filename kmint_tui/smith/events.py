@@ -7,7 +7,7 @@ A run gives any number of `Token`s and `Note`s, one `DraftDone` for every draft,
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from kmint_tui.smith.extract import Finish
@@ -125,7 +125,8 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Loading, Loaded
 
 def encode(event: Event) -> str:
     """One line without a line break; ASCII only."""
-    return json.dumps({"event": type(event).__name__, **asdict(event)}, separators=(",", ":"))
+    # `asdict` copies every token id on its own: with many drafts that end at once it takes longer than a step.
+    return json.dumps({"event": type(event).__name__, **vars(event)}, separators=(",", ":"), default=vars)
 
 
 def decode(line: str) -> Event:
