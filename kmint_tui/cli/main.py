@@ -76,6 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except SystemExit:
+        # With standalone_mode off click ends so for one thing only: the reader of the help, or of the version, has gone away.
+        return ExitCode.DONE
     except click.ClickException as error:
         state.err.error(_usage(error))
         return ExitCode.USAGE

@@ -114,7 +114,16 @@ def test_quiet_leaves_only_data() -> None:
     assert "softmax" in done.out
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(("ops", "--json"), 0), (("judge", "-", "--op", "softmax", "--level", "screen"), 1)])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("ops", "--json"), 0),
+        (("judge", "-", "--op", "softmax", "--level", "screen"), 1),
+        (("--help",), 0),
+        (("--version",), 0),
+        (("models", "pull", "--help"), 0),
+    ],
+)
 def test_a_command_whose_reader_goes_away_ends_as_it_would_have(arguments: tuple[str, ...], code: int) -> None:
     """A pipe without a reader from the start, so that the first byte meets it."""
     read, write = os.pipe()
