@@ -100,7 +100,7 @@ def least_budget(value: Tensor, dtype: torch.dtype) -> Tensor:
     info = torch.finfo(dtype)
     size = value.abs()
     largest = _row_max(size)
-    return size.clamp_(min=2 * info.smallest_normal) * (ULPS / 2 * info.eps) + largest * (FLOOR * EPS32)
+    return size.clamp(min=2 * info.smallest_normal) * (ULPS / 2 * info.eps) + largest * (FLOOR * EPS32)
 
 
 def evaluate(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Tensors:

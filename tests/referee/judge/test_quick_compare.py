@@ -13,7 +13,7 @@ from referee.compare import compare
 from referee.ops.spec import Cell
 from referee.ops.task import Task, load
 from referee.ops.values import draw
-from referee.tolerance import evaluate, expectations, least_budget
+from referee.tolerance import EPS32, FLOOR, ULPS, evaluate, expectations, least_budget, ulp
 
 SEED = 5
 MOST_ROWS = 70
@@ -37,6 +37,15 @@ def test_the_least_budget_is_never_above_the_whole_one(name: str) -> None:
         for expected in expectations(task, cell, draw(cell, SEED)):
             finite = expected.value.isfinite().all(-1, keepdim=True) & torch.ones_like(expected.value, dtype=torch.bool)
             assert bool((least_budget(expected.value, expected.dtype) <= expected.budget)[finite].all()), cell.name
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", [(64,), (2, 32)])
+def test_nor_where_answers_are_tiny(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    smallest = torch.finfo(dtype).smallest_normal
+    value = torch.logspace(-3, 2, 64, dtype=torch.float64).mul(smallest).reshape(shape)
+    least = ULPS * ulp(value, dtype) + FLOOR * EPS32 * (value if len(shape) == 1 else value.amax(-1, keepdim=True))
+    assert bool((least_budget(value, dtype) <= least).all())
 
 
 @pytest.mark.parametrize("name", ["rmsnorm", "softmax", "cross_entropy", "kl_div", "rope", "geglu", "cumsum", "dequant_int8"])
