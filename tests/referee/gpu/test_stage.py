@@ -1,12 +1,15 @@
-"""What the memory of a timing block holds while its rounds run, on the CPU: a plan of copies instead of launches."""
+"""What the memory of a timing block holds while its rounds run: a plan of copies instead of launches, on the CPU and on a GPU."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from referee import stage as stage_module
 from referee.baselines import Baselines
+from referee.driver import Driver
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
@@ -22,18 +25,27 @@ INPUT, SCRATCH, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float16") f
 SIZE = ROWS * COLUMNS * 2
 ROUNDS, VALUES = 6, 2
 
-
-@pytest.fixture(autouse=True)
-def room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_module, "free_bytes", lambda: 4 << 30)
+Staged = Callable[..., Stage]
 
 
-def staged(*steps: Step) -> Stage:
-    plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
-    host = Host("cpu", None, lambda *_: None)
-    stage = Stage(host, Contest(TASK, CELL, Runner(plan, {}, None), {}, False, Baselines({}, {}, {}), 5), ROUNDS, VALUES)
-    stage.refill(1, ROUNDS, [])
-    return stage
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=GPU)])
+def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Staged:
+    """Makes a stage for the given steps, filled for its first block."""
+    if request.param == "cpu":
+        monkeypatch.setattr(stage_module, "free_bytes", lambda: 4 << 30)
+    host = Host(request.param, Driver() if request.param == "cuda" else None, lambda *_: None)
+
+    def make(*steps: Step) -> Stage:
+        plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
+        runner = Runner(plan, {}, host.driver)
+        stage = Stage(host, Contest(TASK, CELL, runner, {}, False, Baselines({}, {}, {}), 5), ROUNDS, VALUES)
+        stage.refill(1, ROUNDS, [])
+        return stage
+
+    return make
 
 
 def play(stage: Stage) -> None:
@@ -47,11 +59,11 @@ def play(stage: Stage) -> None:
 
 def copies(stage: Stage, index: int) -> int:
     """How often the bytes of round `index`'s input lie in the slabs of all rounds."""
-    wanted = stage._mine[index].tensor(INPUT).contiguous().view(torch.uint8).numpy().tobytes()
-    return sum(region.bytes.numpy().tobytes().count(wanted) for region in stage._mine)
+    wanted = stage._mine[index].tensor(INPUT).contiguous().view(torch.uint8).cpu().numpy().tobytes()
+    return sum(region.bytes.cpu().numpy().tobytes().count(wanted) for region in stage._mine)
 
 
-def test_no_later_round_finds_what_an_earlier_one_wrote() -> None:
+def test_no_later_round_finds_what_an_earlier_one_wrote(staged: Staged) -> None:
     stage = staged(Copy(SCRATCH, INPUT), Copy(OUTPUT, SCRATCH))
     assert copies(stage, 0) == ROUNDS // VALUES
     stage.entry("candidate").call(0)
@@ -62,7 +74,7 @@ def test_no_later_round_finds_what_an_earlier_one_wrote() -> None:
     assert copies(stage, 0) == 3 * (ROUNDS // VALUES)
 
 
-def test_right_outputs_pass_and_may_be_checked_again_after_more_calls() -> None:
+def test_right_outputs_pass_and_may_be_checked_again_after_more_calls(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
     stage.check()
@@ -73,7 +85,7 @@ def test_right_outputs_pass_and_may_be_checked_again_after_more_calls() -> None:
     stage.check()
 
 
-def test_a_wrong_output_is_seen_under_its_cover() -> None:
+def test_a_wrong_output_is_seen_under_its_cover(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT), Fill(View(2, 4, (1,), (1,), "float16"), 3.0))
     play(stage)
     with pytest.raises(PlanFault, match="an output of a timed call is wrong") as found:
@@ -81,7 +93,7 @@ def test_a_wrong_output_is_seen_under_its_cover() -> None:
     assert found.value.guard == "timed_output"
 
 
-def test_one_round_that_differs_is_seen() -> None:
+def test_one_round_that_differs_is_seen(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
     stage._mine[4].tensor(OUTPUT).view(torch.int16)[1, 2] ^= 1
@@ -89,7 +101,7 @@ def test_one_round_that_differs_is_seen() -> None:
         stage.check()
 
 
-def test_an_answer_kept_outside_the_plan_s_buffers_is_seen() -> None:
+def test_an_answer_kept_outside_the_plan_s_buffers_is_seen(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
     stage._mine[3].bytes[-SIZE:] = stage._mine[3].tensor(INPUT).contiguous().view(torch.uint8).flatten()
@@ -98,7 +110,7 @@ def test_an_answer_kept_outside_the_plan_s_buffers_is_seen() -> None:
     assert found.value.guard == "guard_band"
 
 
-def test_what_covers_is_not_left_on_the_device() -> None:
+def test_what_covers_is_not_left_on_the_device(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
     assert stage._pad.numel() * 8 >= SIZE
