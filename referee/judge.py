@@ -17,7 +17,7 @@ import secrets
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -86,17 +86,26 @@ class Referee:
             self._replayer.close()
 
     def judge(
-        self, source: str, op: str | Task | TaskName, *, level: Level = "full", target: str | Target | None = None, seed: int | None = None
+        self,
+        source: str,
+        op: str | Task | TaskName,
+        *,
+        level: Level = "full",
+        target: str | Target | None = None,
+        seed: int | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> Verdict:
         """The verdict on `source`, for an op by its catalogue or remix name, a task, or a user's reference file (TaskName).
 
         Without a GPU, for another target than the GPU here, or for a task that only this process holds, `full` means `correct`.
-        `seed` repeats the inputs of an earlier verdict. Raises UnknownOp, UnknownTarget or UserReferenceError for arguments that
-        name nothing; nothing that the candidate or the referee's own machinery does raises.
+        `seed` repeats the inputs of an earlier verdict; `tell` is called with what is done next, in words. Raises UnknownOp,
+        UnknownTarget or UserReferenceError for arguments that name nothing; nothing that the candidate or the referee's own
+        machinery does raises.
         """
         wanted = Target.parse(target) if isinstance(target, str) else target
         subject = Subject(op)
         report = Report(subject.op.name, self.mode, seed, environment=describe_host())
+        report.tell = tell or report.tell
         try:
             return self._judged(report, source, subject, level, wanted)
         except Rejected as rejected:
@@ -187,6 +196,7 @@ class Referee:
         if key not in self._vacuity:
             from referee.user_task import accepted_impostors
 
+            report.tell("testing whether the reference tells right answers from wrong ones")
             self._vacuity[key] = accepted_impostors(subject.task("cpu"), secrets.randbits(SEED_BITS))
         found = self._vacuity[key]
         if found:

@@ -6,7 +6,7 @@ Every guard that exists is in the verdict: also those that were not reached, wit
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,19 @@ GUARDS = (
     *SCREEN_GUARDS, "trace", "output_contract", "compile", "kernel_error", "out_of_bounds", "guard_band", "wrong_answer",
     "input_mutated", "not_deterministic", "same_plan", "timing",
 )  # fmt: skip
+
+
+DOING: Mapping[Stage, str] = {
+    "screen": "reading the kernel",
+    "trace": "tracing the kernel",
+    "compile": "compiling the kernel",
+    "correct": "comparing the kernel's answers with the reference",
+    "timing": "timing the kernel and its baselines",
+}
+
+
+def _to_nobody(step: str) -> None:
+    """Where no one wants to know."""
 
 
 class Rejected(Exception):
@@ -42,11 +55,13 @@ class Report:
     environment: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     stage: Stage = "screen"
+    tell: Callable[[str], None] = _to_nobody
 
     @contextmanager
     def during(self, stage: Stage) -> Iterator[None]:
         """Counts the time to `stage`, which a failure inside is reported at."""
         self.stage = stage
+        self.tell(DOING.get(stage, stage))
         started = time.perf_counter()
         try:
             yield

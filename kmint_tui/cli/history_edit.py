@@ -12,6 +12,7 @@ from kmint_tui import paths
 from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.history_ids import complete_draft, complete_session
+from kmint_tui.cli.patience import Patience
 from kmint_tui.cli.state import State
 from kmint_tui.errors import UsageError
 
@@ -69,12 +70,13 @@ def rejudge(state: State, wanted: str, reference: str | None, as_json: bool) -> 
     from kmint_tui.cli.referee import open_referee, unfit, wanted_task
     from kmint_tui.minting.ranking import ratio
 
-    with _history() as history, open_referee() as referee:
+    with _history() as history, open_referee() as referee, Patience(state.err) as patience:
         draft = _draft(history, wanted)
         if draft.duplicate_of is not None:
             raise UsageError(f"{wanted} is the same kernel as {draft.session}.{draft.duplicate_of}; judge that one")
+        patience.reading(reference)
         task = wanted_task(None if reference else history.session(draft.session).op, reference)[1]
-        verdict = referee.judge(draft.source, task)
+        verdict = referee.judge(draft.source, task, tell=patience.doing)
         if verdict.verdict == "error":
             raise unfit(verdict)
         history.set_verdict(draft.session, draft.number, verdict.to_json(), ratio=ratio(verdict.timing))

@@ -11,6 +11,7 @@ from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Cell, Output, Table
+from kmint_tui.cli.patience import Patience
 from kmint_tui.cli.state import State
 from kmint_tui.cli.style import VERDICT_STYLES, cell_status
 from kmint_tui.errors import UsageError
@@ -60,9 +61,11 @@ def judge(
 
     source = read_source(file)
     check_target(target)
-    task = wanted_task(op, reference)[1]
-    with open_referee() as referee:
-        verdict = referee.judge(source, task, level=level, target=target, seed=seed)
+    with Patience(state.err) as patience:
+        patience.reading(reference)
+        task = wanted_task(op, reference)[1]
+        with open_referee() as referee:
+            verdict = referee.judge(source, task, level=level, target=target, seed=seed, tell=patience.doing)
     if as_json:
         state.out.document("kmint.verdict/1", verdict.to_json())
     else:

@@ -17,6 +17,7 @@ from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
 from kmint_tui.cli.framework import Amount, Command
 from kmint_tui.cli.models import complete_model
 from kmint_tui.cli.operations import complete_operation
+from kmint_tui.cli.patience import Patience
 from kmint_tui.cli.state import State
 from kmint_tui.cli.termination import Terminated
 from kmint_tui.errors import KmintError, UsageError
@@ -102,9 +103,11 @@ def mint(
     if as_json and jsonl:
         raise UsageError("--json and --jsonl exclude each other", fix="--json for one document at the end, --jsonl for a stream")
     wishes = Wishes(op, reference, model, drafts, seed, temperature, top_p, max_tokens, until, target, dialect, repair, tune)
-    request = plan(
-        wishes, draw_seed=lambda: secrets.randbelow(2**32), reach=lambda address: connect(address, offline=offline_reason(state))
-    )
+    with Patience(state.err) as patience:
+        patience.reading(reference)
+        request = plan(
+            wishes, draw_seed=lambda: secrets.randbelow(2**32), reach=lambda address: connect(address, offline=offline_reason(state))
+        )
     if dry_run:
         show_plan(state.out, request, as_json=as_json or jsonl)
         return ExitCode.DONE

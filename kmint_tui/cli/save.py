@@ -10,6 +10,7 @@ import click
 from kmint_tui import paths
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.history_ids import complete_draft
+from kmint_tui.cli.patience import Patience
 from kmint_tui.cli.state import State
 from kmint_tui.errors import UsageError
 
@@ -52,7 +53,8 @@ def save(
 
     if not paths.history_file().exists():
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
-    with History(paths.history_file()) as history, open_referee() as referee:
+    with History(paths.history_file()) as history, open_referee() as referee, Patience(state.err) as patience:
+        patience.doing("judging the kernel as it will stand")
         saved = save_draft(history, referee, wanted, folder, reference=reference, form=form, force=force)
     if as_json:
         content = {"id": wanted, "files": [str(path) for path in saved.files], "verdict": saved.verdict.to_json()}

@@ -9,6 +9,7 @@ import click
 
 from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.cli.framework import Command
+from kmint_tui.cli.patience import Patience
 from kmint_tui.cli.state import State
 
 if TYPE_CHECKING:
@@ -46,15 +47,15 @@ def verify(state: State, path: Path, reference: str | None, level: Literal["corr
         lonely = no_gpu_reason()
         if lonely is not None:
             state.err.note(f"no GPU ({lonely}): kernels are checked by Triton's interpreter, which is weaker")
-        with open_referee() as referee:
-
+        with open_referee() as referee, Patience(state.err) as patience:
             known: dict[tuple[str, str], Verdict] = {}
 
             def judge(candidate: str, op: str) -> Verdict:
                 # A package holds the same kernel several times.
                 if (candidate, op) not in known:
+                    patience.reading(reference)
                     task = wanted_task(None if reference else op, reference)[1]
-                    known[candidate, op] = referee.judge(candidate, task, level=level)
+                    known[candidate, op] = referee.judge(candidate, task, level=level, tell=patience.doing)
                     if known[candidate, op].verdict == "error":
                         raise unfit(known[candidate, op])
                 return known[candidate, op]

@@ -1,0 +1,54 @@
+"""What a user's task accepts, found with few evaluations of a reference that may be slow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from referee.ops.task import Task
+from referee.ops.user import load_user
+from referee.user_task import accepted_impostors
+
+REFERENCE = """
+import torch
+
+
+def fn(x, w):
+    return {body}
+
+
+def get_inputs():
+    return [torch.randn(16, 24), torch.randn(24)]
+"""
+MOST_EVALUATIONS = 10
+
+
+def task(tmp_path: Path, body: str) -> Task:
+    file = tmp_path / "reference.py"
+    file.write_text(REFERENCE.format(body=body))
+    return load_user(file, "fn", "cpu")
+
+
+def test_an_honest_reference_accepts_no_impostor(tmp_path: Path) -> None:
+    assert accepted_impostors(task(tmp_path, "torch.softmax(x * w, -1)"), 3) == ()
+
+
+def test_a_reference_of_zeros_accepts_zeros(tmp_path: Path) -> None:
+    assert "zeros" in accepted_impostors(task(tmp_path, "x * 0 + w * 0"), 3)
+
+
+def test_a_slow_reference_is_evaluated_once_for_equal_inputs(tmp_path: Path) -> None:
+    given = task(tmp_path, "torch.softmax(x * w, -1)")
+    calls = 0
+
+    def counting(*inputs: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return torch.softmax(inputs[0] * inputs[1], -1)
+
+    counted = replace(given, eager=counting, oracle=lambda *inputs: counting(*(tensor.double() for tensor in inputs)))
+    assert accepted_impostors(counted, 3) == ()
+    assert 0 < calls <= MOST_EVALUATIONS * len(given.required)
