@@ -28,7 +28,7 @@ from referee.jobs import TaskName
 from referee.judgement import SEED_BITS, Judgement, Level
 from referee.measurement import TimingOptions
 from referee.race import Lap, NoRace, race
-from referee.report import Rejected, Report
+from referee.report import Rejected, Report, to_nobody
 from referee.source import unfenced
 from referee.subject import Subject
 from referee.target import Target
@@ -93,7 +93,7 @@ class Referee:
         level: Level = "full",
         target: str | Target | None = None,
         seed: int | None = None,
-        tell: Callable[[str], None] | None = None,
+        tell: Callable[[str], None] = to_nobody,
     ) -> Verdict:
         """The verdict on `source`, for an op by its catalogue or remix name, a task, or a user's reference file (TaskName).
 
@@ -104,8 +104,7 @@ class Referee:
         """
         wanted = Target.parse(target) if isinstance(target, str) else target
         subject = Subject(op)
-        report = Report(subject.op.name, self.mode, seed, environment=describe_host())
-        report.tell = tell or report.tell
+        report = Report(subject.op.name, self.mode, seed, environment=describe_host(), tell=tell)
         try:
             return self._judged(report, source, subject, level, wanted)
         except Rejected as rejected:

@@ -30,7 +30,7 @@ DOING: Mapping[Stage, str] = {
 }
 
 
-def _to_nobody(step: str) -> None:
+def to_nobody(step: str) -> None:
     """Where no one wants to know."""
 
 
@@ -55,7 +55,7 @@ class Report:
     environment: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     stage: Stage = "screen"
-    tell: Callable[[str], None] = _to_nobody
+    tell: Callable[[str], None] = to_nobody
 
     @contextmanager
     def during(self, stage: Stage) -> Iterator[None]:

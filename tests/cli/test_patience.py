@@ -49,8 +49,11 @@ def test_the_same_step_told_twice_goes_on() -> None:
     with Patience(heard, first=0.0, again=LONG) as patience:
         patience.doing("counting sheep")
         heard.notes.get(timeout=NOTES_SECONDS)
+        since = patience._since
         patience.doing("counting sheep")
-    assert heard.notes.empty()
+        assert patience._since == since
+        patience.doing("shearing them")
+        assert patience._since > since
 
 
 def test_short_steps_say_nothing_and_the_end_waits_for_nothing() -> None:
