@@ -3,13 +3,15 @@
     python bench/timing_noise.py [--rounds 20] [--blocks 15] [--json FILE]
 
 For every combination two contestants replay the same machine code. Printed: median time, spread of single calls (robust sigma, in
-per cent), the ratio of the two with its interval (should hold 1), and the sigma of block means. First, what waiting for the
-device costs, and when. Needs a CUDA device; about one minute.
+per cent), the ratio of the two with its interval (should hold 1), the sigma of block means, and by how much the mean time of one
+contestant differs with what came before its call. "Covered" covers what the first wrote, as a judgement does. First, what waiting
+for the device costs, and when. Needs a CUDA device; about one minute.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -28,12 +30,20 @@ from bench.gpu_smoke import Smoke
 from referee import stats
 from referee.arena import NAN
 from referee.ops.values import draw
-from referee.replay import Bound, Region, Runner
+from referee.replay import Bound, Region, Runner, pad_numbers
 from referee.replay_service import Loaded
-from referee.rounds import Entry, Flush, run_block
+from referee.rounds import Block, Entry, Flush, run_block
 from referee.stage import LARGE_STEP, spread
 
 SEED = 7
+
+
+class ReadOnce(Flush):
+    """Writes, then reads everything once."""
+
+    def __call__(self) -> None:
+        self._buffer.add_(1)
+        torch.amax(self._buffer, dim=0, out=self._sink)
 
 
 class WriteOnly(Flush):
@@ -51,15 +61,6 @@ class ReadOnly(Flush):
             torch.amax(self._buffer, dim=0, out=self._sink)
 
 
-class ReadTwice(Flush):
-    """Writes, then reads everything twice."""
-
-    def __call__(self) -> None:
-        self._buffer.add_(1)
-        for _ in range(2):
-            torch.amax(self._buffer, dim=0, out=self._sink)
-
-
 class Zeroing(Flush):
     """One fill, as most harnesses do."""
 
@@ -68,8 +69,8 @@ class Zeroing(Flush):
 
 
 FLUSHES: dict[str, type[Flush]] = {
-    "write, read": Flush,
-    "write, read, read": ReadTwice,
+    "write, read": ReadOnce,
+    "write, read, read": Flush,
     "write": WriteOnly,
     "zero": Zeroing,
     "read, read": ReadOnly,
@@ -113,28 +114,67 @@ def regions(smoke: Smoke, runner: Runner, inputs: tuple[torch.Tensor, ...], plac
     return made
 
 
+class Recorded(np.random.Generator):
+    """Keeps the order of every round."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(np.random.PCG64(seed))
+        self.orders: list[list[int]] = []
+
+    def permutation(self, x: Any, axis: int = 0) -> Any:
+        order = super().permutation(x, axis)
+        self.orders.append([int(index) for index in order])
+        return order
+
+
+def by_what_came_before(block: Block, orders: list[list[int]], found: dict[tuple[str, str], list[float]]) -> None:
+    """Add the logarithms of a block's times to `found`, by contestant and by whose call came before."""
+    names = list(block.times)
+    calls = [(number, names[index]) for number, order in enumerate(orders) for index in order]
+    for (_, before), (number, name) in itertools.pairwise(calls):
+        found.setdefault((name, before), []).append(float(np.log(block.times[name][number])))
+
+
+def largest_difference(found: dict[tuple[str, str], list[float]]) -> float:
+    """How far the mean times of one contestant lie apart, by what came before; the larger of all contestants."""
+    means: dict[str, list[float]] = {}
+    for (name, _), logs in found.items():
+        means.setdefault(name, []).append(float(np.nanmean(logs)))
+    return max(max(values) - min(values) for values in means.values())
+
+
 def replaying(smoke: Smoke, bound: list[Bound]) -> Callable[[int], object]:
     """Queue the replay that is bound to a round's region."""
     return lambda index: bound[index].run(smoke.host.stream())
 
 
-def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int, blocks: int) -> dict[str, Any]:
+def covering(made: list[Region], pad: torch.Tensor) -> Callable[[int], object]:
+    """Queue the cover of what a round's call wrote."""
+    return lambda index: made[index].cover(index, pad)
+
+
+def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int, blocks: int, *, covered: bool) -> dict[str, Any]:
     """The kernel against itself under one protocol."""
     cell = handmade.bench_cell(kernel)
     inputs = draw(cell, SEED, "cuda")
-    generator = np.random.default_rng(SEED)
+    generator = Recorded(SEED)
+    before: dict[tuple[str, str], list[float]] = {}
     times: dict[str, list[stats.Floats]] = {"a": [], "b": []}
     with Loaded(smoke.host, handmade.job(kernel, cell, arch=smoke.arch)) as runner:
         sides = {name: regions(smoke, runner, inputs, placement, rounds) for name in times}
+        pad = torch.zeros(pad_numbers(runner.plan), dtype=torch.int64, device="cuda")
         for number in range(blocks + 1):
             entries = []
             for name, made in sides.items():
                 for region in set(made):
                     region.fill(inputs, NAN)
                 bound = [runner.bind(region, {}) for region in made]
-                entries.append(Entry(name, replaying(smoke, bound)))
+                entries.append(Entry(name, replaying(smoke, bound), covering(made, pad) if covered and name == "a" else None))
+            entries.append(Entry("nothing", lambda _: None))
+            generator.orders.clear()
             found = run_block(entries, rounds, flush, generator, during=lambda: None)
             if number:
+                by_what_came_before(found, generator.orders, before)
                 for name in times:
                     times[name].append(found.times[name])
     logs = stats.log_ratios(times["a"], times["b"])
@@ -153,7 +193,18 @@ def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int
         "low": ratio.low,
         "high": ratio.high,
         "rounds": ratio.rounds,
+        "covered": covered,
+        "before": largest_difference({key: logs for key, logs in before.items() if key[0] in times}),
     }
+
+
+def protocols(kernel: str) -> list[tuple[str, str, bool]]:
+    """Flush, placement and cover of every comparison of a kernel."""
+    placements = ("as torch", "any 256 bytes", "one region")
+    found = [(label, placement, False) for label in FLUSHES for placement in placements]
+    if kernel == "softmax":
+        found = [each for each in found if each[0] in ("write, read", "zero") and each[1] != "one region"]
+    return [*found, *((label, "as torch", True) for label in FLUSHES if label.startswith("write, read"))]
 
 
 def main() -> None:
@@ -179,16 +230,13 @@ def main() -> None:
         waiting(smoke, "after torch.compile", document["waiting"])
         l2_bytes = smoke.flush.l2_bytes
         for kernel in ("rmsnorm", "softmax"):
-            for label, make in FLUSHES.items():
-                for placement in ("as torch", "any 256 bytes", "one region"):
-                    if kernel == "softmax" and (label not in ("write, read", "zero") or placement == "one region"):
-                        continue
-                    found = compare(smoke, kernel, make(l2_bytes), placement, given.rounds, given.blocks)
-                    document["comparisons"].append({"flush": label, **found})
-                    spreads = ", ".join(f"{what} {found[f'sigma_{what}']:.2%}" for what in ("call", "round", "block"))
-                    ratio = f"{found['ratio']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
-                    what = f"{kernel:8s} {label:17s} {placement:13s}"
-                    print(f"{what} {found['median_us']:7.2f} us, sigma {spreads}, ratio {ratio}", flush=True)
+            for label, placement, covered in protocols(kernel):
+                found = compare(smoke, kernel, FLUSHES[label](l2_bytes), placement, given.rounds, given.blocks, covered=covered)
+                document["comparisons"].append({"flush": label, **found})
+                spreads = ", ".join(f"{what} {found[f'sigma_{what}']:.2%}" for what in ("call", "round", "block"))
+                ratio = f"{found['ratio']:.4f} [{found['low']:.4f}, {found['high']:.4f}], by what came before {found['before']:.2%}"
+                what = f"{kernel:8s} {label:17s} {placement:13s} {'covered' if covered else '':8s}"
+                print(f"{what} {found['median_us']:7.2f} us, sigma {spreads}, ratio {ratio}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

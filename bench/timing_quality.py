@@ -72,9 +72,9 @@ def plan(twins: int, planted: int, repeats: int) -> list[tuple[str, str, int, fl
     def share(total: int, number: int) -> int:
         return total // len(KERNELS) + (number < total % len(KERNELS))
 
-    groups = [("twin", kernel, share(twins, number), 0.0, 1000) for number, kernel in enumerate(KERNELS)]
+    groups = [("repeated", kernel, repeats, 0.0, 3000) for kernel in KERNELS]
     groups += [(f"{extra:.0%} slower", k, share(planted, number), extra, 2000) for extra in SLOWDOWNS for number, k in enumerate(KERNELS)]
-    return groups + [("repeated", kernel, repeats, 0.0, 3000) for kernel in KERNELS]
+    return groups + [("twin", kernel, share(twins, number), 0.0, 1000) for number, kernel in enumerate(KERNELS)]
 
 
 def judged(groups: dict[str, Group], kind: str) -> Group:
@@ -125,7 +125,7 @@ def main() -> int:
                 given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     statements = summary(groups)
     for label, (value, holds) in statements.items():
-        print(f"{'OK  ' if holds else 'FAIL'} {label}: {value:.4f}")
+        print(f"{'OK  ' if holds else 'FAIL'} {label}: {value:.4f}", flush=True)
     return 0 if all(holds for _, holds in statements.values()) else 1
 
 

@@ -21,8 +21,8 @@ BARS = (EAGER, COMPILE, AUTOTUNE)
 class TimingOptions:
     """How long to measure. A block is `rounds` rounds at new addresses with `values` freshly drawn sets of values.
 
-    Measuring stops when a 99 % interval settles the decision, at the earliest after `least_blocks` blocks, at the latest
-    after `most_blocks` or `seconds`. `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
+    Measuring stops when a 99 % interval says win or loss, at the earliest after `least_blocks` blocks, else after `most_blocks`
+    or `seconds`. `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
     """
 
     rounds: int = 20

@@ -1,7 +1,8 @@
 """Time a candidate against its baselines: blocks of interleaved rounds until the ratio is settled.
 
 Each block runs on memory of its own (`stage.py`): new values at new addresses. Afterwards every one of the candidate's timed
-outputs is checked. Baselines that are far from the fastest take part in some blocks only.
+outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some blocks only. Measuring
+stops early for a win or a loss; a tie is the more certain the longer it lasts.
 
 The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
 """
@@ -22,7 +23,7 @@ from referee.graphs import graph_times
 from referee.measurement import BARS, BELOW_FLOOR, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
 from referee.replay import PlanFault
 from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host
-from referee.rounds import Block, Entry, Flush, empty_window, host_times, run_block
+from referee.rounds import LEAST_PASSES, Block, Entry, Flush, empty_window, host_times, run_block
 from referee.stage import Contest, Stage, subseed
 from referee.stats import Floats, Interval
 
@@ -94,7 +95,7 @@ class Timer:
     def measure(self) -> Timing:
         """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
         self._driver.reset_persisting_l2()
-        self.flush.passes = 1
+        self.flush.passes = LEAST_PASSES
         window = empty_window(self.flush)
         record, notes = _Record(), []
         least, most = self.options.least_blocks, self.options.most_blocks
@@ -113,11 +114,11 @@ class Timer:
                 break
         return self._report(record, window, notes)
 
-    def entries(self, names: list[str]) -> list[Entry]:
-        """The contestants of a round: the candidate, the baselines in `names`, and the floor."""
+    def entries(self, names: list[str], *, floor: bool = False) -> list[Entry]:
+        """The contestants of a round: the candidate, the baselines in `names`, and the floor where asked for."""
         ready = self.contest.baselines.ready
         theirs = [Entry(name, self._baseline(name, ready[name])) for name in names]
-        return [self._stage.entry(CANDIDATE), *theirs, Entry(FLOOR, self._floor.call)]
+        return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call)] if floor else [])]
 
     def _baseline(self, name: str, callee: Callee) -> Callable[[int], object]:
         views = [self._stage.arguments(name, index) for index in range(self.rounds)]
@@ -132,11 +133,15 @@ class Timer:
         self.host.wait()
         return 1e6 * (time.perf_counter() - start)
 
+    def _everyone(self, number: int, record: _Record) -> bool:
+        """Whether block `number` times also those that cannot decide: the first two that count, and every EVERY-th."""
+        return number % EVERY == 0 or len(record.blocks) < 2
+
     def _taking_part(self, number: int, record: _Record) -> list[str]:
-        """The baselines of block `number`: all in every EVERY-th one, else those near the fastest so far."""
+        """The baselines of block `number`: all, or those near the fastest so far."""
         names = list(self.contest.baselines.ready)
         bar = self._bar(record)
-        if bar is None or number % EVERY == 0 or len(record.blocks) < 2:
+        if bar is None or self._everyone(number, record):
             return names
         return [name for name in names if record.median(name) <= FAR_OFF * record.median(bar)]
 
@@ -148,7 +153,8 @@ class Timer:
         self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
         samples: list[Sample] = []
         with self._clocked("rounds"):
-            block = run_block(self.entries(names), self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
+            contestants = self.entries(names, floor=self._everyone(number, record))
+            block = run_block(contestants, self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
             self.host.wait()
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
         with self._clocked("checking"):
@@ -192,7 +198,7 @@ class Timer:
         bar = self._bar(record)
         if bar is None:
             return True
-        return stats.decide(record.ratio(bar, SETTLED)) != "unsure"
+        return stats.decide(record.ratio(bar, SETTLED)) in ("win", "loss")
 
     def _bar(self, record: _Record) -> str | None:
         """The fastest baseline by median device time, of those that may be the bar."""
@@ -254,13 +260,13 @@ class Timer:
     def _call_times(self) -> dict[str, stats.Summary]:
         found = {}
         for entry in self.entries(list(self.contest.baselines.ready)):
-            if entry.name != FLOOR and (summary := stats.summarise(host_times(entry, CALL_REPEATS)[3:])):
+            if summary := stats.summarise(host_times(entry, CALL_REPEATS)[3:]):
                 found[entry.name] = summary
         return found
 
     def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
         self.host.progress("timing CUDA graphs", CANDIDATE_SECONDS * 6, "candidate")
-        contestants = [entry for entry in self.entries(list(self.contest.baselines.ready)) if entry.name not in (FLOOR, GRAPHED)]
+        contestants = [entry for entry in self.entries(list(self.contest.baselines.ready)) if entry.name != GRAPHED]
         found = graph_times(contestants, self.flush, self._generator)
         self.host.wait()
         return found
