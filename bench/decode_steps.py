@@ -53,7 +53,7 @@ def main() -> None:
             job = Job(prompt=prompt, drafts=drafts, sampling=Sampling(), seed=1, max_tokens=arguments.tokens, inside=False)
             for _ in range(2):
                 spent.clear()
-                done = ready.decoder.run(job, lambda event: None, lambda: False)
+                done = ready.decoder.run(job, lambda events: None, lambda: False)
             case = {
                 "drafts": drafts,
                 "tokens_a_second": round(done.tokens / (done.seconds - done.prefill_seconds)),

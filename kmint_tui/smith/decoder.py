@@ -55,7 +55,7 @@ class Decoder:
             self._context.close()
             self._context = None
 
-    def run(self, job: Job, emit: Callable[[Event], None], cancelled: Callable[[], bool]) -> RunDone:
+    def run(self, job: Job, emit: Callable[[Sequence[Event]], None], cancelled: Callable[[], bool]) -> RunDone:
         """Draft. Events go to `emit`, the figures are returned. Raises NativeError; drafts already reported stay valid."""
         started = time.perf_counter()
         self._check(job)

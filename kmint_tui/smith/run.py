@@ -79,7 +79,7 @@ class Draft:
 class Tools:
     """What a run works with. `on_gpu`: decoding goes on after its call returned; `on_device`: so does sampling.
 
-    `watch` is None where threads do not matter.
+    `watch` is None where threads do not matter. `emit` sends events, those given together in one go.
     """
 
     model: Model
@@ -88,7 +88,7 @@ class Tools:
     watch: ThreadWatch | None
     on_gpu: bool
     on_device: bool
-    emit: Callable[[Event], None]
+    emit: Callable[[Sequence[Event]], None]
     cancelled: Callable[[], bool]
     started: float
 
@@ -134,8 +134,11 @@ class Run:
 
     def give_up(self) -> None:
         """End all drafts that have not ended yet as cancelled."""
-        for draft in [*self._live, *self._waiting]:
-            self._end(draft, "cancelled")
+        ended = [event for draft in [*self._live, *self._waiting] for event in self._ended(draft, "cancelled")]
+        if ended:
+            self._tools.emit(ended)
+        for draft in self._live:
+            self._leave(draft)
         self._live, self._waiting = [], deque()
 
     def _fill(self) -> None:
@@ -220,7 +223,7 @@ class Run:
             context.set_threads(change.threads)
             if change.reason:
                 self.choices.append(Choice("threads", str(change.threads), change.reason))
-                self._tools.emit(Note(f"{change.threads} threads from now on: {change.reason}"))
+                self._tools.emit([Note(f"{change.threads} threads from now on: {change.reason}")])
 
     def _choose(self, decoded: int, live: Sequence[int]) -> list[int]:
         """The next token of each live draft, from those of the `decoded` rows that are still live; none when all have ended."""
@@ -252,15 +255,18 @@ class Run:
         now = self._tools.elapsed()
         show = now - self._shown >= _SHOW_EVERY
         self._shown = now if show else self._shown
-        rest = []
+        rest: list[Draft] = []
+        shown: list[Event] = []
         for draft in drafts:
             self._catch_up(draft)
             if draft.text.stopped:
                 self._end(draft, "stop")
                 continue
             if show:
-                self._show(draft)
+                shown += self._new_text(draft)
             rest.append(draft)
+        if shown:
+            self._tools.emit(shown)
         return rest
 
     def _catch_up(self, draft: Draft) -> None:
@@ -275,25 +281,26 @@ class Run:
         self._end(longest, "length", f"the context of {self._tools.context.cells} tokens is full")
 
     def _end(self, draft: Draft, finish: Finish, note: str = "") -> None:
+        self._tools.emit(self._ended(draft, finish, note))
+        self._leave(draft)
+
+    def _ended(self, draft: Draft, finish: Finish, note: str = "") -> list[Event]:
+        """What there is to say of a draft that ends: its last text, and all of it."""
         self._catch_up(draft)
         draft.unseen += draft.text.finish()
-        self._show(draft)
-        if draft.slot:
-            self._leave(draft)
-        self._tools.emit(
-            DraftDone(
-                draft=draft.index,
-                text=draft.text.text,
-                # The last bytes may have completed the closing fence.
-                finish="stop" if draft.text.stopped else finish,
-                tokens=len(draft.ids),
-                seconds=self._tools.elapsed(),
-                seed=draft.seed,
-                temperature=draft.temperature,
-                ids=tuple(draft.ids),
-                note=note,
-            )
+        done = DraftDone(
+            draft=draft.index,
+            text=draft.text.text,
+            # The last bytes may have completed the closing fence.
+            finish="stop" if draft.text.stopped else finish,
+            tokens=len(draft.ids),
+            seconds=self._tools.elapsed(),
+            seed=draft.seed,
+            temperature=draft.temperature,
+            ids=tuple(draft.ids),
+            note=note,
         )
+        return [*self._new_text(draft), done]
 
     def _leave(self, draft: Draft) -> None:
         """Free the draft's slot and its cells."""
@@ -315,7 +322,7 @@ class Run:
             chain.close()
         self._retired = []
 
-    def _show(self, draft: Draft) -> None:
-        if draft.unseen:
-            self._tools.emit(Token(draft.index, draft.unseen, len(draft.ids)))
-            draft.unseen = ""
+    def _new_text(self, draft: Draft) -> list[Event]:
+        """The text that was not shown yet, if any; from now on it counts as shown."""
+        unseen, draft.unseen = draft.unseen, ""
+        return [Token(draft.index, unseen, len(draft.ids))] if unseen else []

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -33,8 +33,12 @@ class Channel:
 
     def emit(self, event: Event) -> None:
         """Send one event."""
+        self.emit_all([event])
+
+    def emit_all(self, events: Sequence[Event]) -> None:
+        """Send events in one piece: each piece wakes the parent."""
         try:
-            self._stream.write(encode(event) + "\n")
+            self._stream.write("".join(encode(event) + "\n" for event in events))
             self._stream.flush()
         except (BrokenPipeError, ValueError):
             os._exit(1)
@@ -112,7 +116,7 @@ def main() -> int:
                 max_tokens=command["max_tokens"],
                 inside=command["fence"],
             )
-            channel.emit(ready.decoder.run(job, channel.emit, commands.cancelled))
+            channel.emit(ready.decoder.run(job, channel.emit_all, commands.cancelled))
         except TemplateRefused as refused:
             channel.emit(Failed("template", refused.reason))
         except NativeError as error:

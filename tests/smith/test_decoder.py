@@ -11,6 +11,7 @@ import pytest
 
 from kmint_tui.smith import loading
 from kmint_tui.smith.draw import Dice
+from kmint_tui.smith.events import DraftDone, Event
 from kmint_tui.smith.native import Context, Logits
 from kmint_tui.smith.run import Job
 from kmint_tui.smith.sampler import Chain, Picker
@@ -29,7 +30,7 @@ decoder.PIECE_CPU = decoder.PIECE_GPU
 ready = loading.load(loading.Order(Path(sys.argv[1]), gpu_layers=0, threads=1, max_cells=256), lambda event: None, lambda line: None)
 job = Job(prompt=(7,) * 300, drafts=1, sampling=Sampling(), seed=1, max_tokens=5, inside=False)
 try:
-    ready.decoder.run(job, lambda event: None, lambda: False)
+    ready.decoder.run(job, lambda events: None, lambda: False)
 except NativeError as error:
     print(error.reason)
 """
@@ -60,8 +61,11 @@ def test_a_cancel_while_a_step_is_computed_chooses_no_more_tokens(model_files: d
     monkeypatch.setattr(Picker, "pick", picking)
     prompt = tuple(ready.model.tokenize("tl.load(x_ptr + cols) " * 4))
     job = Job(prompt=prompt, drafts=2, sampling=Sampling(), seed=1, max_tokens=50, inside=False)
-    done = ready.decoder.run(job, lambda event: None, lambda: len(decoded) >= 4)
+    emitted: list[Sequence[Event]] = []
+    done = ready.decoder.run(job, emitted.append, lambda: len(decoded) >= 4)
     # The first decode reads the prompt; the fourth is the step in which the cancel comes.
     assert done.cancelled and chosen == [1, 2, 3]
+    # Each emission wakes the application, which costs more than what it says.
+    assert [event.finish for event in emitted[-1] if isinstance(event, DraftDone)] == ["cancelled", "cancelled"]
     ready.decoder.close()
     ready.model.close()
