@@ -56,7 +56,7 @@ class Decoder:
             self._context = None
 
     def run(self, job: Job, emit: Callable[[Sequence[Event]], None], cancelled: Callable[[], bool]) -> RunDone:
-        """Draft. Events go to `emit`, the figures are returned. Raises NativeError; drafts already reported stay valid."""
+        """Draft. Events go to `emit`, the last of them is also returned. Raises NativeError; drafts already reported stay valid."""
         started = time.perf_counter()
         self._check(job)
         slots = job.drafts if self._on_gpu else min(job.drafts, REFERENCE_WIDTH)
@@ -66,29 +66,34 @@ class Decoder:
         watch = None if self._on_gpu else self._watch
         tools = Tools(self._model, context, self._picker, watch, self._on_gpu, self._on_device, emit, cancelled, started)
         run = Run(job, tools, self._row, slots)
-        if reused is None:
-            run.give_up()
-        else:
-            run.go()
-        if run.aborted and self._model.recurrent:
-            self._resident = ()
-        return RunDone(
-            drafts=job.drafts,
-            tokens=sum(len(draft.ids) for draft in run.drafts),
-            seconds=time.perf_counter() - started,
-            prompt_tokens=job.longest,
-            reused_tokens=reused or 0,
-            prefill_seconds=prefilled,
-            first_token_seconds=run.first_token,
-            steps=len(run.times.steps),
-            step_seconds=run.times.median,
-            sampling_share=run.times.sampling_share,
-            host_seconds=run.times.host,
-            cells=context.cells,
-            threads=self._watch.threads,
-            cancelled=cancelled(),
-            choices=tuple(run.choices),
-        )
+        try:
+            if reused is not None:
+                run.go()
+            rest = run.give_up()
+            done = RunDone(
+                drafts=job.drafts,
+                tokens=sum(len(draft.ids) for draft in run.drafts),
+                seconds=time.perf_counter() - started,
+                prompt_tokens=job.longest,
+                reused_tokens=reused or 0,
+                prefill_seconds=prefilled,
+                first_token_seconds=run.first_token,
+                steps=len(run.times.steps),
+                step_seconds=run.times.median,
+                sampling_share=run.times.sampling_share,
+                host_seconds=run.times.host,
+                cells=context.cells,
+                threads=self._watch.threads,
+                cancelled=cancelled(),
+                choices=tuple(run.choices),
+            )
+            # Together, and before anything is put away: whoever cancelled is waiting.
+            emit([*rest, done])
+        finally:
+            run.close()
+            if run.aborted and self._model.recurrent:
+                self._resident = ()
+        return done
 
     def _check(self, job: Job) -> None:
         if not 1 <= job.drafts <= MAX_DRAFTS:

@@ -119,27 +119,26 @@ class Run:
         self.choices: list[Choice] = []
 
     def go(self) -> None:
-        """Decode until every draft has ended. Raises NativeError; what was reported stays valid."""
-        try:
+        """Decode until every draft has ended or the run is cancelled. Raises NativeError; what was reported stays valid."""
+        self._fill()
+        while self._live and not self._tools.cancelled() and not self.aborted:
+            self._step()
             self._fill()
-            while self._live and not self._tools.cancelled() and not self.aborted:
-                self._step()
-                self._fill()
-            self.give_up()
-        finally:
-            for draft in self._live:
-                if draft.slot:
-                    self._leave(draft)
-            self._retire()
 
-    def give_up(self) -> None:
-        """End all drafts that have not ended yet as cancelled."""
-        ended = [event for draft in [*self._live, *self._waiting] for event in self._ended(draft, "cancelled")]
-        if ended:
-            self._tools.emit(ended)
-        for draft in self._live:
-            self._leave(draft)
-        self._live, self._waiting = [], deque()
+    def give_up(self) -> list[Event]:
+        """End all drafts that have not ended yet as cancelled. Returns what is to be said of them."""
+        rest, self._live, self._waiting = [*self._live, *self._waiting], [], deque()
+        return [event for draft in rest for event in self._ended(draft, "cancelled")]
+
+    def close(self) -> None:
+        """Free the slots that are still taken."""
+        for draft in self.drafts:
+            if draft.slot:
+                self._leave(draft)
+        for slot, chain in self._retired:
+            self._tools.context.attach(slot, None)
+            chain.close()
+        self._retired = []
 
     def _fill(self) -> None:
         """Let waiting drafts take the free slots; their first token comes from their prompt's last logits."""
@@ -315,12 +314,6 @@ class Run:
             drawer.close()
         self._free = sorted([*self._free, draft.slot])
         draft.slot = 0
-
-    def _retire(self) -> None:
-        for slot, chain in self._retired:
-            self._tools.context.attach(slot, None)
-            chain.close()
-        self._retired = []
 
     def _new_text(self, draft: Draft) -> list[Event]:
         """The text that was not shown yet, if any; from now on it counts as shown."""

@@ -116,7 +116,7 @@ def main() -> int:
                 max_tokens=command["max_tokens"],
                 inside=command["fence"],
             )
-            channel.emit(ready.decoder.run(job, channel.emit_all, commands.cancelled))
+            ready.decoder.run(job, channel.emit_all, commands.cancelled)
         except TemplateRefused as refused:
             channel.emit(Failed("template", refused.reason))
         except NativeError as error:

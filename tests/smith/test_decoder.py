@@ -67,5 +67,6 @@ def test_a_cancel_while_a_step_is_computed_chooses_no_more_tokens(model_files: d
     assert done.cancelled and chosen == [1, 2, 3]
     # Each emission wakes the application, which costs more than what it says.
     assert [event.finish for event in emitted[-1] if isinstance(event, DraftDone)] == ["cancelled", "cancelled"]
+    assert emitted[-1][-1] == done
     ready.decoder.close()
     ready.model.close()
