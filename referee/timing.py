@@ -77,6 +77,16 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
     return decision, ""
 
 
+def settled(ratio: Interval) -> bool:
+    """Whether measuring may stop early."""
+    return stats.decide(ratio) in ("win", "loss")
+
+
+def everyone(number: int, counted: int) -> bool:
+    """Whether block `number` also times what cannot decide: while fewer than two blocks are counted, and every EVERY-th."""
+    return number % EVERY == 0 or counted < stats.LEAST_BLOCKS
+
+
 class Timer:
     """Runs the protocol for one contest. Memory is allocated once and released with the object."""
 
@@ -133,15 +143,11 @@ class Timer:
         self.host.wait()
         return 1e6 * (time.perf_counter() - start)
 
-    def _everyone(self, number: int, record: _Record) -> bool:
-        """Whether block `number` times also those that cannot decide: the first two that count, and every EVERY-th."""
-        return number % EVERY == 0 or len(record.blocks) < 2
-
     def _taking_part(self, number: int, record: _Record) -> list[str]:
         """The baselines of block `number`: all, or those near the fastest so far."""
         names = list(self.contest.baselines.ready)
         bar = self._bar(record)
-        if bar is None or self._everyone(number, record):
+        if bar is None or everyone(number, len(record.blocks)):
             return names
         return [name for name in names if record.median(name) <= FAR_OFF * record.median(bar)]
 
@@ -153,7 +159,7 @@ class Timer:
         self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
         samples: list[Sample] = []
         with self._clocked("rounds"):
-            contestants = self.entries(names, floor=self._everyone(number, record))
+            contestants = self.entries(names, floor=everyone(number, len(record.blocks)))
             block = run_block(contestants, self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
             self.host.wait()
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
@@ -198,7 +204,7 @@ class Timer:
         bar = self._bar(record)
         if bar is None:
             return True
-        return stats.decide(record.ratio(bar, SETTLED)) in ("win", "loss")
+        return settled(record.ratio(bar, SETTLED))
 
     def _bar(self, record: _Record) -> str | None:
         """The fastest baseline by median device time, of those that may be the bar."""

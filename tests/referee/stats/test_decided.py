@@ -1,12 +1,14 @@
-"""What a timing verdict says when a baseline is missing."""
+"""What a timing verdict says when a baseline is missing, when measuring may stop, and who is measured when."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 
 from referee.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED
-from referee.stats import Decision, Interval
-from referee.timing import decided
+from referee.stats import LEAST_BLOCKS, Decision, Interval
+from referee.timing import decided, everyone, settled
 
 
 def found(ratio: float) -> Interval:
@@ -35,3 +37,19 @@ def test_without_any_figure_the_reason_says_what_is_absent() -> None:
     assert decided(None, None, {EAGER: "x", COMPILE: "y"}) == ("unsure", "no baseline could be built")
     assert decided(None, EAGER, {}) == ("unsure", "no block of rounds was usable")
     assert decided(None, None, {}) == ("unsure", "no block of rounds was usable")
+
+
+@pytest.mark.parametrize(("ratio", "stops"), [(1.5, True), (0.9, True), (1.0, False), (1.01, False)])
+def test_only_a_win_or_a_loss_ends_measuring_early(ratio: float, stops: bool) -> None:
+    assert settled(found(ratio)) is stops
+
+
+@pytest.mark.parametrize("dropped", itertools.product((False, True), repeat=6))
+def test_the_floor_is_in_as_many_blocks_as_its_interval_needs(dropped: tuple[bool, ...]) -> None:
+    """Whichever blocks are dropped. The first block only warms up."""
+    with_floor = counted = 0
+    for number, lost in enumerate((*dropped, *[False] * 5), start=2):
+        if not lost:
+            with_floor += everyone(number, counted)
+            counted += 1
+    assert with_floor >= LEAST_BLOCKS
