@@ -124,11 +124,11 @@ class Timer:
                 break
         return self._report(record, window, notes)
 
-    def entries(self, names: list[str], *, floor: bool = False) -> list[Entry]:
+    def entries(self, names: list[str], *, with_floor: bool = False) -> list[Entry]:
         """The contestants of a round: the candidate, the baselines in `names`, and the floor where asked for."""
         ready = self.contest.baselines.ready
         theirs = [Entry(name, self._baseline(name, ready[name])) for name in names]
-        return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call)] if floor else [])]
+        return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call)] if with_floor else [])]
 
     def _baseline(self, name: str, callee: Callee) -> Callable[[int], object]:
         views = [self._stage.arguments(name, index) for index in range(self.rounds)]
@@ -159,7 +159,7 @@ class Timer:
         self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
         samples: list[Sample] = []
         with self._clocked("rounds"):
-            contestants = self.entries(names, floor=everyone(number, len(record.blocks)))
+            contestants = self.entries(names, with_floor=everyone(number, len(record.blocks)))
             block = run_block(contestants, self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
             self.host.wait()
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
