@@ -143,23 +143,22 @@ class Timer:
         self.host.wait()
         return 1e6 * (time.perf_counter() - start)
 
-    def _taking_part(self, number: int, record: _Record) -> list[str]:
-        """The baselines of block `number`: all, or those near the fastest so far."""
+    def _near(self, record: _Record) -> list[str]:
+        """The baselines near the fastest so far; all while none is the fastest."""
         names = list(self.contest.baselines.ready)
         bar = self._bar(record)
-        if bar is None or everyone(number, len(record.blocks)):
-            return names
-        return [name for name in names if record.median(name) <= FAR_OFF * record.median(bar)]
+        return names if bar is None else [name for name in names if record.median(name) <= FAR_OFF * record.median(bar)]
 
     def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> None:
-        names = self._taking_part(number, record)
+        full = everyone(number, len(record.blocks))
+        names = list(self.contest.baselines.ready) if full else self._near(record)
         self.host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         with self._clocked("preparing"):
             self._stage.refill(number, self.rounds, names)
         self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
         samples: list[Sample] = []
         with self._clocked("rounds"):
-            contestants = self.entries(names, with_floor=everyone(number, len(record.blocks)))
+            contestants = self.entries(names, with_floor=full)
             block = run_block(contestants, self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
             self.host.wait()
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
