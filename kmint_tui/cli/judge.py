@@ -84,7 +84,11 @@ def read_source(file: Path) -> str:
         with click.open_file(str(file), "rb") as stream:
             content: bytes = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror or error}", title="draft not readable") from error
+        raise UsageError(
+            f"{name} cannot be read: {error.strerror or error}",
+            title="draft not readable",
+            fix="give the path of a kernel file, or - to read one from standard input",
+        ) from error
     if len(content) > MAX_BYTES:
         raise UsageError(
             f"{name} is longer than {MAX_BYTES} bytes", title="draft not readable", fix="a kernel file is a few kilobytes long"

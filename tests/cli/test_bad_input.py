@@ -125,7 +125,7 @@ def test_a_draft_file_that_cannot_be_a_kernel_is_exit_2(tmp_path: Path, content:
 
 @pytest.mark.parametrize("name", ["missing.py", "."])
 def test_a_draft_file_that_cannot_be_read_is_exit_2(tmp_path: Path, name: str) -> None:
-    refused(kmint("judge", str(tmp_path / name), "--op", "softmax"), 2, "cannot be read")
+    refused(kmint("judge", str(tmp_path / name), "--op", "softmax"), 2, "cannot be read", "give the path of a kernel file")
 
 
 @pytest.mark.parametrize("form", ["--json", "--jsonl"])

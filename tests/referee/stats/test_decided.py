@@ -44,7 +44,7 @@ def test_only_a_win_or_a_loss_ends_measuring_early(ratio: float, stops: bool) ->
     assert settled(found(ratio)) is stops
 
 
-@pytest.mark.parametrize("dropped", itertools.product((False, True), repeat=4))
+@pytest.mark.parametrize("dropped", list(itertools.product((False, True), repeat=4)))
 def test_the_floor_has_an_interval_as_soon_as_measuring_may_stop(dropped: tuple[bool, ...]) -> None:
     """Whichever blocks are dropped, and also where two have to do. The first block only warms up."""
     with_floor = counted = 0
