@@ -4,8 +4,8 @@ Before every call the L2 cache is flushed by rewriting and then re-reading a buf
 gives the host time to queue the next call, so no call waits for the host: after queueing a call its start event must
 still lie in the future, otherwise the queue had run dry and that sample is dropped (`Block.starved`).
 
-The buffer is read twice: after a single reading a call's time still depends on what other work came before it, which is not
-the same for all contestants (`bench/timing_noise.py`).
+The buffer is read twice: judgements of a twin agree better then (`bench/timing_quality.py`). After a single reading a call's time
+seemed to depend on what came before it; one run of `bench/timing_noise.py` is too short to show that reliably.
 """
 
 from __future__ import annotations
