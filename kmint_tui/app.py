@@ -23,7 +23,7 @@ from kmint_tui import paths
 from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.errors import ConfigError, EnvironmentUnfit
 from kmint_tui.screens.base import KmintScreen
-from kmint_tui.screens.messages import FactsFound, JobsChanged
+from kmint_tui.screens.messages import FactsFound, JobsChanged, answer
 from kmint_tui.screens.palette import Commands
 from kmint_tui.widgets.keyboard import read_anything
 from kmint_tui.widgets.mode_bar import MODE_TITLES
@@ -138,7 +138,7 @@ class KmintApp(App[int], inherit_bindings=False):
     @work(thread=True, exclusive=True, group="facts", exit_on_error=False)
     def look_at_machine(self) -> None:
         """Gather the facts anew."""
-        self.post_message(FactsFound(facts.collect(self.engine.smith_ready, offline=self.offline)))
+        answer(self, FactsFound(facts.collect(self.engine.smith_ready, offline=self.offline)))
 
     @on(FactsFound)
     def _facts_found(self, message: FactsFound) -> None:

@@ -18,7 +18,7 @@ from kmint_tui.crowns.records import Claim, Reign
 from kmint_tui.errors import KmintError
 from kmint_tui.screens.base import ACT, VIEW, KmintScreen
 from kmint_tui.screens.confirm import Confirm
-from kmint_tui.screens.messages import Refused
+from kmint_tui.screens.messages import Refused, answer
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
 from kmint_tui.workbench import command_line
@@ -150,9 +150,9 @@ class CrownsScreen(KmintScreen):
     @work(thread=True, exclusive=True, group="crowns", exit_on_error=False)
     def _read(self) -> None:
         try:
-            self.post_message(self.Found(thrones(paths.history_file())))
+            answer(self, self.Found(thrones(paths.history_file())))
         except KmintError as error:
-            self.post_message(Refused(error))
+            answer(self, Refused(error))
 
     @work(thread=True, exclusive=True, group="claim", exit_on_error=False)
     def _claim(self, job: Job, identity: str) -> None:

@@ -17,7 +17,7 @@ from kmint_tui.history.records import Draft, Session, parse_id
 from kmint_tui.history.store import PASSED, History
 from kmint_tui.screens.base import ACT, COPY, VIEW
 from kmint_tui.screens.confirm import Ask
-from kmint_tui.screens.messages import DraftFound, Refused
+from kmint_tui.screens.messages import DraftFound, Refused, answer
 from kmint_tui.screens.rejudging import RejudgingScreen
 from kmint_tui.widgets.bars import TimeBars
 from kmint_tui.widgets.code import CodeView
@@ -139,9 +139,9 @@ class DraftScreen(RejudgingScreen):
                 found = next((draft for draft in siblings if draft.number == where.number), None)
                 if found is None:
                     raise UsageError(f"the history holds no draft {identity}", fix="it may have been deleted; 3 shows what there is")
-                self.post_message(DraftFound(history.session(where.session), found, siblings))
+                answer(self, DraftFound(history.session(where.session), found, siblings))
         except KmintError as error:
-            self.post_message(Refused(error))
+            answer(self, Refused(error))
 
     @on(Refused)
     def _refused(self, message: Refused) -> None:

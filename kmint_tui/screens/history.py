@@ -19,7 +19,7 @@ from kmint_tui.history.store import PASSED, History
 from kmint_tui.history.transfer import remove
 from kmint_tui.screens.base import ACT, VIEW
 from kmint_tui.screens.confirm import Confirm
-from kmint_tui.screens.messages import Refused
+from kmint_tui.screens.messages import Refused, answer
 from kmint_tui.screens.rejudging import RejudgingScreen
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
@@ -126,13 +126,13 @@ class HistoryScreen(RejudgingScreen):
     @work(thread=True, exclusive=True, group="history", exit_on_error=False)
     def _read(self) -> None:
         if not paths.history_file().exists():
-            self.post_message(self.Found(()))
+            answer(self, self.Found(()))
             return
         try:
             with History(paths.history_file()) as history:
-                self.post_message(self.Found(history.summaries()))
+                answer(self, self.Found(history.summaries()))
         except KmintError as error:
-            self.post_message(Refused(error))
+            answer(self, Refused(error))
 
     @on(Found)
     def _found(self, message: Found) -> None:
@@ -177,9 +177,9 @@ class HistoryScreen(RejudgingScreen):
     def _read_drafts(self, session: int) -> None:
         try:
             with History(paths.history_file()) as history:
-                self.post_message(self.DraftsFound(session, history.drafts(session)))
+                answer(self, self.DraftsFound(session, history.drafts(session)))
         except KmintError as error:
-            self.post_message(Refused(error))
+            answer(self, Refused(error))
 
     @on(DraftsFound)
     def _drafts_found(self, message: DraftsFound) -> None:
@@ -270,15 +270,11 @@ class HistoryScreen(RejudgingScreen):
 
     @work(thread=True, exclusive=True, group="delete", exit_on_error=False)
     def _delete(self, identity: str) -> None:
-        where = parse_id(identity)
         try:
-            remove(paths.history_file(), where)
-            if where.number is not None:
-                with History(paths.history_file()) as history:
-                    self.post_message(self.DraftsFound(where.session, history.drafts(where.session)))
+            remove(paths.history_file(), parse_id(identity))
         except KmintError as error:
             self.post_message(Refused(error))
-        self._read()
+        self.call_later(self._read)
 
     def action_save(self) -> None:
         if self.draft_id is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.worker import get_current_worker
 
 from kmint_tui.history.records import Draft, Session
 from kmint_tui.workbench.facts import Facts
@@ -49,3 +51,13 @@ class RunReady(Message):
 @dataclass
 class JobsChanged(Message):
     """Work besides the session began or ended."""
+
+
+def answer(to: MessagePump, message: Message) -> None:
+    """Post what an exclusive worker has read, unless the next one of its group has begun.
+
+    A worker's thread goes on when the worker is cancelled, and may then be slower than its successor; what it read is out of date.
+    Workers begin and are cancelled where callbacks run, so no worker can begin between the look and the post.
+    """
+    worker = get_current_worker()
+    to.call_later(lambda: None if worker.is_cancelled else to.post_message(message))

@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Static
 from kmint_tui.errors import KmintError
 from kmint_tui.events import MintEvent, Notice, Progress, Swept
 from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen
-from kmint_tui.screens.messages import ModelsFound, RunReady
+from kmint_tui.screens.messages import ModelsFound, RunReady, answer
 from kmint_tui.widgets.bars import TimeBars
 from kmint_tui.widgets.code import CodeView
 from kmint_tui.widgets.composer import Composer
@@ -133,7 +133,7 @@ class MintScreen(KmintScreen):
 
     @work(thread=True, exclusive=True, group="models", exit_on_error=False)
     def _look_for_models(self) -> None:
-        self.post_message(ModelsFound(tuple(smiths.usable())))
+        answer(self, ModelsFound(tuple(smiths.usable())))
 
     @on(ModelsFound)
     def _models_found(self, message: ModelsFound) -> None:

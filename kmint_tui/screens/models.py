@@ -22,7 +22,7 @@ from kmint_tui.models.intake import import_file, remove
 from kmint_tui.models.remote import Remote
 from kmint_tui.screens.base import ACT, KmintScreen
 from kmint_tui.screens.confirm import Ask, Confirm
-from kmint_tui.screens.messages import ModelsFound, Refused
+from kmint_tui.screens.messages import ModelsFound, Refused, answer
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
 from kmint_tui.workbench import command_line, smiths
@@ -125,9 +125,9 @@ class ModelsScreen(KmintScreen):
     @work(thread=True, exclusive=True, group="models", exit_on_error=False)
     def _read(self) -> None:
         try:
-            self.post_message(ModelsFound(tuple(smiths.known())))
+            answer(self, ModelsFound(tuple(smiths.known())))
         except Exception as error:
-            self.post_message(Refused(error))
+            answer(self, Refused(error))
 
     @on(ModelsFound)
     def _found(self, message: ModelsFound) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
-from textual.widgets.data_table import CellDoesNotExist, RowDoesNotExist
+from textual.widgets.data_table import CellDoesNotExist, RowDoesNotExist, RowKey
 
 from kmint_tui.widgets.themes import Styled, styled
 
@@ -62,10 +62,14 @@ class Table(DataTable[Any]):
     def fill(self, rows: Iterable[tuple[str, Sequence[object]]]) -> None:
         """Replace all rows, keeping the cursor on the row of its key. Plain texts are shown as they are, without markup."""
         before = self.key
-        self.clear()
-        for key, cells in rows:
-            self.add_row(*(_plain(cell) for cell in cells), key=key)
-        self.go_to(before)
+        with self.prevent(DataTable.RowHighlighted):
+            self.clear()
+            for key, cells in rows:
+                self.add_row(*(_plain(cell) for cell in cells), key=key)
+            self.go_to(before)
+        # Once, for the row where the cursor came to rest; not for the first one in passing.
+        if self.key is not None:
+            self.post_message(self.RowHighlighted(self, self.cursor_row, RowKey(self.key)))
 
     def renew(self, key: str, cells: Sequence[object]) -> None:
         """Replace the cells of one row where they changed."""

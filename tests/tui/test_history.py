@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.widgets import Input, Static, TabbedContent
 
 from kmint_tui import paths
+from kmint_tui.history.records import Draft
 from kmint_tui.history.store import History
 from kmint_tui.screens.draft import DraftScreen
 from kmint_tui.screens.history import HistoryScreen
+from kmint_tui.screens.messages import answer
 from kmint_tui.widgets.bars import TimeBars
 from kmint_tui.widgets.table import Table
 from tests.processes import processes_below
@@ -58,6 +63,41 @@ async def test_filter_sort_open(open_app: Open) -> None:
         await pilot.press("escape")
         await settle(pilot)
         assert app.current_mode == HistoryScreen.mode
+
+
+async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill()
+    read, asked, go_on, told = History.drafts, threading.Event(), threading.Event(), threading.Event()
+
+    def slow(self: History, session: int) -> tuple[Draft, ...]:
+        if session == 2:
+            asked.set()
+            go_on.wait()
+        return read(self, session)
+
+    def telling(to: MessagePump, message: Message) -> None:
+        answer(to, message)
+        if isinstance(message, HistoryScreen.DraftsFound) and message.session == 2:
+            told.set()
+
+    async with open_app() as (app, pilot):
+        app.action_show_mode("history")
+        await settle(pilot)
+        monkeypatch.setattr(History, "drafts", slow)
+        monkeypatch.setattr("kmint_tui.screens.history.answer", telling)
+        try:
+            await pilot.press("j")
+            await until(pilot, asked.is_set)
+            await pilot.press("j")
+            await settle(pilot)
+            drafts = app.screen.query_one("#drafts", Table)
+            shown = ["1.0", "1.1", "1.2", "1.3"]
+            assert [key.value for key in drafts.rows] == shown
+        finally:
+            go_on.set()
+        await until(pilot, told.is_set)
+        await settle(pilot)
+        assert [key.value for key in drafts.rows] == shown
 
 
 async def test_words_that_nothing_holds(open_app: Open) -> None:
