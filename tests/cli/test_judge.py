@@ -91,7 +91,8 @@ def test_what_does_not_pass_is_exit_1_with_the_reason(tmp_path: Path, source: st
     path = tmp_path / "kernel.py"
     path.write_text(source, encoding="utf-8")
     done = kmint("judge", str(path), "--op", op)
-    assert (done.code, done.err) == (1, "")
+    waits = "still "  # what a slow machine adds
+    assert (done.code, [line for line in done.err.splitlines() if not line.startswith(waits)]) == (1, [])
     assert all(word in done.out for word in words)
 
 

@@ -144,6 +144,7 @@ async def measuring(pilot: Pilot[int]) -> None:
 
 async def busy(pilot: Pilot[int]) -> None:
     await minting(pilot)
+    await settle(pilot)
     app = cast("KmintApp", pilot.app)
     app.facts = Facts("minicpm5-1b", "25/25 layers on GPU", "H200 98.0 GiB free", None, "python3 (4242) 12.0 GiB")
     app.show_facts()
