@@ -119,7 +119,8 @@ def test_what_cannot_decide_takes_part_in_few_rounds(world: World) -> None:
     world.measure()
     assert world.blocks[0] == (WARM_UP, {name: WARM_UP for name in (CANDIDATE, EAGER, COMPILE, AUTOTUNE, FLOOR)})
     near = {CANDIDATE: 40, COMPILE: 40, AUTOTUNE: 40}
-    assert [shares for _, shares in world.blocks[1:]] == [{**near, EAGER: FEW, FLOOR: FEW}] * 3 + [near] * 3 + [{**near, EAGER: FEW, FLOOR: FEW}, near]
+    full = {**near, EAGER: FEW, FLOOR: FEW}
+    assert [shares for _, shares in world.blocks[1:]] == [full, full, full, near, near, near, full, near]
 
 
 def test_every_baseline_is_given_as_many_values_as_it_has_calls(world: World) -> None:
