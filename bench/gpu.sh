@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can show, part by part, each into a file of its own in OUT.
+#
+#     bench/gpu.sh OUT [PART ...]
+#
+# tests     the tests marked gpu
+# limits    what llama.cpp gives, with one and with several contexts   (the smith's parts need llama-cpp-python built for CUDA)
+# quality   twins, planted slow-downs, repeated timings
+# speed     seconds a verdict, verdicts a minute
+# repeats   whole verdicts again and again
+# selftest  good kernels, slips and cheats
+# decode    tokens a second, against the peers
+# mint      every operation with the embedded smith
+#
+# Without PART all, in this order. PYTHON names the interpreter, in whose environment kmint is installed with `[test]`; CORES how
+# many processors build baselines and judge. A part that fails does not stop the next; the exit code is then 1.
+set -uo pipefail
+out=$(mkdir -p "${1:?where to put the results}" && cd "$1" && pwd)
+shift
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python}
+cores=${CORES:-$(nproc)}
+failed=0
+
+part() {
+    case $1 in
+        tests) "$python" -m pytest -q -m gpu -p no:cacheprovider ;;
+        limits) "$python" bench/decode_limits.py --json "$out/decode_limits.json" ;;
+        quality) "$python" bench/timing_quality.py --json "$out/timing_quality.json" ;;
+        speed) "$python" bench/judge_catalogue.py --level full --builders "$((cores > 4 ? cores - 2 : cores))" --threads 6 --json "$out/judge_catalogue.json" ;;
+        repeats) "$python" bench/repeated_verdicts.py --json "$out/repeated_verdicts.json" ;;
+        selftest) "$python" -m kmint_tui selftest --json >"$out/selftest.json" ;;
+        decode) "$python" bench/decode.py --json "$out/decode.json" ;;
+        mint) "$python" bench/mint_catalogue.py --json "$out/mint_catalogue.json" ;;
+        *) echo "no part is called $1" >&2; return 2 ;;
+    esac
+}
+
+for name in "${@:-tests limits quality speed repeats selftest decode mint}"; do
+    for one in $name; do
+        began=$SECONDS
+        if part "$one" 2>&1 | tee "$out/$one.log"; then ended=done; else ended="FAILED ($?)" failed=1; fi
+        echo "== $one: $ended after $((SECONDS - began)) s"
+    done
+done
+exit "$failed"
