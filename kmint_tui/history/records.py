@@ -112,7 +112,8 @@ class Draft:
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of the list of sessions. `passed` counts correct drafts, duplicates included; `ratio` is the best one."""
+    """One line of the list of sessions. `drafted` counts the drafts that were not stopped while they were written, `passed` the correct
+    ones, duplicates included; `ratio` is the best one."""
 
     id: int
     started: str

@@ -105,7 +105,8 @@ class History:
     def summaries(self, *, op: str | None = None, limit: int | None = None) -> tuple[Summary, ...]:
         """The sessions, the newest first."""
         query = (
-            "SELECT s.id, s.started, s.state, s.process, s.op, s.model, s.wanted, count(d.number) AS drafted,"
+            "SELECT s.id, s.started, s.state, s.process, s.op, s.model, s.wanted,"
+            " count(d.number) FILTER (WHERE d.finish <> 'cancelled') AS drafted,"
             f" coalesce(sum(coalesce(d.outcome, o.outcome) IN {_PASSED_SQL}), 0) AS passed, max(d.ratio) AS ratio,"
             f" (SELECT outcome FROM drafts WHERE session = s.id AND outcome IS NOT NULL ORDER BY {_RANK_SQL} LIMIT 1) AS best"
             " FROM (SELECT * FROM sessions WHERE :op IS NULL OR op = :op ORDER BY id DESC LIMIT :limit) AS s"

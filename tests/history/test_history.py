@@ -75,6 +75,15 @@ def test_everything_comes_back(path: Path) -> None:
         assert history.summaries(op="rmsnorm") == ()
 
 
+def test_a_draft_that_was_stopped_is_kept_and_does_not_count_as_drafted(path: Path) -> None:
+    with History(path) as history:
+        session = history.begin(SESSION)
+        history.add_draft(session, draft(0))
+        history.add_draft(session, replace(draft(1), finish="cancelled"))
+        (summary,) = history.summaries()
+        assert (summary.drafted, len(history.drafts(session))) == (1, 2)
+
+
 def test_the_best_outcome_is_the_best_not_the_first_in_the_alphabet(path: Path) -> None:
     with History(path) as history:
         session = history.begin(SESSION)

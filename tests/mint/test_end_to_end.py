@@ -109,7 +109,7 @@ def test_ctrl_c_stops_drafting_keeps_what_is_done_and_leaves_no_process(models: 
     assert {draft["finish"] for draft in result["drafts"]} == {"cancelled"}
     assert "Traceback" not in err
     (session,) = kmint("history", "--json").document["sessions"]
-    assert (session["state"], session["drafted"]) == ("stopped", 2)
+    assert (session["state"], session["drafted"]) == ("stopped", 0)
     assert not [pid for pid in Path("/proc").iterdir() if pid.name.isdigit() and _home_of(pid) == str(kmint_home)]
 
 
