@@ -31,11 +31,11 @@ def doctor(state: State, as_json: bool, report: Path | None) -> int:
     Takes less than 10 seconds, opens no network connection, and says "unknown" of what it could not look at. Exit code 0
     means that nothing failed, 3 that something did.
     """
-    from kmint_tui.doctor import examine
+    from kmint_tui.doctor import examine, worst_first
     from kmint_tui.doctor.report import SCHEMA, write_report
 
     state.err.block(["looking..."])
-    found = tuple(examine(offline=state.offline))
+    found = worst_first(examine(offline=state.offline))
     state.err.clear()
     failed = any(one.status == "fail" for one in found)
     if as_json:

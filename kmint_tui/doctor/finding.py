@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal["ok", "warn", "fail", "unknown"]
+WORST_FIRST: tuple[Status, ...] = ("fail", "warn", "unknown", "ok")
 
 
 @dataclass(frozen=True)
@@ -19,3 +21,8 @@ class Finding:
     status: Status
     detail: str
     fix: str = ""
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What failed before what works, each by name; findings come in the order in which the probes' processes end."""
+    return tuple(sorted(findings, key=lambda one: (WORST_FIRST.index(one.status), one.name)))

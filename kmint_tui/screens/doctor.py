@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
-from kmint_tui.doctor import examine
+from kmint_tui.doctor import examine, worst_first
 from kmint_tui.doctor.finding import Finding
 from kmint_tui.screens.base import ACT, COPY, KmintScreen
 from kmint_tui.widgets.table import Table
@@ -103,11 +103,15 @@ class DoctorScreen(KmintScreen):
         if message.over:
             self._job = None
             self.refresh_bindings()
-        self._findings = message.findings
-        self.query_one(Table).fill(
+        self._findings = worst_first(message.findings)
+        table = self.query_one(Table)
+        at_top = table.cursor_row == 0
+        table.fill(
             (item.name, (item.name, styled(self.app, item.status, "pass" if item.status == "ok" else item.status), item.detail))
-            for item in message.findings
+            for item in self._findings
         )
+        if at_top:
+            table.move_cursor(row=0)
         self._show_detail()
 
     @on(DataTable.RowHighlighted)

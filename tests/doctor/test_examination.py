@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kmint_tui.doctor import Finding, examine, gpu, machine, settings
+from kmint_tui.doctor import Finding, examine, gpu, machine, settings, worst_first
 from kmint_tui.doctor.child import PROBES, Child, listen
 from kmint_tui.doctor.kernel import OP, SOURCE
 from kmint_tui.doctor.models import hashes
@@ -179,6 +179,12 @@ def test_findings_come_one_by_one_and_a_broken_child_is_named(monkeypatch: pytes
     assert (trouble.status, bool(trouble.fix)) == ("unknown", True)
     assert "KeyError" in trouble.detail or "AttributeError" in trouble.detail
     assert len([one for one in found if one.name.startswith("sandbox ")]) > 5
+
+
+def test_what_failed_comes_first_in_whatever_order_it_was_found() -> None:
+    found = [Finding("b", "ok", ""), Finding("d", "unknown", "", "?"), Finding("a", "ok", ""), Finding("z", "fail", "", "!"),
+             Finding("c", "warn", "", "-")]  # fmt: skip
+    assert [one.name for one in worst_first(found)] == ["z", "c", "d", "a", "b"] == [one.name for one in worst_first(reversed(found))]
 
 
 def test_children_can_be_ended_from_outside() -> None:

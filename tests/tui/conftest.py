@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias, cast
 
 import pytest
 from textual._context import active_app
+from textual.app import App
 from textual.notifications import Notification
 from textual.pilot import Pilot
 from textual.worker import WorkerCancelled
@@ -28,6 +30,8 @@ SOURCES = {
 
 
 LONG = 3600.0
+HANGS = 300.0
+"""Seconds after which what a test waits for will not come; no machine is that slow."""
 FRAME_SECONDS = 1 / 50
 """A little more than Textual waits before it lays out and paints what has changed."""
 MOST_FRAMES = 50
@@ -110,8 +114,10 @@ async def show_mode(app: KmintApp, pilot: Pilot[int], mode: str) -> None:
 
 
 async def until(pilot: Pilot[int], true: Callable[[], object]) -> None:
-    """Let the application work until something is true; the test's own limit is pytest's."""
+    """Let the application work until something is true. Where that never comes, the test fails with what is on the screen."""
+    deadline = time.monotonic() + HANGS
     while not true():
+        assert time.monotonic() < deadline, f"waited {HANGS:.0f} s for what never came; on the screen:\n{screen_text(pilot.app)}"
         await pilot.pause(0.02)
 
 
@@ -120,7 +126,7 @@ def toasts(app: KmintApp) -> str:
     return "\n".join(f"{note.title}: {note.message}" for note in app._notifications)
 
 
-def screen_text(app: KmintApp) -> str:
+def screen_text(app: App[Any]) -> str:
     """What is on the screen, as text."""
     strips = app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip) for strip in strips)

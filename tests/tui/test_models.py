@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from textual.widgets import Static
 
 from kmint_tui import paths
+from kmint_tui.doctor import Finding
 from kmint_tui.screens.models import ModelsScreen
 from kmint_tui.widgets.table import Table
 from tests import tiny_models
-from tests.tui.conftest import Open, screen_text, settle, toasts, until
+from tests.tui.conftest import HANGS, Open, screen_text, settle, toasts, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -124,6 +127,33 @@ async def test_the_doctor_names_wrong_settings(open_app: Open) -> None:
     async with open_app((120, 36)) as (app, pilot):
         app.action_show_mode("doctor")
         await until(pilot, lambda: "unknown setting" in screen_text(app))
+
+
+@pytest.mark.parametrize(("moves", "row"), [(0, "settings"), (3, "part 03")])
+async def test_the_doctor_shows_first_what_failed_whenever_it_was_found(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch, moves: int, row: str
+) -> None:
+    """The cursor is on it, unless it was moved; then it stays on its row."""
+    more = threading.Event()
+
+    def findings(offline: bool, started: list[object]) -> Iterator[Finding]:
+        yield from (Finding(f"part {number:02}", "ok", "works") for number in range(50))
+        more.wait(HANGS)
+        yield Finding("settings", "fail", "unknown setting", "correct it")
+
+    monkeypatch.setattr("kmint_tui.screens.doctor.examine", findings)
+    async with open_app((120, 36)) as (app, pilot):
+        app.action_show_mode("doctor")
+        await pilot.pause()
+        table = app.screen.query_one(Table)
+        await until(pilot, lambda: table.row_count == 50)
+        await pilot.press(*"j" * moves)
+        more.set()
+        await settle(pilot)
+        assert table.key == row
+        await pilot.press("g")
+        assert table.key == "settings"
+        assert "settings: unknown setting" in screen_text(app)
 
 
 @pytest.mark.parametrize("mode", ["crowns", "grid"])
