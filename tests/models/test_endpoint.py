@@ -127,7 +127,7 @@ def test_a_silent_server_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPat
     release = threading.Event()
 
     def dawdles(request: BaseHTTPRequestHandler, body: bytes) -> None:
-        release.wait(30)
+        release.wait(600)
 
     with pytest.raises(ModelError, match="no answer in time"):
         connect(serve(dawdles), offline=None)
@@ -166,7 +166,7 @@ def test_closing_wakes_a_reader_that_waits(serve: Serve) -> None:
         request.end_headers()
         request.wfile.write(b"first\n")
         request.wfile.flush()
-        release.wait(30)
+        release.wait(600)
 
     answer = Answer(serve(handle) + "/v1", {})
     lines = iter(answer)
@@ -181,5 +181,5 @@ def test_closing_wakes_a_reader_that_waits(serve: Serve) -> None:
 
     threading.Thread(target=read, daemon=True).start()
     answer.close()
-    assert ended.wait(30)
+    assert ended.wait(300)
     release.set()

@@ -236,7 +236,7 @@ def test_the_package_is_callable_and_loads_nothing_heavy() -> None:
         "assert not {'torch', 'triton'} & set(sys.modules), sorted(sys.modules)\n"
     )
     root = Path(__file__).parents[3]
-    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, timeout=600)
 
 
 def test_the_convenience_function() -> None:

@@ -15,7 +15,7 @@ from referee.zygote import Limits, Outcome
 
 JOBS = Path(__file__).with_name("jobs")
 ENTRY = "waiting_job:begin_then_wait"
-LIMITS = Limits(seconds=60.0, memory_bytes=1 << 28, output_bytes=1 << 10)
+LIMITS = Limits(seconds=300.0, memory_bytes=1 << 28, output_bytes=1 << 10)
 
 
 def run_while_killing(times: int) -> Outcome:
@@ -26,13 +26,13 @@ def run_while_killing(times: int) -> Outcome:
         with Workers(preload=(), extra_path=(str(JOBS),)) as workers, ThreadPoolExecutor(1) as pool:
             job = pool.submit(workers.run, ENTRY, b"", limits=LIMITS, fds=(begun_in, go_out))
             for kills in range(2):
-                assert select.select([begun_out], [], [], 60)[0], job.result(timeout=1)
+                assert select.select([begun_out], [], [], 300)[0], job.result(timeout=1)
                 os.read(begun_out, 1)
                 if kills == times:
                     os.write(go_in, b"y")
                     break
                 os.kill(workers.pid, signal.SIGKILL)
-            return job.result(timeout=60)
+            return job.result(timeout=300)
     finally:
         for fd in (begun_out, begun_in, go_out, go_in):
             os.close(fd)
