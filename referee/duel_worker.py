@@ -26,7 +26,7 @@ from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, fault
 from referee.replay_service import Loaded
 from referee.rounds import Entry, Flush, run_block
 from referee.stage import Contest, Stage, subseed
-from referee.timing import MOST_DROPPED, SETTLED
+from referee.timing import MOST_DROPPED, SETTLED, WARM_UP, enough
 from referee.verdict import Rejection
 
 NOBODY = Baselines({}, {}, {})
@@ -52,11 +52,12 @@ class Match:
     def measure(self) -> dict[str, Any]:
         """Blocks of rounds until the ratio is settled. Raises PlanFault for a wrong timed output, naming the side in `failing`."""
         options, dropped, number, started = self._options, 0, 0, time.monotonic()
-        while len(self._blocks) < options.most_blocks and time.monotonic() - started < options.seconds and dropped <= MOST_DROPPED:
+        counted = 0
+        while counted < options.most_rounds and time.monotonic() - started < options.seconds and dropped <= MOST_DROPPED:
             number += 1
             dropped += not self._one_block(number) and number > 1
-            settled = stats.decide(self._ratio(SETTLED)) != "unsure"
-            if len(self._blocks) >= options.least_blocks and settled:
+            counted = sum(block[FLOOR].size for block in self._blocks)
+            if enough(self._ratio(SETTLED), options.least_rounds):
                 break
         ratio = self._ratio(0.95)
         summaries = {name: stats.summarise(self._times(name)) for name in (*self._contests, FLOOR)}
@@ -67,19 +68,20 @@ class Match:
 
     def _one_block(self, number: int) -> bool:
         """True when the block counts; the first one only warms up."""
+        rounds = min(WARM_UP, self._rounds) if number == 1 else self._rounds
         self._host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         for stage in self._stages.values():
-            stage.refill(number, self._rounds, [])
+            stage.refill(number, rounds, {})
         self._host.progress(f"timing block {number}", 6 * CANDIDATE_SECONDS, "candidate")
         samples: list[Sample] = []
-        block = run_block(self._entries(), self._rounds, self._flush, self._generator, during=lambda: self._sample(samples))
+        block = run_block(self._entries(), rounds, self._flush, self._generator, during=lambda: self._sample(samples))
         self._host.wait()
         self._host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
         for name, stage in self._stages.items():
             self.failing = name
             stage.check()
         throttled = any(sample.slowdowns for sample in samples)
-        starved = block.starved > sum(times.size for times in block.times.values()) // 4 and self._flush.slower()
+        starved = block.starved > block.calls // 4 and self._flush.slower()
         if number == 1 or throttled or starved:
             return False
         self._blocks.append(block.times)

@@ -19,16 +19,17 @@ BARS = (EAGER, COMPILE, AUTOTUNE)
 
 @dataclass(frozen=True)
 class TimingOptions:
-    """How long to measure. A block is `rounds` rounds at new addresses with `values` freshly drawn sets of values.
+    """How long to measure. A block is `rounds` rounds, or as many as memory allows, at new addresses with `values` freshly drawn
+    sets of values.
 
-    Measuring stops when a 99 % interval says win or loss, at the earliest after `least_blocks` blocks, else after `most_blocks`
-    or `seconds`. `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
+    Measuring stops when a 99 % interval that rests on `least_rounds` rounds says win or loss, else after `most_rounds` or
+    `seconds`. `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
     """
 
-    rounds: int = 20
+    rounds: int = 40
     values: int = 2
-    least_blocks: int = 5
-    most_blocks: int = 24
+    least_rounds: int = 320
+    most_rounds: int = 480
     seconds: float = 8.0
     show_graphed: bool = False
 

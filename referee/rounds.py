@@ -29,19 +29,25 @@ LEAST_PASSES, MOST_PASSES = 2, 16
 class Entry:
     """One contestant. `call(i)` queues its work for round `i` on the current stream and may return what must stay alive.
 
-    `after(i)`, if any, is queued behind it and not timed; it does not run in `host_times`.
+    `after(i)`, if any, is queued behind it and not timed; it does not run in `host_times`. `rounds` says in how many of a block's
+    rounds, from the first, it takes part; None is all.
     """
 
     name: str
     call: Callable[[int], object]
     after: Callable[[int], object] | None = None
+    rounds: int | None = None
 
 
 @dataclass(frozen=True)
 class Block:
-    """Microseconds by entry name, one per round, NaN where the queue ran dry; and how many samples that cost."""
+    """Microseconds by entry name, one per round, NaN where it took no part or the queue ran dry.
+
+    `calls` counts the calls that were made, `starved` those among them whose time was lost because the queue had run dry.
+    """
 
     times: dict[str, Floats]
+    calls: int
     starved: int
 
 
@@ -80,10 +86,10 @@ def wait_until_idle() -> None:
 
 
 def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np.random.Generator, *, during: Callable[[], None]) -> Block:
-    """Time every entry once a round, in random order; `during` is called while the device is still busy."""
-    count = len(entries)
-    events = [[(_event(), _event()) for _ in range(count)] for _ in range(rounds)]
-    dry = np.zeros((rounds, count), dtype=bool)
+    """Time every entry once in each of its rounds, in random order; `during` is called while the device is still busy."""
+    present = [[index for index, entry in enumerate(entries) if entry.rounds is None or number < entry.rounds] for number in range(rounds)]
+    events = [{index: (_event(), _event()) for index in indices} for indices in present]
+    dry: set[tuple[int, int]] = set()
     alive: list[object] = []
     collecting = gc.isenabled()
     gc.disable()
@@ -92,14 +98,15 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
         for _ in range(2):
             flush()
         for number in range(rounds):
-            for index in generator.permutation(count):
+            for index in generator.permutation(present[number]):
                 start, end = events[number][index]
                 flush()
                 start.record()
                 # Results stay alive until the block ends, so that no two calls of it get the same addresses for theirs.
                 alive.append(entries[index].call(number))
                 end.record()
-                dry[number, index] = start.query()
+                if start.query():
+                    dry.add((number, index))
                 if after := entries[index].after:
                     after(number)
         during()
@@ -107,9 +114,12 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
     finally:
         if collecting:
             gc.enable()
-    micros = np.array([[1000.0 * start.elapsed_time(end) for start, end in row] for row in events]).reshape(rounds, count)
-    micros[dry] = np.nan
-    return Block({entry.name: micros[:, i].copy() for i, entry in enumerate(entries)}, int(dry.sum()))
+    micros = np.full((len(entries), rounds), np.nan)
+    for number, row in enumerate(events):
+        for index, (start, end) in row.items():
+            if (number, index) not in dry:
+                micros[index, number] = 1000.0 * start.elapsed_time(end)
+    return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, sum(map(len, present)), len(dry))
 
 
 def _event() -> Any:

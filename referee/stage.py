@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -88,8 +88,9 @@ class Stage:
         self._given: list[tuple[Tensor, ...]] = []
         self._covered: dict[int, int] = {}
 
-    def refill(self, number: int, rounds: int, names: Sequence[str]) -> None:
-        """New addresses, poison and values for block `number`: for the candidate and the baselines in `names`."""
+    def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
+        """New addresses, poison and values for block `number`: for the candidate in all its `rounds`, for a baseline in `shares`
+        in the first so many of them."""
         contest, cell, device = self._contest, self._contest.cell, self._host.device
         for regions in (self._mine, *self._theirs.values()):
             self._shuffled.shuffle(regions)
@@ -98,8 +99,8 @@ class Stage:
         self._given = [mine[(index + number) % len(mine)] for index in range(rounds)]
         for region, values in zip(self._mine, self._given, strict=False):
             region.fill(values, NAN)
-        for name in names:
-            for index, region in enumerate(self._theirs[name][:rounds]):
+        for name, share in shares.items():
+            for index, region in enumerate(self._theirs[name][:share]):
                 region.fill(theirs[index % len(theirs)], NAN)
         self._bound = [contest.runner.bind(region, contest.choice) for region in self._mine[:rounds]]
         self._covered = {}

@@ -1,8 +1,9 @@
 """Time a candidate against its baselines: blocks of interleaved rounds until the ratio is settled.
 
 Each block runs on memory of its own (`stage.py`): new values at new addresses. Afterwards every one of the candidate's timed
-outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some blocks only. Measuring
-stops early for a win or a loss; a tie is the more certain the longer it lasts.
+outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some rounds of some blocks only.
+Measuring stops early for a win or a loss, but not before so many rounds that the ratio would be the same if it were judged again;
+a tie is the more certain the longer it lasts.
 
 The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
 """
@@ -33,14 +34,17 @@ SLOWEST_CLOCK = 0.75  # of the fastest seen: below this a block does not count
 SHORT_US = 30.0
 SLOW_CALL_US = 20_000.0
 CALL_REPEATS = 15
-FAR_OFF = 1.2  # times the fastest baseline: beyond it, every EVERY-th block is enough
-EVERY = 4
+AFTER = -1  # the number of the block after the last
+WARM_UP = 10  # rounds of the first block, which does not count
+FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
+FEW, EVERY = 20, 4
 
 
 @dataclass
 class _Record:
     """What the blocks gave so far."""
 
+    warm_up: dict[str, Floats] = field(default_factory=dict)
     blocks: list[dict[str, Floats]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -48,12 +52,17 @@ class _Record:
     def drop(self, why: str, rounds: int) -> None:
         self.dropped[why] = self.dropped.get(why, 0) + rounds
 
+    @property
+    def rounds(self) -> int:
+        return sum(block[CANDIDATE].size for block in self.blocks)
+
     def times(self, name: str) -> Floats:
         found = [block[name] for block in self.blocks if name in block]
         return np.concatenate(found) if found else np.empty(0)
 
     def median(self, name: str) -> float:
-        found = stats.summarise(self.times(name))
+        """Of the blocks that count; of the warm-up while there is none."""
+        found = stats.summarise(self.times(name) if self.blocks else self.warm_up.get(name, np.empty(0)))
         return found.median if found else float("inf")
 
     def ratio(self, other: str, confidence: float = 0.95) -> Interval:
@@ -77,14 +86,25 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
     return decision, ""
 
 
-def settled(ratio: Interval) -> bool:
+def enough(ratio: Interval, least_rounds: int) -> bool:
     """Whether measuring may stop early."""
-    return stats.decide(ratio) in ("win", "loss")
+    return ratio.rounds >= least_rounds and stats.decide(ratio) in ("win", "loss")
 
 
-def everyone(number: int, counted: int) -> bool:
-    """Whether block `number` also times what cannot decide: while fewer than two blocks are counted, and every EVERY-th."""
-    return number % EVERY == 0 or counted < stats.LEAST_BLOCKS
+def few(number: int, counted: int) -> int:
+    """In how many rounds of block `number` what cannot decide takes part: while fewer than two blocks are counted, and in every
+    EVERY-th."""
+    return FEW if number % EVERY == 0 or counted < stats.LEAST_BLOCKS else 0
+
+
+def shares(medians: Mapping[str, float], rounds: int, others: int) -> dict[str, int]:
+    """In how many of `rounds` rounds each baseline takes part: one near the fastest that may be the bar in all, the rest in `others`.
+
+    `medians` are their times so far, infinite where there is none yet.
+    """
+    fastest = min((medians[name] for name in BARS if name in medians), default=float("inf"))
+    taking = {name: rounds if median <= FAR_OFF * fastest else min(rounds, others) for name, median in medians.items()}
+    return {name: share for name, share in taking.items() if share}
 
 
 class Timer:
@@ -108,27 +128,28 @@ class Timer:
         self.flush.passes = LEAST_PASSES
         window = empty_window(self.flush)
         record, notes = _Record(), []
-        least, most = self.options.least_blocks, self.options.most_blocks
+        least, most = self.options.least_rounds, self.options.most_rounds
         slow = self._slowness()
         if slow > SLOW_CALL_US:
-            self.rounds, least, most = 3, 2, 2
-            notes.append(f"a call takes {slow / 1000:.0f} ms, so only {least * self.rounds} rounds were timed")
+            self.rounds, least, most = 3, 6, 6
+            notes.append(f"a call takes {slow / 1000:.0f} ms, so only {least} rounds were timed")
         started, number = time.monotonic(), 0
-        while len(record.blocks) < most and time.monotonic() - started < self.options.seconds + slow * 1e-6 * least * self.rounds:
+        while record.rounds < most and time.monotonic() - started < self.options.seconds + slow * 1e-6 * least:
             number += 1
             self._one_block(number, record, warm_up=number == 1)
             if sum(record.dropped.values()) > MOST_DROPPED * self.rounds + self.rounds:
                 notes.append("too many rounds were dropped; measuring stopped early")
                 break
-            if len(record.blocks) >= least and self._settled(record):
+            bar = self._bar(record)
+            if record.blocks and (bar is None or (record.rounds >= least and enough(record.ratio(bar, SETTLED), least))):
                 break
         return self._report(record, window, notes)
 
-    def entries(self, names: list[str], *, with_floor: bool = False) -> list[Entry]:
-        """The contestants of a round: the candidate, the baselines in `names`, and the floor where asked for."""
+    def entries(self, shares: Mapping[str, int], floor_rounds: int = 0) -> list[Entry]:
+        """The contestants of a block: the candidate in all its rounds, baselines and floor in the first so many of them."""
         ready = self.contest.baselines.ready
-        theirs = [Entry(name, self._baseline(name, ready[name])) for name in names]
-        return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call)] if with_floor else [])]
+        theirs = [Entry(name, self._baseline(name, ready[name]), rounds=share) for name, share in shares.items()]
+        return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call, rounds=floor_rounds)] if floor_rounds else [])]
 
     def _baseline(self, name: str, callee: Callee) -> Callable[[int], object]:
         views = [self._stage.arguments(name, index) for index in range(self.rounds)]
@@ -136,45 +157,40 @@ class Timer:
 
     def _slowness(self) -> float:
         """Microseconds of one candidate call, to size the blocks; also the warm-up of its code."""
-        self._stage.refill(0, 1, [])
+        self._stage.refill(0, 1, {})
         self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
         start = time.perf_counter()
         self._stage.entry(CANDIDATE).call(0)
         self.host.wait()
         return 1e6 * (time.perf_counter() - start)
 
-    def _near(self, record: _Record) -> list[str]:
-        """The baselines near the fastest so far; all while none is the fastest."""
-        names = list(self.contest.baselines.ready)
-        bar = self._bar(record)
-        return names if bar is None else [name for name in names if record.median(name) <= FAR_OFF * record.median(bar)]
-
     def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> None:
-        full = everyone(number, len(record.blocks))
-        names = list(self.contest.baselines.ready) if full else self._near(record)
+        rounds = min(WARM_UP, self.rounds) if warm_up else self.rounds
+        others = few(number, len(record.blocks))
+        taking = shares({name: record.median(name) for name in self.contest.baselines.ready}, rounds, others)
         self.host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         with self._clocked("preparing"):
-            self._stage.refill(number, self.rounds, names)
+            self._stage.refill(number, rounds, taking)
         self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
         samples: list[Sample] = []
         with self._clocked("rounds"):
-            contestants = self.entries(names, with_floor=full)
-            block = run_block(contestants, self.rounds, self.flush, self._generator, during=lambda: self._sample(samples))
+            contestants = self.entries(taking, others)
+            block = run_block(contestants, rounds, self.flush, self._generator, during=lambda: self._sample(samples))
             self.host.wait()
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
         with self._clocked("checking"):
             self._stage.check()
         why = self._unusable(block, samples, record)
         if warm_up:
+            record.warm_up = block.times
             return
         if why:
-            record.drop(why, self.rounds)
+            record.drop(why, rounds)
             return
         record.blocks.append(block.times)
         record.samples += samples
-        lost = sum(int(np.isnan(times).sum()) for times in block.times.values())
-        if lost:
-            record.drop("the queue ran dry", -(-lost // len(block.times)))
+        if block.starved:
+            record.drop("the queue ran dry", -(-block.starved // len(block.times)))
 
     def _sample(self, into: list[Sample]) -> None:
         if isinstance(self.clocks, Clocks):
@@ -182,8 +198,7 @@ class Timer:
 
     def _unusable(self, block: Block, samples: list[Sample], record: _Record) -> str | None:
         """Why a block does not count, or None."""
-        total = sum(times.size for times in block.times.values())
-        if block.starved > total // 4 and self.flush.slower():
+        if block.starved > block.calls // 4 and self.flush.slower():
             return "the queue ran dry"
         for sample in samples:
             if sample.slowdowns:
@@ -198,12 +213,6 @@ class Timer:
         started = time.perf_counter()
         yield
         self._spent[what] = self._spent.get(what, 0.0) + time.perf_counter() - started
-
-    def _settled(self, record: _Record) -> bool:
-        bar = self._bar(record)
-        if bar is None:
-            return True
-        return settled(record.ratio(bar, SETTLED))
 
     def _bar(self, record: _Record) -> str | None:
         """The fastest baseline by median device time, of those that may be the bar."""
@@ -245,7 +254,7 @@ class Timer:
             bytes_read=self.read,
             bytes_written=self.written,
             floor_share=device[FLOOR].median / device[CANDIDATE].median if {FLOOR, CANDIDATE} <= set(device) else None,
-            rounds=sum(block[CANDIDATE].size for block in record.blocks),
+            rounds=record.rounds,
             blocks=len(record.blocks),
             dropped_rounds=sum(record.dropped.values()),
             dropped=record.dropped,
@@ -262,16 +271,23 @@ class Timer:
             seconds=self._spent,
         )
 
+    def _afresh(self) -> list[Entry]:
+        """Everyone but the floor, on memory that is filled anew: who took part in few rounds was given few values."""
+        calls = min(CALL_REPEATS, self.rounds)
+        everyone = dict.fromkeys(self.contest.baselines.ready, calls)
+        self._stage.refill(AFTER, calls, everyone)
+        return self.entries(everyone)
+
     def _call_times(self) -> dict[str, stats.Summary]:
         found = {}
-        for entry in self.entries(list(self.contest.baselines.ready)):
+        for entry in self._afresh():
             if summary := stats.summarise(host_times(entry, CALL_REPEATS)[3:]):
                 found[entry.name] = summary
         return found
 
     def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
         self.host.progress("timing CUDA graphs", CANDIDATE_SECONDS * 6, "candidate")
-        contestants = [entry for entry in self.entries(list(self.contest.baselines.ready)) if entry.name != GRAPHED]
+        contestants = [entry for entry in self._afresh() if entry.name != GRAPHED]
         found = graph_times(contestants, self.flush, self._generator)
         self.host.wait()
         return found

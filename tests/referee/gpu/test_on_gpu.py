@@ -22,7 +22,7 @@ from referee.target import Target
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
-SHORT = TimingOptions(least_blocks=2, most_blocks=4)
+SHORT = TimingOptions(least_rounds=40, most_rounds=80)
 
 
 @pytest.fixture(scope="module")

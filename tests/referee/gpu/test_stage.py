@@ -42,7 +42,7 @@ def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
         plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
         runner = Runner(plan, {}, host.driver)
         stage = Stage(host, Contest(TASK, CELL, runner, {}, False, Baselines({}, {}, {}), 5), ROUNDS, VALUES)
-        stage.refill(1, ROUNDS, [])
+        stage.refill(1, ROUNDS, {})
         return stage
 
     return make
@@ -80,7 +80,7 @@ def test_right_outputs_pass_and_may_be_checked_again_after_more_calls(staged: St
     stage.check()
     stage.entry("candidate").call(ROUNDS)
     stage.check()
-    stage.refill(2, ROUNDS, [])
+    stage.refill(2, ROUNDS, {})
     play(stage)
     stage.check()
 

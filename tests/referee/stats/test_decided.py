@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from math import inf
 
 import pytest
 
 from referee.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED
-from referee.stats import LEAST_BLOCKS, Decision, Interval
-from referee.timing import decided, everyone, settled
+from referee.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval
+from referee.timing import decided, enough, few, shares
 
 
-def found(ratio: float) -> Interval:
-    return Interval(ratio, ratio - 0.002, ratio + 0.002, 0.95, 60, 4)
+def found(ratio: float, rounds: int = 240) -> Interval:
+    return Interval(ratio, ratio - 0.002, ratio + 0.002, 0.95, rounds, 6)
 
 
 @pytest.mark.parametrize("name", [COMPILE, AUTOTUNE, EAGER])
@@ -39,9 +40,11 @@ def test_without_any_figure_the_reason_says_what_is_absent() -> None:
     assert decided(None, None, {}) == ("unsure", "no block of rounds was usable")
 
 
-@pytest.mark.parametrize(("ratio", "stops"), [(1.5, True), (0.9, True), (1.0, False), (1.01, False)])
-def test_only_a_win_or_a_loss_ends_measuring_early(ratio: float, stops: bool) -> None:
-    assert settled(found(ratio)) is stops
+@pytest.mark.parametrize(("ratio", "rounds", "stops"), [
+    (1.5, 240, True), (0.9, 240, True), (1.0, 240, False), (1.01, 240, False), (1.5, 239, False), (0.9, 239, False),
+])  # fmt: skip
+def test_only_a_win_or_a_loss_that_rests_on_enough_rounds_ends_measuring_early(ratio: float, rounds: int, stops: bool) -> None:
+    assert enough(found(ratio, rounds), 240) is stops
 
 
 @pytest.mark.parametrize("dropped", list(itertools.product((False, True), repeat=4)))
@@ -50,6 +53,20 @@ def test_the_floor_has_an_interval_as_soon_as_measuring_may_stop(dropped: tuple[
     with_floor = counted = 0
     for number, lost in enumerate((*dropped, *[False] * LEAST_BLOCKS), start=2):
         if not lost:
-            with_floor += everyone(number, counted)
+            with_floor += few(number, counted) >= LEAST_ROUNDS
             counted += 1
         assert with_floor >= min(counted, LEAST_BLOCKS)
+
+
+@pytest.mark.parametrize(("medians", "others", "expected"), [
+    ({}, 20, {}),
+    ({EAGER: 9.0, COMPILE: 1.04, AUTOTUNE: 1.0}, 20, {EAGER: 20, COMPILE: 40, AUTOTUNE: 40}),
+    ({EAGER: 9.0, COMPILE: 1.04, AUTOTUNE: 1.0}, 0, {COMPILE: 40, AUTOTUNE: 40}),
+    ({EAGER: 1.0, COMPILE: 1.06, AUTOTUNE: 1.2}, 0, {EAGER: 40}),
+    ({EAGER: 1.0, COMPILE: inf}, 20, {EAGER: 40, COMPILE: 20}),
+    ({EAGER: inf, COMPILE: inf, GRAPHED: inf}, 20, {EAGER: 40, COMPILE: 40, GRAPHED: 40}),
+    ({EAGER: 1.0, GRAPHED: 0.5}, 0, {EAGER: 40, GRAPHED: 40}),
+    ({EAGER: 1.0, COMPILE: 2.0}, 60, {EAGER: 40, COMPILE: 40}),
+])  # fmt: skip
+def test_who_may_be_the_bar_is_in_every_round(medians: dict[str, float], others: int, expected: dict[str, int]) -> None:
+    assert shares(medians, 40, others) == expected

@@ -1,0 +1,97 @@
+"""A block of rounds with stand-ins for the device's events: who takes part, in which order, and which times are lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from referee import rounds
+from referee.rounds import Entry, run_block
+
+ROUNDS = 6
+
+
+class Event:
+    """Marks how much work had been queued when it was recorded; the device has done what `Event.done` says."""
+
+    queued = 0.0
+    done = 0.0
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+
+    def record(self) -> None:
+        self.at = Event.queued
+
+    def query(self) -> bool:
+        assert self.at is not None
+        return self.at < Event.done
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.at is not None
+        assert end.at is not None
+        return end.at - self.at
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    Event.queued = Event.done = 0.0
+    monkeypatch.setattr(rounds, "_event", Event)
+    monkeypatch.setattr(rounds, "wait_until_idle", lambda: None)
+
+
+def taking(milliseconds: float, calls: list[int] | None = None) -> Callable[[int], object]:
+    def call(index: int) -> None:
+        Event.queued += milliseconds
+        if calls is not None:
+            calls.append(index)
+
+    return call
+
+
+def block(*entries: Entry) -> rounds.Block:
+    return run_block(entries, ROUNDS, cast("Any", lambda: None), np.random.default_rng(1), during=lambda: None)
+
+
+def test_an_entry_takes_part_in_its_first_rounds_only() -> None:
+    calls: list[int] = []
+    found = block(Entry("all", taking(2.0)), Entry("few", taking(3.0, calls), rounds=2), Entry("none", taking(1.0), rounds=0))
+    assert found.times["all"] == pytest.approx([2000.0] * ROUNDS)
+    assert calls == [0, 1]
+    assert found.times["few"][:2] == pytest.approx([3000.0] * 2)
+    assert np.isnan(found.times["few"][2:]).all()
+    assert np.isnan(found.times["none"]).all()
+    assert (found.calls, found.starved) == (ROUNDS + 2, 0)
+
+
+def test_more_rounds_than_the_block_has_are_all() -> None:
+    found = block(Entry("a", taking(2.0), rounds=100))
+    assert (found.calls, np.isfinite(found.times["a"]).sum()) == (ROUNDS, ROUNDS)
+
+
+def test_the_order_changes_from_round_to_round() -> None:
+    order: list[str] = []
+    block(*(Entry(name, lambda _, name=name: order.append(name)) for name in "abc"))  # type: ignore[misc]
+    firsts = Counter(order[::3])
+    assert len(firsts) > 1
+    assert all(set(order[at : at + 3]) == {*"abc"} for at in range(0, len(order), 3))
+
+
+def test_a_call_that_found_the_queue_dry_has_no_time() -> None:
+    def slow_to_queue(index: int) -> None:
+        Event.queued += 1.0
+        if index in (1, 4):
+            Event.done = Event.queued
+
+    found = block(Entry("a", slow_to_queue))
+    assert np.flatnonzero(np.isnan(found.times["a"])).tolist() == [1, 4]
+    assert (found.calls, found.starved) == (ROUNDS, 2)
+
+
+def test_what_comes_after_a_call_is_not_timed() -> None:
+    found = block(Entry("a", taking(2.0), after=taking(50.0)))
+    assert found.times["a"] == pytest.approx([2000.0] * ROUNDS)

@@ -1,0 +1,171 @@
+"""The timing protocol as a whole on the CPU: devices, memory and calls are stand-ins, and every call takes the time it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from referee import floor, timing
+from referee.baselines import Baselines
+from referee.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR, Timing, TimingOptions
+from referee.rounds import Block, Entry
+from referee.timing import FEW, WARM_UP, Timer
+
+
+@dataclass
+class World:
+    """What the stand-ins do, and what they saw."""
+
+    times: dict[str, float]
+    room: int = 40
+    noise: float = 0.002
+    starved: Callable[[int], int] = lambda block: 0
+    blocks: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    filled: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    checks: int = 0
+
+    def measure(self, **options: Any) -> Timing:
+        ready = {name: lambda *_: None for name in self.times if name not in (CANDIDATE, FLOOR)}
+        contest: Any = Made(baselines=Baselines(ready, {}, {}), seed=3, cell=Made(name="bench"), task=Made(op=Made(origin="catalogue")))
+        host: Any = Made(driver=Made(reset_persisting_l2=lambda: None), progress=lambda *_: None, wait=lambda: None)
+        flush: Any = Made(passes=2, l2_bytes=1, bytes=3, slower=lambda: True)
+        return Timer(host, contest, TimingOptions(**options), flush, "no clocks here").measure()
+
+    def run_block(self, entries: list[Entry], rounds: int, flush: object, generator: np.random.Generator, **_: object) -> Block:
+        shares = {entry.name: rounds if entry.rounds is None else min(rounds, entry.rounds) for entry in entries}
+        self.blocks.append((rounds, shares))
+        found = {}
+        for name, share in shares.items():
+            found[name] = np.full(rounds, np.nan)
+            found[name][:share] = self.times[name] * np.exp(generator.normal(0, self.noise, share))
+        return Block(found, sum(shares.values()), self.starved(len(self.blocks)))
+
+
+class Made:
+    """An object with these attributes."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__ |= attributes
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """One in which the candidate is 1.2 times as fast as the best baseline."""
+    made = World({CANDIDATE: 40.0, EAGER: 400.0, COMPILE: 49.0, AUTOTUNE: 48.0, FLOOR: 39.0})
+
+    class Stage:
+        def __init__(self, host: object, contest: object, rounds: int, values: int) -> None:
+            self.rounds = min(rounds, made.room)
+
+        def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
+            made.filled.append((rounds, dict(shares)))
+
+        def entry(self, name: str) -> Entry:
+            return Entry(name, lambda index: None)
+
+        def arguments(self, name: str, index: int) -> list[object]:
+            return []
+
+        def check(self) -> None:
+            made.checks += 1
+
+    class Floor:
+        def __init__(self, *_: object) -> None: ...
+
+        def call(self, _: int) -> None: ...
+
+        def problem(self, device: dict[str, Any], ratios: dict[str, Any]) -> None:
+            assert not ratios or ratios[FLOOR].blocks >= 2
+
+    monkeypatch.setattr(timing, "Stage", Stage)
+    monkeypatch.setattr(timing, "run_block", made.run_block)
+    monkeypatch.setattr(timing, "empty_window", lambda flush: 1.0)
+    monkeypatch.setattr(timing, "host_times", lambda entry, repeats: np.ones(repeats))
+    monkeypatch.setattr(floor, "bytes_moved", lambda cell: (1, 1))
+    monkeypatch.setattr(floor, "rated_bandwidth", lambda driver: None)
+    monkeypatch.setattr(floor, "Floor", Floor)
+    return made
+
+
+def test_a_plain_win_rests_on_the_least_rounds_and_no_more(world: World) -> None:
+    found = world.measure()
+    assert (found.decision, found.bar, found.rounds, found.blocks) == ("win", AUTOTUNE, 320, 8)
+    assert found.ratio is not None
+    assert (found.ratio.rounds, found.ratio.blocks) == (320, 8)
+    assert found.ratio.ratio == pytest.approx(1.2, rel=0.002)
+    assert world.checks == len(world.blocks)
+
+
+def test_a_tie_is_measured_to_the_end(world: World) -> None:
+    world.times[AUTOTUNE] = 40.0
+    found = world.measure()
+    assert (found.decision, found.rounds) == ("tie", 480)
+
+
+@pytest.mark.parametrize("room", [3, 7, 20, 1000])
+def test_with_little_memory_blocks_are_smaller_and_rounds_are_not_fewer(world: World, room: int) -> None:
+    world.room = room
+    found = world.measure()
+    rounds = min(room, 40)
+    assert (found.decision, found.blocks) == ("win", -(-320 // rounds))
+    assert found.settings["rounds"] == rounds
+
+
+def test_what_cannot_decide_takes_part_in_few_rounds(world: World) -> None:
+    world.measure()
+    assert world.blocks[0] == (WARM_UP, {name: WARM_UP for name in (CANDIDATE, EAGER, COMPILE, AUTOTUNE, FLOOR)})
+    near = {CANDIDATE: 40, COMPILE: 40, AUTOTUNE: 40}
+    full = {**near, EAGER: FEW, FLOOR: FEW}
+    assert [shares for _, shares in world.blocks[1:]] == [full, full, full, near, near, near, full, near]
+
+
+def test_every_baseline_is_given_as_many_values_as_it_has_calls(world: World) -> None:
+    world.measure()
+    for (rounds, given), (filled, shares) in zip(world.blocks, world.filled[1:], strict=False):
+        assert (filled, shares) == (rounds, {name: share for name, share in given.items() if name not in (CANDIDATE, FLOOR)})
+    assert world.filled[-1] == (15, {EAGER: 15, COMPILE: 15, AUTOTUNE: 15})
+
+
+def test_a_baseline_that_seemed_slow_in_the_warm_up_can_still_be_the_bar(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = world.run_block
+
+    def cold(*given: Any, **more: Any) -> Block:
+        world.times[AUTOTUNE] = 48.0 if world.blocks else 90.0
+        return usual(*given, **more)
+
+    monkeypatch.setattr(timing, "run_block", cold)
+    found = world.measure()
+    assert (found.decision, found.bar) == ("win", AUTOTUNE)
+    assert found.ratio is not None
+    assert found.ratio.rounds == 20 + 8 * 40
+    assert found.rounds == 360
+
+
+def test_slow_calls_are_timed_in_few_rounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Timer, "_slowness", lambda timer: 50_000.0)
+    found = world.measure()
+    assert (found.decision, found.rounds, found.blocks) == ("win", 6, 2)
+    assert "a call takes 50 ms, so only 6 rounds were timed" in found.notes
+
+
+def test_blocks_in_which_the_queue_ran_dry_do_not_count(world: World) -> None:
+    world.starved = lambda block: 100 if block in (2, 3) else 0
+    found = world.measure()
+    assert (found.rounds, len(world.blocks)) == (320, 11)
+    assert found.dropped == {"the queue ran dry": 80}
+
+
+def test_too_many_dropped_blocks_end_measuring(world: World) -> None:
+    world.starved = lambda block: 100
+    found = world.measure()
+    assert (found.decision, found.reason) == ("unsure", "no block of rounds was usable")
+    assert "too many rounds were dropped; measuring stopped early" in found.notes
+
+
+def test_time_ends_measuring(world: World) -> None:
+    assert world.measure(seconds=-1.0).decision == "unsure"
+    assert not world.blocks
