@@ -46,7 +46,7 @@ class CpuPath:
         widest = max((cell for cell, _ in traced), key=_width)
         # One cell of each dtype stands for what depends on memory that an earlier call left behind.
         again = {cell.inputs[0].dtype: cell for cell, _ in reversed(traced)}.values()
-        groups = [self._runs(cell, plan, thorough=cell is widest, again=cell in again) for cell, plan in traced]
+        groups = [self._runs(cell, plan, others=cell is widest, again=cell in again) for cell, plan in traced]
         answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
         results: list[CellResult] = []
         for (cell, _), runs in zip(traced, groups, strict=True):
@@ -61,7 +61,7 @@ class CpuPath:
         """Judge each cell on its own; a failure costs only its badge."""
         left = list(traced)
         while left:
-            groups = [self._runs(cell, plan, thorough=False) for cell, plan in left]
+            groups = [self._runs(cell, plan, first=False) for cell, plan in left]
             answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 result, _ = self._judged(cell, runs, answers)
@@ -72,11 +72,11 @@ class CpuPath:
             else:
                 return
 
-    def _runs(self, cell: Cell, plan: LaunchPlan, *, thorough: bool, again: bool = False) -> list[Execution]:
+    def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, again: bool = False, first: bool = True) -> list[Execution]:
         """Two runs of the cell.
 
-        With `again` one more, on other values in the memory that the first left behind; where `thorough`, also one of every other
-        configuration and one of an autotuned first call.
+        With `again` one more, on other values in the memory that the first left behind; with `others` one of every other
+        configuration; with `first` one of the first call, where something is autotuned: what that spoils may show at some values only.
         """
         inputs = draw(cell, self.seed)
         config = self.configs[0]
@@ -86,11 +86,11 @@ class CpuPath:
         ]
         if again:
             runs.append(Execution(plan, draw(cell, self.seed + 1), PLAIN, config=config, after=len(runs)))
-        if not thorough:
-            return runs
-        runs += [Execution(plan, inputs, config=other) for other in self.configs[1:]]
-        first = rehearsal(plan, self._usable(plan), {})
-        return [*runs, Execution(first.plan, inputs)] if first else runs
+        if others:
+            runs += [Execution(plan, inputs, config=other) for other in self.configs[1:]]
+        if first and (made := rehearsal(plan, self._usable(plan), {})):
+            runs.append(Execution(made.plan, inputs))
+        return runs
 
     def _usable(self, plan: LaunchPlan) -> dict[int, list[int]]:
         """The configurations of every launch, as `Execution.config` picks them: the last one stands for what it has not."""

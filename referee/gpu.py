@@ -13,7 +13,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
-from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -113,15 +112,15 @@ class Replayer:
     def check(self, prepared: Prepared, *, seed: int) -> Checked:
         """Replay every cell twice on inputs drawn from `seed` and compare. Required cells come first, up to the first failure.
 
-        The first call of an autotuned candidate (`rehearsal.py`) is checked too, at the required cell of the longest rows.
-        Raises ReplayerError.
+        The first call of an autotuned candidate (`rehearsal.py`) is checked too, at every required cell: what it spoils may show at
+        some values only. Raises ReplayerError.
         """
         required = [job for job in prepared.jobs if job.cell.role != "capability"]
         capabilities = [job for job in prepared.jobs if job.cell.role == "capability"]
         common = {"do": "check", "seed": seed, **prepared.message()}
         cells, rejection, seconds = self._check_some(common, required)
-        if rejection is None and required:
-            rejection = self._check_first_call(common, max(required, key=_length), prepared.choice)
+        if rejection is None:
+            rejection = self._check_first_calls(common, required, prepared.choice)
         for job in capabilities if rejection is None else ():
             # One request each: a capability may cost the worker its context, and only itself.
             found, _, spent = self._check_some(common, [job])
@@ -202,15 +201,11 @@ class Replayer:
         cells = [result_from_json(cell) for cell in answer["cells"]]
         return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
 
-    def _check_first_call(self, common: Mapping[str, Any], job: CellJob, choice: Mapping[int, int]) -> Rejection | None:
-        usable: dict[int, list[int]] = {}
-        for step, config in sorted(job.binaries):
-            usable.setdefault(step, []).append(config)
-        first = rehearsal(job.plan, usable, choice)
-        if first is None:
+    def _check_first_calls(self, common: Mapping[str, Any], jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Rejection | None:
+        first_calls = [made for job in jobs if (made := _first_call(job, choice))]
+        if not first_calls:
             return None
-        binaries = {(step, 0): job.binaries[origin] for step, origin in first.origin.items()}
-        _, rejection, _ = self._check_some({**common, "choice": {}}, [CellJob(job.cell, first.plan, binaries)])
+        _, rejection, _ = self._check_some({**common, "choice": {}}, first_calls)
         return blamed(rejection) if rejection else None
 
     def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
@@ -268,10 +263,15 @@ def _unreached(cell: Cell) -> CellResult:
     return CellResult(cell.name, cell.role, "skipped", detail="not reached")
 
 
-def _length(job: CellJob) -> tuple[int, int]:
-    """Longest rows first, and of those the smallest cell."""
-    shape = job.cell.inputs[0].shape
-    return shape[-1] if shape else 0, -prod(shape)
+def _first_call(job: CellJob, choice: Mapping[int, int]) -> CellJob | None:
+    """The job of the plan's first call, or None when nothing in it is autotuned."""
+    usable: dict[int, list[int]] = {}
+    for step, config in sorted(job.binaries):
+        usable.setdefault(step, []).append(config)
+    first = rehearsal(job.plan, usable, choice)
+    if first is None:
+        return None
+    return CellJob(job.cell, first.plan, {(step, 0): job.binaries[origin] for step, origin in first.origin.items()})
 
 
 def _bench(prepared: Prepared) -> CellJob:

@@ -10,8 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from referee import ops
+from referee.fresh_cells import fresh_cells
 from referee.judge import Referee
+from referee.ops.spec import Cell
+from referee.ops.values import draw
 from referee.plan import Buffer, Copy, Fill, Launch
 from referee.rehearsal import blamed, rehearsal
 from referee.verdict import Rejection
@@ -39,6 +44,9 @@ WRITES = """x = tl.load(x_ptr + at, mask=mask).to(tl.float32)
 ADDS = """x = tl.load(x_ptr + at, mask=mask).to(tl.float32)
     before = tl.load(out_ptr + at, mask=mask).to(tl.float32)
     tl.store(out_ptr + at, before + x * tl.sigmoid(x), mask=mask)"""
+ADDS_IF_SMALL = """x = tl.load(x_ptr + at, mask=mask).to(tl.float32)
+    before = tl.load(out_ptr + at, mask=mask & (total < 2000), other=0.0).to(tl.float32)
+    tl.store(out_ptr + at, before + x * tl.sigmoid(x), mask=mask)"""
 IN_PLACE = """x = tl.load(out_ptr + at, mask=mask).to(tl.float32)
     tl.store(out_ptr + at, x * tl.sigmoid(x), mask=mask)"""
 
@@ -54,6 +62,7 @@ CASES = {
     "writes, zeroed without need": ("right", kernel(WRITES, EMPTY, ', reset_to_zero=["out_ptr"]')),
     "writes, restores its input": ("right", kernel(WRITES, EMPTY, ', restore_value=["x_ptr"]')),
     "adds to zeros": ("wrong", kernel(ADDS, ZEROS)),
+    "adds to zeros, if the tensor is small": ("wrong", kernel(ADDS_IF_SMALL, ZEROS)),
     "adds to zeros, the same configuration twice": ("wrong", kernel(ADDS, ZEROS, configs=SAME)),
     "adds to zeros, one configuration": ("right", kernel(ADDS, ZEROS, configs=ONE)),
     "adds to zeros that are zeroed": ("right", kernel(ADDS, ZEROS, ', reset_to_zero=["out_ptr"]')),
@@ -64,6 +73,8 @@ CASES = {
     "zeroes its input": ("spoilt", kernel(WRITES, EMPTY, ', reset_to_zero=["x_ptr"]')),
     "would zero its input, one configuration": ("right", kernel(WRITES, EMPTY, ', reset_to_zero=["x_ptr"]', ONE)),
 }
+# With this seed the cell of the longest rows holds large values only, which another SiLU leaves as they are.
+HIDES_IT = 655
 REAL = """
 import json, sys
 import torch, triton, triton.language as tl
@@ -169,10 +180,23 @@ def test_what_is_not_of_the_answer_keeps_its_guard() -> None:
     assert blamed(Rejection("honest", "not_deterministic", "at x: bits")).guard == "autotune"
 
 
+def longest_rows(seed: int) -> Cell:
+    silu = ops.get("silu")
+    return max((*ops.cells(silu, profile="gpu"), *fresh_cells(silu, seed, gpu=True)), key=lambda cell: cell.inputs[0].shape[-1])
+
+
+def test_there_are_cells_whose_answer_a_spoilt_first_call_does_not_change() -> None:
+    cell = longest_rows(HIDES_IT)
+    (x,) = (tensor.double() for tensor in draw(cell, HIDES_IT))
+    silu = torch.nn.functional.silu
+    assert cell.name.startswith("f16") and (silu(silu(silu(x))) - silu(x)).abs().max() < 1e-5
+
+
 @pytest.mark.gpu
-def test_on_a_gpu_too_the_first_call_is_rehearsed() -> None:
+def test_on_a_gpu_too_first_calls_are_rehearsed() -> None:
+    names = ("writes", "adds to zeros", "adds to zeros, if the tensor is small", "adds to zeros that are zeroed")
     with Referee(mode="replay") as judge:
-        for name in ("writes", "adds to zeros", "adds to zeros that are zeroed", "in place", "in place, restored", "in place, zeroed"):
+        for name in (*names, "in place", "in place, restored", "in place, zeroed"):
             became, source = CASES[name]
-            verdict = judge.judge(source, "silu", level="correct")
+            verdict = judge.judge(source, "silu", level="correct", seed=HIDES_IT)
             assert (verdict.passed, verdict.guard) == ((True, None) if became == "right" else (False, "autotune")), (name, verdict.reason)
