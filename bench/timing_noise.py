@@ -46,11 +46,11 @@ class ReadOnce(Flush):
         torch.amax(self._buffer, dim=0, out=self._sink)
 
 
-class WriteThird(Flush):
-    """Writes as much as L2 holds, then reads everything twice."""
+class WriteAll(Flush):
+    """Writes everything, three times what L2 holds, then reads it twice."""
 
     def __call__(self) -> None:
-        self._buffer[: self._buffer.numel() // 3].add_(1)
+        self._buffer.add_(1)
         for _ in range(2):
             torch.amax(self._buffer, dim=0, out=self._sink)
 
@@ -79,8 +79,8 @@ class Zeroing(Flush):
 
 FLUSHES: dict[str, type[Flush]] = {
     "write, read": ReadOnce,
-    "write, read, read": Flush,
-    "write 1/3, read, read": WriteThird,
+    "write, read, read": WriteAll,
+    "write 1/3, read, read": Flush,
     "write": WriteOnly,
     "zero": Zeroing,
     "read, read": ReadOnly,

@@ -87,7 +87,7 @@ def judged(groups: dict[str, Group], kind: str) -> Group:
 
 def share_of(found: Sequence[dict[str, Any]], decision: str) -> float:
     """How many of the judgements ended so, from 0 to 1."""
-    return sum(item["decision"] == decision for item in found) / max(1, len(found))
+    return [item["decision"] for item in found].count(decision) / max(1, len(found))
 
 
 def summary(groups: dict[str, Group]) -> dict[str, tuple[float, bool]]:

@@ -57,7 +57,7 @@ class Match:
             number += 1
             dropped += not self._one_block(number) and number > 1
             counted = sum(block[FLOOR].size for block in self._blocks)
-            if enough(self._ratio(SETTLED), options.least_rounds):
+            if counted >= options.least_rounds and enough(self._ratio(SETTLED), options.least_rounds):
                 break
         ratio = self._ratio(0.95)
         summaries = {name: stats.summarise(self._times(name)) for name in (*self._contests, FLOOR)}

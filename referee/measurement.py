@@ -22,8 +22,8 @@ class TimingOptions:
     """How long to measure. A block is `rounds` rounds, or as many as memory allows, at new addresses with `values` freshly drawn
     sets of values.
 
-    Measuring stops when a 99 % interval that rests on `least_rounds` rounds says win or loss, else after `most_rounds` or
-    `seconds`. `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
+    Measuring stops when after `least_rounds` or more a 99 % interval says win or loss, else after `most_rounds` or `seconds`.
+    `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
     """
 
     rounds: int = 40

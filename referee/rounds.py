@@ -1,11 +1,12 @@
 """Rounds of timed calls on the device: the mechanics of measuring, without any judgement.
 
-Before every call the L2 cache is flushed by rewriting and then re-reading a buffer of three times its size. That also
-gives the host time to queue the next call, so no call waits for the host: after queueing a call its start event must
-still lie in the future, otherwise the queue had run dry and that sample is dropped (`Block.starved`).
+Before every call the L2 cache is flushed: as much as it holds is rewritten, then a buffer of three times its size, which begins
+with that, is read twice. That also gives the host time to queue the next call, so no call waits for the host: after queueing a call
+its start event must still lie in the future, otherwise the queue had run dry and that sample is dropped (`Block.starved`).
 
-The buffer is read twice: judgements of a twin agree better then (`bench/timing_quality.py`). After a single reading a call's time
-seemed to depend on what came before it; one run of `bench/timing_noise.py` is too short to show that reliably.
+Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer (`bench/flushes.py`). The
+buffer is read twice because after a single reading a call's time seemed to depend on what came before it; one run of
+`bench/timing_noise.py` is too short to show that reliably.
 """
 
 from __future__ import annotations
@@ -57,16 +58,17 @@ class Flush:
     def __init__(self, l2_bytes: int) -> None:
         self.l2_bytes = l2_bytes
         self.passes = LEAST_PASSES
-        self._buffer = torch.zeros(max(1, FLUSH_FACTOR * l2_bytes // 4), dtype=torch.int32, device="cuda")
+        self._buffer = torch.zeros(FLUSH_FACTOR * max(1, l2_bytes // 4), dtype=torch.int32, device="cuda")
+        self._rewritten = self._buffer[: self._buffer.numel() // FLUSH_FACTOR]
         self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
 
     @property
     def bytes(self) -> int:
-        """Bytes written, and read back, by one flush."""
+        """Bytes that one pass reads."""
         return self._buffer.numel() * 4
 
     def __call__(self) -> None:
-        self._buffer.add_(1)
+        self._rewritten.add_(1)
         for _ in range(self.passes):
             torch.amax(self._buffer, dim=0, out=self._sink)
 

@@ -38,6 +38,7 @@ AFTER = -1  # the number of the block after the last
 WARM_UP = 10  # rounds of the first block, which does not count
 FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
 FEW, EVERY = 20, 4
+USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
 
 
 @dataclass
@@ -87,8 +88,8 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
 
 
 def enough(ratio: Interval, least_rounds: int) -> bool:
-    """Whether measuring may stop early."""
-    return ratio.rounds >= least_rounds and stats.decide(ratio) in ("win", "loss")
+    """Whether measuring may stop after `least_rounds` or more, a few of which may have been lost."""
+    return ratio.rounds >= USABLE * least_rounds and stats.decide(ratio) in ("win", "loss")
 
 
 def few(number: int, counted: int) -> int:

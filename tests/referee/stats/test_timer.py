@@ -141,8 +141,24 @@ def test_a_baseline_that_seemed_slow_in_the_warm_up_can_still_be_the_bar(world: 
     found = world.measure()
     assert (found.decision, found.bar) == ("win", AUTOTUNE)
     assert found.ratio is not None
-    assert found.ratio.rounds == 20 + 8 * 40
-    assert found.rounds == 360
+    assert found.ratio.rounds == 20 + 7 * 40
+    assert found.rounds == 320
+
+
+def test_a_few_lost_times_cost_no_further_block(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, lost = world.run_block, 3
+
+    def losing(*given: Any, **more: Any) -> Block:
+        found = usual(*given, **more)
+        found.times[CANDIDATE][:lost] = np.nan
+        return found
+
+    monkeypatch.setattr(timing, "run_block", losing)
+    found = world.measure()
+    assert found.ratio is not None
+    assert (found.rounds, found.ratio.rounds) == (320, 320 - 8 * lost)
+    lost = 10
+    assert world.measure().rounds == 400
 
 
 def test_slow_calls_are_timed_in_few_rounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
