@@ -62,7 +62,7 @@ class Clocks:
 
     @staticmethod
     def open(pci_bus_id: str | None = None) -> Clocks | str:
-        """The GPU with this PCI address (or the first one), or one sentence that says why it cannot be watched."""
+        """The GPU with this PCI address (or the one CUDA takes), or one sentence that says why it cannot be watched."""
         try:
             library = ctypes.CDLL(LIBRARY)
         except OSError:
@@ -71,11 +71,11 @@ class Clocks:
             return f"NVML did not start (error {code}): clocks, temperature and other users of the GPU are not watched"
         handle = ctypes.c_void_p()
         if pci_bus_id is None:
-            code = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(0), ctypes.byref(handle))
+            code = find(library, handle)
         else:
             code = library.nvmlDeviceGetHandleByPciBusId_v2(ctypes.c_char_p(pci_bus_id.encode()), ctypes.byref(handle))
         if code:
-            return f"NVML does not know the GPU {pci_bus_id or 0} (error {code}): its clocks are not watched"
+            return f"NVML does not know the GPU {pci_bus_id or first_visible()} (error {code}): its clocks are not watched"
         return Clocks(library, handle)
 
     def sample(self) -> Sample:
@@ -112,6 +112,23 @@ class Clocks:
         if function is None or function(self._handle, *arguments, ctypes.byref(value)) != SUCCESS:
             return None
         return int(value.value)
+
+
+def first_visible() -> str:
+    """The GPU that CUDA takes: what CUDA_VISIBLE_DEVICES names first, a number or a UUID; "0" where it names none.
+
+    A number means the same to the driver only where CUDA counts as it does: among equal GPUs, or with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+
+
+def find(library: ctypes.CDLL, handle: ctypes.c_void_p) -> int:
+    """Let `handle` be NVML's for the GPU that CUDA takes. Returns NVML's error code, 0 when it was found."""
+    wanted = first_visible()
+    if wanted.isdecimal():
+        return int(library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(wanted)), ctypes.byref(handle)))
+    return int(library.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(wanted.encode()), ctypes.byref(handle)))
 
 
 def count_gpus() -> int | str:

@@ -50,10 +50,12 @@ def gpu() -> Iterator[Finding]:
 
 
 def _device() -> Finding:
+    from referee.clocks import find
+
     library = ctypes.CDLL(LIBRARY)
     handle, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
     name = ctypes.create_string_buffer(TEXT_BYTES)
-    if code := library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(0), ctypes.byref(handle)):
+    if code := library.nvmlInit_v2() or find(library, handle):
         return Finding("gpu", "unknown", f"the driver does not describe the GPU (NVML error {code})", "look at it with nvidia-smi")
     library.nvmlDeviceGetName(handle, name, ctypes.c_uint(TEXT_BYTES))
     if code := library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)):

@@ -53,14 +53,14 @@ class _MemoryInfo(ctypes.Structure):
 
 
 def _gpu_free() -> int | None:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    if visible in ("", "-1"):
+    from referee.clocks import find
+
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return None
     handle, info = ctypes.c_void_p(), _MemoryInfo()
-    index = ctypes.c_uint(int(visible) if visible.isdecimal() else 0)
     try:
         library = ctypes.CDLL(_LIBRARY)
-        if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+        if library.nvmlInit_v2() or find(library, handle):
             return None
         return None if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(info)) else int(info.free)
     except (OSError, AttributeError):
