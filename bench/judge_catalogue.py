@@ -72,9 +72,9 @@ def row(name: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
     timing = verdict.timing or {}
     device = {key: value["median"] for key, value in timing.get("device", {}).items()}
     return {
-        "op": name, "seconds": seconds, "verdict": verdict.verdict, "guard": verdict.guard, "stages": verdict.seconds,
-        "ratio": timing.get("ratio"), "bar": timing.get("bar"), "device_us": device, "rounds": timing.get("rounds"),
-        "timing_parts": timing.get("seconds"), "flush_reads": timing.get("settings", {}).get("flush_reads"),
+        "op": name, "seconds": seconds, "verdict": verdict.verdict, "guard": verdict.guard, "reason": verdict.reason,
+        "stages": verdict.seconds, "ratio": timing.get("ratio"), "bar": timing.get("bar"), "device_us": device,
+        "rounds": timing.get("rounds"), "timing_parts": timing.get("seconds"), "flush_reads": timing.get("settings", {}).get("flush_reads"),
     }  # fmt: skip
 
 

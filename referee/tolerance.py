@@ -9,9 +9,9 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 
 - 1.5 ulp: the final rounding (1/2 ulp) and at most one intermediate rounding to that dtype (up to 1 ulp of the product).
 - The second line is what fp32 can do on these data: eager's own fp32 error is one sample of it; the sensitivity of the
-  float64 result to input changes of 2^-24 relative (down or not at all, at random) bounds any backward-stable algorithm and does not depend
-  on eager's luck (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Other summation orders and
-  exact rewritings stay within a small multiple of either.
+  float64 result to input changes of 2^-24 relative bounds any backward-stable algorithm and does not depend on eager's luck (Higham,
+  Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved down or not at all, at random, and then the
+  others: a row may owe its answer to a single input. Other summation orders and exact rewritings stay within a small multiple.
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
   fewer elements than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
@@ -75,7 +75,7 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
     """What each output of the cell must be and how far it may be off, for these inputs (any device)."""
     dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
     exact = evaluate(task.oracle, inputs)
-    moved = [evaluate(task.oracle, _perturbed(inputs, seed)) for seed in range(_samples(exact))]
+    moved = [evaluate(task.oracle, _perturbed(inputs, number)) for number in range(_samples(exact))]
     single = evaluate(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
     native = evaluate(task.eager, inputs) if task.op.origin == "user" else ()
     expected = []
@@ -113,14 +113,16 @@ def _samples(exact: Tensors) -> int:
     return PERTURBATIONS if all(value.dim() > 1 and value.shape[-1] > 1 for value in exact) else PERTURBATIONS_OF_SCALARS
 
 
-def _perturbed(inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
+def _perturbed(inputs: Sequence[Tensor], number: int) -> list[Tensor]:
+    """The inputs, some moved by one rounding. Samples come in pairs: the second moves what the first left where it was."""
     moved = []
+    seed, second = divmod(number, 2)
     for tensor in inputs:
         if not tensor.is_floating_point():
             moved.append(tensor)
             continue
         generator = torch.Generator(device=tensor.device).manual_seed(seed)
-        lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8)
+        lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8).bitwise_xor_(second)
         moved.append(lowered.double().mul_(-EPS32 / 2).add_(1.0).mul_(tensor))
         seed += 1_000_003
     return moved

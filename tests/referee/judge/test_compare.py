@@ -15,7 +15,7 @@ from referee.compare import against, compare
 from referee.ops.spec import Cell, TensorSpec
 from referee.ops.task import Task, load
 from referee.ops.values import draw
-from referee.tolerance import Expected, ulp
+from referee.tolerance import Expected, expectations, ulp
 from referee.verdict import CellResult
 
 Candidate = Callable[..., Tensor]
@@ -298,3 +298,20 @@ def test_empty_outputs_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = next(cell for cell in task.cells if cell.inputs[0].shape[0] == 0)
     inputs = draw(cell, SEED)
     assert compare(task, cell, inputs, (inputs[0].clone(),)).status == "pass"
+
+
+def test_a_row_that_owes_its_answer_to_one_input_may_be_as_far_off_as_that_input_s_rounding_makes_it() -> None:
+    """exp(58.8) by way of exp2 is off by some 2^-18: a row in which nothing else counts must be allowed that at every column."""
+    task = load("swiglu", "cpu")
+    columns = 64
+    gate, up = torch.full((columns, columns), -58.8), torch.diag(torch.full((columns,), -8.0))
+    specs = {name: TensorSpec(name, tuple(gate.shape), "float32", (columns, 1)) for name in ("gate", "up", "out")}
+    cell = replace(task.required[0], inputs=(specs["gate"], specs["up"]), outputs=(specs["out"],))
+    (expected,) = expectations(task, cell, (gate, up))
+    value, budget = expected.value.diagonal(), expected.budget.diagonal()
+    assert ((budget / value.abs()) > 2.0**-18).all()
+    powers = torch.exp2(-gate * 1.4426950408889634)
+    for off in (-(2.0**-19), 2.0**-19):
+        answer = gate / (1 + powers * (1 + off)) * up
+        assert compare(task, cell, (gate, up), (answer,)).status == "pass"
+    assert compare(task, cell, (gate, up), (gate / (1 + powers * (1 + 2.0**-14)) * up,)).status == "fail"
