@@ -80,9 +80,10 @@ class Match:
         for name, stage in self._stages.items():
             self.failing = name
             stage.check()
+        if number == 1:
+            return False
         throttled = any(sample.slowdowns for sample in samples)
-        starved = block.starved > block.calls // 4 and self._flush.slower()
-        if number == 1 or throttled or starved:
+        if throttled or (block.starved > block.calls // 4 and self._flush.slower()):
             return False
         self._blocks.append(block.times)
         return True

@@ -181,11 +181,11 @@ class Timer:
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
         with self._clocked("checking"):
             self._stage.check()
-        why = self._unusable(block, samples, record)
         if warm_up:
+            # First calls are slow on the host: that the queue ran dry here says nothing of later blocks.
             record.warm_up = block.times
             return
-        if why:
+        if why := self._unusable(block, samples, record):
             record.drop(why, rounds)
             return
         record.blocks.append(block.times)

@@ -24,6 +24,7 @@ class World:
     room: int = 40
     noise: float = 0.002
     starved: Callable[[int], int] = lambda block: 0
+    slower: int = 0
     blocks: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     filled: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     checks: int = 0
@@ -32,8 +33,12 @@ class World:
         ready = {name: lambda *_: None for name in self.times if name not in (CANDIDATE, FLOOR)}
         contest: Any = Made(baselines=Baselines(ready, {}, {}), seed=3, cell=Made(name="bench"), task=Made(op=Made(origin="catalogue")))
         host: Any = Made(driver=Made(reset_persisting_l2=lambda: None), progress=lambda *_: None, wait=lambda: None)
-        flush: Any = Made(passes=2, l2_bytes=1, bytes=3, slower=lambda: True)
+        flush: Any = Made(passes=2, l2_bytes=1, bytes=3, slower=self.lengthen)
         return Timer(host, contest, TimingOptions(**options), flush, "no clocks here").measure()
+
+    def lengthen(self) -> bool:
+        self.slower += 1
+        return True
 
     def run_block(self, entries: list[Entry], rounds: int, flush: object, generator: np.random.Generator, **_: object) -> Block:
         shares = {entry.name: rounds if entry.rounds is None else min(rounds, entry.rounds) for entry in entries}
@@ -173,6 +178,13 @@ def test_blocks_in_which_the_queue_ran_dry_do_not_count(world: World) -> None:
     found = world.measure()
     assert (found.rounds, len(world.blocks)) == (320, 11)
     assert found.dropped == {"the queue ran dry": 80}
+    assert world.slower == 2
+
+
+def test_a_warm_up_in_which_the_queue_ran_dry_makes_no_later_flush_longer(world: World) -> None:
+    world.starved = lambda block: 100 if block == 1 else 0
+    assert world.measure().rounds == 320
+    assert world.slower == 0
 
 
 def test_too_many_dropped_blocks_end_measuring(world: World) -> None:
