@@ -47,7 +47,7 @@ def main() -> None:
     result: dict[str, Any] = {"schema": "kmint.bench.decode_steps/1", "environment": environment(), "cases": []}
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.model or make_random(Path(folder) / "random-q8_0.gguf", TINY if arguments.tiny else MINICPM5)
-        ready = loading.load(loading.Order(path), lambda event: None, lambda line: None)
+        ready = loading.load(loading.Order(path, lanes=1), lambda event: None, lambda line: None)
         prompt = tuple(ready.model.tokenize(SENTENCE * 33))
         for drafts in arguments.drafts:
             job = Job(prompt=prompt, drafts=drafts, sampling=Sampling(), seed=1, max_tokens=arguments.tokens, inside=False)

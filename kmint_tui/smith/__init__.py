@@ -7,8 +7,9 @@ nor what ran before, nor a new process changes them, nor does a pause (tests/smi
 What is not promised:
 - another number of drafts gives other drafts: rounding depends on how many rows are computed at once, so draft 3 of 8 is not
   draft 3 of 4;
-- on a GPU, rounding also depends on the device, its driver and the build of llama.cpp; two runs on one machine usually agree,
-  and nothing checks that they do;
+- on a GPU, rounding also depends on the device, its driver and the build of llama.cpp, and on how many contexts share a run's
+  drafts, which is measured when a model is loaded and then remembered; two runs on one machine usually agree, and nothing
+  checks that they do;
 - another processor (AVX2, AVX-512, ARM), another llama-cpp-python or another quantisation of the model gives other drafts;
 - a draft that was cancelled ends wherever the moment found it. The others of its run are not affected, but with
   `--until first` it depends on the referee's speed which ones are finished;

@@ -8,7 +8,7 @@ the same tokens, whatever the thread count and whatever ran before. Two rules se
 - a prompt is always prefilled in the same pieces, and only whole pieces are kept for the next prompt;
 - nothing about a draft is decided by the clock. Cancelling is the exception: where it strikes depends on the moment.
 Draft i of eight is not draft i of four, though: the widths of the batches differ, and with them the rounding. On a GPU the
-rounding also depends on the device and its driver.
+rounding also depends on the device and its driver, and on the number of lanes (see `lanes.py`), which is measured.
 """
 
 from __future__ import annotations
@@ -40,38 +40,49 @@ class Decoder:
         self._model, self._picker, self._watch = model, picker, watch
         self._on_gpu, self._on_device, self._max_cells = on_gpu, on_device, max_cells
         self._piece = PIECE_GPU if on_gpu else PIECE_CPU
-        self._context: Context | None = None
+        self.context: Context | None = None
         self._resident: tuple[int, ...] = ()
         self._row: Logits = np.empty((0, 0), np.float32)
 
     def abort(self) -> None:
         """Make a decode under way on the CPU give up; callable from another thread."""
-        if self._context is not None:
-            self._context.abort(True)
+        context = self.context
+        if context is not None:
+            context.abort(True)
 
     def close(self) -> None:
         """Free the context."""
-        if self._context is not None:
-            self._context.close()
-            self._context = None
+        context, self.context = self.context, None
+        if context is not None:
+            context.close()
 
-    def run(self, job: Job, emit: Callable[[Sequence[Event]], None], cancelled: Callable[[], bool]) -> RunDone:
-        """Draft. Events go to `emit`, the last of them is also returned. Raises NativeError; drafts already reported stay valid."""
-        started = time.perf_counter()
-        self._check(job)
-        slots = job.drafts if self._on_gpu else min(job.drafts, REFERENCE_WIDTH)
-        context = self._prepared(job, slots)
+    def run(
+        self,
+        job: Job,
+        emit: Callable[[Sequence[Event]], None],
+        cancelled: Callable[[], bool],
+        *,
+        started: float | None = None,
+        prompt_read: Callable[[], None] = lambda: None,
+    ) -> RunDone:
+        """Draft. Events go to `emit`, the last of them is also returned. Raises NativeError; drafts already reported stay valid.
+
+        Times count from `started` on, where the run began before this call. `prompt_read` is called before the first draft begins.
+        """
+        started = time.perf_counter() if started is None else started
+        context = self.prepare(job)
         reused = self._prefill(context, job.prompt, cancelled)
         prefilled = time.perf_counter() - started
+        prompt_read()
         watch = None if self._on_gpu else self._watch
         tools = Tools(self._model, context, self._picker, watch, self._on_gpu, self._on_device, emit, cancelled, started)
-        run = Run(job, tools, self._row, slots)
+        run = Run(job, tools, self._row, self._slots(job))
         try:
             if reused is not None:
                 run.go()
             rest = run.give_up()
             done = RunDone(
-                drafts=job.drafts,
+                drafts=len(job.own),
                 tokens=sum(len(draft.ids) for draft in run.drafts),
                 seconds=time.perf_counter() - started,
                 prompt_tokens=job.longest,
@@ -107,18 +118,28 @@ class Decoder:
             size = f"{job.longest} prompt tokens and {job.max_tokens} more"
             raise NativeError("request", f"{size} do not fit the model's context of {self._model.trained_context}")
 
-    def _prepared(self, job: Job, slots: int) -> Context:
+    def _slots(self, job: Job) -> int:
+        return len(job.own) if self._on_gpu else min(len(job.own), REFERENCE_WIDTH)
+
+    def cells(self, job: Job) -> int:
+        """How large a context must be for each of the job's drafts to become as long as it may."""
+        each = job.longest - len(job.prompt) + job.max_tokens + _SPARE
+        return -(-(len(job.prompt) + self._slots(job) * each) // 256) * 256
+
+    def prepare(self, job: Job) -> Context:
         """A context with room for the job: the one at hand when it is large enough, else a new one.
 
         A new one has to read the prompt again. So for prompts that go on from the resident one, the one at hand is kept also
         when it would be too small only if every draft became as long as it may; should it fill up, the longest is given up.
+        Raises NativeError: "request" where the job is impossible, "memory" where there is none for a new context.
         """
-        cells = -(-(len(job.prompt) + slots * (job.longest - len(job.prompt) + job.max_tokens + _SPARE)) // 256) * 256
+        self._check(job)
+        slots, cells = self._slots(job), self.cells(job)
         if self._max_cells is not None:
             cells = min(cells, self._max_cells)
         sequences = slots + 1
         least = cells - slots * (job.longest - len(job.prompt)) - _SLACK if job.tails else cells
-        context = self._context
+        context = self.context
         if context is not None and (context.cells < least or context.sequences < sequences):
             cells, sequences = max(cells, context.cells), max(sequences, context.sequences)
             self.close()
@@ -127,7 +148,7 @@ class Decoder:
             batch = max(self._piece, MAX_DRAFTS)
             threads = self._watch.threads
             context = Context(self._model, cells=cells, sequences=sequences, batch=batch, threads=threads, on_gpu=self._on_gpu)
-            self._context, self._resident = context, ()
+            self.context, self._resident = context, ()
         context.abort(False)
         context.set_threads(self._watch.threads)
         return context

@@ -22,6 +22,7 @@ from typing import IO, Literal
 from kmint_tui.smith.events import Event, Failed, Loaded, Loading, Note, RunDone, decode
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampling import Sampling
+from kmint_tui.smith.shares import lanes_for
 
 Activity = Literal["idle", "paused", "drafting"]
 
@@ -36,8 +37,9 @@ _LOG_TAIL = 4096
 class Options:
     """How to run a model. None leaves a decision to the engine, which says what it decided and why.
 
-    `gpu_layers` -1 means all; asked for and not had, loading fails unless `allow_cpu`. `max_cells` bounds the cache in
-    tokens. `tuning` is the file that remembers measurements. `log` is a file for llama.cpp's words, made anew.
+    `gpu_layers` -1 means all; asked for and not had, loading fails unless `allow_cpu`. `lanes` is the largest number of
+    contexts that share a run's drafts on a GPU. `max_cells` bounds the cache in tokens. `tuning` is the file that remembers
+    measurements. `log` is a file for llama.cpp's words, made anew.
     """
 
     log: Path
@@ -46,6 +48,7 @@ class Options:
     allow_cpu: bool = False
     threads: int | None = None
     sampling: Literal["turn", "pool", "device"] | None = None
+    lanes: int | None = None
     max_cells: int | None = None
 
 
@@ -57,7 +60,7 @@ class Smith:
         self._options = options
         self._guard = threading.Lock()
         self._child: _Child | None = None
-        self._plain_reason = ""
+        self._plain_reason = self._single_reason = ""
         self._runs = 0
         self._cancelled = 0
         self.loaded: Loaded | None = None
@@ -124,7 +127,10 @@ class Smith:
                     event = child.events.get()
                     ended = isinstance(event, (RunDone, Failed))
                     if isinstance(event, Failed) and event.code in _FATAL:
+                        lanes = self._lanes(drafts)
                         self._drop(child)
+                        if child.crashed and lanes > 1:
+                            self._single_reason = f"llama.cpp crashed ({child.signal_name}) in a run with {lanes} lanes"
                     yield event
             finally:
                 if not ended:
@@ -185,7 +191,8 @@ class Smith:
             return
         while True:
             child = self._child = _Child(self._options.log)
-            child.send({"do": "load", "path": str(self._model), "plain_reason": self._plain_reason, **self._wishes()})
+            reasons = {"plain_reason": self._plain_reason, "single_reason": self._single_reason}
+            child.send({"do": "load", "path": str(self._model), **reasons, **self._wishes()})
             while isinstance(event := child.events.get(), (Loading, Note)):
                 yield event
             if isinstance(event, Loaded):
@@ -194,20 +201,20 @@ class Smith:
                 self._drop(child)
                 if child.crashed and not self._plain_reason:
                     self._plain_reason = f"llama.cpp crashed ({child.signal_name}) with weights repacked for this processor"
+                    # Or while lanes were being measured.
+                    self._single_reason = self._single_reason or f"llama.cpp crashed ({child.signal_name}) while the model was being loaded"
                     continue
             yield event
             return
 
     def _wishes(self) -> dict[str, object]:
-        options = self._options
-        return {
-            "gpu_layers": options.gpu_layers,
-            "allow_cpu": options.allow_cpu,
-            "threads": options.threads,
-            "sampling": options.sampling,
-            "max_cells": options.max_cells,
-            "tuning": str(options.tuning) if options.tuning is not None else None,
-        }
+        wishes = {name: wish for name, wish in vars(self._options).items() if name != "log"}
+        return {**wishes, "tuning": str(self._options.tuning) if self._options.tuning is not None else None}
+
+    def _lanes(self, drafts: int) -> int:
+        """How many lanes a run of so many drafts has, as far as the child said."""
+        choices = self.loaded.choices if self.loaded is not None else ()
+        return lanes_for(drafts, next((int(choice.value) for choice in choices if choice.name == "lanes"), 1))
 
     def _drop(self, child: _Child) -> None:
         """Bury a child that is of no use any more; the next run starts another."""

@@ -16,9 +16,11 @@ from kmint_tui.memory import available_memory
 from kmint_tui.smith import machine, tuning
 from kmint_tui.smith.decoder import Decoder
 from kmint_tui.smith.events import Choice, Event, Loaded, Loading, Note
-from kmint_tui.smith.native import LEVEL_ERROR, Log, Model, NativeError, library
+from kmint_tui.smith.lanes import Lanes
+from kmint_tui.smith.native import LEVEL_ERROR, Log, Model, NativeError, free_on_gpu, library
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampler import Picker
+from kmint_tui.smith.shares import crowded
 from kmint_tui.smith.template import TemplateRefused, render
 from kmint_tui.smith.threads import ThreadWatch, counts
 
@@ -33,16 +35,18 @@ _PROBE = Prompt("Write kernels.", "Op `probe`: nothing.")
 
 @dataclass(frozen=True)
 class Order:
-    """What the parent asks for. None leaves a decision to the engine."""
+    """What the parent asks for. None leaves a decision to the engine; `..._reason` says why one has been taken from it, or is ""."""
 
     path: Path
     gpu_layers: int | None = None
     allow_cpu: bool = False
     threads: int | None = None
     sampling: str | None = None
+    lanes: int | None = None
     max_cells: int | None = None
     tuning: Path | None = None
     plain_reason: str = ""
+    single_reason: str = ""
 
 
 @dataclass
@@ -68,7 +72,7 @@ class Ready:
     """A model ready to draft, and the event that says so."""
 
     model: Model
-    decoder: Decoder
+    decoder: Lanes
     loaded: Loaded
     log: Log
 
@@ -136,10 +140,10 @@ class _Attempt:
             choices=tuple(choices),
             seconds=time.perf_counter() - self._start,
         )
-        return Ready(model, _decoder(model, order, tuned, offloaded > 0), loaded, self._log)
+        return Ready(model, _lanes(model, order, tuned, offloaded > 0), loaded, self._log)
 
     def _tuned(self, model: Model, plain: str, choices: list[Choice]) -> tuning.Tuned:
-        """Threads and way of sampling: as asked for, else as remembered, else as measured now."""
+        """Threads, way of sampling and lanes: as asked for, else as remembered, else as measured now."""
         tuned, source = self._known, "remembered from an earlier start"
         if tuned is None or not tuned.quiet or bool(tuned.plain) != bool(plain):
             tuned, source = _measure(model, self._words.offloaded, plain), "measured now"
@@ -148,16 +152,56 @@ class _Attempt:
         choices.append(Choice("threads", str(threads), "asked for" if self._order.threads else f"{source}: {tuned.reason}"))
         reason = "asked for" if self._order.sampling else source if self._words.offloaded else "a small part of a step on a CPU"
         choices.append(Choice("sampling", way, reason))
-        return replace(tuned, threads=threads, sampling=way)
+        lanes, reason = self._lanes(model, tuned, way, source)
+        choices.append(Choice("lanes", str(lanes), reason))
+        return replace(tuned, threads=threads, sampling=way, lanes=lanes)
+
+    def _lanes(self, model: Model, tuned: tuning.Tuned, way: str, source: str) -> tuple[int, str]:
+        """How many lanes a run may have, with the reason. A measurement that had to end early is not remembered."""
+        order = self._order
+        single = order.single_reason or _single(model, self._words.offloaded, way)
+        if single:
+            return 1, single if order.lanes in (None, 1) else f"{order.lanes} asked for; {single}"
+        if order.lanes is not None:
+            return max(1, order.lanes), "asked for"
+        if tuned.lanes:
+            return tuned.lanes, f"{source}: {tuned.lanes_reason}"
+        times, short = tuning.measure_lanes(model, _workers(way), lambda: crowded(free_on_gpu(model.lib)))
+        shown = ", ".join(f"{lanes}: {1000 * seconds:.2f} ms" for lanes, seconds in times.items())
+        best, reason = tuning.best_lanes(times), f"a step of many rows takes, by number of lanes, {shown}"
+        if short:
+            return best, f"measured now: {reason}; no more of them, for {short}"
+        tuning.save(order.tuning, self._key, replace(tuned, lanes=best, lanes_reason=reason))
+        return best, f"measured now: {reason}"
 
 
-def _decoder(model: Model, order: Order, tuned: tuning.Tuned, on_gpu: bool) -> Decoder:
+def _single(model: Model, offloaded: int, way: str) -> str:
+    """Why all drafts of a run must share one context, or ""."""
+    if offloaded <= model.layers:
+        return "the CPU computes all or some of the layers"
+    if model.recurrent:
+        return "a recurrent model's state is large"
+    if way == "device":
+        return "the GPU chooses the tokens"
+    return crowded(free_on_gpu(model.lib))
+
+
+def _lanes(model: Model, order: Order, tuned: tuning.Tuned, on_gpu: bool) -> Lanes:
     cores = machine.cores()
     choices = (tuned.threads,) if order.threads is not None or on_gpu else counts(cores.count)
     preferred = tuned.threads if tuned.quiet else max(choices)
-    picker = Picker(min(8, cores.count) if tuned.sampling == "pool" else 1)
-    watch = ThreadWatch(choices, tuned.threads, tuned.step, preferred)
-    return Decoder(model, picker, watch, on_gpu=on_gpu, on_device=tuned.sampling == "device", max_cells=order.max_cells)
+    decoders = []
+    for _ in range(tuned.lanes):
+        watch = ThreadWatch(choices, tuned.threads, tuned.step, preferred)
+        picker = Picker(_workers(tuned.sampling))
+        on_device = tuned.sampling == "device"
+        decoders.append(Decoder(model, picker, watch, on_gpu=on_gpu, on_device=on_device, max_cells=order.max_cells))
+    return Lanes(decoders, max_cells=order.max_cells, free=(lambda: free_on_gpu(model.lib)) if on_gpu else None)
+
+
+def _workers(way: str) -> int:
+    """Threads that choose the tokens of one context."""
+    return min(8, machine.cores().count) if way == "pool" else 1
 
 
 def _distrust(lib: Any) -> str:
@@ -234,7 +278,7 @@ def _measure(model: Model, offloaded: int, plain: str) -> tuning.Tuned:
         reason += f"; other programs were using {busy:.1f} cores, so this will be measured again"
     way = "turn"
     if on_gpu:
-        ways = tuning.measure_sampling(model, min(8, cores.count))
+        ways = tuning.measure_sampling(model, _workers("pool"))
         way = min(ways, key=lambda name: ways[name])
         reason += "; with sampling, " + ", ".join(f"{name}: {1000 * seconds:.2f} ms" for name, seconds in ways.items())
     return tuning.Tuned(threads, times[threads], way, plain, busy <= _BUSY, reason)

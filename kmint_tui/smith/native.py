@@ -11,6 +11,7 @@ Protocol facts are from include/llama.h of the revision vendored by llama-cpp-py
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +24,7 @@ PINNED = "0.3.36"
 MAX_SEQUENCES = 256
 LEVEL_INFO, LEVEL_WARN, LEVEL_ERROR, LEVEL_DEBUG, LEVEL_CONTINUED = 1, 2, 3, 4, 5
 DECODED, NO_SLOT, ABORTED = 0, 1, 2
+_DEVICE_IS_GPU = 1
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
@@ -54,24 +56,41 @@ def library() -> Any:
     return llama_cpp
 
 
+def free_on_gpu(lib: Any) -> int:
+    """Bytes that are free on the GPU with the fewest, of those that llama.cpp uses; 0 where it uses none."""
+    # ggml's own calls, which the bindings leave out; their library is loaded together with llama.cpp's.
+    count = ctypes.CFUNCTYPE(ctypes.c_size_t)(("ggml_backend_dev_count", lib._lib))
+    get = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("ggml_backend_dev_get", lib._lib))
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(("ggml_backend_dev_type", lib._lib))
+    size = ctypes.POINTER(ctypes.c_size_t)
+    memory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, size, size)(("ggml_backend_dev_memory", lib._lib))
+    free, total, found = ctypes.c_size_t(), ctypes.c_size_t(), []
+    for device in map(get, range(count())):
+        if kind(device) == _DEVICE_IS_GPU:
+            memory(device, ctypes.byref(free), ctypes.byref(total))
+            found.append(free.value)
+    return min(found, default=0)
+
+
 class Log:
     """Routes llama.cpp's log lines, but for debugging ones, to `sink(level, line)`. Keep the object: a collected callback is a crash."""
 
     def __init__(self, lib: Any, sink: Callable[[int, str], None]) -> None:
-        self._level = LEVEL_INFO
-        self._line = ""
+        self._begun: dict[int, tuple[int, str]] = {}
         self._sink = sink
         self._callback = lib.llama_log_callback(self._receive)
         lib.llama_log_set(self._callback, ctypes.c_void_p(0))
 
     def _receive(self, level: int, text: bytes, _data: object) -> None:
-        if level != LEVEL_CONTINUED:
-            self._level = level
-        self._line += text.decode("utf-8", "replace")
-        *lines, self._line = self._line.split("\n")
+        # Several threads may be in here at once, each with a line of its own.
+        thread = threading.get_ident()
+        before, begun = self._begun.get(thread, (LEVEL_INFO, ""))
+        level = before if level == LEVEL_CONTINUED else level
+        *lines, rest = (begun + text.decode("utf-8", "replace")).split("\n")
+        self._begun[thread] = level, rest
         for line in lines:
-            if line and self._level != LEVEL_DEBUG:
-                self._sink(self._level, line)
+            if line and level != LEVEL_DEBUG:
+                self._sink(level, line)
 
 
 class Model:

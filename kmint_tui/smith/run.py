@@ -31,7 +31,8 @@ _SHOW_EVERY = 0.05
 class Job:
     """One run. `prompt` is tokenised and shared by all drafts; `tails` is what follows it for each of them, where they differ.
 
-    `inside` says that prompts end in an opened code fence.
+    `inside` says that prompts end in an opened code fence. Of the run's drafts only every `lanes`-th is made here, from number
+    `lane` on (see `lanes.py`); their numbers, seeds and temperatures are those of the whole run.
     """
 
     prompt: tuple[int, ...]
@@ -41,6 +42,13 @@ class Job:
     max_tokens: int
     inside: bool
     tails: tuple[tuple[int, ...], ...] = ()
+    lane: int = 0
+    lanes: int = 1
+
+    @property
+    def own(self) -> range:
+        """The numbers of the drafts that are made here."""
+        return range(self.lane, self.drafts, self.lanes)
 
     def tail(self, draft: int) -> tuple[int, ...]:
         """The tokens between the shared prompt and the answer of a draft."""
@@ -103,10 +111,7 @@ class Run:
     def __init__(self, job: Job, tools: Tools, row: Logits, slots: int) -> None:
         self._job, self._tools, self._row = job, tools, row
         temperatures = job.sampling.temperatures(job.drafts)
-        self.drafts = [
-            Draft(index, draft_seed(job.seed, index), temperature, DraftText(inside=job.inside))
-            for index, temperature in enumerate(temperatures)
-        ]
+        self.drafts = [Draft(index, draft_seed(job.seed, index), temperatures[index], DraftText(inside=job.inside)) for index in job.own]
         self._waiting = deque(self.drafts)
         self._free = list(range(1, slots + 1))
         self._live: list[Draft] = []

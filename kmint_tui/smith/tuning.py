@@ -1,9 +1,9 @@
 """The short measurement when a model is loaded, and the file that remembers its outcome.
 
-What is measured: the time of a step of eight rows by number of threads (CPU), and by way of sampling (GPU). The
-measurement is also the first real work for the weights, and a test of the library on this processor: rows of a batch that
-must be equal are compared, and a crash comes here and not in the middle of a run. Results are kept per machine, library
-version and model file.
+What is measured: the time of a step of eight rows by number of threads (CPU), and by way of sampling (GPU), and the time of a
+step of many rows by number of lanes (GPU, see `lanes.py`). The measurement is also the first real work for the weights, and
+a test of the library on this processor: rows of a batch that must be equal are compared, and a crash comes here and not in
+the middle of a run. Results are kept per machine, library version and model file.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from kmint_tui.smith.decoder import PIECE_GPU
 from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.native import DECODED, PINNED, Context, Model, NativeError
 from kmint_tui.smith.sampler import Chain, Picker
@@ -35,6 +38,8 @@ _ROUNDING_ON_GPU = 0.1
 _KEEP = 64
 _MANY = 32
 _SAMPLED_STEPS = 10
+_LANES = (1, 2, 4)
+_LANES_GAIN = 1.1
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Tuned:
     """What to use: CPU threads, seconds of a reference step with them, and sampling "turn", "pool" or "device".
 
     `plain` is the reason to load weights plainly, or "". `quiet` says that no other program was working while this was
-    measured; if one was, it is measured again next time.
+    measured; if one was, it is measured again next time. `lanes` is 0 where their number is still to be measured.
     """
 
     threads: int
@@ -51,6 +56,8 @@ class Tuned:
     plain: str
     quiet: bool
     reason: str
+    lanes: int = 0
+    lanes_reason: str = ""
 
 
 class WrongResults(Exception):
@@ -93,12 +100,7 @@ def measure_threads(model: Model, counts: tuple[int, ...], *, on_gpu: bool) -> d
     """
     context = Context(model, cells=1024, sequences=REFERENCE_WIDTH + 1, batch=64, threads=max(counts), on_gpu=on_gpu)
     try:
-        context.batch.fill(
-            [token % model.tokens for token in range(_PROMPT)], range(_PROMPT), [0] * _PROMPT, [False] * (_PROMPT - 1) + [True]
-        )
-        _decode(context)
-        for sequence in range(1, REFERENCE_WIDTH + 1):
-            context.copy(0, sequence)
+        _read_prompt(context, REFERENCE_WIDTH)
         _compare_rows(context, _PROMPT, _ROUNDING_ON_GPU if on_gpu else _ROUNDING)
         times: dict[int, float] = {}
         position, start = _PROMPT + 1, time.perf_counter()
@@ -139,22 +141,89 @@ def _sampled_step(model: Model, way: str, width: int, workers: int) -> float | N
     try:
         if way == "device" and not all(context.attach(1 + index, chain.pointer) for index, chain in enumerate(chains)):
             return None
-        taken: list[float] = []
-        for position in range(_SAMPLED_STEPS):
-            start = time.perf_counter()
-            _step(context, position, width)
+
+        def choose() -> list[int]:
             if way == "device":
-                for row, chain in enumerate(chains):
-                    chain.picked_on_device(context.pointer, row)
-            else:
-                picker.pick(context.logits(width), dice)
-            taken.append(time.perf_counter() - start)
-        return statistics.median(taken[2:])
+                return [chain.picked_on_device(context.pointer, row) for row, chain in enumerate(chains)]
+            return picker.pick(context.logits(width), dice)
+
+        return statistics.median(_sampled_steps(context, width, 0, choose))
     finally:
         context.close()
         picker.close()
         for chain in chains:
             chain.close()
+
+
+def measure_lanes(model: Model, workers: int, short: Callable[[], str]) -> tuple[dict[int, float], str]:
+    """Seconds of a step of many rows and the choice of their tokens, by the number of lanes that they are shared out among.
+
+    Ends before a number that llama.cpp refuses, or whose contexts leave too little memory, which is when `short` gives a
+    reason. The second value is why it ended early, or "".
+    """
+    times: dict[int, float] = {}
+    for lanes in _LANES:
+        try:
+            times[lanes] = _step_in_lanes(model, lanes, workers, short)
+        except NativeError as error:
+            return times, error.reason
+    return times, ""
+
+
+def best_lanes(times: dict[int, float]) -> int:
+    """The number of lanes to use; more only where they are a good deal faster, for each needs memory of its own."""
+    best = 1
+    for lanes in sorted(times):
+        if times[best] >= _LANES_GAIN * times[lanes]:
+            best = lanes
+    return best
+
+
+def _step_in_lanes(model: Model, lanes: int, workers: int, short: Callable[[], str]) -> float:
+    """Seconds of the lanes' median step while all of them work. Raises NativeError."""
+    width = _MANY // lanes
+    contexts: list[Context] = []
+    pickers = [Picker(workers) for _ in range(lanes)]
+
+    def steps(context: Context, picker: Picker) -> list[float]:
+        dice = [Dice(Sampling(), 0.7, seed) for seed in range(width)]
+        return _sampled_steps(context, width, _PROMPT, lambda: picker.pick(context.logits(width), dice))
+
+    try:
+        for _ in range(lanes):
+            # In pieces as large as a run's: they decide how much memory llama.cpp takes.
+            contexts.append(Context(model, cells=1024, sequences=width + 1, batch=PIECE_GPU, threads=1, on_gpu=True))
+            _read_prompt(contexts[-1], width)
+        if lanes > 1 and (reason := short()):
+            raise NativeError("memory", reason)
+        # They start within a fraction of the steps that are not counted.
+        with ThreadPoolExecutor(lanes) as pool:
+            return statistics.median(second for taken in pool.map(steps, contexts, pickers) for second in taken)
+    finally:
+        for context in contexts:
+            context.close()
+        for picker in pickers:
+            picker.close()
+
+
+def _sampled_steps(context: Context, width: int, start: int, choose: Callable[[], object]) -> list[float]:
+    """Seconds of steps of `width` rows from position `start` on, what follows each of them included; the first do not count."""
+    taken: list[float] = []
+    for position in range(start, start + _SAMPLED_STEPS):
+        began = time.perf_counter()
+        _step(context, position, width)
+        choose()
+        taken.append(time.perf_counter() - began)
+    return taken[2:]
+
+
+def _read_prompt(context: Context, width: int) -> None:
+    """Read a short prompt and share it among `width` sequences."""
+    tokens = [token % context.model.tokens for token in range(_PROMPT)]
+    context.batch.fill(tokens, range(_PROMPT), [0] * _PROMPT, [False] * (_PROMPT - 1) + [True])
+    _decode(context)
+    for sequence in range(1, width + 1):
+        context.copy(0, sequence)
 
 
 def _compare_rows(context: Context, position: int, rounding: float) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kmint_tui.smith import DraftDone, Event, Options, Smith
+from kmint_tui.smith.decoder import Decoder
+from kmint_tui.smith.native import Context, Log, Model, NativeError, library
 from tests import tiny_models
 
 MakeSmith = Callable[..., Smith]
@@ -46,8 +48,38 @@ def make_smith(model_files: dict[str, Path], tmp_path: Path) -> Iterator[MakeSmi
         smith.close()
 
 
+@pytest.fixture
+def model(model_files: dict[str, Path]) -> Iterator[Model]:
+    """The llama, loaded in this process."""
+    lib = library()
+    log = Log(lib, lambda level, line: None)
+    loaded = Model(lib, model_files["llama"], gpu_layers=0, memory_map=False, plain_weights=True, progress=lambda fraction: True)
+    yield loaded
+    loaded.close()
+    del log
+
+
 def done(events: list[Event]) -> dict[int, DraftDone]:
     """The finished drafts by index; each may finish only once."""
     drafts = [event for event in events if isinstance(event, DraftDone)]
     assert len({draft.draft for draft in drafts}) == len(drafts)
     return {draft.draft: draft for draft in drafts}
+
+
+def memory_for(contexts: int, monkeypatch: pytest.MonkeyPatch, there: Sequence[Decoder] = ()) -> None:
+    """Let no context be made where so many are alive."""
+    make, close = Context.__init__, Context.close
+    alive = {id(decoder.context) for decoder in there}
+
+    def making(context: Context, *arguments: object, **named: object) -> None:
+        if len(alive) >= contexts:
+            raise NativeError("memory", "no memory")
+        make(context, *arguments, **named)  # type: ignore[arg-type]
+        alive.add(id(context))
+
+    def closing(context: Context) -> None:
+        alive.discard(id(context))
+        close(context)
+
+    monkeypatch.setattr(Context, "__init__", making)
+    monkeypatch.setattr(Context, "close", closing)
