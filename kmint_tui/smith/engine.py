@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import IO, Literal
 
+from kmint_tui.smith import crashes
 from kmint_tui.smith.events import Event, Failed, Loaded, Loading, Note, RunDone, decode
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampling import Sampling
@@ -60,7 +61,7 @@ class Smith:
         self._options = options
         self._guard = threading.Lock()
         self._child: _Child | None = None
-        self._plain_reason = self._single_reason = ""
+        self._plain_reason, self._single_reason = "", crashes.remembered(options.tuning, model)
         self._runs = 0
         self._cancelled = 0
         self.loaded: Loaded | None = None
@@ -77,7 +78,7 @@ class Smith:
 
     def load(self) -> Iterator[Event]:
         """Start the child and load the model if that is still to be done: `Loading`s, then `Loaded` or `Failed`."""
-        with self._run():
+        with _Exclusive(self._guard):
             yield from self._load()
 
     def draft(
@@ -99,7 +100,7 @@ class Smith:
         prompts = [prompt] if isinstance(prompt, (str, Prompt)) else prompt
         if prompts is prompt and len(prompts) != drafts:
             raise ValueError(f"{len(prompts)} prompts for {drafts} drafts")
-        with self._run():
+        with _Exclusive(self._guard):
             self._runs += 1
             failed = False
             for event in self._load():
@@ -130,7 +131,7 @@ class Smith:
                         lanes = self._lanes(drafts)
                         self._drop(child)
                         if child.crashed and lanes > 1:
-                            self._single_reason = f"llama.cpp crashed ({child.signal_name}) in a run with {lanes} lanes"
+                            self._one_lane(f"llama.cpp crashed ({child.signal_name}) in a run with {lanes} lanes")
                     yield event
             finally:
                 if not ended:
@@ -183,9 +184,6 @@ class Smith:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _run(self) -> _Exclusive:
-        return _Exclusive(self._guard)
-
     def _load(self) -> Iterator[Event]:
         if self._child is not None and self._child.running and self.loaded is not None:
             return
@@ -201,11 +199,16 @@ class Smith:
                 self._drop(child)
                 if child.crashed and not self._plain_reason:
                     self._plain_reason = f"llama.cpp crashed ({child.signal_name}) with weights repacked for this processor"
-                    # Or while lanes were being measured.
-                    self._single_reason = self._single_reason or f"llama.cpp crashed ({child.signal_name}) while the model was being loaded"
+                    self._one_lane(f"llama.cpp crashed ({child.signal_name}) while the model was loaded or lanes were measured")
                     continue
             yield event
             return
+
+    def _one_lane(self, reason: str) -> None:
+        """From now on, and at later starts."""
+        if not self._single_reason:
+            self._single_reason = reason
+            crashes.remember(self._options.tuning, self._model, reason)
 
     def _wishes(self) -> dict[str, object]:
         wishes = {name: wish for name, wish in vars(self._options).items() if name != "log"}

@@ -6,12 +6,13 @@ import json
 import os
 import signal
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from kmint_tui.smith import Choice, Failed, Loaded, Prompt, RunDone, Smith, loading, machine, tuning
+from kmint_tui.smith import Choice, Failed, Loaded, Prompt, RunDone, Smith, crashes, loading, machine, tuning
 from kmint_tui.smith.native import Model, free_on_gpu, library
 from tests.smith.conftest import MakeSmith, memory_for
 
@@ -113,8 +114,9 @@ def test_the_number_asked_for_reaches_the_engine(make_smith: MakeSmith) -> None:
 
 
 @pytest.mark.parametrize(("drafts", "name"), [(24, signal.SIGSEGV), (8, signal.SIGSEGV), (24, signal.SIGKILL)])
-def test_after_a_crash_in_several_lanes_there_is_one(make_smith: MakeSmith, drafts: int, name: signal.Signals) -> None:
-    smith = make_smith("llama", gpu_layers=0)
+def test_after_a_crash_in_several_lanes_there_is_one(make_smith: MakeSmith, tmp_path: Path, drafts: int, name: signal.Signals) -> None:
+    remembered = tmp_path / "new" / "tuning.json"
+    smith = make_smith("llama", gpu_layers=0, tuning=remembered)
     *_, loaded = smith.load()
     assert isinstance(loaded, Loaded) and smith.pid is not None
     smith.loaded = replace(loaded, choices=(Choice("lanes", "4", "as on a GPU"),))
@@ -128,3 +130,34 @@ def test_after_a_crash_in_several_lanes_there_is_one(make_smith: MakeSmith, draf
     blamed = drafts == 24 and name == signal.SIGSEGV
     words = "llama.cpp crashed (SIGSEGV) in a run with 3 lanes" if blamed else "the CPU computes all or some of the layers"
     assert chosen(smith) == Choice("lanes", "1", words)
+    smith.close()
+    later = make_smith("llama", gpu_layers=0, tuning=remembered)
+    list(later.load())
+    assert chosen(later) == Choice("lanes", "1", f"{words} at an earlier start" if blamed else words)
+
+
+def test_a_crash_is_remembered_for_one_model_and_one_version_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, model, other = tmp_path / "cache" / "tuning.json", tmp_path / "a.gguf", tmp_path / "b.gguf"
+    assert crashes.remembered(file, model) == crashes.remembered(None, model) == ""
+    crashes.remember(None, model, "it crashed")
+    crashes.remember(file, model, "it crashed")
+    crashes.remember(file, other, "so did this")
+    assert crashes.remembered(file, model) == "it crashed at an earlier start"
+    assert crashes.remembered(file, tmp_path / "cache" / ".." / "b.gguf") == "so did this at an earlier start"
+    monkeypatch.setattr(metadata, "version", lambda name: "9.9.9")
+    assert crashes.remembered(file, model) == ""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"%s": 3}', '{"%s": {"library": "0.3.36", "reason": 7}}'])
+def test_a_file_of_crashes_that_is_not_ours_says_nothing(tmp_path: Path, text: str) -> None:
+    file, model = tmp_path / "tuning.json", tmp_path / "a.gguf"
+    (tmp_path / "crashes.json").write_text(text.replace("%s", str(model)))
+    assert crashes.remembered(file, model) == ""
+    crashes.remember(file, model, "it crashed")
+    assert crashes.remembered(file, model) == "it crashed at an earlier start"
+
+
+def test_a_folder_that_cannot_be_written_costs_no_more_than_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    crashes.remember(tmp_path / "file" / "tuning.json", tmp_path / "a.gguf", "it crashed")
+    assert crashes.remembered(tmp_path / "file" / "tuning.json", tmp_path / "a.gguf") == ""
