@@ -6,17 +6,17 @@ costs a crash, not being able to write it costs one a start.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from importlib import metadata
 from pathlib import Path
+
+from kmint_tui.smith import kept
 
 _NAME = "crashes.json"
 
 
 def remembered(tuning: Path | None, model: Path) -> str:
     """Why this model is to have one lane, from an earlier start; "" when nothing is known. `tuning` is the file of measurements."""
-    entry = _entries(tuning).get(str(model.resolve()))
+    entry = kept.read(tuning.with_name(_NAME)).get(str(model.resolve())) if tuning is not None else None
     if not isinstance(entry, dict) or entry.get("library") != _library():
         return ""
     reason = entry.get("reason")
@@ -25,20 +25,8 @@ def remembered(tuning: Path | None, model: Path) -> str:
 
 def remember(tuning: Path | None, model: Path, reason: str) -> None:
     """Keep the reason for later starts."""
-    if tuning is None:
-        return
-    entries = {**_entries(tuning), str(model.resolve()): {"library": _library(), "reason": reason}}
-    with contextlib.suppress(OSError):
-        tuning.parent.mkdir(parents=True, exist_ok=True)
-        tuning.with_name(_NAME).write_text(json.dumps(entries, indent=1), encoding="utf-8")
-
-
-def _entries(tuning: Path | None) -> dict[str, object]:
-    try:
-        found = json.loads(tuning.with_name(_NAME).read_text(encoding="utf-8")) if tuning is not None else {}
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    if tuning is not None:
+        kept.keep(tuning.with_name(_NAME), str(model.resolve()), {"library": _library(), "reason": reason})
 
 
 def _library() -> str:

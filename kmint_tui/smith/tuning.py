@@ -8,9 +8,6 @@ the middle of a run. Results are kept per machine, library version and model fil
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kmint_tui.smith import kept
 from kmint_tui.smith.decoder import PIECE_GPU
 from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.native import DECODED, PINNED, Context, Model, NativeError
@@ -35,7 +33,6 @@ _ROUNDING = 0.02
 # In one cache for all drafts, flash attention adds up a row's cells in an order that depends on where they lie: on an H200 equal
 # rows of a random 1B model were up to 0.034 apart (bench/decode.py), while the errors looked for here are of the size of the spread.
 _ROUNDING_ON_GPU = 0.1
-_KEEP = 64
 _MANY = 32
 _SAMPLED_STEPS = 10
 _LANES = (1, 2, 4)
@@ -67,25 +64,16 @@ class WrongResults(Exception):
 def load(path: Path | None, key: str) -> Tuned | None:
     """The remembered result for `key`; None when there is none, or the file cannot be read or is not ours."""
     try:
-        entry = _read(path)[key] if path is not None else None
+        entry = kept.read(path)[key] if path is not None else None
         return Tuned(**entry) if isinstance(entry, dict) else None
     except (KeyError, TypeError):
         return None
 
 
 def save(path: Path | None, key: str, tuned: Tuned) -> None:
-    """Remember a result; the newest few are kept. Not being able to write only costs the next start a second."""
-    if path is None:
-        return
-    entries = {**{name: entry for name, entry in _read(path).items() if name != key}, key: asdict(tuned)}
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(dict(list(entries.items())[-_KEEP:]), indent=1), encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    """Remember a result. Not being able to write only costs the next start a second."""
+    if path is not None:
+        kept.keep(path, key, asdict(tuned))
 
 
 def key(machine: str, file: str) -> str:
@@ -251,11 +239,3 @@ def _step(context: Context, position: int, width: int = REFERENCE_WIDTH) -> floa
 def _decode(context: Context) -> None:
     if context.decode() != DECODED:
         raise NativeError("native", "llama.cpp does not run this model")
-
-
-def _read(path: Path | None) -> dict[str, object]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8")) if path is not None else {}
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
