@@ -192,7 +192,6 @@ def rounds(smoke: Smoke) -> object:
         "empty_window_us": empty_window(smoke.flush),
         "l2_MiB": smoke.flush.l2_bytes / 2**20,
         "flush_MiB": smoke.flush.bytes / 2**20,
-        "flush_passes": smoke.flush.passes,
     }
 
 

@@ -74,7 +74,7 @@ def row(name: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
     return {
         "op": name, "seconds": seconds, "verdict": verdict.verdict, "guard": verdict.guard, "reason": verdict.reason,
         "stages": verdict.seconds, "ratio": timing.get("ratio"), "bar": timing.get("bar"), "device_us": device,
-        "rounds": timing.get("rounds"), "timing_parts": timing.get("seconds"), "flush_reads": timing.get("settings", {}).get("flush_reads"),
+        "rounds": timing.get("rounds"), "timing_parts": timing.get("seconds"), "dropped": timing.get("dropped"),
     }  # fmt: skip
 
 

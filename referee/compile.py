@@ -1,15 +1,16 @@
 """The judge's side of compilation: plans in, compiled kernels for every launch and configuration out, or a rejection.
 
 Equal specialisations are compiled once over all plans of a judgement, in several sandboxed workers at a time, and kept in
-an optional cache. Needs no GPU.
+an optional cache. Who can use a plan while others are still being compiled takes the plans in parts. Needs no GPU.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from referee.verdict import Rejection
 from referee.workers import JobLost
 from referee.zygote import Limits, Outcome, Zygote
 
-__all__ = ["Binaries", "Binary", "compile_plan", "compile_plans"]
+__all__ = ["Binaries", "Binary", "Part", "compile_in_parts", "compile_plan", "compile_plans"]
 
 ENTRY = "referee.compile_worker:compile_entry"
 SECONDS = 60.0
@@ -43,6 +44,9 @@ _ENDINGS = {
 
 # A request's key -> the compiled kernel, or (reason, whether an autotuner would skip it).
 Results = dict[str, Binary | tuple[str, bool]]
+
+# The kernels of some plans, by the plan's number.
+Part = Mapping[int, Binaries]
 
 
 def compile_plan(
@@ -69,6 +73,27 @@ def compile_plans(
 
     A configuration of an autotuned launch that Triton's autotuner would skip is dropped, unless none is left.
     """
+    found: dict[int, Binaries] = {}
+    for part in compile_in_parts(zygote, module, plans, target, cache_dir, seconds=seconds):
+        if isinstance(part, Rejection):
+            return part
+        found |= part
+    return tuple(found[number] for number in range(len(plans)))
+
+
+def compile_in_parts(
+    zygote: Zygote,
+    module: KernelModule,
+    plans: Sequence[LaunchPlan],
+    target: Target,
+    cache_dir: Path | None = None,
+    *,
+    seconds: float = SECONDS,
+) -> Generator[Part | Rejection, None, None]:
+    """As `compile_plans`, each plan as soon as all its kernels are compiled.
+
+    A rejection comes last, when everything else has ended: which one it is does not depend on who was faster.
+    """
     tools = toolchain(target)
     context = (module.text, json.dumps(target.to_json(), sort_keys=True), tools.identity)
     wanted: dict[str, dict[str, Any]] = {}
@@ -85,17 +110,27 @@ def compile_plans(
         loaded = {key: cache.load(key, wanted[key]["kernel"]) for key in wanted}
         results.update({key: binary for key, binary in loaded.items() if binary is not None})
     missing = {key: wanted[key] for key in wanted if key not in results}
-    if missing:
-        made = _compile(zygote, module, missing, target, tools, seconds)
+    waiting = dict(enumerate(keys))
+    rejections: dict[int, Rejection] = {}
+    # What the cache held may already be all that some plans need.
+    for made in chain([dict[str, Any]()], _compiled(zygote, module, missing, target, tools, seconds)):
         if isinstance(made, Rejection):
-            return made
-        results.update(made)
+            yield made
+            return
         if cache is not None:
             for result in made.values():
                 if isinstance(result, Binary):
                     cache.store(result)
-            cache.prune()
-    return _assemble(plans, keys, results, target)
+        results.update(made)
+        complete = [number for number, places in waiting.items() if all(key in results for key in places.values())]
+        assembled = {number: _assemble(plans[number], waiting.pop(number), results, target) for number in complete}
+        rejections |= {number: found for number, found in assembled.items() if isinstance(found, Rejection)}
+        if ready := {number: found for number, found in assembled.items() if isinstance(found, Binaries)}:
+            yield ready
+    if cache is not None and missing:
+        cache.prune()
+    if rejections:
+        yield rejections[min(rejections)]
 
 
 def _requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
@@ -105,15 +140,18 @@ def _requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], dict[str, Any
                 yield (number, position), request(step.kernel, config)
 
 
-def _compile(
+def _compiled(
     zygote: Zygote, module: KernelModule, wanted: dict[str, dict[str, Any]], target: Target, tools: Toolchain, seconds: float
-) -> Results | Rejection:
+) -> Iterator[Results | Rejection]:
+    """Results in the order in which workers end; a worker's failure last."""
+    if not wanted:
+        return
     workers = min(len(wanted), os.cpu_count() or 1, MAX_WORKERS)
     keys = list(wanted)
     groups = [keys[first::workers] for first in range(workers)]
     limits = Limits(seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,))
 
-    def run(group: list[str]) -> Outcome:
+    def run(group: list[str]) -> Results | Rejection:
         job = {
             "text": module.text,
             "target": target.to_json(),
@@ -124,22 +162,37 @@ def _compile(
         for _ in range(2):
             outcome = zygote.run(ENTRY, payload, limits=limits)
             if outcome.status != "ok" or outcome.data != TOOL_LOST:
-                return outcome
+                return _results(outcome, group, wanted)
         raise JobLost("ptxas was ended from outside twice")
 
+    failed: dict[int, Rejection] = {}
     with ThreadPoolExecutor(workers) as pool:
-        outcomes = list(pool.map(run, groups))
-    results: Results = {}
-    for group, outcome in zip(groups, outcomes, strict=True):
-        if outcome.killed_outside:
-            raise JobLost("a compile worker was lost")
-        if outcome.status != "ok":
-            return Rejection("compile", "compile_error" if outcome.status == "exited" else outcome.status, _ENDINGS[outcome.status])
-        try:
-            results.update(_read(outcome.data, group, wanted))
-        except (BinaryError, ValueError, RecursionError) as error:
-            return Rejection("compile", "compile_error", f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON])
-    return results
+        running = {pool.submit(run, group): number for number, group in enumerate(groups)}
+        while running:
+            ended = wait(running, return_when=FIRST_COMPLETED).done
+            made: Results = {}
+            for future in ended:
+                number, found = running.pop(future), future.result()
+                if isinstance(found, Rejection):
+                    failed[number] = found
+                else:
+                    made |= found
+            if made:
+                yield made
+    if failed:
+        yield failed[min(failed)]
+
+
+def _results(outcome: Outcome, group: list[str], wanted: dict[str, dict[str, Any]]) -> Results | Rejection:
+    """What one worker's end means. Raises JobLost."""
+    if outcome.killed_outside:
+        raise JobLost("a compile worker was lost")
+    if outcome.status != "ok":
+        return Rejection("compile", "compile_error" if outcome.status == "exited" else outcome.status, _ENDINGS[outcome.status])
+    try:
+        return _read(outcome.data, group, wanted)
+    except (BinaryError, ValueError, RecursionError) as error:
+        return Rejection("compile", "compile_error", f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON])
 
 
 def _read(data: bytes, group: list[str], wanted: dict[str, dict[str, Any]]) -> Results:
@@ -157,27 +210,22 @@ def _read(data: bytes, group: list[str], wanted: dict[str, dict[str, Any]]) -> R
     return results
 
 
-def _assemble(
-    plans: Sequence[LaunchPlan], keys: list[dict[tuple[int, int], str]], results: Results, target: Target
-) -> tuple[Binaries, ...] | Rejection:
-    assembled: list[Binaries] = []
-    for plan, places in zip(plans, keys, strict=True):
-        found: dict[tuple[int, int], Binary] = {}
-        dropped: dict[tuple[int, int], str] = {}
-        for place, key in places.items():
-            result = _within_limits(results[key], target)
-            if isinstance(result, Binary):
-                found[place] = result
-                continue
-            reason, skippable = result
-            if not skippable:
-                return Rejection("compile", "compile_error", reason)
-            dropped[place] = reason
-        for number, step in enumerate(plan.steps):
-            if isinstance(step, Launch) and not any((number, position) in found for position in range(len(step.configs))):
-                return Rejection("compile", "compile_error", dropped[number, 0])
-        assembled.append(Binaries(found, dropped))
-    return tuple(assembled)
+def _assemble(plan: LaunchPlan, places: Mapping[tuple[int, int], str], results: Results, target: Target) -> Binaries | Rejection:
+    found: dict[tuple[int, int], Binary] = {}
+    dropped: dict[tuple[int, int], str] = {}
+    for place, key in places.items():
+        result = _within_limits(results[key], target)
+        if isinstance(result, Binary):
+            found[place] = result
+            continue
+        reason, skippable = result
+        if not skippable:
+            return Rejection("compile", "compile_error", reason)
+        dropped[place] = reason
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Launch) and not any((number, position) in found for position in range(len(step.configs))):
+            return Rejection("compile", "compile_error", dropped[number, 0])
+    return Binaries(found, dropped)
 
 
 def _within_limits(result: Binary | tuple[str, bool], target: Target) -> Binary | tuple[str, bool]:

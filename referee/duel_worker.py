@@ -82,8 +82,7 @@ class Match:
             stage.check()
         if number == 1:
             return False
-        throttled = any(sample.slowdowns for sample in samples)
-        if throttled or (block.starved > block.calls // 4 and self._flush.slower()):
+        if any(sample.slowdowns for sample in samples):
             return False
         self._blocks.append(block.times)
         return True

@@ -127,7 +127,7 @@ class Replayer:
             cells += found
             seconds |= spent
         known = {result.name: result for result in cells}
-        ordered = tuple(known.get(job.cell.name) or _unreached(job.cell) for job in prepared.jobs)
+        ordered = tuple(known.get(job.cell.name) or unreached(job.cell) for job in prepared.jobs)
         return Checked(ordered, rejection, _reports(rejection, prepared.atomics), seconds)
 
     def tune(self, prepared: Prepared, *, seed: int) -> Frozen | Rejection:
@@ -259,7 +259,8 @@ def _torch_has_cuda() -> bool:
     return re.search(r"^cuda\b[^=\n]*=\s*['\"]", text, re.MULTILINE) is not None
 
 
-def _unreached(cell: Cell) -> CellResult:
+def unreached(cell: Cell) -> CellResult:
+    """The result of a cell that a failure kept from being checked."""
     return CellResult(cell.name, cell.role, "skipped", detail="not reached")
 
 

@@ -5,7 +5,7 @@
 
 The candidate's text is screened; its Python runs only in the trace worker, on tensors without values; its kernels, cut out by
 the judge, are compiled; then the traced plan is replayed on a GPU or interpreted on the CPU. The secret seed is drawn when the
-text is fixed, and the inputs from it only when plan and kernels are; some shapes come from it too. Several threads may judge
+text is fixed, and a cell's inputs from it only when its plan and kernels are; some shapes come from it too. Several threads may judge
 at once. What goes wrong on the referee's own side is a verdict "error", never "rejected". A level below "correct" ends in
 "unsure": nothing was found, and nothing more is known.
 """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from referee.binaries import Binaries
-from referee.compile import SECONDS, compile_plans
+from referee.checking import Checking
+from referee.compile import SECONDS, Part, compile_in_parts, compile_plans
 from referee.fresh_cells import fresh_cells
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
@@ -42,7 +44,7 @@ class Judgement:
 
     def __init__(self, report: Report, source: str, subject: Subject, target: Target, workers: Workers, cache: Path | None) -> None:
         self.report, self.source, self.subject, self.target = report, source, subject, target
-        self._workers, self._cache = workers, cache
+        self._workers, self._kept = workers, cache / "kernels" if cache else None
 
     def screen(self, *, host_code: bool = True) -> KernelModule:
         """Read the text; the judge's own cut of its kernels. Without `host_code` only the kernels are looked at."""
@@ -108,8 +110,10 @@ class Judgement:
         return [job for jobs, _ in parts for job in jobs], [result for _, failed in parts for result in failed]
 
     def _compiled(self, module: KernelModule, plans: Sequence[LaunchPlan], seconds: float = SECONDS) -> tuple[Binaries, ...] | Rejection:
-        kernels = self._cache / "kernels" if self._cache else None
-        return compile_plans(self._workers, module, plans, self.target, kernels, seconds=seconds)
+        return compile_plans(self._workers, module, plans, self.target, self._kept, seconds=seconds)
+
+    def _in_parts(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> Generator[Part | Rejection, None, None]:
+        return compile_in_parts(self._workers, module, plans, self.target, self._kept)
 
     def compile_only(self, module: KernelModule) -> Verdict:
         """Trace and compile, and nothing more."""
@@ -129,16 +133,12 @@ class Judgement:
         wanted = [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)]
         usual, many = (wanted, []) if self.subject.op.origin == "user" else partition_by_rows(wanted)
         traced = self.trace(module, usual) + self._trace_many_rows(module, many)
-        # Capabilities are made ready on the CPU while the GPU checks what is required. Nothing runs beside the timing.
+        # The CPU compiles while the GPU checks what is compiled. Nothing runs beside the timing.
         with ThreadPoolExecutor(1, thread_name_prefix="capabilities") as aside:
             extra = aside.submit(self._capability_jobs, module, capabilities(cells))
-            jobs = _jobs(traced, self.compile(module, [plan for _, plan in traced]))
-            prepared = Prepared(name, tuple(jobs), _atomic(module, traced))
-            with report.during("correct"):
-                prepared = _unless_rejected(settle(replayer, prepared, seed=seed))
-                if prepared.choice:
-                    report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
-                self._take(replayer.check(prepared, seed=seed))
+            candidate = Prepared(name, (), _atomic(module, traced))
+            make = self._settled if any(_autotuned(plan) for _, plan in traced) else self._checked_as_compiled
+            prepared = make(module, traced, candidate, replayer, seed)
             with report.during("compile"):
                 more, unready = extra.result()
         with report.during("correct"):
@@ -153,6 +153,35 @@ class Judgement:
         report.timing = timing.to_json()
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
+
+    def _settled(self, module: KernelModule, traced: Traced, candidate: Prepared, replayer: Replayer, seed: int) -> Prepared:
+        """Compile everything, settle autotuned launches, then check every cell with what was chosen."""
+        compiled = self.compile(module, [plan for _, plan in traced])
+        with self.report.during("correct"):
+            prepared = _unless_rejected(settle(replayer, replace(candidate, jobs=tuple(_jobs(traced, compiled))), seed=seed))
+            if prepared.choice:
+                self.report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
+            self._take(replayer.check(prepared, seed=seed))
+        return prepared
+
+    def _checked_as_compiled(self, module: KernelModule, traced: Traced, candidate: Prepared, replayer: Replayer, seed: int) -> Prepared:
+        """Compile, and check each cell as soon as its kernels are there."""
+        checking = Checking(replayer, candidate, [cell for cell, _ in traced], seed=seed)
+        compiled: dict[int, Binaries] = {}
+        with closing(self._in_parts(module, [plan for _, plan in traced])) as parts:
+            while True:
+                with self.report.during("compile"):
+                    part = next(parts, None)
+                if part is None:
+                    break
+                ready = _unless_rejected(part)
+                compiled |= ready
+                with self.report.during("correct"):
+                    checking.take({number: CellJob(*traced[number], binaries.found) for number, binaries in ready.items()})
+        binaries = [compiled[number] for number in range(len(traced))]
+        self.report.passes("compile", _compile_detail(binaries, self.target))
+        self._take(checking.found())
+        return replace(candidate, jobs=tuple(_jobs(traced, binaries)))
 
     def _capability_jobs(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[list[CellJob], list[CellResult]]:
         """What earns badges, ready to be replayed, and a failed result for each cell that cannot be."""

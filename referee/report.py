@@ -61,7 +61,8 @@ class Report:
     def during(self, stage: Stage) -> Iterator[None]:
         """Counts the time to `stage`, which a failure inside is reported at."""
         self.stage = stage
-        self.tell(DOING.get(stage, stage))
+        if stage not in self.seconds:
+            self.tell(DOING.get(stage, stage))
         started = time.perf_counter()
         try:
             yield

@@ -1,8 +1,9 @@
 """Rounds of timed calls on the device: the mechanics of measuring, without any judgement.
 
 Before every call the L2 cache is flushed: as much as it holds is rewritten, then a buffer of three times its size, which begins
-with that, is read twice. That also gives the host time to queue the next call, so no call waits for the host: after queueing a call
-its start event must still lie in the future, otherwise the queue had run dry and that sample is dropped (`Block.starved`).
+with that, is read twice. No call may wait for the host: after queueing a call its start event must still lie in the future, otherwise
+the queue had run dry and that sample is dropped (`Block.starved`). Flushes at the start of a block let the host get ahead, and as
+many more whenever the queue has run dry: a slow host costs a few samples and the time it needs, and no call a longer flush.
 
 Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer (`bench/flushes.py`). The
 buffer is read twice because after a single reading a call's time seemed to depend on what came before it; one run of
@@ -23,7 +24,8 @@ import torch
 from referee.stats import Floats
 
 FLUSH_FACTOR = 3
-LEAST_PASSES, MOST_PASSES = 2, 16
+READS = 2
+LEAST_LEAD, MOST_LEAD = 8, 64  # flushes, about 0.15 ms each on an H200
 
 
 @dataclass(frozen=True)
@@ -42,22 +44,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Block:
-    """Microseconds by entry name, one per round, NaN where it took no part or the queue ran dry.
-
-    `calls` counts the calls that were made, `starved` those among them whose time was lost because the queue had run dry.
-    """
+    """Microseconds by entry name, one per round, NaN where it took no part or the queue ran dry; `starved` counts the latter."""
 
     times: dict[str, Floats]
-    calls: int
     starved: int
 
 
 class Flush:
-    """Evicts everything from L2. More `passes`, which read the buffer, lengthen it when the host needs more time to queue a call."""
+    """Evicts everything from L2."""
 
     def __init__(self, l2_bytes: int) -> None:
         self.l2_bytes = l2_bytes
-        self.passes = LEAST_PASSES
         self._buffer = torch.zeros(FLUSH_FACTOR * max(1, l2_bytes // 4), dtype=torch.int32, device="cuda")
         self._rewritten = self._buffer[: self._buffer.numel() // FLUSH_FACTOR]
         self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
@@ -69,15 +66,8 @@ class Flush:
 
     def __call__(self) -> None:
         self._rewritten.add_(1)
-        for _ in range(self.passes):
+        for _ in range(READS):
             torch.amax(self._buffer, dim=0, out=self._sink)
-
-    def slower(self) -> bool:
-        """Give the host twice the time; False when that has been tried often enough."""
-        if self.passes >= MOST_PASSES:
-            return False
-        self.passes *= 2
-        return True
 
 
 def wait_until_idle() -> None:
@@ -93,12 +83,12 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
     events = [{index: (_event(), _event()) for index in indices} for indices in present]
     dry: set[tuple[int, int]] = set()
     alive: list[object] = []
+    lead = LEAST_LEAD
     collecting = gc.isenabled()
     gc.disable()
     try:
         wait_until_idle()
-        for _ in range(2):
-            flush()
+        _get_ahead(flush, lead)
         for number in range(rounds):
             for index in generator.permutation(present[number]):
                 start, end = events[number][index]
@@ -111,6 +101,9 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
                     dry.add((number, index))
                 if after := entries[index].after:
                     after(number)
+                if (number, index) in dry:
+                    _get_ahead(flush, lead)
+                    lead = min(2 * lead, MOST_LEAD)
         during()
         wait_until_idle()
     finally:
@@ -121,7 +114,13 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
         for index, (start, end) in row.items():
             if (number, index) not in dry:
                 micros[index, number] = 1000.0 * start.elapsed_time(end)
-    return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, sum(map(len, present)), len(dry))
+    return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, len(dry))
+
+
+def _get_ahead(flush: Flush, lead: int) -> None:
+    """Queue work that takes the device far longer than the host takes to queue it."""
+    for _ in range(lead):
+        flush()
 
 
 def _event() -> Any:

@@ -24,7 +24,7 @@ from referee.graphs import graph_times
 from referee.measurement import BARS, BELOW_FLOOR, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
 from referee.replay import PlanFault
 from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host
-from referee.rounds import LEAST_PASSES, Block, Entry, Flush, empty_window, host_times, run_block
+from referee.rounds import Entry, Flush, empty_window, host_times, run_block
 from referee.stage import Contest, Stage, subseed
 from referee.stats import Floats, Interval
 
@@ -126,7 +126,6 @@ class Timer:
     def measure(self) -> Timing:
         """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
         self._driver.reset_persisting_l2()
-        self.flush.passes = LEAST_PASSES
         window = empty_window(self.flush)
         record, notes = _Record(), []
         least, most = self.options.least_rounds, self.options.most_rounds
@@ -182,10 +181,9 @@ class Timer:
         with self._clocked("checking"):
             self._stage.check()
         if warm_up:
-            # First calls are slow on the host: that the queue ran dry here says nothing of later blocks.
             record.warm_up = block.times
             return
-        if why := self._unusable(block, samples, record):
+        if why := self._unusable(samples, record):
             record.drop(why, rounds)
             return
         record.blocks.append(block.times)
@@ -197,10 +195,8 @@ class Timer:
         if isinstance(self.clocks, Clocks):
             into.append(self.clocks.sample())
 
-    def _unusable(self, block: Block, samples: list[Sample], record: _Record) -> str | None:
+    def _unusable(self, samples: list[Sample], record: _Record) -> str | None:
         """Why a block does not count, or None."""
-        if block.starved > block.calls // 4 and self.flush.slower():
-            return "the queue ran dry"
         for sample in samples:
             if sample.slowdowns:
                 return sample.slowdowns[0]
@@ -268,7 +264,7 @@ class Timer:
             window_us=window,
             neighbours=tuple(f"{other.name} (pid {other.pid})" for other in others),
             notes=tuple(notes),
-            settings={"rounds": self.rounds, "values": self.options.values, "flush_reads": self.flush.passes},
+            settings={"rounds": self.rounds, "values": self.options.values},
             seconds=self._spent,
         )
 

@@ -102,3 +102,25 @@ def test_a_launch_without_a_gpu_is_refused() -> None:
     region = filled(plan(Launch("k", (LaunchConfig((1, 1, 1), ()),))))
     with pytest.raises(PlanFault, match="need a GPU"):
         Runner(region.plan, {}, None).bind(region, {})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8", "bool"])
+@pytest.mark.parametrize(("start", "length"), [(0, 64), (0, 63), (1, 64), (3, 5), (0, 1), (0, 0)])
+def test_one_changed_element_is_seen_wherever_it_lies(dtype: str, start: int, length: int) -> None:
+    """Bits are compared in the largest integers that fit, which depends on where both tensors begin and end."""
+    left = torch.zeros(80, dtype=getattr(torch, dtype))[start : start + length]
+    right = torch.zeros(80, dtype=getattr(torch, dtype))[:length]
+    assert not bool(differ(left, right))
+    for place in range(length):
+        right[place] = 1
+        assert bool(differ(left, right))
+        right[place] = 0
+
+
+def test_tensors_with_gaps_are_compared_without_them() -> None:
+    left, right = torch.zeros(4, 8), torch.ones(4, 8)
+    right[:, :5] = 0
+    assert not bool(differ(left[:, :5], right[:, :5]))
+    right[3, 4] = 1
+    assert bool(differ(left[:, :5], right[:, :5]))
+    assert not bool(differ(torch.zeros(()), torch.zeros(())))

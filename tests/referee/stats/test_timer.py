@@ -24,7 +24,6 @@ class World:
     room: int = 40
     noise: float = 0.002
     starved: Callable[[int], int] = lambda block: 0
-    slower: int = 0
     blocks: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     filled: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     checks: int = 0
@@ -33,12 +32,8 @@ class World:
         ready = {name: lambda *_: None for name in self.times if name not in (CANDIDATE, FLOOR)}
         contest: Any = Made(baselines=Baselines(ready, {}, {}), seed=3, cell=Made(name="bench"), task=Made(op=Made(origin="catalogue")))
         host: Any = Made(driver=Made(reset_persisting_l2=lambda: None), progress=lambda *_: None, wait=lambda: None)
-        flush: Any = Made(passes=2, l2_bytes=1, bytes=3, slower=self.lengthen)
+        flush: Any = Made(l2_bytes=1, bytes=3)
         return Timer(host, contest, TimingOptions(**options), flush, "no clocks here").measure()
-
-    def lengthen(self) -> bool:
-        self.slower += 1
-        return True
 
     def run_block(self, entries: list[Entry], rounds: int, flush: object, generator: np.random.Generator, **_: object) -> Block:
         shares = {entry.name: rounds if entry.rounds is None else min(rounds, entry.rounds) for entry in entries}
@@ -47,7 +42,8 @@ class World:
         for name, share in shares.items():
             found[name] = np.full(rounds, np.nan)
             found[name][:share] = self.times[name] * np.exp(generator.normal(0, self.noise, share))
-        return Block(found, sum(shares.values()), self.starved(len(self.blocks)))
+            found[name][: self.starved(len(self.blocks))] = np.nan
+        return Block(found, self.starved(len(self.blocks)) * len(shares))
 
 
 class Made:
@@ -173,22 +169,16 @@ def test_slow_calls_are_timed_in_few_rounds(world: World, monkeypatch: pytest.Mo
     assert "a call takes 50 ms, so only 6 rounds were timed" in found.notes
 
 
-def test_blocks_in_which_the_queue_ran_dry_do_not_count(world: World) -> None:
-    world.starved = lambda block: 100 if block in (2, 3) else 0
+def test_samples_that_were_lost_are_replaced_and_counted(world: World) -> None:
+    world.starved = lambda block: 30 if block in (2, 3) else 0
     found = world.measure()
-    assert (found.rounds, len(world.blocks)) == (320, 11)
-    assert found.dropped == {"the queue ran dry": 80}
-    assert world.slower == 2
+    assert found.ratio is not None
+    assert (found.rounds, found.ratio.rounds) == (360, 300)
+    assert found.dropped == {"the queue ran dry": 60}
 
 
-def test_a_warm_up_in_which_the_queue_ran_dry_makes_no_later_flush_longer(world: World) -> None:
-    world.starved = lambda block: 100 if block == 1 else 0
-    assert world.measure().rounds == 320
-    assert world.slower == 0
-
-
-def test_too_many_dropped_blocks_end_measuring(world: World) -> None:
-    world.starved = lambda block: 100
+def test_where_every_sample_is_lost_nothing_is_decided(world: World) -> None:
+    world.starved = lambda block: 40
     found = world.measure()
     assert (found.decision, found.reason) == ("unsure", "no block of rounds was usable")
     assert "too many rounds were dropped; measuring stopped early" in found.notes

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from referee.binaries import Binaries, Binary, BinaryError, dump_binary, parse_binary
-from referee.compile import compile_plan, compile_plans
+from referee.compile import compile_in_parts, compile_plan, compile_plans
 from referee.compile_cache import CompileCache
 from referee.kernels import KernelModule, extract
 from referee.plan import LaunchPlan
@@ -83,6 +83,26 @@ def test_equal_specialisations_are_compiled_once(zygote: Zygote) -> None:
     keys = [binary.found[0, 0].key for binary in binaries]
     assert len(set(keys)) == 2
     assert keys[0] == keys[1] == keys[2] != keys[3] == keys[4]
+
+
+def test_a_plan_is_there_as_soon_as_its_kernels_are(zygote: Zygote, tmp_path: Path) -> None:
+    source = COPY + body(ALLOCATE, LAUNCH, "return y")
+    module, plans = traced(zygote, source, (1, 100), (7, 16), (1, 101))
+    kept = compile_plan(zygote, module, plans[1], Target(), tmp_path)
+    first, *rest = compile_in_parts(zygote, module, plans, Target(), tmp_path)
+    assert first == {1: kept}
+    found = {number: binaries.found[0, 0].key for part in rest if isinstance(part, dict) for number, binaries in part.items()}
+    assert sorted(found) == [0, 2] and found[0] == found[2]
+
+
+def test_of_several_failures_the_first_plan_s_is_told_last(zygote: Zygote) -> None:
+    source = COPY.replace("    tl.store", "    tl.static_assert(BLOCK == 128, 'not 128')\n    tl.store") + body(
+        ALLOCATE, LAUNCH.replace("BLOCK=128", "BLOCK=128 if x.shape[1] == 16 else x.shape[1]"), "return y"
+    )
+    module, plans = traced(zygote, source, (1, 64), (7, 16), (1, 32))
+    *parts, last = compile_in_parts(zygote, module, plans, Target())
+    assert [list(part) for part in parts if isinstance(part, dict)] == [[1]]
+    assert isinstance(last, Rejection) and last == compile_plan(zygote, module, plans[0], Target())
 
 
 ERRORS = {
