@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from referee.arena import ALIGNMENT, NAN, Damage, Layout, Poison, damage, layout, prepare, window
+from referee.arena import ALIGNMENT, NAN, PIECE_BYTES, Damage, Layout, Poison, damage, layout, prepare, window
 from referee.binaries import Binary
 from referee.driver import CudaError, Driver, Kernel, Packed, ParameterError, PreparedLaunch, pack
 from referee.plan import Copy, Fill, Launch, LaunchConfig, LaunchPlan, Value, View
@@ -99,10 +99,10 @@ class Region:
 
     def damage(self) -> Damage | None:
         """What the plan changed that it must not change; None when nothing. Waits for the device."""
-        return self.explain() if bool(self.touched()) else None
+        return self.explain() if bool(torch.stack(self.touched()).any()) else None
 
-    def touched(self) -> Tensor:
-        """A boolean on the device, without waiting: `damage` may find something. False only when it cannot."""
+    def touched(self) -> list[Tensor]:
+        """Booleans on the device, without waiting. All of them are false only when `damage` cannot find anything."""
         return touched(self.bytes, self.places, self.plan, self.inputs, self.poison)
 
     def explain(self) -> Damage | None:
@@ -120,15 +120,19 @@ def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
     return places.total + max(SLACK_BYTES, 4 * step)
 
 
-def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Tensor:
-    """A boolean on the device: some guard band or input may have changed. Cheap, and false only when nothing did."""
+def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> list[Tensor]:
+    """Booleans on the device: some guard band or input may have changed. Cheap, and all false only when none did."""
     first, second = poison.pattern
-    flags = [_other_than(first, region[low:high]) for low, high in places.guards]
+    bands = [region[low:high] for low, high in places.guards]
+    if sum(band.numel() for band in bands) <= PIECE_BYTES:
+        # Copying short bands takes less time than queueing a comparison for each of them.
+        bands = [torch.cat(bands)]
+    flags = [_other_than(first, band) for band in bands]
     for view, tensor in zip(plan.inputs, inputs, strict=True):
         flags.append(differ(window(region, places, view), tensor))
         if tensor.numel() * tensor.element_size() != places.slots[view.buffer].nbytes or first != second:
             flags.append(torch.ones((), dtype=torch.bool, device=region.device))
-    return torch.stack(flags).any()
+    return flags
 
 
 def _other_than(byte: int, band: Tensor) -> Tensor:

@@ -132,7 +132,7 @@ class Stage:
         flags = []
         regions = list(zip(self._mine, self._given, strict=False))
         for region, values in regions:
-            flags.append(region.touched())
+            flags += region.touched()
             known = first.setdefault(id(values), region)
             if known is not region and not contest.atomics:
                 flags += [differ(left, right) for left, right in zip(outputs_of(region), outputs_of(known), strict=True)]
