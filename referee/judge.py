@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Level", "Referee", "TaskName", "judge"]
 
+COMPILERS_NICE = 10
+
 
 class Referee:
     """Keeps workers warm between verdicts. Construction waits for nothing; close it, or use it as a context.
@@ -62,7 +64,8 @@ class Referee:
         self._timing = timing
         self._host_screen = host_screen
         self._lock = threading.Lock()
-        self._workers = Workers()
+        # Beside a GPU the process that keeps its queue full goes first: what it waits for, every candidate waits for.
+        self._workers = Workers(nice=COMPILERS_NICE if self.mode == "replay" else 0)
         self._interpreters = Workers(interpret=True) if self.mode == "interpret" else None
         self._replayer = Replayer(cache=cache / "baselines" if cache else None) if self.mode == "replay" else None
         self._device: dict[str, Any] | None = None

@@ -172,6 +172,7 @@ def main(config: str) -> NoReturn:
     control = socket.socket(fileno=settings["control"])
     control.set_inheritable(False)
     try:
+        os.nice(settings["nice"])
         parent = _process_descriptor(settings["parent"])
         spaces = namespaces.enter(settings["without"])
         server = os.fork()

@@ -64,6 +64,7 @@ class Zygote:
 
     `preload` names the modules imported once in the server; `extra_path` adds readable import directories.
     `without` names layers of the sandbox to leave out, for a host where one misbehaves; they are reported as missing.
+    `nice` above 0 lets other processes go first where processors are short.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Zygote:
         preload: Sequence[str] = DEFAULT_PRELOAD,
         extra_path: Sequence[str] = (),
         without: Collection[str] = (),
+        nice: int = 0,
     ) -> None:
         if sys.platform != "linux":
             raise ZygoteError(f"the sandbox needs Linux; this is {sys.platform}")
@@ -80,6 +82,7 @@ class Zygote:
         self._preload = tuple(preload)
         self._extra_path = tuple(str(Path(path).resolve()) for path in extra_path)
         self._without = tuple(without)
+        self._nice = nice
         self._lock = threading.Lock()
         self._closed = False
         self._server: _Server | None = self._start()
@@ -145,6 +148,7 @@ class Zygote:
             "found": found,
             "readable": [*self._extra_path, *dict.fromkeys(readable)],
             "without": self._without,
+            "nice": self._nice,
         }
         root = str(Path(__file__).resolve().parent.parent)
         command = f"import sys; sys.path.append({root!r}); from referee.worker import main; main({json.dumps(config)!r})"

@@ -46,3 +46,11 @@ def test_a_job_lost_once_is_run_again() -> None:
 def test_a_job_lost_twice_is_no_outcome() -> None:
     with pytest.raises(JobLost, match="lost twice"):
         run_while_killing(2)
+
+
+def test_workers_let_others_go_first_where_that_is_asked() -> None:
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    with Workers(preload=()) as usual, Workers(preload=(), nice=3) as polite:
+        assert usual.protections and polite.protections
+        assert os.getpriority(os.PRIO_PROCESS, usual.pid) == here
+        assert os.getpriority(os.PRIO_PROCESS, polite.pid) == min(here + 3, 19)
