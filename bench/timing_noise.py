@@ -30,7 +30,7 @@ from bench.gpu_smoke import Smoke
 from referee import stats
 from referee.arena import NAN
 from referee.ops.values import draw
-from referee.replay import Bound, Region, Runner, pad_numbers
+from referee.replay import Bound, Region, Runner
 from referee.replay_service import Loaded
 from referee.rounds import Block, Entry, Flush, run_block
 from referee.stage import LARGE_STEP, spread
@@ -158,9 +158,9 @@ def replaying(smoke: Smoke, bound: list[Bound]) -> Callable[[int], object]:
     return lambda index: bound[index].run(smoke.host.stream())
 
 
-def covering(made: list[Region], pad: torch.Tensor) -> Callable[[int], object]:
+def covering(made: list[Region]) -> Callable[[int], object]:
     """Queue the cover of what a round's call wrote."""
-    return lambda index: made[index].cover(index, pad)
+    return lambda index: made[index].cover(index)
 
 
 def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int, blocks: int, *, covered: bool) -> dict[str, Any]:
@@ -172,14 +172,13 @@ def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int
     times: dict[str, list[stats.Floats]] = {"a": [], "b": []}
     with Loaded(smoke.host, handmade.job(kernel, cell, arch=smoke.arch)) as runner:
         sides = {name: regions(smoke, runner, inputs, placement, rounds) for name in times}
-        pad = torch.zeros(pad_numbers(runner.plan), dtype=torch.int64, device="cuda")
         for number in range(blocks + 1):
             entries = []
             for name, made in sides.items():
                 for region in set(made):
                     region.fill(inputs, NAN)
                 bound = [runner.bind(region, {}) for region in made]
-                entries.append(Entry(name, replaying(smoke, bound), covering(made, pad) if covered and name == "a" else None))
+                entries.append(Entry(name, replaying(smoke, bound), covering(made) if covered and name == "a" else None))
             entries.append(Entry("nothing", lambda _: None))
             generator.orders.clear()
             found = run_block(entries, rounds, flush, generator, during=lambda: None)

@@ -147,7 +147,8 @@ def _compiled(
     if not wanted:
         return
     workers = min(len(wanted), os.cpu_count() or 1, MAX_WORKERS)
-    keys = list(wanted)
+    # Children are forked one after the other, so the one that will take longest goes first.
+    keys = sorted(wanted, key=lambda key: _largest_constant(wanted[key]), reverse=True)
     groups = [keys[first::workers] for first in range(workers)]
     limits = Limits(seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,))
 
@@ -181,6 +182,12 @@ def _compiled(
                 yield made
     if failed:
         yield failed[min(failed)]
+
+
+def _largest_constant(compile_request: dict[str, Any]) -> int:
+    """What says most about how long compiling takes: as a rule the size of a block."""
+    constants = [value for _, value, constexpr in compile_request["arguments"] if constexpr and isinstance(value, int)]
+    return max(constants, default=0)
 
 
 def _results(outcome: Outcome, group: list[str], wanted: dict[str, dict[str, Any]]) -> Results | Rejection:

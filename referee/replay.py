@@ -17,6 +17,7 @@ from torch import Tensor
 
 from referee.arena import ALIGNMENT, NAN, PIECE_BYTES, Damage, Layout, Poison, damage, layout, prepare, window
 from referee.binaries import Binary
+from referee.covering import cover
 from referee.driver import CudaError, Driver, Kernel, Packed, ParameterError, PreparedLaunch, pack
 from referee.plan import Copy, Fill, Launch, LaunchConfig, LaunchPlan, Value, View
 
@@ -74,20 +75,14 @@ class Region:
         for view, tensor in zip(self.plan.inputs, inputs, strict=True):
             self.tensor(view).copy_(tensor)
 
-    def cover(self, seed: int, pad: Tensor) -> None:
+    def cover(self, seed: int) -> None:
         """Queue an exclusive or of everything but the inputs with numbers drawn from `seed`. A second time undoes it.
 
-        Between the two no later kernel finds here what an earlier one wrote, and the numbers are not kept on the device. `pad`
-        is int64 room for them, at least `pad_numbers` of the plan, and holds zeros again afterwards.
+        Between the two no later kernel finds here what an earlier one wrote, and the numbers are nowhere on the device.
         """
-        generator = torch.Generator(self.bytes.device).manual_seed(seed)
-        for slot in self.places.slots:
-            if slot.input is None and slot.nbytes:
-                size = _widest(slot.nbytes)
-                drawn = pad[: -(-slot.nbytes // 8)].random_(-(1 << 63), None, generator=generator)
-                written = self.bytes[slot.start : slot.end].view(INTEGERS[size])
-                written.bitwise_xor_(drawn.view(INTEGERS[size])[: written.numel()])
-                drawn.zero_()
+        for number, slot in enumerate(self.places.slots):
+            if slot.input is None:
+                cover(self.bytes[slot.start : slot.end], seed + number)
 
     def tensor(self, view: View) -> Tensor:
         """The tensor a view of the plan names."""
@@ -108,11 +103,6 @@ class Region:
     def explain(self) -> Damage | None:
         """As `damage`, looking at every byte at once."""
         return damage(self.bytes, self.places, self.plan, self.inputs, self.poison)
-
-
-def pad_numbers(plan: LaunchPlan) -> int:
-    """How many numbers of 64 bits `Region.cover` needs room for."""
-    return max((-(-buffer.nbytes // 8) for buffer in plan.buffers if buffer.input is None), default=0)
 
 
 def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:

@@ -24,7 +24,7 @@ from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
-from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, pad_numbers, slab_bytes
+from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, slab_bytes
 from referee.replay_check import Host, describe, free_bytes, outputs_of
 from referee.rounds import Entry
 
@@ -82,8 +82,6 @@ class Stage:
         self.rounds = max(LEAST_ROUNDS, min(rounds, room))
         self._mine = _regions(host, plan, shuffled, self.rounds)
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
-        # Of its own, and kept: memory that goes back to torch's allocator would become a baseline's output while it is still warm.
-        self._pad = torch.zeros(pad_numbers(plan), dtype=torch.int64, device=host.device)
         self._bound: list[Bound] = []
         self._given: list[tuple[Tensor, ...]] = []
         self._covered: dict[int, int] = {}
@@ -111,8 +109,8 @@ class Stage:
         return Entry(name, lambda index: self._bound[index % len(self._bound)].run(self._host.stream()), self._cover)
 
     def _cover(self, index: int) -> None:
-        self._covered[index] = secrets.randbits(63)
-        self._mine[index].cover(self._covered[index], self._pad)
+        self._covered[index] = secrets.randbits(62)
+        self._mine[index].cover(self._covered[index])
 
     def arguments(self, name: str, index: int) -> list[Tensor]:
         """The inputs of a baseline in round `index`."""
@@ -126,7 +124,7 @@ class Stage:
         """
         contest = self._contest
         for index, seed in self._covered.items():
-            self._mine[index].cover(seed, self._pad)
+            self._mine[index].cover(seed)
         self._covered = {}
         first: dict[int, Region] = {}
         flags = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from referee.target import Target
 from referee.toolchain import toolchain
 from referee.trace import trace
 from referee.verdict import Rejection
-from referee.zygote import Zygote
+from referee.zygote import Outcome, Zygote
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD, rows
 
@@ -252,3 +253,20 @@ def test_the_toolchain_tells_its_versions() -> None:
     assert tools.identity == f"triton {tools.triton}, ptxas {tools.ptxas_version}"
     assert tools.ptxas.endswith("ptxas")
     assert toolchain(replace(Target(), arch=100)).ptxas.endswith("ptxas-blackwell")
+
+
+def test_what_takes_longest_is_begun_first(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[list[int]] = []
+    run = zygote.run
+
+    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
+        requests = json.loads(payload)["requests"]
+        begun.append([value for request in requests for name, value, _ in request["arguments"] if name == "BLOCK"])
+        return run(entry, payload, **options)
+
+    source = COPY + body(ALLOCATE, LAUNCH.replace("BLOCK=128", "BLOCK=x.shape[1]"), "return y")
+    module, plans = traced(zygote, source, (1, 16), (1, 256), (1, 64))
+    monkeypatch.setattr(zygote, "run", watched)
+    monkeypatch.setattr("referee.compile.os.cpu_count", lambda: 1)
+    assert isinstance(compile_plans(zygote, module, plans, Target()), tuple)
+    assert begun == [[256, 64, 16]]

@@ -1,0 +1,39 @@
+"""Covering memory: undone by a second time, even, and nothing outside. On this machine's GPU if it has one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from referee.covering import cover
+
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+INTERPRETED = Path(__file__).with_name("covering_interpreted.py")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_kernel_in_triton_s_interpreter() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(INTERPRETED)], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("size", [0, 1, 1001, 4096, 1 << 20])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+def test_a_second_time_undoes_it_and_nothing_outside_changes(device: str, size: int) -> None:
+    whole = torch.arange(size + 128, device=device).to(torch.uint8)
+    kept, memory = whole.clone(), whole[64 : 64 + size]
+    cover(memory, 7)
+    assert torch.equal(whole[:64], kept[:64]) and torch.equal(whole[64 + size :], kept[64 + size :])
+    changed = (memory != kept[64 : 64 + size]).sum().item()
+    assert size < 1000 or 0.98 < changed / size < 1
+    first = memory.clone()
+    cover(memory, 7)
+    assert torch.equal(whole, kept)
+    cover(memory, 8)
+    assert size < 1000 or not torch.equal(memory, first)
