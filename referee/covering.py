@@ -16,7 +16,7 @@ BLOCK, WARPS = 1024, 4  # groups of four numbers a program
 ROUNDS = 7  # the fewest of Philox that pass every test of randomness (ibid., table 2)
 
 
-@triton.jit(do_not_specialize=["seed"])
+@triton.jit(do_not_specialize=["seed"])  # type: ignore[untyped-decorator]
 def _cover(target, count, seed, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
     program = tl.program_id(0)
     lane = tl.arange(0, BLOCK)
@@ -29,7 +29,7 @@ def _cover(target, count, seed, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):  # t
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _mix(target, at, count, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _mix(target, at, count, drawn):  # noqa: ANN001, ANN202
     value = tl.load(target + at, mask=at < count, other=0)
     tl.store(target + at, value ^ drawn.to(value.dtype), mask=at < count)
 
