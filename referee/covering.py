@@ -28,8 +28,8 @@ def _cover(target, count, seed, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):  # t
     _mix(target, at + 3 * BLOCK, count, fourth)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _mix(target, at, count, drawn):  # noqa: ANN001, ANN202
+@triton.jit
+def _mix(target, at, count, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     value = tl.load(target + at, mask=at < count, other=0)
     tl.store(target + at, value ^ drawn.to(value.dtype), mask=at < count)
 
