@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 256
 GUARD_BYTES = 1 << 16
 PIECE_BYTES = 1 << 26
+LARGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,22 @@ def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[T
     """Poisons all of `region` (`places.total` bytes), then writes `inputs`, in the plan's order, into their buffers."""
     import torch
 
-    region.view(torch.int16).fill_(int.from_bytes(poison.pattern, "little", signed=True))
-    for view, tensor in zip(plan.inputs, inputs, strict=True):
-        window(region, places, view).copy_(tensor)
+    pattern = int.from_bytes(poison.pattern, "little", signed=True)
+    targets = [window(region, places, view) for view in plan.inputs]
+    # What an input overwrites from end to end needs no poison first: of large ones that saves the device a third of the work.
+    slots = [places.slots[view.buffer] for view in plan.inputs]
+    whole = sorted((slot.start, slot.end) for slot, target in zip(slots, targets, strict=True) if _fills(target, slot))
+    low = 0
+    for start, end in (*whole, (places.total, places.total)):
+        region[low:start].view(torch.int16).fill_(pattern)
+        low = end - end % 2
+    for target, tensor in zip(targets, inputs, strict=True):
+        target.copy_(tensor)
+
+
+def _fills(target: Tensor, slot: Slot) -> bool:
+    """Whether writing to a large `target` leaves no byte of its slot as it was."""
+    return target.is_contiguous() and target.numel() * target.element_size() == slot.nbytes >= LARGE_BYTES
 
 
 def damage(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Damage | None:

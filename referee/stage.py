@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from referee.arena import GUARD_BYTES, NAN, Layout, Slot
+from referee.arena import GUARD_BYTES, LARGE_BYTES, NAN, Layout, Slot
 from referee.baselines import Baselines
 from referee.compare import compare
 from referee.ops.spec import Cell
@@ -28,7 +28,7 @@ from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, sla
 from referee.replay_check import Host, describe, free_bytes, outputs_of
 from referee.rounds import Entry
 
-LARGE_BYTES, LARGE_STEP, SMALL_STEP = 1 << 20, 1 << 21, 512
+LARGE_STEP, SMALL_STEP = 1 << 21, 512
 MEMORY_SHARE = 0.25
 LEAST_ROUNDS = 3
 

@@ -120,3 +120,32 @@ def test_damage_over_several_pieces_is_counted_once_and_found_at_its_first_byte(
     region[low + 9_990 : low + 30_010] = 0
     found = damage(region, places, PLAN, [data], NAN)
     assert found is not None and found.count == 20_020 and found.offset == low + 9_990 - places.slots[found.buffer].start
+
+
+LARGE = 1 << 20
+BIG = {
+    "whole": (View(0, 0, (LARGE,), (1,), "int8"), LARGE),
+    "odd": (View(0, 0, (LARGE + 1,), (1,), "int8"), LARGE + 1),
+    "rows": (View(0, 0, (64, LARGE // 64), (LARGE // 64, 1), "float32"), 4 * LARGE),
+    "columns": (View(0, 0, (64, LARGE // 64), (1, 64), "float16"), 2 * LARGE),
+    "gap at the end": (View(0, 0, (LARGE,), (1,), "int8"), LARGE + 2),
+}
+
+
+@pytest.mark.parametrize("poison", POISONS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", BIG)
+def test_large_inputs_leave_no_byte_as_it_was(name: str, reverse: bool, poison: Poison) -> None:
+    view, nbytes = BIG[name]
+    small = View(1, 0, (5,), (1,), "float32")
+    plan = LaunchPlan((Buffer(nbytes, input=0), Buffer(20, input=1), Buffer(7)), (view, small), (), ())
+    places = layout(plan, reverse=reverse)
+    inputs = [torch.ones(view.shape, dtype=getattr(torch, view.dtype)), torch.ones(5)]
+    expected = torch.empty(places.total, dtype=torch.uint8)
+    expected.view(torch.int16).fill_(int.from_bytes(poison.pattern, "little", signed=True))
+    for given_view, tensor in zip(plan.inputs, inputs, strict=True):
+        window(expected, places, given_view).copy_(tensor)
+    region = torch.full((places.total,), 0x55, dtype=torch.uint8)
+    prepare(region, places, plan, inputs, poison)
+    assert torch.equal(region, expected)
+    assert damage(region, places, plan, inputs, poison) is None
