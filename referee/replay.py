@@ -114,10 +114,9 @@ def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[T
     """Booleans on the device: some guard band or input may have changed. Cheap, and all false only when none did."""
     first, second = poison.pattern
     bands = [region[low:high] for low, high in places.guards]
-    if sum(band.numel() for band in bands) <= PIECE_BYTES:
-        # Copying short bands takes less time than queueing a comparison for each of them.
-        bands = [torch.cat(bands)]
-    flags = [_other_than(first, band) for band in bands]
+    # Copying short bands together takes less time than queueing a comparison for each of them.
+    together = [bands] if sum(band.numel() for band in bands) <= PIECE_BYTES else [[band] for band in bands]
+    flags = [_other_than(first, some) for some in together]
     for view, tensor in zip(plan.inputs, inputs, strict=True):
         flags.append(differ(window(region, places, view), tensor))
         if tensor.numel() * tensor.element_size() != places.slots[view.buffer].nbytes or first != second:
@@ -125,11 +124,11 @@ def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[T
     return flags
 
 
-def _other_than(byte: int, band: Tensor) -> Tensor:
-    """A boolean on the device: some byte of `band` is another one."""
-    size = _widest(band.numel(), int(band.storage_offset()))
-    signed = size > 1
-    return (band.view(INTEGERS[size]) != int.from_bytes(bytes([byte] * size), "little", signed=signed)).any()
+def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:
+    """A boolean on the device: some byte of `bands` is another one."""
+    size = _widest(*(band.numel() for band in bands), *(int(band.storage_offset()) for band in bands))
+    numbers = torch.cat([band.view(INTEGERS[size]) for band in bands])
+    return (numbers != int.from_bytes(bytes([byte] * size), "little", signed=size > 1)).any()
 
 
 def differ(left: Tensor, right: Tensor) -> Tensor:

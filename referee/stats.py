@@ -122,11 +122,12 @@ def _interquartile_mean(rows: Floats) -> Floats:
 def _replicates(blocks: Sequence[Floats], resamples: int, seed: int) -> Floats:
     """`resamples` interquartile means of samples drawn block by block, then round by round, with replacement."""
     generator = np.random.default_rng(seed)
-    sizes = np.array([block.size for block in blocks])
+    sizes = np.array([block.size for block in blocks], dtype=np.float32)
     width = int(np.median(sizes))
     table = np.full((len(blocks), int(sizes.max())), np.nan)
     for row, block in zip(table, blocks, strict=True):
         row[: block.size] = block
     chosen = generator.integers(0, len(blocks), (resamples, len(blocks)))
-    rounds = (generator.random((resamples, len(blocks), width)) * sizes[chosen][:, :, None]).astype(np.int64)
-    return _interquartile_mean(table[chosen[:, :, None], rounds].reshape(resamples, -1))
+    places = generator.random((resamples, len(blocks), width), dtype=np.float32)
+    places *= sizes[chosen][:, :, None]
+    return _interquartile_mean(table[chosen[:, :, None], places.astype(np.int32)].reshape(resamples, -1))

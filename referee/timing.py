@@ -37,7 +37,7 @@ CALL_REPEATS = 15
 AFTER = -1  # the number of the block after the last
 WARM_UP = 10  # rounds of the first block, which does not count
 FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
-FEW, EVERY = 20, 4
+FEW, EVERY = 10, 4
 USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
 
 
