@@ -1,9 +1,10 @@
 """The floor of an operation: reading and writing the same numbers of bytes, and the memory's rated speed.
 
 Every input must be read and every output written once, whatever the kernel does, so a time clearly below the same traffic
-under the same protocol is not a record but a mistake in measuring, or work that was not done. Operations that mostly read (a
-loss per row) are held to a copy of the same number of bytes for show, and to the rated bandwidth. Below 10 us launch costs
-dominate: shown only.
+under the same protocol is not a record but a mistake in measuring, or work that was not done. Clearly means more than the traffic's
+own time varies: in 118 verdicts the same traffic took from 33.4 to 36.1 us, and right kernels were up to 3.6 % faster than it
+(`bench/results/judge_catalogue_h200.json`). Operations that mostly read (a loss per row) are held to a copy of the same number of bytes for
+show, and to the rated bandwidth. Below 10 us launch costs dominate: shown only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from referee.ops.spec import Cell, TensorSpec
 from referee.stats import Interval, Summary
 from referee.streaming import stream
 
-BELOW = 0.97
+BELOW = 0.93
 RATED_BELOW = 0.95
 LEAST_US = 10.0
 MOSTLY_READS = 8
@@ -46,9 +47,9 @@ class Floor:
         mix = (read, written) if read <= MOSTLY_READS * written else (half, half)
         self._stream = stream(*mix)
 
-    def call(self, _: int) -> None:
+    def call(self, index: int) -> None:
         """Queue the traffic once."""
-        self._stream()
+        self._stream(index)
 
     def problem(self, device: dict[str, Summary], ratios: dict[str, Interval]) -> str | None:
         """Why the candidate's time cannot be true, in one line; None when it can."""
