@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from referee.clocks import first_visible
 from tests import tiny_models
 
 MINICPM5 = tiny_models.Shape(
@@ -107,12 +108,12 @@ def cores() -> int:
 
 
 def gpu() -> str:
-    """Name and driver of the first GPU; "" without one."""
+    """Name and driver of the GPU that is used; "" without one."""
     return _smi("--query-gpu=name,driver_version")
 
 
 def gpu_memory_used() -> int:
-    """Bytes in use on the first GPU, by everybody; 0 without one."""
+    """Bytes in use on the GPU that is used, by everybody; 0 without one."""
     used = _smi("--query-gpu=memory.used", "nounits")
     return int(used) * 2**20 if used.isdecimal() else 0
 
@@ -127,7 +128,10 @@ def peak_of(pid: int | None) -> int:
 def _smi(query: str, *form: str) -> str:
     try:
         shown = subprocess.run(
-            ["nvidia-smi", query, "--format=" + ",".join(["csv", "noheader", *form])], capture_output=True, text=True, check=True
+            ["nvidia-smi", f"--id={first_visible()}", query, "--format=" + ",".join(["csv", "noheader", *form])],
+            capture_output=True,
+            text=True,
+            check=True,
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
