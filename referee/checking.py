@@ -1,7 +1,7 @@
 """Check a candidate's cells by replay as they become ready, while kernels of other cells are still being compiled.
 
-What is found is what checking all cells in their own order finds: the first one that fails is reported, and those behind it count as
-not reached, whichever was ready first. Torch-free.
+Cells are checked in an order that is fixed beforehand, up to the first that fails, so that what is found does not depend on which was
+ready first. Torch-free.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from referee.verdict import CellResult, Check, Rejection
 
 
 class Checking:
-    """One candidate's required cells. `take` them as they become ready; each cell once."""
+    """One candidate's required cells. `order` has the number of each once: best those that are ready soon first."""
 
-    def __init__(self, replayer: Replayer, candidate: Prepared, cells: Sequence[Cell], *, seed: int) -> None:
+    def __init__(self, replayer: Replayer, candidate: Prepared, cells: Sequence[Cell], order: Sequence[int], *, seed: int) -> None:
         self._replayer, self._candidate, self._cells, self._seed = replayer, candidate, cells, seed
+        self._waiting = list(order)
+        self._ready: dict[int, CellJob] = {}
         self._results: dict[int, CellResult] = {}
         self._seconds: dict[str, float] = {}
         self._rejection: Rejection | None = None
         self._checks: tuple[Check, ...] = ()
-        self._last = len(cells)
 
     def take(self, jobs: Mapping[int, CellJob]) -> None:
-        """Check these cells, by number, up to the first that fails; none behind one that failed. Raises ReplayerError."""
-        numbers = sorted(number for number in jobs if number < self._last)
-        if not numbers:
+        """These cells, by number, are ready: check those whose turn it is, if none has failed yet. Raises ReplayerError."""
+        self._ready |= jobs
+        due = []
+        while self._waiting and self._waiting[0] in self._ready:
+            due.append(self._waiting.pop(0))
+        if self._rejection or not due:
             return
-        found = self._replayer.check(replace(self._candidate, jobs=tuple(jobs[number] for number in numbers)), seed=self._seed)
-        self._results |= dict(zip(numbers, found.cells, strict=True))
+        found = self._replayer.check(replace(self._candidate, jobs=tuple(self._ready[number] for number in due)), seed=self._seed)
+        self._results |= dict(zip(due, found.cells, strict=True))
         self._seconds |= found.seconds
-        if found.rejection or not self._rejection:
-            self._checks = found.checks
-        if found.rejection:
-            self._rejection = found.rejection
-            self._last = next((number for number in numbers if self._results[number].status == "fail"), numbers[-1])
+        self._rejection, self._checks = found.rejection, found.checks
 
     def found(self) -> Checked:
         """Everything that is known, in the order of the cells."""
-        reached = {number: result for number, result in self._results.items() if number <= self._last}
-        cells = tuple(reached.get(number) or unreached(cell) for number, cell in enumerate(self._cells))
+        cells = tuple(self._results.get(number) or unreached(cell) for number, cell in enumerate(self._cells))
         return Checked(cells, self._rejection, self._checks, self._seconds)

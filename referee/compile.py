@@ -25,7 +25,7 @@ from referee.verdict import Rejection
 from referee.workers import JobLost
 from referee.zygote import Limits, Outcome, Zygote
 
-__all__ = ["Binaries", "Binary", "Part", "compile_in_parts", "compile_plan", "compile_plans"]
+__all__ = ["Binaries", "Binary", "Part", "compile_in_parts", "compile_plan", "compile_plans", "effort"]
 
 ENTRY = "referee.compile_worker:compile_entry"
 SECONDS = 60.0
@@ -133,6 +133,17 @@ def compile_in_parts(
         yield rejections[min(rejections)]
 
 
+def effort(plan: LaunchPlan) -> int:
+    """A number that is larger for plans whose kernels take longer to compile; a guess."""
+    return max((_effort(compile_request) for _, compile_request in _requests(plan)), default=0)
+
+
+def _effort(compile_request: dict[str, Any]) -> int:
+    """The largest constant, as a rule the size of a block, says most about it."""
+    constants = [value for _, value, constexpr in compile_request["arguments"] if constexpr and isinstance(value, int)]
+    return max(constants, default=0)
+
+
 def _requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
     for number, step in enumerate(plan.steps):
         if isinstance(step, Launch):
@@ -148,7 +159,7 @@ def _compiled(
         return
     workers = min(len(wanted), os.cpu_count() or 1, MAX_WORKERS)
     # Children are forked one after the other, so the one that will take longest goes first.
-    keys = sorted(wanted, key=lambda key: _largest_constant(wanted[key]), reverse=True)
+    keys = sorted(wanted, key=lambda key: _effort(wanted[key]), reverse=True)
     groups = [keys[first::workers] for first in range(workers)]
     limits = Limits(seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,))
 
@@ -182,12 +193,6 @@ def _compiled(
                 yield made
     if failed:
         yield failed[min(failed)]
-
-
-def _largest_constant(compile_request: dict[str, Any]) -> int:
-    """What says most about how long compiling takes: as a rule the size of a block."""
-    constants = [value for _, value, constexpr in compile_request["arguments"] if constexpr and isinstance(value, int)]
-    return max(constants, default=0)
 
 
 def _results(outcome: Outcome, group: list[str], wanted: dict[str, dict[str, Any]]) -> Results | Rejection:

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from referee.binaries import Binaries
 from referee.checking import Checking
-from referee.compile import SECONDS, Part, compile_in_parts, compile_plans
+from referee.compile import SECONDS, Part, compile_in_parts, compile_plans, effort
 from referee.fresh_cells import fresh_cells
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
@@ -165,8 +165,9 @@ class Judgement:
         return prepared
 
     def _checked_as_compiled(self, module: KernelModule, traced: Traced, candidate: Prepared, replayer: Replayer, seed: int) -> Prepared:
-        """Compile, and check each cell as soon as its kernels are there."""
-        checking = Checking(replayer, candidate, [cell for cell, _ in traced], seed=seed)
+        """Compile, and check each cell as soon as its kernels are there: those that take longest to compile last."""
+        order = sorted(range(len(traced)), key=lambda number: effort(traced[number][1]))
+        checking = Checking(replayer, candidate, [cell for cell, _ in traced], order, seed=seed)
         compiled: dict[int, Binaries] = {}
         with closing(self._in_parts(module, [plan for _, plan in traced])) as parts:
             while True:
