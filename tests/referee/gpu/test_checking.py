@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from referee.checking import Checking
-from referee.gpu import Checked, unreached
+from referee.gpu import Checked
 from referee.jobs import CellJob, Prepared, TaskName
 from referee.ops.spec import Cell
-from referee.verdict import CellResult, Check, Rejection
+from referee.verdict import Rejection
+from tests.referee.stand_in import checked
 
 CELLS = tuple(Cell(f"cell{number}", (), (), "normal", (), "bench" if number == 0 else "required") for number in range(8))
 CANDIDATE = Prepared(TaskName("relu2"), (), atomics=True)
@@ -22,7 +23,7 @@ SEED = 7
 
 @dataclass
 class Replayer:
-    """Fails the cells named, as the real one does: nothing behind the first failure of a request is reached."""
+    """Fails the cells named, and notes what it was asked."""
 
     failing: frozenset[str]
     asked: list[list[str]] = field(default_factory=list)
@@ -31,15 +32,7 @@ class Replayer:
         assert (prepared.task, prepared.atomics, seed) == (CANDIDATE.task, True, SEED)
         cells = [job.cell for job in prepared.jobs]
         self.asked.append([cell.name for cell in cells])
-        first = next((number for number, cell in enumerate(cells) if cell.name in self.failing), len(cells))
-        results = [CellResult(cell.name, cell.role, "pass") for cell in cells[:first]]
-        rejection = None
-        if first < len(cells):
-            results.append(CellResult(cells[first].name, cells[first].role, "fail", detail="wrong"))
-            rejection = Rejection("correct", "wrong_answer", f"at {cells[first].name}")
-        results += [unreached(cell) for cell in cells[first + 1 :]]
-        checks = (Check("wrong_answer", "fail" if rejection else "pass", rejection.reason if rejection else "agree"),)
-        return Checked(tuple(results), rejection, checks, {result.name: 0.1 for result in results if result.status != "skipped"})
+        return checked(cells, self.failing)
 
 
 def jobs(numbers: Sequence[int]) -> dict[int, CellJob]:
@@ -78,7 +71,7 @@ def test_cells_wait_for_those_before_them_and_nothing_comes_after_a_failure() ->
     found, replayer = taken([[2, 5], [6], [0], [1], [3, 4, 7]], frozenset({"cell1"}))
     assert replayer.asked == [["cell0"], ["cell1", "cell2"]]
     assert [cell.status for cell in found.cells] == ["pass", "fail"] + ["skipped"] * 6
-    assert found.rejection == Rejection("correct", "wrong_answer", "at cell1")
+    assert found.rejection == Rejection("correct", "wrong_answer", "at cell1: wrong")
     assert found.seconds == {"cell0": 0.1, "cell1": 0.1}
 
 

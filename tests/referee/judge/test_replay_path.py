@@ -11,24 +11,19 @@ import triton
 
 from referee.compile import ENTRY
 from referee.fresh_cells import fresh_cells
-from referee.gpu import Checked, Frozen, unreached
+from referee.gpu import Checked, Frozen
 from referee.jobs import Prepared
 from referee.judgement import Judgement
 from referee.plan import Launch
 from referee.report import Rejected, Report
 from referee.subject import Subject, capabilities, partition_by_rows, required
 from referee.target import Target
-from referee.verdict import CellResult, Check, Rejection, Verdict
+from referee.verdict import Rejection, Verdict
 from referee.workers import Workers
 from referee.zygote import Outcome
+from tests.referee.stand_in import checked
 
-SOURCE = """
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
+KERNEL = """@triton.jit
 def _silu(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < total).to(tl.float32)
@@ -37,30 +32,16 @@ def _silu(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
 
 def run(x):
     y = torch.empty_like(x)
-    BLOCK = 256
+"""
+SOURCE = KERNEL + """    BLOCK = 256
     _silu[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK)
     return y
 """
 DIFFERENT_BLOCKS = SOURCE.replace("BLOCK = 256", "BLOCK = triton.next_power_of_2(x.shape[1])")
 ASSERTION = '    tl.static_assert((BLOCK != 128) & (BLOCK > 1), "a block of this size")'
 BROKEN_FOR_SOME = DIFFERENT_BLOCKS.replace("    x = tl.load", f"{ASSERTION}\n    x = tl.load")
-TUNED = """
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.autotune([triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 512})], key=["total"])
-@triton.jit
-def _silu(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + at, mask=at < total).to(tl.float32)
-    tl.store(y_ptr + at, x * tl.sigmoid(x), mask=at < total)
-
-
-def run(x):
-    y = torch.empty_like(x)
-    _silu[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+TUNED = f"""@triton.autotune([triton.Config({{"BLOCK": 256}}), triton.Config({{"BLOCK": 512}})], key=["total"])
+{KERNEL}    _silu[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
     return y
 """
 SEED = 11
@@ -68,7 +49,7 @@ SEED = 11
 
 @dataclass
 class Replayer:
-    """Fails the cells named; nothing behind the first of a request is reached."""
+    """Fails the cells named, and notes what it was asked."""
 
     failing: frozenset[str] = frozenset()
     checked: list[list[str]] = field(default_factory=list)
@@ -85,14 +66,7 @@ class Replayer:
             assert set(job.binaries) == {(number, config) for number, step in launches for config in range(len(step.configs))}
         self.checked.append([cell.name for cell in cells])
         self.choices.append(dict(prepared.choice))
-        first = next((number for number, cell in enumerate(cells) if cell.name in self.failing), len(cells))
-        results = [CellResult(cell.name, cell.role, "pass") for cell in cells[:first]]
-        rejection = None
-        if first < len(cells):
-            results.append(CellResult(cells[first].name, cells[first].role, "fail", detail="wrong"))
-            rejection = Rejection("correct", "wrong_answer", f"at {cells[first].name}: wrong")
-        results += [unreached(cell) for cell in cells[first + 1 :]]
-        return Checked(tuple(results), rejection, (Check("wrong_answer", "fail" if rejection else "pass", "as it is"),))
+        return checked(cells, self.failing)
 
     def tune(self, prepared: Prepared, *, seed: int) -> Frozen:
         self.tuned += 1
