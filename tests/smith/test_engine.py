@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -169,6 +170,28 @@ def test_killing_the_child_at_any_moment_loses_nothing_finished(make_smith: Make
         smith.close()
     # The first moments come before a child can have finished on any machine.
     assert killed >= 2
+
+
+def test_a_child_that_is_gone_is_replaced_although_its_end_was_not_read_yet(make_smith: MakeSmith) -> None:
+    read = threading.Event()
+
+    class Late(SimpleQueue[Event]):
+        def put(self, item: Event, block: bool = True, timeout: float | None = None) -> None:
+            read.wait(GIVE_UP_SECONDS)
+            super().put(item, block, timeout)
+
+    smith = make_smith("ending")
+    assert isinstance(last(smith), RunDone)
+    child, pid = smith._child, smith.pid
+    assert child is not None and pid is not None
+    child.events = Late()
+    try:
+        os.kill(pid, signal.SIGKILL)
+        assert wait_for_end(pid)
+        assert smith.pid is None
+    finally:
+        read.set()
+    assert isinstance(last(smith), RunDone)
 
 
 def test_a_crash_while_loading_is_tried_once_more_with_plain_weights(make_smith: MakeSmith) -> None:
