@@ -171,6 +171,7 @@ def _collect(execution: Execution, places: Layout, arena: Tensor) -> Executed | 
         return Executed(tuple(window(arena, places, view).clone() for view in execution.plan.outputs))
     if found.kind == "input":
         index = execution.plan.buffers[found.buffer].input
-        return Rejection("honest", "input_mutated", f"input {index} was changed ({found.count} bytes): write only to new tensors")
+        reason = f"input {index} was changed ({found.count} bytes): write only to new tensors, and within their bounds"
+        return Rejection("honest", "input_mutated", reason)
     where = f"{abs(found.offset)} bytes {'before' if found.offset < 0 else 'from'} the start of buffer {found.buffer}"
     return Rejection("correct", "guard_band", f"{found.count} bytes outside every buffer were overwritten, {where}: check the store's mask")

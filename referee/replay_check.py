@@ -204,8 +204,8 @@ def describe(found: Damage, plan: LaunchPlan, cell: Cell) -> tuple[Literal["corr
     is_output = any(view.buffer == found.buffer for view in plan.outputs)
     name = f"the input {cell.inputs[source].name}" if source is not None else "the output" if is_output else "a scratch tensor"
     if found.kind == "input":
-        reason = f"the kernel changed {name} ({found.count} bytes, first at byte {found.offset}): write only to new tensors"
-        return "honest", "input_mutated", reason
+        changed = f"the kernel changed {name} ({found.count} bytes, first at byte {found.offset})"
+        return "honest", "input_mutated", f"{changed}: write only to new tensors, and within their bounds"
     size = plan.buffers[found.buffer].nbytes
     where = f"{-found.offset} bytes before" if found.offset < 0 else f"{found.offset - size} bytes after the end of"
     reason = f"{found.count} bytes outside every buffer were overwritten, first {where} {name}: check the store's mask"
