@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from referee.covering import cover
+from tests.referee.gpu.interpreted import in_interpreter
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-INTERPRETED = Path(__file__).with_name("covering_interpreted.py")
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_kernel_in_triton_s_interpreter() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, str(INTERPRETED)], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert in_interpreter("covering_interpreted.py") == (0, "")
 
 
 @pytest.mark.parametrize("size", [0, 1, 1001, 4096, 1 << 20])
