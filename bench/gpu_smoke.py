@@ -60,7 +60,7 @@ class Smoke:
         self.host = Host("cuda", self.driver, lambda text, seconds, whose: None)
         self.arch = torch.cuda.get_device_capability()[0] * 10 + torch.cuda.get_device_capability()[1]
         self.flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)
-        self.baselines = BaselineStore(lambda text, seconds: None)
+        self.baselines = BaselineStore(lambda text, seconds: None, lambda: self.flush)
         self.clocks = Clocks.open(self.driver.pci_bus_id())
 
     def timing(self, kernel: str, op: str, baselines: Baselines, seed: int, extra_rows: float = 0.0, **options: Any) -> Timing:
@@ -305,7 +305,7 @@ def gated(smoke: Smoke) -> object:
     """Two fresh processes of the stability gate."""
     candidate = handmade.prepared("softmax", "softmax", (handmade.bench_cell("softmax"),), arch=smoke.arch)
     start = time.perf_counter()
-    found = gate(lambda replayer, seed: candidate, runs=2, cache=smoke.cache)
+    found = gate(lambda replayer, seed: candidate, runs=2)
     return {"seconds": round(time.perf_counter() - start, 1), "report": found.to_json()}
 
 

@@ -1,7 +1,7 @@
 """How fast full verdicts are, and how many a minute: one right kernel for every op of the catalogue, judged warm.
 
     python bench/judge_catalogue.py [--ops OP ...] [--sustained 200] [--threads N] [--level full] [--builders 8] [--json FILE]
-    python bench/judge_catalogue.py --only sustained
+    python bench/judge_catalogue.py --cache DIR --only singles; python bench/judge_catalogue.py --cache DIR --only sustained
 
 Kernels come from the corpus grammar. Baselines are built first and their cost is shown apart. Prints each stage's share of the
 verdicts judged one after the other, then the rate when many are judged at once. On a GPU `--level full`; anywhere `correct`.
@@ -112,16 +112,17 @@ def main() -> int:
     parser.add_argument("--level", default="full", choices=("correct", "full"))
     parser.add_argument("--builders", type=int, default=8)
     parser.add_argument("--only", choices=("singles", "sustained"), help="the part in which verdicts are made one by one, or the other")
+    parser.add_argument("--cache", type=Path, help="where built baselines are kept for the next run")
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
     names = given.ops or [op.name for op in ops.catalogue()]
     gpu = Replayer.available() is None
     document: dict[str, Any] = {"schema": SCHEMA, "level": given.level, "verdicts": [], "sustained": None}
-    with tempfile.TemporaryDirectory() as cache, Referee(cache=Path(cache)) as referee:
+    with tempfile.TemporaryDirectory() as empty, Referee(cache=given.cache or Path(empty)) as referee:
         chosen = candidates(names, 0)
         start = time.perf_counter()
         if gpu and given.level == "full":
-            build([name for name, _ in chosen], Path(cache), given.builders)
+            build([name for name, _ in chosen], given.cache or Path(empty), given.builders)
             for name, _ in chosen:
                 referee.warm(name)
         elif chosen:

@@ -1,9 +1,9 @@
 """The stability gate: the same candidate judged and timed again in fresh processes, each with its own secret seed.
 
 Every run starts anew: a replay worker of its own, cells drawn from its own seed beside the fixed ones, the configuration of every
-autotuned launch picked again. A result is stable when in every run the whole 95 % interval of the ratio to that run's fastest
-baseline lies above 1. One run that does not is reported as it is; nothing is averaged away. Torch-free; the work happens in the
-replay workers.
+autotuned launch picked again, and baselines built in an empty cache, where inductor's autotuner picks again too. A result is stable
+when in every run the whole 95 % interval of the ratio to that run's fastest baseline lies above 1. One run that does not is reported
+as it is; nothing is averaged away. Torch-free; the work happens in the replay workers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from referee.gpu import Replayer
@@ -69,7 +70,6 @@ def gate(
     prepare: Prepare,
     *,
     runs: int = RUNS,
-    cache: Path | None = None,
     options: TimingOptions | None = None,
     on_run: Callable[[GateRun], None] | None = None,
 ) -> GateReport:
@@ -82,7 +82,7 @@ def gate(
     environment: dict[str, Any] = {}
     for _ in range(runs):
         seed = secrets.randbits(SEED_BITS)
-        with Replayer(cache=cache) as fresh:
+        with TemporaryDirectory() as empty, Replayer(cache=Path(empty)) as fresh:
             environment = environment or fresh.environment()
             done.append(_one(fresh, prepare, seed, chosen))
         if on_run:

@@ -49,7 +49,7 @@ class Service:
             driver = Driver()
         self.host = Host(device, driver, progress)
         self._tasks: dict[str, Task] = {}
-        self._baselines = BaselineStore(lambda text, seconds: progress(text, seconds, "referee"))
+        self._baselines = BaselineStore(lambda text, seconds: progress(text, seconds, "referee"), self._flushing)
         self._flush: Flush | None = None
         self._environment = describe_device(self.host.driver)
         self._memory = torch.cuda.get_device_properties(0).total_memory if driver else 0

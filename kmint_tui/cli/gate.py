@@ -71,10 +71,10 @@ def measured(kernel: Kernel, runs: int, err: Diagnostics, cache: Path) -> GateRe
         done.append(run)
         err.note(f"run {len(done)} of {runs}: {_words(run)}")
 
-    err.note(f"{kernel.op.name} in {runs} fresh processes; the first also builds the baselines")
+    err.note(f"{kernel.op.name} in {runs} fresh processes; each builds its baselines anew")
     with referee_failures(), Workers() as workers:
         candidate = Candidate(kernel.source, Subject(kernel.task), workers, cache=cache / "kernels")
-        return measure(candidate.everywhere, runs=runs, cache=cache / "baselines", on_run=show)
+        return measure(candidate.everywhere, runs=runs, on_run=show)
 
 
 def as_document(kernel: Kernel, report: GateReport) -> dict[str, Any]:
