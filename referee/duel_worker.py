@@ -47,7 +47,7 @@ class Match:
         self._clocks = Clocks.open(host.driver.pci_bus_id())
         self._generator = np.random.default_rng(subseed(seed, "order"))
         self._blocks: list[dict[str, stats.Floats]] = []
-        self.failing = ""
+        self.failing: str | None = None
 
     def measure(self) -> dict[str, Any]:
         """Blocks of rounds until the ratio is settled. Raises PlanFault for a wrong timed output, naming the side in `failing`."""
@@ -80,6 +80,8 @@ class Match:
         for name, stage in self._stages.items():
             self.failing = name
             stage.check()
+        # What fails later, such as a launch of the next block, is not known to be this side's.
+        self.failing = None
         if number == 1:
             return False
         if any(sample.slowdowns for sample in samples):

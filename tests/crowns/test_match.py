@@ -1,0 +1,86 @@
+"""Who is blamed when a duel's timing fails: plans of copies on the CPU. What only a GPU has is a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from referee import duel_worker, floor, stage
+from referee.clocks import Clocks
+from referee.duel_worker import NOBODY, Match
+from referee.measurement import TimingOptions
+from referee.ops.spec import Cell, Op, TensorSpec
+from referee.ops.task import Task
+from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
+from referee.replay import PlanFault, Runner
+from referee.replay_check import Host
+from referee.rounds import Block, Entry
+from referee.stage import Contest
+
+SPEC = TensorSpec("x", (3, 7), "float16", (7, 1))
+CELL = Cell("f16-3x7", (SPEC,), (TensorSpec("out", SPEC.shape, "float16", SPEC.strides),), "normal", (1.0,), "bench")
+TASK = Task(Op("identity", "unary", "test", "identity", "x", "familiar", origin="user"), (CELL,), torch.clone, torch.Tensor.double)
+INPUT, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float16") for buffer in range(2))
+RIGHT, WRONG = (Copy(OUTPUT, INPUT),), (Fill(OUTPUT, 7.0),)
+
+
+class NoStream(Host):
+    def stream(self) -> int:
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "free_bytes", lambda: 4 << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=1))
+    monkeypatch.setattr(Clocks, "open", lambda _: "no clocks here")
+    monkeypatch.setattr(duel_worker, "Flush", lambda size: None)
+    monkeypatch.setattr(floor, "rated_bandwidth", lambda driver: None)
+    monkeypatch.setattr(floor, "Floor", lambda *_: SimpleNamespace(call=lambda index: None))
+
+
+def match(challenger: Sequence[Step], champion: Sequence[Step]) -> Match:
+    driver = cast("Any", SimpleNamespace(reset_persisting_l2=lambda: None, synchronize=lambda: None, pci_bus_id=lambda: ""))
+    contests = {}
+    for side, steps in (("challenger", challenger), ("champion", champion)):
+        plan = LaunchPlan((Buffer(42, 0), Buffer(42)), (INPUT,), tuple(steps), (OUTPUT,))
+        contests[side] = Contest(TASK, CELL, Runner(plan, {}, None), {}, False, NOBODY, 5)
+    return Match(NoStream("cpu", driver, lambda *_: None), contests, TimingOptions(rounds=4))
+
+
+def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int) -> None:
+    """Rounds without a clock; in block `crash_in` a call fails."""
+    blocks: list[int] = []
+
+    def run(entries: Sequence[Entry], rounds: int, *_: object, **__: object) -> Block:
+        blocks.append(rounds)
+        if len(blocks) == crash_in:
+            raise PlanFault("kernel_error", "the GPU stopped the kernel", sticky=True)
+        for entry in entries:
+            for number in range(rounds):
+                entry.call(number)
+        return Block({entry.name: np.ones(rounds) for entry in entries}, 0)
+
+    monkeypatch.setattr(duel_worker, "run_block", run)
+
+
+def test_a_wrong_output_is_blamed_on_the_side_that_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    played(monkeypatch, crash_in=9)
+    for sides, whose in (((RIGHT, WRONG), "champion"), ((WRONG, RIGHT), "challenger")):
+        made = match(*sides)
+        with pytest.raises(PlanFault, match="wrong"):
+            made.measure()
+        assert made.failing == whose
+
+
+def test_a_crash_in_a_later_block_is_not_blamed_on_the_side_that_was_checked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    played(monkeypatch, crash_in=3)
+    made = match(RIGHT, RIGHT)
+    with pytest.raises(PlanFault, match="stopped"):
+        made.measure()
+    assert made.failing is None
