@@ -13,7 +13,7 @@ from referee.driver import CudaError, Driver
 from referee.dtypes import ITEMSIZE
 from referee.measurement import BARS, CANDIDATE, FLOOR
 from referee.ops.spec import Cell, TensorSpec
-from referee.stats import Interval, Summary
+from referee.stats import LEAST_BLOCKS, Interval, Summary
 from referee.streaming import stream
 
 BELOW = 0.93
@@ -54,16 +54,17 @@ class Floor:
     def problem(self, device: dict[str, Summary], ratios: dict[str, Interval]) -> str | None:
         """Why the candidate's time cannot be true, in one line; None when it can."""
         mine = device.get(CANDIDATE)
-        if mine is None or FLOOR not in device:
+        if mine is None:
             return None
         if self._bandwidth:
             rated = 1e6 * self._read / self._bandwidth
             if rated >= LEAST_US and mine.median < RATED_BELOW * rated:
                 return _impossible(mine, rated, "reading the inputs at the memory's rated speed")
-        if device[FLOOR].median < LEAST_US or self._read > MOSTLY_READS * self._written:
+        known = {name: ratio for name, ratio in ratios.items() if ratio.blocks >= LEAST_BLOCKS}
+        if FLOOR not in known or device[FLOOR].median < LEAST_US or self._read > MOSTLY_READS * self._written:
             return None
         # A baseline does all of the work: what it needs no longer for than the candidate does is possible, whatever the traffic took.
-        if all(ratios[name].low > 1 / BELOW for name in (FLOOR, *BARS) if name in ratios):
+        if all(known[name].low > 1 / BELOW for name in (FLOOR, *BARS) if name in known):
             return _impossible(mine, device[FLOOR].median, "moving the same bytes")
         return None
 

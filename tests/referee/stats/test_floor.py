@@ -61,6 +61,25 @@ def test_what_a_baseline_takes_no_longer_for_is_possible() -> None:
     assert found and "52.5 us" in found
 
 
+def test_the_rated_speed_needs_no_traffic_that_was_timed() -> None:
+    rated = 1e6 * BYTES / RATED
+    device = {CANDIDATE: Summary(0.5 * rated, 0.5 * rated, 0.5 * rated, 320)}
+    found = Floor(BYTES, BYTES, RATED).problem(device, {})
+    assert found and "the memory's rated speed" in found
+    assert Floor(BYTES, BYTES, None).problem(device, {}) is None
+
+
+def test_a_baseline_of_which_little_is_known_excuses_nothing() -> None:
+    """With fewer than two usable blocks its interval reaches from 0 to infinity."""
+    device = {name: Summary(time, time, time, 320) for name, time in {CANDIDATE: 24.0, FLOOR: 34.5, EAGER: 400.0}.items()}
+    certain = Interval(34.5 / 24.0, 1.43, 1.45, 0.95, 40, 4)
+    little = Interval(400.0 / 24.0, 0.0, float("inf"), 0.95, 10, 1)
+    of = Floor(BYTES, BYTES, None)
+    assert of.problem(device, {FLOOR: certain, EAGER: little})
+    assert of.problem(device, {FLOOR: certain, EAGER: replace(little, blocks=2)}) is None
+    assert of.problem(device, {FLOOR: replace(certain, blocks=1), EAGER: certain}) is None
+
+
 def test_short_kernels_and_those_that_mostly_read_are_shown_only() -> None:
     assert problem(6.0, 9.0, read=1 << 20, written=1 << 20) is None
     assert problem(0.8 * 34.5, 34.5, written=BYTES // 100) is None
