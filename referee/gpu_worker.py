@@ -79,6 +79,8 @@ class WorkerProcess:
     def request(self, message: wire.Message, blobs: Sequence[bytes] = (), *, seconds: float) -> wire.Message:
         """Send one request and wait for its answer. Raises WorkerLost, after which this object is of no further use."""
         self._deadline = time.monotonic() + seconds
+        # What the last request did is no part of this one.
+        self.step = Step("starting on the request", "referee")
         read = wire.deadline_reader(self._read.fileno(), lambda: self._deadline)
         try:
             wire.send(self._write.fileno(), message, blobs, lambda: self._deadline)

@@ -17,7 +17,7 @@ import pytest
 from referee import ops
 from referee.binaries import Binary
 from referee.gpu import Replayer, ReplayerError
-from referee.gpu_worker import WorkerLost, WorkerProcess
+from referee.gpu_worker import Step, WorkerLost, WorkerProcess
 from referee.jobs import CellJob, Prepared, TaskName, pack_jobs, unpack_jobs
 from referee.ops.spec import Cell
 from referee.plan import Argument, Buffer, Fill, Launch, LaunchConfig, LaunchPlan, View
@@ -157,6 +157,20 @@ def test_a_request_to_a_worker_that_reads_nothing_misses_its_deadline(tmp_path: 
     with pytest.raises(WorkerLost) as lost:
         worker.request({"do": "hello"}, [bytes(8 << 20)], seconds=0.1)
     assert lost.value.how == "timeout"
+    worker.close()
+
+
+def test_a_request_that_stalls_at_once_is_not_told_by_the_step_of_the_one_before(tmp_path: Path) -> None:
+    worker = WorkerProcess(tmp_path, "referee.replay_worker", "cpu")
+    cell = cell_of("relu2", "empty")
+    empty = Prepared(TaskName("relu2"), (CellJob(cell, replace(launching_plan(cell), steps=()), {}),))
+    packed, _ = pack_jobs(empty.jobs)
+    worker.request({"do": "check", "seed": 1, "jobs": packed, **empty.message()}, seconds=240)
+    assert cell.name in worker.step.text
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerLost) as lost:
+        worker.request({"do": "hello"}, seconds=0.1)
+    assert lost.value.step == Step("starting on the request", "referee")
     worker.close()
 
 
