@@ -196,7 +196,8 @@ class Replayer:
             answer = self._ask({**common, "jobs": packed}, blobs)
         except WorkerLost as lost:
             rejection = _timed_out(lost, "correct")
-            hung = next((job.cell for job in jobs if lost.step.text == f"replaying {job.cell.name}"), jobs[0].cell)
+            # A step at a cell has its name, which is a single word, in its text.
+            hung = next((job.cell for job in jobs if job.cell.name in lost.step.text.split()), jobs[0].cell)
             return [CellResult(hung.name, hung.role, "fail", detail=rejection.reason)], rejection, {}
         cells = [result_from_json(cell) for cell in answer["cells"]]
         return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])

@@ -174,6 +174,21 @@ def test_a_request_that_stalls_at_once_is_not_told_by_the_step_of_the_one_before
     worker.close()
 
 
+@pytest.mark.parametrize("words", ["replaying {}", "replaying {} again"])
+def test_the_cell_at_which_a_kernel_hangs_is_the_one_that_is_named(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(cell_of("relu2", label)) for label in ("f32-37x4097", "f16-1001x127")]
+    names = [one.cell.name for one in jobs]
+
+    def hang(*_: object) -> dict[str, object]:
+        raise WorkerLost("timeout", Step(words.format(names[1]), "candidate"), "")
+
+    replayer = Replayer(device="cpu")
+    monkeypatch.setattr(replayer, "_ask", hang)
+    found = replayer.check(Prepared(TaskName("relu2"), tuple(jobs)), seed=1)
+    assert found.rejection is not None and found.rejection.guard == "timeout"
+    assert [(cell.name, cell.status) for cell in found.cells] == [(names[0], "skipped"), (names[1], "fail")]
+
+
 def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
     worker = WorkerProcess(tmp_path, "referee.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
