@@ -15,11 +15,15 @@ import torch
 import triton
 import triton.language as tl
 
+from referee.replay_check import free_bytes
+
 # (elements a program, warps): which is fastest differs by device and size, so each is tried once.
 SHAPES = ((1024, 4), (2048, 8), (4096, 8), (8192, 8))
 TRIALS = 8
 # How fast memory is depends by some per cent on where it lies; over several places that evens out.
 PLACES = 4
+# Of what is free: the candidate and the baselines are timed beside them.
+MEMORY_SHARE = 0.25
 
 Pairs = tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
@@ -55,10 +59,15 @@ class Stream:
 
 
 def stream(read: int, written: int) -> Stream:
-    """A stream of that many bytes, its shape chosen by timing each of SHAPES a few times."""
-    pairs = tuple((_numbers(read), _numbers(written)) for _ in range(PLACES))
+    """A stream of that many bytes, its shape chosen by timing each of SHAPES a few times. Raises torch.OutOfMemoryError."""
+    pairs = tuple((_numbers(read), _numbers(written)) for _ in range(place_count(read + written, free_bytes())))
     times = {shape: _median(pairs, *shape) for shape in SHAPES}
     return Stream(pairs, *min(times, key=times.__getitem__))
+
+
+def place_count(size: int, free: int) -> int:
+    """In how many places `size` bytes are allocated: PLACES, or as many as their share of `free` bytes allows; at least one."""
+    return max(1, min(PLACES, int(MEMORY_SHARE * free) // max(1, size)))
 
 
 def _numbers(size: int) -> torch.Tensor:
