@@ -1,7 +1,7 @@
 """Check a candidate's cells by replay as they become ready, while kernels of other cells are still being compiled.
 
 Cells are checked in an order that is fixed beforehand, up to the first that fails, so that what is found does not depend on which was
-ready first. Torch-free.
+ready first. Limits: not for candidates that compare configurations, whose first calls are checked once for all cells. Torch-free.
 """
 
 from __future__ import annotations

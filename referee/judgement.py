@@ -137,7 +137,9 @@ class Judgement:
         with ThreadPoolExecutor(1, thread_name_prefix="capabilities") as aside:
             extra = aside.submit(self._capability_jobs, module, capabilities(cells))
             candidate = Prepared(name, (), _atomic(module, traced))
-            make = self._settled if any(_autotuned(plan) for _, plan in traced) else self._checked_as_compiled
+            # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
+            whole = any(_autotuned(plan) or _compares(plan) for _, plan in traced)
+            make = self._settled if whole else self._checked_as_compiled
             prepared = make(module, traced, candidate, replayer, seed)
             with report.during("compile"):
                 more, unready = extra.result()
@@ -276,6 +278,11 @@ def _passed(report: Report) -> int:
 
 def _autotuned(plan: LaunchPlan) -> bool:
     return any(isinstance(step, Launch) and len(step.configs) > 1 for step in plan.steps)
+
+
+def _compares(plan: LaunchPlan) -> bool:
+    """Whether Triton compares configurations at the first call, be it that only one of them is left or all are alike."""
+    return any(isinstance(step, Launch) and step.tuning is not None for step in plan.steps)
 
 
 def _atomic(module: KernelModule, traced: Traced) -> bool:

@@ -44,6 +44,7 @@ TUNED = f"""@triton.autotune([triton.Config({{"BLOCK": 256}}), triton.Config({{"
 {KERNEL}    _silu[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
     return y
 """
+ALIKE = '@triton.autotune([triton.Config({}), triton.Config({})], key=["total"])\n'
 SEED = 11
 
 
@@ -152,3 +153,10 @@ def test_an_autotuned_launch_is_settled_before_anything_is_checked(workers: Work
     assert replayer.checked[0] == names()
     assert all(choice == {0: 1} for choice in replayer.choices)
     assert report.checks["autotune"].detail == "configuration by step: {0: 1}"
+
+
+def test_where_one_of_several_configurations_is_left_all_cells_are_checked_at_once_too(workers: Workers) -> None:
+    replayer = Replayer()
+    _, verdict = judged(workers, ALIKE + DIFFERENT_BLOCKS, replayer)
+    assert isinstance(verdict, Verdict) and verdict.verdict == "correct", verdict
+    assert (replayer.tuned, replayer.checked[0]) == (0, names())
