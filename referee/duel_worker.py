@@ -40,7 +40,7 @@ class Match:
         host.driver.reset_persisting_l2()
         self._host, self._contests, self._options = host, contests, options
         seed, cell = next((contest.seed, contest.cell) for contest in contests.values())
-        self._stages = {name: Stage(host, contest, options.rounds, options.values) for name, contest in contests.items()}
+        self._stages = {name: Stage(host, contest, options.rounds) for name, contest in contests.items()}
         self._rounds = min(stage.rounds for stage in self._stages.values())
         self._floor = floor.Floor(*floor.bytes_moved(cell), floor.rated_bandwidth(host.driver))
         self._flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)

@@ -19,15 +19,13 @@ BARS = (EAGER, COMPILE, AUTOTUNE)
 
 @dataclass(frozen=True)
 class TimingOptions:
-    """How long to measure. A block is `rounds` rounds, or as many as memory allows, at new addresses with `values` freshly drawn
-    sets of values.
+    """How long to measure. A block is `rounds` rounds, or as many as memory allows, each with values and addresses of its own.
 
     Measuring stops when after `least_rounds` or more a 99 % interval says win or loss, else after `most_rounds` or `seconds`.
     `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
     """
 
     rounds: int = 40
-    values: int = 2
     least_rounds: int = 320
     most_rounds: int = 480
     seconds: float = 8.0

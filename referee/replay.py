@@ -17,7 +17,6 @@ from torch import Tensor
 
 from referee.arena import ALIGNMENT, NAN, PIECE_BYTES, Damage, Layout, Poison, damage, layout, prepare, window
 from referee.binaries import Binary
-from referee.covering import cover
 from referee.driver import CudaError, Driver, Kernel, Packed, ParameterError, PreparedLaunch, pack
 from referee.plan import Copy, Fill, Launch, LaunchConfig, LaunchPlan, Value, View
 
@@ -74,15 +73,6 @@ class Region:
         self.inputs = inputs
         for view, tensor in zip(self.plan.inputs, inputs, strict=True):
             self.tensor(view).copy_(tensor)
-
-    def cover(self, seed: int) -> None:
-        """Queue an exclusive or of everything but the inputs with numbers drawn from `seed`. A second time undoes it.
-
-        Between the two no later kernel finds here what an earlier one wrote, and the numbers are nowhere on the device.
-        """
-        for number, slot in enumerate(self.places.slots):
-            if slot.input is None:
-                cover(self.bytes[slot.start : slot.end], seed + number)
 
     def tensor(self, view: View) -> Tensor:
         """The tensor a view of the plan names."""

@@ -32,13 +32,11 @@ LEAST_LEAD, MOST_LEAD = 8, 64  # flushes
 class Entry:
     """One contestant. `call(i)` queues its work for round `i` on the current stream and may return what must stay alive.
 
-    `after(i)`, if any, is queued behind it and not timed; it does not run in `host_times`. `rounds` says in how many of a block's
-    rounds, from the first, it takes part; None is all.
+    `rounds` says in how many of a block's rounds, from the first, it takes part; None is all.
     """
 
     name: str
     call: Callable[[int], object]
-    after: Callable[[int], object] | None = None
     rounds: int | None = None
 
 
@@ -99,9 +97,6 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
                 end.record()
                 if start.query():
                     dry.add((number, index))
-                if after := entries[index].after:
-                    after(number)
-                if (number, index) in dry:
                     _get_ahead(flush, lead)
                     lead = min(2 * lead, MOST_LEAD)
         during()

@@ -1,36 +1,39 @@
 """The memory a timing block runs on: fresh values at fresh addresses for every contestant and round.
 
 Every contestant has a region of its own for each round, so none finds memory warmed by another. Buffers lie as torch's allocator
-would place them (large ones at multiples of 2 MiB), because that is how a user's tensors lie. The candidate's values are never
-given to a baseline, and after each call what the candidate wrote is covered until the block has ended, since later rounds share
-its values: no call finds a right answer on the device. Runs in the replay worker.
+would place them (large ones at multiples of 2 MiB), because that is how a user's tensors lie. No two calls of the candidate get the
+same values, and none gets a baseline's: a kernel gains nothing from an answer that it or another kernel left somewhere on the device.
+Runs in the replay worker.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from referee.arena import GUARD_BYTES, LARGE_BYTES, NAN, Layout, Slot
+from referee.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Poison, Slot
 from referee.baselines import Baselines
 from referee.compare import compare
+from referee.mixing import mixed
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
 from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, slab_bytes
-from referee.replay_check import Host, describe, free_bytes, outputs_of
+from referee.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 from referee.rounds import Entry
 
 LARGE_STEP, SMALL_STEP = 1 << 21, 512
 MEMORY_SHARE = 0.25
 LEAST_ROUNDS = 3
+DRAWS = 2  # what the values of a block are mixed of, and what its baselines take turns with
+COMPARED = 2  # calls of a block, which are chosen when it has ended
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ def spread(plan: LaunchPlan, order: Sequence[int]) -> Layout:
 class Stage:
     """Regions for `rounds` rounds. `refill` before a block, `check` after it."""
 
-    def __init__(self, host: Host, contest: Contest, rounds: int, values: int) -> None:
-        self._host, self._contest, self._values = host, contest, values
+    def __init__(self, host: Host, contest: Contest, rounds: int) -> None:
+        self._host, self._contest = host, contest
         plan = contest.runner.plan
         alone = replace(plan, buffers=plan.buffers[: len(plan.inputs)], steps=(), outputs=())
         shuffled = self._shuffled = random.Random(subseed(contest.seed, "layout"))
@@ -82,9 +85,9 @@ class Stage:
         self.rounds = max(LEAST_ROUNDS, min(rounds, room))
         self._mine = _regions(host, plan, shuffled, self.rounds)
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
+        self._number = 0
+        self._drawn: list[tuple[Tensor, ...]] = []
         self._bound: list[Bound] = []
-        self._given: list[tuple[Tensor, ...]] = []
-        self._covered: dict[int, int] = {}
 
     def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
         """New addresses, poison and values for block `number`: for the candidate in all its `rounds`, for a baseline in `shares`
@@ -92,25 +95,33 @@ class Stage:
         contest, cell, device = self._contest, self._contest.cell, self._host.device
         for regions in (self._mine, *self._theirs.values()):
             self._shuffled.shuffle(regions)
-        mine = [draw(cell, subseed(contest.seed, "timed", number, i), device) for i in range(self._values)]
-        theirs = [draw(cell, subseed(contest.seed, "baseline", number, i), device) for i in range(self._values)]
-        self._given = [mine[(index + number) % len(mine)] for index in range(rounds)]
-        for region, values in zip(self._mine, self._given, strict=False):
-            region.fill(values, NAN)
+        self._number = number
+        self._drawn = [draw(cell, subseed(contest.seed, "timed", number, index), device) for index in range(DRAWS)]
+        theirs = [draw(cell, subseed(contest.seed, "baseline", number, index), device) for index in range(DRAWS)]
+        self._bound = [self._placed(index, NAN) for index in range(min(rounds, self.rounds))]
         for name, share in shares.items():
             for index, region in enumerate(self._theirs[name][:share]):
-                region.fill(theirs[index % len(theirs)], NAN)
-        self._bound = [contest.runner.bind(region, contest.choice) for region in self._mine[:rounds]]
-        self._covered = {}
+                region.fill(theirs[index % DRAWS], NAN)
         self._host.wait()
+
+    def _values(self, index: int) -> tuple[Tensor, ...]:
+        """The inputs of call `index` of this block, made anew: they are kept nowhere but in its region."""
+        seed, (first, second) = self._contest.seed, self._drawn
+        return tuple(
+            mixed(one, other, subseed(seed, "mixed", self._number, index, position))
+            for position, (one, other) in enumerate(zip(first, second, strict=True))
+        )
+
+    def _placed(self, index: int, poison: Poison) -> Bound:
+        """The candidate ready for call `index`, its region at a new address and as if it had never run."""
+        region = self._mine[index]
+        region.fill(self._values(index), poison)
+        region.inputs = ()
+        return self._contest.runner.bind(region, self._contest.choice)
 
     def entry(self, name: str) -> Entry:
         """The candidate as a contestant called `name`, on the memory of the last `refill`."""
-        return Entry(name, lambda index: self._bound[index % len(self._bound)].run(self._host.stream()), self._cover)
-
-    def _cover(self, index: int) -> None:
-        self._covered[index] = secrets.randbits(62)
-        self._mine[index].cover(self._covered[index])
+        return Entry(name, lambda index: self._bound[index % len(self._bound)].run(self._host.stream()))
 
     def arguments(self, name: str, index: int) -> list[Tensor]:
         """The inputs of a baseline in round `index`."""
@@ -120,38 +131,49 @@ class Stage:
     def check(self) -> None:
         """Every output, guard band and input of the candidate's in the block; raises PlanFault for the first that is wrong.
 
-        One call for each set of values is compared with float64, the others with it, bit by bit.
+        Some calls, chosen now, are compared with float64 (with atomics all of them), and every output bit by bit with that of another
+        call on the same values, at another address and untimed. Rebinds the calls: the block's outputs are gone.
         """
-        contest = self._contest
-        for index, seed in self._covered.items():
-            self._mine[index].cover(seed)
-        self._covered = {}
-        first: dict[int, Region] = {}
+        contest, calls = self._contest, range(len(self._bound))
         flags = []
-        regions = list(zip(self._mine, self._given, strict=False))
-        for region, values in regions:
-            flags += region.touched()
-            known = first.setdefault(id(values), region)
-            if known is not region and not contest.atomics:
-                flags += [differ(left, right) for left, right in zip(outputs_of(region), outputs_of(known), strict=True)]
+        for index in calls:
+            with self._known(index) as region:
+                flags += region.touched()
         if bool(torch.stack(flags).any()):
-            self._explain(regions)
-        for region, values in regions if contest.atomics else ((first[id(values)], values) for values in self._given[: self._values]):
-            result = compare(contest.task, contest.cell, values, tuple(outputs_of(region)), quick=True)
+            self._explain()
+        for index in calls if contest.atomics else random.SystemRandom().sample(calls, min(COMPARED, len(calls))):
+            with self._known(index) as region:
+                result = compare(contest.task, contest.cell, region.inputs, tuple(outputs_of(region)), quick=True)
             if result.status != "pass":
                 raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
+        if not contest.atomics:
+            self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
+            if bool(torch.stack([flag for index in calls for flag in self._repeated(index)]).any()):
+                raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
 
-    def _explain(self, regions: Sequence[tuple[Region, tuple[Tensor, ...]]]) -> None:
+    @contextmanager
+    def _known(self, index: int) -> Iterator[Region]:
+        """The region of call `index` while it is known what its inputs must be."""
+        region = self._mine[index]
+        region.inputs = self._values(index)
+        yield region
+        region.inputs = ()
+
+    def _repeated(self, index: int) -> list[Tensor]:
+        """Booleans on the device: an output of call `index` is not what the same call gives now."""
+        timed = [output.clone() for output in outputs_of(self._mine[index])]
+        self._bound[index] = self._placed(index, HUGE)
+        self._bound[index].run(self._host.stream())
+        return [differ(before, now) for before, now in zip(timed, outputs_of(self._mine[index]), strict=True)]
+
+    def _explain(self) -> None:
         """Raise PlanFault for what the quick look saw, unless a closer one clears it."""
-        first: dict[int, Region] = {}
-        for region, values in regions:
-            if found := region.explain():
+        for index in range(len(self._bound)):
+            with self._known(index) as region:
+                found = region.explain()
+            if found:
                 _, guard, reason = describe(found, region.plan, self._contest.cell)
                 raise PlanFault(guard, f"while being timed: {reason}")
-            known = first.setdefault(id(values), region)
-            pairs = zip(outputs_of(region), outputs_of(known), strict=True)
-            if not self._contest.atomics and any(bool(differ(left, right)) for left, right in pairs):
-                raise PlanFault("timed_output", "timed calls on the same values gave different outputs")
 
 
 def _regions(host: Host, plan: LaunchPlan, shuffled: random.Random, count: int) -> list[Region]:

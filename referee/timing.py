@@ -1,7 +1,8 @@
 """Time a candidate against its baselines: blocks of interleaved rounds until the ratio is settled.
 
-Each block runs on memory of its own (`stage.py`): new values at new addresses. Afterwards every one of the candidate's timed
-outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some rounds of some blocks only.
+Each block runs on memory of its own (`stage.py`): new values at new addresses for every call. Afterwards every one of the
+candidate's timed outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some rounds of
+some blocks only.
 Measuring stops early for a win or a loss, but not before so many rounds that the ratio would be the same if it were judged again;
 a tie is the more certain the longer it lasts.
 
@@ -118,7 +119,7 @@ class Timer:
         self._driver = host.driver
         self._spent: dict[str, float] = {}
         self._generator = np.random.default_rng(subseed(contest.seed, "order"))
-        self._stage = Stage(host, contest, options.rounds, options.values)
+        self._stage = Stage(host, contest, options.rounds)
         self.rounds = self._stage.rounds
         self.read, self.written = floor.bytes_moved(contest.cell)
         self._floor = floor.Floor(self.read, self.written, floor.rated_bandwidth(self._driver))
@@ -264,7 +265,7 @@ class Timer:
             window_us=window,
             neighbours=tuple(f"{other.name} (pid {other.pid})" for other in others),
             notes=tuple(notes),
-            settings={"rounds": self.rounds, "values": self.options.values},
+            settings={"rounds": self.rounds},
             seconds=self._spent,
         )
 

@@ -59,7 +59,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World({CANDIDATE: 40.0, EAGER: 400.0, COMPILE: 49.0, AUTOTUNE: 48.0, FLOOR: 39.0})
 
     class Stage:
-        def __init__(self, host: object, contest: object, rounds: int, values: int) -> None:
+        def __init__(self, host: object, contest: object, rounds: int) -> None:
             self.rounds = min(rounds, made.room)
 
         def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
