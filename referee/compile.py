@@ -29,6 +29,9 @@ __all__ = ["Binaries", "Binary", "Part", "compile_in_parts", "compile_plan", "co
 
 ENTRY = "referee.compile_worker:compile_entry"
 SECONDS = 60.0
+"""Of processor time, for each process of a worker."""
+PATIENCE = 4.0
+"""How many times as long a worker may take by the clock: others may keep the processors busy, and beside a GPU they go first."""
 MEMORY_BYTES = 3 << 30
 OUTPUT_BYTES = 64 << 20
 MAX_WORKERS = 16
@@ -68,13 +71,15 @@ def compile_plans(
     cache_dir: Path | None = None,
     *,
     seconds: float = SECONDS,
+    patience: float = PATIENCE,
 ) -> tuple[Binaries, ...] | Rejection:
-    """The kernels of several plans of one candidate, in the plans' order, within `seconds`. Raises as `compile_plan`.
+    """The kernels of several plans of one candidate, in the plans' order. Raises as `compile_plan`.
 
+    `seconds` of processor time are what each process of a worker gets, and `patience` times as many by the clock.
     A configuration of an autotuned launch that Triton's autotuner would skip is dropped, unless none is left.
     """
     found: dict[int, Binaries] = {}
-    for part in compile_in_parts(zygote, module, plans, target, cache_dir, seconds=seconds):
+    for part in compile_in_parts(zygote, module, plans, target, cache_dir, seconds=seconds, patience=patience):
         if isinstance(part, Rejection):
             return part
         found |= part
@@ -89,12 +94,14 @@ def compile_in_parts(
     cache_dir: Path | None = None,
     *,
     seconds: float = SECONDS,
+    patience: float = PATIENCE,
 ) -> Generator[Part | Rejection, None, None]:
     """As `compile_plans`, each plan as soon as all its kernels are compiled.
 
     A rejection comes last, when everything else has ended: which one it is does not depend on who was faster.
     """
     tools = toolchain(target)
+    limits = Limits(patience * seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,), processor_seconds=seconds)
     context = (module.text, json.dumps(target.to_json(), sort_keys=True), tools.identity)
     wanted: dict[str, dict[str, Any]] = {}
     keys: list[dict[tuple[int, int], str]] = []
@@ -113,7 +120,7 @@ def compile_in_parts(
     waiting = dict(enumerate(keys))
     rejections: dict[int, Rejection] = {}
     # What the cache held may already be all that some plans need.
-    for made in chain([dict[str, Any]()], _compiled(zygote, module, missing, target, tools, seconds)):
+    for made in chain([dict[str, Any]()], _compiled(zygote, module, missing, target, tools, limits)):
         if isinstance(made, Rejection):
             yield made
             return
@@ -152,7 +159,7 @@ def _requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], dict[str, Any
 
 
 def _compiled(
-    zygote: Zygote, module: KernelModule, wanted: dict[str, dict[str, Any]], target: Target, tools: Toolchain, seconds: float
+    zygote: Zygote, module: KernelModule, wanted: dict[str, dict[str, Any]], target: Target, tools: Toolchain, limits: Limits
 ) -> Iterator[Results | Rejection]:
     """Results in the order in which workers end; a worker's failure last."""
     if not wanted:
@@ -161,7 +168,6 @@ def _compiled(
     # Children are forked one after the other, so the one that will take longest goes first.
     keys = sorted(wanted, key=lambda key: _effort(wanted[key]), reverse=True)
     groups = [keys[first::workers] for first in range(workers)]
-    limits = Limits(seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,))
 
     def run(group: list[str]) -> Results | Rejection:
         job = {

@@ -23,6 +23,7 @@ import triton.language as tl
 
 from referee import triton_private
 from referee.binaries import TOOL_LOST, Binary, dump_binary
+from referee.limits import TIME_UP
 from referee.target import Target
 
 BASE_ADDRESS = 1 << 40
@@ -52,7 +53,7 @@ def compile_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """Sandbox entry. JSON in: text, target, ptxas_version, requests (`specialise.request`). JSON out: one result each.
 
     A result is {"binary": ...} or {"error": one line, "skippable": bool}. The answer is TOOL_LOST instead when a program that the
-    compiler ran was ended from outside.
+    compiler ran was ended from outside. The process ends with TIME_UP when one used up its processor time.
     """
     job = json.loads(payload)
     triton_private.check_version()
@@ -97,6 +98,9 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
         if compiled.needs:
             return {"error": f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which is not supported", "skippable": False}
     except Exception as error:
+        if triton_private.tool_ran_out_of_time(error):
+            # As if this process itself had: an autotuner must not take it for a configuration to skip.
+            os._exit(TIME_UP)
         if triton_private.tool_was_ended(error):
             raise ToolLost from error
         return {"error": describe(error, f"kernel `{request['kernel']}`"), "skippable": type(error).__name__ in SKIPPABLE}

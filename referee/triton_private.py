@@ -251,11 +251,19 @@ def prepare_compiler(ptxas_version: str, cache: str) -> None:
 
 def tool_was_ended(error: BaseException) -> bool:
     """True when a compiler's error is that a program it ran (ptxas) was ended from outside, which says nothing of the kernel."""
+    return _tool_ended_by(error, signal.SIGKILL, signal.SIGTERM)
+
+
+def tool_ran_out_of_time(error: BaseException) -> bool:
+    """True when a compiler's error is that a program it ran (ptxas) used up its processor time."""
+    return _tool_ended_by(error, signal.SIGXCPU)
+
+
+def _tool_ended_by(error: BaseException, *signals: signal.Signals) -> bool:
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
-    ended = (-signal.SIGKILL, -signal.SIGTERM)
-    return any(isinstance(cause, subprocess.CalledProcessError) and cause.returncode in ended for cause in causes)
+    return any(isinstance(cause, subprocess.CalledProcessError) and -cause.returncode in signals for cause in causes)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,9 @@ from referee.binaries import Binaries, Binary, BinaryError, dump_binary, parse_b
 from referee.compile import compile_in_parts, compile_plan, compile_plans
 from referee.compile_cache import CompileCache
 from referee.kernels import KernelModule, extract
-from referee.plan import LaunchPlan
+from referee.limits import TIME_UP, Limits
+from referee.plan import Launch, LaunchPlan
+from referee.specialise import request
 from referee.target import Target
 from referee.toolchain import toolchain
 from referee.trace import trace
@@ -180,6 +186,41 @@ def test_compile_bombs_end_and_cost_only_their_candidate(zygote: Zygote) -> None
     rejection = compile_plans(zygote, module, plans, Target(), seconds=3.0)
     assert isinstance(rejection, Rejection) and rejection.guard in ("timeout", "memory")
     assert isinstance(compiled(zygote, COPY + body(ALLOCATE, LAUNCH, "return y")), Binaries)
+
+
+class Watched(Zygote):
+    """Notes what its jobs may use."""
+
+    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = ()) -> Outcome:
+        self.limits = limits
+        return super().run(entry, payload, limits=limits, fds=fds)
+
+
+def test_a_busy_machine_takes_none_of_a_compiler_s_processor_time() -> None:
+    zygote = Watched()
+    with zygote:
+        module, plans = traced(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"))
+        assert isinstance(compile_plans(zygote, module, plans, Target(), seconds=30.0), tuple)
+        assert (zygote.limits.processor_seconds, zygote.limits.seconds) == (30.0, 120.0)
+        assert isinstance(compile_plans(zygote, module, plans, Target(), seconds=30.0, patience=1.0), tuple)
+        assert (zygote.limits.processor_seconds, zygote.limits.seconds) == (30.0, 30.0)
+
+
+def test_a_worker_whose_ptxas_used_up_its_processor_time_ends_as_if_it_had_itself(zygote: Zygote, tmp_path: Path) -> None:
+    module, plans = traced(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"))
+    launch = plans[0].steps[-1]
+    assert isinstance(launch, Launch)
+    wanted = request(launch.kernel, launch.configs[0])
+    job = {"text": module.text, "target": Target().to_json(), "ptxas_version": toolchain(Target()).ptxas_version, "requests": [wanted]}
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text("#!/bin/sh\nkill -XCPU $$\n")
+    ptxas.chmod(0o755)
+    program = "import sys; from referee.compile_worker import compile_entry; print(compile_entry(sys.stdin.buffer.read(), sys.argv[1], ()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[3], input=json.dumps(job).encode(),
+        env={**os.environ, "TRITON_PTXAS_PATH": str(ptxas)}, stdout=subprocess.PIPE, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == TIME_UP, done.stdout
 
 
 def test_the_cache_saves_the_compiler(zygote: Zygote, tmp_path: Path) -> None:

@@ -118,8 +118,11 @@ def test_every_launch_form_is_diverted(kernels: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(("script", "ended"), [("kill -9 $$", True), ("kill -15 $$", True), ("kill -11 $$", False), ("exit 255", False)])
-def test_a_compiler_s_tool_that_was_ended_is_told_from_one_that_failed(script: str, ended: bool) -> None:
+@pytest.mark.parametrize(("script", "ended", "late"), [
+    ("kill -9 $$", True, False), ("kill -15 $$", True, False), ("kill -XCPU $$", False, True), ("kill -11 $$", False, False),
+    ("exit 255", False, False),
+])  # fmt: skip
+def test_a_compiler_s_tool_that_was_ended_is_told_from_one_that_failed(script: str, ended: bool, late: bool) -> None:
     with pytest.raises(PTXASError) as caught:
         # As Triton's compiler does: the error is raised while the other is being handled.
         try:
@@ -127,6 +130,7 @@ def test_a_compiler_s_tool_that_was_ended_is_told_from_one_that_failed(script: s
         except subprocess.CalledProcessError as error:
             raise PTXASError(f"`ptxas` failed with error code {error.returncode}")  # noqa: B904
     assert triton_private.tool_was_ended(caught.value) is ended
+    assert triton_private.tool_ran_out_of_time(caught.value) is late
     assert not triton_private.tool_was_ended(ValueError())
 
 
