@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from referee.badges import each_badge
 from referee.binaries import Binaries
 from referee.checking import Checking
-from referee.compile import SECONDS, Part, compile_in_parts, compile_plans, effort
+from referee.compile import PATIENCE, SECONDS, Part, compile_in_parts, compile_plans, effort
 from referee.fresh_cells import fresh_cells
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
@@ -35,8 +36,9 @@ Level = Literal["screen", "compile", "correct", "full"]
 Traced = list[tuple[Cell, LaunchPlan]]
 
 SEED_BITS = 63
-# What only earns a badge may not hold up a verdict for long.
-CAPABILITY_COMPILE_SECONDS = 20.0
+# What only earns a badge may not hold up a verdict for long: all cells of a candidate share these.
+CAPABILITY_TRACE_SECONDS = 20.0
+CAPABILITY_COMPILE_SECONDS = 40.0
 
 
 class Judgement:
@@ -78,16 +80,13 @@ class Judgement:
         return list(zip(cells, _unless_rejected(plans), strict=True))
 
     def trace_capabilities(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[Traced, list[CellResult]]:
-        """The capability cells that can be traced, and a failed result for each of the others. Notes nothing in the report."""
-        if not cells:
-            return [], []
-        plans = trace(self._workers, self.source, cells, self.target, module)
-        if not isinstance(plans, Rejection):
-            return list(zip(cells, plans, strict=True)), []
-        if len(cells) == 1:
-            return [], [CellResult(cells[0].name, cells[0].role, "fail", detail=plans.reason)]
-        parts = [self.trace_capabilities(module, [cell]) for cell in cells]
-        return [pair for traced, _ in parts for pair in traced], [result for _, failed in parts for result in failed]
+        """The capability cells that can be traced, and a result for each of the others. Notes nothing in the report."""
+
+        def attempt(some: Sequence[Cell], seconds: float) -> Traced | Rejection:
+            plans = trace(self._workers, self.source, some, self.target, module, seconds=seconds)
+            return plans if isinstance(plans, Rejection) else list(zip(some, plans, strict=True))
+
+        return each_badge(attempt, cells, cells, CAPABILITY_TRACE_SECONDS)
 
     def compile(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> tuple[Binaries, ...]:
         """Compile every launch of the plans for the target."""
@@ -98,19 +97,17 @@ class Judgement:
 
     def compile_capabilities(self, module: KernelModule, traced: Traced) -> tuple[list[CellJob], list[CellResult]]:
         """As `trace_capabilities`, for compiling."""
-        if not traced:
-            return [], []
-        compiled = self._compiled(module, [plan for _, plan in traced], CAPABILITY_COMPILE_SECONDS)
-        if not isinstance(compiled, Rejection):
-            return _jobs(traced, compiled), []
-        if len(traced) == 1:
-            cell = traced[0][0]
-            return [], [CellResult(cell.name, cell.role, "fail", detail=compiled.reason)]
-        parts = [self.compile_capabilities(module, [pair]) for pair in traced]
-        return [job for jobs, _ in parts for job in jobs], [result for _, failed in parts for result in failed]
 
-    def _compiled(self, module: KernelModule, plans: Sequence[LaunchPlan], seconds: float = SECONDS) -> tuple[Binaries, ...] | Rejection:
-        return compile_plans(self._workers, module, plans, self.target, self._kept, seconds=seconds)
+        def attempt(some: Traced, seconds: float) -> list[CellJob] | Rejection:
+            compiled = self._compiled(module, [plan for _, plan in some], seconds, patience=1.0)
+            return compiled if isinstance(compiled, Rejection) else _jobs(some, compiled)
+
+        return each_badge(attempt, traced, [cell for cell, _ in traced], CAPABILITY_COMPILE_SECONDS)
+
+    def _compiled(
+        self, module: KernelModule, plans: Sequence[LaunchPlan], seconds: float = SECONDS, patience: float = PATIENCE
+    ) -> tuple[Binaries, ...] | Rejection:
+        return compile_plans(self._workers, module, plans, self.target, self._kept, seconds=seconds, patience=patience)
 
     def _in_parts(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> Generator[Part | Rejection, None, None]:
         return compile_in_parts(self._workers, module, plans, self.target, self._kept)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from referee.kernels import KernelError, KernelModule, extract
@@ -30,16 +30,23 @@ GUARDS = frozenset(
 _ENDINGS = {
     "crash": "the process crashed",
     "exited": "the process ended without an answer; `run` must return",
-    "timeout": f"took longer than {LIMITS.seconds:g} s; `run` and the file must only prepare launches",
+    "timeout": "took too long; `run` and the file must only prepare launches",
     "memory": "used more memory than a trace needs",
     "flood": "printed or returned too much; remove prints",
 }
 
 
 def trace(
-    zygote: Zygote, source: str, cells: Sequence[Cell], target: Target, module: KernelModule | None = None
+    zygote: Zygote,
+    source: str,
+    cells: Sequence[Cell],
+    target: Target,
+    module: KernelModule | None = None,
+    *,
+    seconds: float | None = None,
 ) -> tuple[LaunchPlan, ...] | Rejection:
-    """One plan for each cell, in order. `module` is the clean kernel module, cut from the source if not given.
+    """One plan for each cell, in order, within `seconds` (None: those of LIMITS). `module` is the clean kernel module, cut from the
+    source if not given.
 
     Raises ZygoteError if the sandbox cannot be started, JobLost if the worker was ended from outside.
     """
@@ -48,7 +55,8 @@ def trace(
             module = extract(source)
         except KernelError as error:
             return Rejection("screen", error.guard, str(error))
-    outcome = zygote.run(ENTRY, request(source, cells, target), limits=LIMITS)
+    limits = LIMITS if seconds is None else replace(LIMITS, seconds=seconds)
+    outcome = zygote.run(ENTRY, request(source, cells, target), limits=limits)
     return read_answer(outcome, cells, module)
 
 
