@@ -74,7 +74,7 @@ class _Record:
 
 
 def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:
-    """The decision and, where it is not plain from the figures, its reason. `missing` says why a baseline could not be built.
+    """The decision and, where it is not plain from the figures, its reason. `missing` says why a baseline has no time.
 
     The baseline that is missing may have been the fastest: without it nothing is a win.
     """
@@ -84,7 +84,7 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
     absent = [name for name in BARS if name in missing]
     if decision == "win" and absent:
         why = "; ".join(f"{name}: {missing[name]}" for name in absent)
-        return "unsure", f"faster than {bar}, but not every baseline could be built ({why})"
+        return "unsure", f"faster than {bar}, but not every baseline could be timed ({why})"
     return decision, ""
 
 
@@ -224,7 +224,10 @@ class Timer:
         ratios = {name: record.ratio(name) for name in device if name != CANDIDATE}
         bar = self._bar(record)
         ratio = ratios.get(bar) if bar else None
-        decision, reason = decided(ratio if record.blocks else None, bar, contest.baselines.missing)
+        silent = [name for name in contest.baselines.ready if record.blocks and name not in device]
+        missing = {**contest.baselines.missing, **dict.fromkeys(silent, "it gave no usable sample")}
+        decision, reason = decided(ratio if record.blocks else None, bar, missing)
+        notes += [f"{name} gave no usable sample" for name in silent]
         # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
         if contest.task.op.origin != "user" and (problem := self._floor.problem(device, ratios)):
             raise PlanFault(BELOW_FLOOR, problem)

@@ -21,7 +21,7 @@ def test_nothing_wins_while_a_baseline_that_may_be_the_bar_is_missing(name: str)
     bar = next(other for other in BARS if other != name)
     decision, reason = decided(found(1.5), bar, {name: "RuntimeError: no C compiler"})
     assert decision == "unsure"
-    assert reason == f"faster than {bar}, but not every baseline could be built ({name}: RuntimeError: no C compiler)"
+    assert reason == f"faster than {bar}, but not every baseline could be timed ({name}: RuntimeError: no C compiler)"
 
 
 @pytest.mark.parametrize(("ratio", "decision"), [(1.5, "win"), (1.0, "tie"), (0.9, "loss"), (1.01, "unsure")])

@@ -184,6 +184,23 @@ def test_where_every_sample_is_lost_nothing_is_decided(world: World) -> None:
     assert "too many rounds were dropped; measuring stopped early" in found.notes
 
 
+def test_a_baseline_that_never_gave_a_sample_may_have_been_the_fastest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = world.run_block
+
+    def losing(*given: Any, **more: Any) -> Block:
+        found = usual(*given, **more)
+        found.times[AUTOTUNE][:] = np.nan
+        return found
+
+    monkeypatch.setattr(timing, "run_block", losing)
+    found = world.measure()
+    assert (found.decision, found.bar) == ("unsure", COMPILE)
+    assert found.reason.endswith(f"not every baseline could be timed ({AUTOTUNE}: it gave no usable sample)")
+    assert f"{AUTOTUNE} gave no usable sample" in found.notes
+    world.times[CANDIDATE] = 60.0
+    assert world.measure().decision == "loss"
+
+
 def test_time_ends_measuring(world: World) -> None:
     assert world.measure(seconds=-1.0).decision == "unsure"
     assert not world.blocks
