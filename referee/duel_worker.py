@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, fault
 from referee.replay_service import Loaded
 from referee.rounds import Entry, Flush, run_block
 from referee.stage import Contest, Stage, subseed
-from referee.timing import MOST_DROPPED, SETTLED, WARM_UP, enough
+from referee.timing import MOST_DROPPED, SETTLED, WARM_UP, call_us, enough, firm, paced
 from referee.verdict import Rejection
 
 NOBODY = Baselines({}, {}, {})
@@ -41,7 +42,6 @@ class Match:
         self._host, self._contests, self._options = host, contests, options
         seed, cell = next((contest.seed, contest.cell) for contest in contests.values())
         self._stages = {name: Stage(host, contest, options.rounds) for name, contest in contests.items()}
-        self._rounds = min(stage.rounds for stage in self._stages.values())
         self._floor = floor.Floor(*floor.bytes_moved(cell), floor.rated_bandwidth(host.driver))
         self._flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)
         self._clocks = Clocks.open(host.driver.pci_bus_id())
@@ -51,9 +51,13 @@ class Match:
 
     def measure(self) -> dict[str, Any]:
         """Blocks of rounds until the ratio is settled. Raises PlanFault for a wrong timed output, naming the side in `failing`."""
-        options, dropped, number, started = self._options, 0, 0, time.monotonic()
-        counted = 0
-        while counted < options.most_rounds and time.monotonic() - started < options.seconds and dropped <= MOST_DROPPED:
+        slow = self._slowness()
+        options = paced(self._options, slow)
+        self._rounds = min(options.rounds, *(stage.rounds for stage in self._stages.values()))
+        # The time that is allowed is for everything but the calls, of which each is repeated by the check.
+        seconds = options.seconds + 1e-6 * slow * options.least_rounds * 2 * len(self._stages)
+        started, dropped, number, counted = time.monotonic(), 0, 0, 0
+        while counted < options.most_rounds and time.monotonic() - started < seconds and dropped <= MOST_DROPPED:
             number += 1
             dropped += not self._one_block(number) and number > 1
             counted = sum(block[FLOOR].size for block in self._blocks)
@@ -64,7 +68,18 @@ class Match:
         if not self._blocks or any(summaries[name] is None for name in self._contests):
             raise RuntimeError("no block of rounds was usable")
         plain = {name: asdict(summary) if summary else None for name, summary in summaries.items()}
-        return {"rejection": None, "decision": stats.decide(ratio), "reason": "", "ratio": asdict(ratio), **plain}
+        decision, reason = firm(stats.decide(ratio), self._ratio(SETTLED), options.least_rounds)
+        return {"rejection": None, "decision": decision, "reason": reason, "ratio": asdict(ratio), **plain}
+
+    def _slowness(self) -> float:
+        """Microseconds of one call of the slower side, to size the blocks."""
+        found = []
+        for name, stage in self._stages.items():
+            self._host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
+            stage.refill(0, 1, {})
+            self._host.progress(f"replaying the {name} for timing", CANDIDATE_SECONDS, "candidate")
+            found.append(call_us(self._host, partial(stage.entry(name).call, 0)))
+        return max(found)
 
     def _one_block(self, number: int) -> bool:
         """True when the block counts; the first one only warms up."""

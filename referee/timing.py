@@ -4,23 +4,26 @@ Each block runs on memory of its own (`stage.py`): new values at new addresses f
 candidate's timed outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some rounds of
 some blocks only.
 Measuring stops early for a win or a loss, but not before so many rounds that the ratio would be the same if it were judged again;
-a tie is the more certain the longer it lasts.
+a tie is the more certain the longer it lasts. Where fewer rounds had to do, nothing is a win.
 
 The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from referee import floor, stats
 from referee.baselines import Callee
 from referee.clocks import Clocks, Sample
+from referee.graphs import ROUNDS as GRAPH_ROUNDS
 from referee.graphs import graph_times
 from referee.measurement import BARS, BELOW_FLOOR, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
 from referee.replay import PlanFault
@@ -34,7 +37,9 @@ MOST_DROPPED = 6
 SLOWEST_CLOCK = 0.75  # of the fastest seen: below this a block does not count
 SHORT_US = 30.0
 SLOW_CALL_US = 20_000.0
-CALL_REPEATS = 15
+SLOW_ROUNDS, SLOW_BLOCKS = 3, 2  # of a block, and in all, where calls are slow
+CALL_REPEATS, SLOW_CALL_REPEATS, FIRST_CALLS = 15, 6, 3  # the first calls of each do not count
+BASELINE_PATIENCE = 3.0  # times what its first call took: what a baseline's calls may add to a step that is the candidate's
 AFTER = -1  # the number of the block after the last
 WARM_UP = 10  # rounds of the first block, which does not count
 FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
@@ -93,6 +98,34 @@ def enough(ratio: Interval, least_rounds: int) -> bool:
     return ratio.rounds >= USABLE * least_rounds and stats.decide(ratio) in ("win", "loss")
 
 
+def firm(decision: stats.Decision, settled: Interval, least_rounds: int) -> tuple[stats.Decision, str]:
+    """`decision`, and a reason where it rests on fewer rounds than a win or a loss has to: then nothing is a win, and a loss stays one
+    if `settled`, the interval at SETTLED, says so too."""
+    if decision not in ("win", "loss") or settled.rounds >= USABLE * least_rounds:
+        return decision, ""
+    little = f"measuring ended after {settled.rounds} usable rounds of the {least_rounds} that are wanted"
+    if decision == "loss" and stats.decide(settled) == "loss":
+        return "loss", little
+    return "unsure", f"{'faster' if decision == 'win' else 'slower'}, but {little}"
+
+
+def paced(options: TimingOptions, slow_us: float) -> TimingOptions:
+    """The options for calls that take that many microseconds: as they are, or for few rounds."""
+    if slow_us <= SLOW_CALL_US:
+        return options
+    rounds = SLOW_ROUNDS * SLOW_BLOCKS
+    return replace(options, rounds=SLOW_ROUNDS, least_rounds=rounds, most_rounds=rounds)
+
+
+def call_us(host: Host, call: Callable[[], object]) -> float:
+    """Microseconds of one call and its wait."""
+    start = time.perf_counter()
+    kept = call()
+    host.wait()
+    del kept
+    return 1e6 * (time.perf_counter() - start)
+
+
 def few(number: int, counted: int) -> int:
     """In how many rounds of block `number` what cannot decide takes part: while fewer than two blocks are counted, and in every
     EVERY-th."""
@@ -100,12 +133,14 @@ def few(number: int, counted: int) -> int:
 
 
 def shares(medians: Mapping[str, float], rounds: int, others: int) -> dict[str, int]:
-    """In how many of `rounds` rounds each baseline takes part: one near the fastest that may be the bar in all, the rest in `others`.
+    """In how many of `rounds` rounds each baseline takes part: one near the fastest that may be the bar in all, the rest in `others`,
+    or in as few as say anything where its calls are slow.
 
     `medians` are their times so far, infinite where there is none yet.
     """
-    fastest = min((medians[name] for name in BARS if name in medians), default=float("inf"))
-    taking = {name: rounds if median <= FAR_OFF * fastest else min(rounds, others) for name, median in medians.items()}
+    fastest = min((medians[name] for name in BARS if name in medians), default=math.inf)
+    far = {name: stats.LEAST_ROUNDS if SLOW_CALL_US < median < math.inf else rounds for name, median in medians.items()}
+    taking = {name: rounds if median <= FAR_OFF * fastest else min(rounds, others, far[name]) for name, median in medians.items()}
     return {name: share for name, share in taking.items() if share}
 
 
@@ -128,23 +163,30 @@ class Timer:
         """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
         self._driver.reset_persisting_l2()
         window = empty_window(self.flush)
-        record, notes = _Record(), []
-        least, most = self.options.least_rounds, self.options.most_rounds
-        slow = self._slowness()
-        if slow > SLOW_CALL_US:
-            self.rounds, least, most = 3, 6, 6
-            notes.append(f"a call takes {slow / 1000:.0f} ms, so only {least} rounds were timed")
-        started, number = time.monotonic(), 0
-        while record.rounds < most and time.monotonic() - started < self.options.seconds + slow * 1e-6 * least:
+        slow = self._slow = self._slowness()
+        record, notes = _Record(warm_up={name: np.array([took]) for name, took in slow.items()}), []
+        # The candidate and the fastest baseline take part in every round, so what they need sizes the blocks.
+        fastest = sorted((name for name in BARS if name in slow), key=slow.__getitem__)[:1]
+        slowest = max([CANDIDATE, *fastest], key=slow.__getitem__)
+        options = paced(self.options, slow[slowest])
+        self.rounds = min(self.rounds, options.rounds)
+        least, most = options.least_rounds, options.most_rounds
+        if options is not self.options:
+            whose = "a call" if slowest == CANDIDATE else f"a call of {slowest}"
+            notes.append(f"{whose} takes {slow[slowest] / 1000:.0f} ms, so only {least} rounds were timed")
+        started, number, seconds = time.monotonic(), 0, options.seconds
+        while record.rounds < most and time.monotonic() - started < seconds:
             number += 1
-            self._one_block(number, record, warm_up=number == 1)
+            needed = self._one_block(number, record, warm_up=number == 1)
+            # The time that is allowed is for everything but the calls, until there are enough of them.
+            seconds += needed if record.rounds < least else 0.0
             if sum(record.dropped.values()) > MOST_DROPPED * self.rounds + self.rounds:
                 notes.append("too many rounds were dropped; measuring stopped early")
                 break
             bar = self._bar(record)
             if record.blocks and (bar is None or (record.rounds >= least and enough(record.ratio(bar, SETTLED), least))):
                 break
-        return self._report(record, window, notes)
+        return self._report(record, window, notes, least)
 
     def entries(self, shares: Mapping[str, int], floor_rounds: int = 0) -> list[Entry]:
         """The contestants of a block: the candidate in all its rounds, baselines and floor in the first so many of them."""
@@ -156,23 +198,34 @@ class Timer:
         views = [self._stage.arguments(name, index) for index in range(self.rounds)]
         return lambda index: callee(*views[index % len(views)])
 
-    def _slowness(self) -> float:
-        """Microseconds of one candidate call, to size the blocks; also the warm-up of its code."""
-        self._stage.refill(0, 1, {})
+    def _slowness(self) -> dict[str, float]:
+        """Microseconds of one call of each, to size the blocks; also the warm-up of the candidate's code."""
+        ready, stage = self.contest.baselines.ready, self._stage
+        stage.refill(0, 1, dict.fromkeys(ready, 1))
         self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
-        start = time.perf_counter()
-        self._stage.entry(CANDIDATE).call(0)
-        self.host.wait()
-        return 1e6 * (time.perf_counter() - start)
+        found = {CANDIDATE: call_us(self.host, partial(stage.entry(CANDIDATE).call, 0))}
+        for name, callee in ready.items():
+            self.host.progress(f"calling the baseline {name}", REFEREE_SECONDS, "referee")
+            found[name] = call_us(self.host, partial(callee, *stage.arguments(name, 0)))
+        return found
 
-    def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> None:
+    def _needed(self, shares: Mapping[str, int]) -> float:
+        """Seconds that so many calls of each take."""
+        return 1e-6 * sum(share * self._slow[name] for name, share in shares.items())
+
+    def _timing(self, what: str, baselines: Mapping[str, int]) -> None:
+        """Say that the candidate is timed beside so many calls of each baseline, which take none of its time."""
+        self.host.progress(what, 6 * CANDIDATE_SECONDS + BASELINE_PATIENCE * self._needed(baselines), "candidate")
+
+    def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> float:
+        """Add a block to the record, unless it does not count. Returns the seconds that its calls need."""
         rounds = min(WARM_UP, self.rounds) if warm_up else self.rounds
         others = few(number, len(record.blocks))
         taking = shares({name: record.median(name) for name in self.contest.baselines.ready}, rounds, others)
         self.host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         with self._clocked("preparing"):
             self._stage.refill(number, rounds, taking)
-        self.host.progress(f"timing block {number}", CANDIDATE_SECONDS * 6, "candidate")
+        self._timing(f"timing block {number}", taking)
         samples: list[Sample] = []
         with self._clocked("rounds"):
             contestants = self.entries(taking, others)
@@ -183,14 +236,15 @@ class Timer:
             self._stage.check()
         if warm_up:
             record.warm_up = block.times
-            return
-        if why := self._unusable(samples, record):
+        elif why := self._unusable(samples, record):
             record.drop(why, rounds)
-            return
-        record.blocks.append(block.times)
-        record.samples += samples
-        if block.starved:
-            record.drop("the queue ran dry", -(-block.starved // len(block.times)))
+        else:
+            record.blocks.append(block.times)
+            record.samples += samples
+            if block.starved:
+                record.drop("the queue ran dry", -(-block.starved // len(block.times)))
+        # The check repeats every call of the candidate's.
+        return self._needed({**taking, CANDIDATE: 2 * rounds})
 
     def _sample(self, into: list[Sample]) -> None:
         if isinstance(self.clocks, Clocks):
@@ -217,7 +271,7 @@ class Timer:
         ready = [name for name in BARS if name in self.contest.baselines.ready and record.blocks]
         return min(ready, key=record.median) if ready else None
 
-    def _report(self, record: _Record, window: float, notes: list[str]) -> Timing:
+    def _report(self, record: _Record, window: float, notes: list[str], least: int) -> Timing:
         contest = self.contest
         names = [CANDIDATE, *contest.baselines.ready, FLOOR]
         device = {name: found for name in names if (found := stats.summarise(record.times(name)))}
@@ -227,6 +281,8 @@ class Timer:
         silent = [name for name in contest.baselines.ready if record.blocks and name not in device]
         missing = {**contest.baselines.missing, **dict.fromkeys(silent, "it gave no usable sample")}
         decision, reason = decided(ratio if record.blocks else None, bar, missing)
+        if bar and not reason:
+            decision, reason = firm(decision, record.ratio(bar, SETTLED), least)
         notes += [f"{name} gave no usable sample" for name in silent]
         # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
         if contest.task.op.origin != "user" and (problem := self._floor.problem(device, ratios)):
@@ -280,14 +336,16 @@ class Timer:
         return self.entries(everyone)
 
     def _call_times(self) -> dict[str, stats.Summary]:
-        found = {}
-        for entry in self._afresh():
-            if summary := stats.summarise(host_times(entry, CALL_REPEATS)[3:]):
+        repeats = {name: CALL_REPEATS if took <= SLOW_CALL_US else SLOW_CALL_REPEATS for name, took in self._slow.items()}
+        contestants, found = self._afresh(), {}
+        self._timing("timing calls", {name: calls for name, calls in repeats.items() if name != CANDIDATE})
+        for entry in contestants:
+            if summary := stats.summarise(host_times(entry, repeats[entry.name])[FIRST_CALLS:]):
                 found[entry.name] = summary
         return found
 
     def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
-        self.host.progress("timing CUDA graphs", CANDIDATE_SECONDS * 6, "candidate")
+        self._timing("timing CUDA graphs", dict.fromkeys(self.contest.baselines.ready, GRAPH_ROUNDS + 1))
         contestants = [entry for entry in self._afresh() if entry.name != GRAPHED]
         found = graph_times(contestants, self.flush, self._generator)
         self.host.wait()

@@ -1,4 +1,4 @@
-"""Who is blamed when a duel's timing fails: plans of copies on the CPU. What only a GPU has is a stand-in."""
+"""A duel's timing, how long it lasts and who is blamed when it fails: plans of copies on the CPU. What only a GPU has is a stand-in."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ TASK = Task(Op("identity", "unary", "test", "identity", "x", "familiar", origin=
 INPUT, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float16") for buffer in range(2))
 RIGHT, WRONG = (Copy(OUTPUT, INPUT),), (Fill(OUTPUT, 7.0),)
 
+SHORT = TimingOptions(rounds=4)
+
 
 class NoStream(Host):
     def stream(self) -> int:
@@ -44,17 +46,17 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor, "Floor", lambda *_: SimpleNamespace(call=lambda index: None))
 
 
-def match(challenger: Sequence[Step], champion: Sequence[Step]) -> Match:
+def match(challenger: Sequence[Step], champion: Sequence[Step], options: TimingOptions = SHORT) -> Match:
     driver = cast("Any", SimpleNamespace(reset_persisting_l2=lambda: None, synchronize=lambda: None, pci_bus_id=lambda: ""))
     contests = {}
     for side, steps in (("challenger", challenger), ("champion", champion)):
         plan = LaunchPlan((Buffer(42, 0), Buffer(42)), (INPUT,), tuple(steps), (OUTPUT,))
         contests[side] = Contest(TASK, CELL, Runner(plan, {}, None), {}, False, NOBODY, 5)
-    return Match(NoStream("cpu", driver, lambda *_: None), contests, TimingOptions(rounds=4))
+    return Match(NoStream("cpu", driver, lambda *_: None), contests, options)
 
 
-def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int) -> None:
-    """Rounds without a clock; in block `crash_in` a call fails."""
+def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0) -> list[int]:
+    """Rounds in which the champion takes half as long again; in block `crash_in` a call fails. Gives the rounds of every block."""
     blocks: list[int] = []
 
     def run(entries: Sequence[Entry], rounds: int, *_: object, **__: object) -> Block:
@@ -64,13 +66,14 @@ def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int) -> None:
         for entry in entries:
             for number in range(rounds):
                 entry.call(number)
-        return Block({entry.name: np.ones(rounds) for entry in entries}, 0)
+        return Block({entry.name: np.full(rounds, 1.5 if entry.name == "champion" else 1.0) for entry in entries}, 0)
 
     monkeypatch.setattr(duel_worker, "run_block", run)
+    return blocks
 
 
 def test_a_wrong_output_is_blamed_on_the_side_that_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    played(monkeypatch, crash_in=9)
+    played(monkeypatch)
     for sides, whose in (((RIGHT, WRONG), "champion"), ((WRONG, RIGHT), "challenger")):
         made = match(*sides)
         with pytest.raises(PlanFault, match="wrong"):
@@ -84,3 +87,18 @@ def test_a_crash_in_a_later_block_is_not_blamed_on_the_side_that_was_checked_las
     with pytest.raises(PlanFault, match="stopped"):
         made.measure()
     assert made.failing is None
+
+
+def test_a_win_in_a_duel_needs_its_rounds_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    played(monkeypatch)
+    found = match(RIGHT, RIGHT, TimingOptions(4, least_rounds=8, most_rounds=8)).measure()
+    assert (found["decision"], found["reason"]) == ("win", "")
+    found = match(RIGHT, RIGHT, TimingOptions(4, least_rounds=9, most_rounds=8)).measure()
+    assert (found["decision"], found["reason"]) == ("unsure", "faster, but measuring ended after 8 usable rounds of the 9 that are wanted")
+
+
+def test_slow_kernels_duel_in_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = played(monkeypatch)
+    monkeypatch.setattr(duel_worker, "call_us", lambda *_: 50_000.0)
+    found = match(RIGHT, RIGHT).measure()
+    assert (found["decision"], found["ratio"]["rounds"], blocks) == ("win", 6, [3, 3, 3])

@@ -9,7 +9,7 @@ import pytest
 
 from referee.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED
 from referee.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval
-from referee.timing import decided, enough, few, shares
+from referee.timing import decided, enough, few, firm, shares
 
 
 def found(ratio: float, rounds: int = 240) -> Interval:
@@ -47,6 +47,19 @@ def test_only_a_win_or_a_loss_that_rests_on_enough_rounds_ends_measuring_early(r
     assert enough(found(ratio, rounds), 240) is stops
 
 
+@pytest.mark.parametrize(("decision", "settled", "rounds", "becomes"), [
+    ("win", 1.5, 216, "win"), ("win", 1.5, 215, "unsure"), ("loss", 0.9, 215, "loss"), ("loss", 0.991, 215, "unsure"),
+    ("loss", 0.991, 216, "loss"), ("tie", 1.0, 80, "tie"), ("unsure", 1.01, 80, "unsure"),
+])  # fmt: skip
+def test_a_win_needs_its_rounds_and_a_loss_without_them_has_to_be_settled(
+    decision: Decision, settled: float, rounds: int, becomes: Decision
+) -> None:
+    told, reason = firm(decision, found(settled, rounds), 240)
+    assert told == becomes
+    assert bool(reason) is (decision in ("win", "loss") and rounds < 216)
+    assert not reason or f"after {rounds} usable rounds of the 240" in reason
+
+
 @pytest.mark.parametrize("dropped", list(itertools.product((False, True), repeat=4)))
 def test_the_floor_has_an_interval_as_soon_as_measuring_may_stop(dropped: tuple[bool, ...]) -> None:
     """Whichever blocks are dropped, and also where two have to do. The first block only warms up."""
@@ -67,6 +80,8 @@ def test_the_floor_has_an_interval_as_soon_as_measuring_may_stop(dropped: tuple[
     ({EAGER: inf, COMPILE: inf, GRAPHED: inf}, 20, {EAGER: 40, COMPILE: 40, GRAPHED: 40}),
     ({EAGER: 1.0, GRAPHED: 0.5}, 0, {EAGER: 40, GRAPHED: 40}),
     ({EAGER: 1.0, COMPILE: 2.0}, 60, {EAGER: 40, COMPILE: 40}),
+    ({EAGER: 30_000.0, COMPILE: 1.0, AUTOTUNE: 1.0}, 20, {EAGER: 3, COMPILE: 40, AUTOTUNE: 40}),
+    ({EAGER: 30_000.0, COMPILE: 1.0}, 0, {COMPILE: 40}),
 ])  # fmt: skip
 def test_who_may_be_the_bar_is_in_every_round(medians: dict[str, float], others: int, expected: dict[str, int]) -> None:
     assert shares(medians, 40, others) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from referee import floor, timing
 from referee.baselines import Baselines
 from referee.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR, Timing, TimingOptions
 from referee.rounds import Block, Entry
+from referee.stats import Floats
 from referee.timing import FEW, WARM_UP, Timer
 
 
@@ -27,17 +29,28 @@ class World:
     blocks: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     filled: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     checks: int = 0
+    clock: float = 0.0
+    block_seconds: float = 0.0
+    said: dict[str, float] = field(default_factory=dict)
 
     def measure(self, **options: Any) -> Timing:
-        ready = {name: lambda *_: None for name in self.times if name not in (CANDIDATE, FLOOR)}
+        ready: dict[str, Callable[..., Any]] = {name: partial(self.spend, name) for name in self.times if name not in (CANDIDATE, FLOOR)}
         contest: Any = Made(baselines=Baselines(ready, {}, {}), seed=3, cell=Made(name="bench"), task=Made(op=Made(origin="catalogue")))
-        host: Any = Made(driver=Made(reset_persisting_l2=lambda: None), progress=lambda *_: None, wait=lambda: None)
+        host: Any = Made(driver=Made(reset_persisting_l2=lambda: None), progress=self.told, wait=lambda: None)
         flush: Any = Made(l2_bytes=1, bytes=3)
         return Timer(host, contest, TimingOptions(**options), flush, "no clocks here").measure()
+
+    def spend(self, name: str, *_: object) -> None:
+        self.clock += 1e-6 * self.times[name]
+
+    def told(self, what: str, seconds: float, whose: str) -> None:
+        self.said[what] = self.clock + seconds
 
     def run_block(self, entries: list[Entry], rounds: int, flush: object, generator: np.random.Generator, **_: object) -> Block:
         shares = {entry.name: rounds if entry.rounds is None else min(rounds, entry.rounds) for entry in entries}
         self.blocks.append((rounds, shares))
+        self.clock += self.block_seconds + sum(1e-6 * self.times[name] * share for name, share in shares.items())
+        assert self.clock <= list(self.said.values())[-1], "the worker would have been ended"
         found = {}
         for name, share in shares.items():
             found[name] = np.full(rounds, np.nan)
@@ -66,7 +79,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             made.filled.append((rounds, dict(shares)))
 
         def entry(self, name: str) -> Entry:
-            return Entry(name, lambda index: None)
+            return Entry(name, lambda index: made.spend(name))
 
         def arguments(self, name: str, index: int) -> list[object]:
             return []
@@ -82,10 +95,17 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         def problem(self, device: dict[str, Any], ratios: dict[str, Any]) -> None:
             assert not ratios or ratios[FLOOR].blocks >= 2
 
+    def host_times(entry: Entry, repeats: int) -> Floats:
+        for index in range(repeats):
+            entry.call(index)
+        assert made.clock <= list(made.said.values())[-1], "the worker would have been ended"
+        return np.ones(repeats)
+
+    monkeypatch.setattr(timing, "time", Made(monotonic=lambda: made.clock, perf_counter=lambda: made.clock))
     monkeypatch.setattr(timing, "Stage", Stage)
     monkeypatch.setattr(timing, "run_block", made.run_block)
     monkeypatch.setattr(timing, "empty_window", lambda flush: 1.0)
-    monkeypatch.setattr(timing, "host_times", lambda entry, repeats: np.ones(repeats))
+    monkeypatch.setattr(timing, "host_times", host_times)
     monkeypatch.setattr(floor, "bytes_moved", lambda cell: (1, 1))
     monkeypatch.setattr(floor, "rated_bandwidth", lambda driver: None)
     monkeypatch.setattr(floor, "Floor", Floor)
@@ -162,11 +182,41 @@ def test_a_few_lost_times_cost_no_further_block(world: World, monkeypatch: pytes
     assert world.measure().rounds == 400
 
 
-def test_slow_calls_are_timed_in_few_rounds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Timer, "_slowness", lambda timer: 50_000.0)
+@pytest.mark.parametrize(("mine", "theirs", "decision", "whose"), [
+    (50_000.0, 40_000.0, "loss", "a call takes 50 ms"), (40_000.0, 50_000.0, "win", f"a call of {AUTOTUNE} takes 50 ms"),
+    (40.0, 50_000.0, "win", f"a call of {AUTOTUNE} takes 50 ms"),
+])  # fmt: skip
+def test_slow_calls_are_timed_in_few_rounds(world: World, mine: float, theirs: float, decision: str, whose: str) -> None:
+    world.times |= {CANDIDATE: mine, EAGER: 60_000.0, COMPILE: 60_000.0, AUTOTUNE: theirs}
     found = world.measure()
-    assert (found.decision, found.rounds, found.blocks) == ("win", 6, 2)
-    assert "a call takes 50 ms, so only 6 rounds were timed" in found.notes
+    assert (found.decision, found.rounds, found.blocks, found.reason) == (decision, 6, 2, "")
+    assert f"{whose}, so only 6 rounds were timed" in found.notes
+
+
+def test_a_slow_baseline_that_cannot_decide_costs_the_others_no_round_and_the_candidate_no_time(world: World) -> None:
+    world.times[EAGER] = 15e6
+    found = world.measure()
+    assert (found.decision, found.rounds, found.ratios[EAGER].blocks) == ("win", 320, 4)
+    assert [shares.get(EAGER, 0) for _, shares in world.blocks] == [3, 3, 3, 3, 0, 0, 0, 3, 0]
+    assert world.clock < 15 * (1 + 5 * 3 + 6 + 1), "one call at first, the rounds, six for its call time"
+
+
+def test_calls_that_take_all_the_time_do_not_shorten_the_measurement(world: World) -> None:
+    world.times |= {CANDIDATE: 15_000.0, EAGER: 19_000.0, COMPILE: 18_000.0, AUTOTUNE: 18_000.0}
+    found = world.measure()
+    assert (found.decision, found.rounds) == ("win", 320)
+    assert world.clock > 8.0
+
+
+def test_what_too_few_rounds_say_is_no_win(world: World) -> None:
+    world.block_seconds = 3.0
+    found = world.measure()
+    assert (found.decision, found.rounds, found.bar) == ("unsure", 80, AUTOTUNE)
+    assert found.reason == "faster, but measuring ended after 80 usable rounds of the 320 that are wanted"
+    assert found.ratio is not None and found.ratio.low > 1.1
+    world.times[CANDIDATE] = 60.0
+    found = world.measure()
+    assert (found.decision, found.reason) == ("loss", "measuring ended after 80 usable rounds of the 320 that are wanted")
 
 
 def test_samples_that_were_lost_are_replaced_and_counted(world: World) -> None:
