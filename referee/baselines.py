@@ -4,7 +4,7 @@ Compiled callables are kept warm per (op, cell); inductor's artefacts persist in
 with. Each callable gets its own code object, so that dynamo's recompile limit can never turn one silently into eager. A
 baseline that cannot be built, or whose own answer is wrong, is reported as missing with the reason and never replaced.
 
-What inductor's autotuner picks varies: built five times, layernorm with relu took from 36 to 52 us. A kernel must not win because
+What inductor's autotuner picks varies: built four times, layernorm with relu took from 36 to 52 us. A kernel must not win because
 of an unlucky pick, so the autotuned baseline is built several times, each with a cache directory of its own, and the fastest counts.
 """
 
