@@ -105,12 +105,19 @@ class Stage:
         self._host.wait()
 
     def _values(self, index: int) -> tuple[Tensor, ...]:
-        """The inputs of call `index` of this block, made anew: they are kept nowhere but in its region."""
-        seed, (first, second) = self._contest.seed, self._drawn
-        return tuple(
-            mixed(one, other, subseed(seed, "mixed", self._number, index, position))
-            for position, (one, other) in enumerate(zip(first, second, strict=True))
-        )
+        """The inputs of call `index` of this block, made anew: they are kept nowhere but in its region.
+
+        Large operands are mixed, or all of them where none is large; beside large ones the rest take turns, because mixing every one
+        would keep the host busy for longer than the device.
+        """
+        first, second = self._drawn
+        large = [operand.nbytes >= LARGE_BYTES for operand in first]
+        values = list(self._drawn[index % DRAWS])
+        for position in range(len(values)):
+            if large[position] or not any(large):
+                seed = subseed(self._contest.seed, "mixed", self._number, index, position)
+                values[position] = mixed(first[position], second[position], seed)
+        return tuple(values)
 
     def _placed(self, index: int, poison: Poison) -> Bound:
         """The candidate ready for call `index`, its region at a new address and as if it had never run."""

@@ -69,6 +69,18 @@ def test_no_two_calls_get_the_same_values(staged: Staged) -> None:
     assert not set(first) & set(given(stage))
 
 
+def test_beside_large_operands_small_ones_take_turns(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    large, small = torch.zeros(1 << 18), torch.zeros(100)
+    stage._drawn = [(large, small), (large + 1, small + 1)]
+    values = [stage._values(index) for index in range(4)]
+    assert [set(turn.tolist()) for _, turn in values] == [{0.0}, {1.0}, {0.0}, {1.0}]
+    assert all(0.45 < float(large.mean()) < 0.55 for large, _ in values)
+    assert not any(torch.equal(values[0][0], other) for other, _ in values[1:])
+    stage._drawn = [(small, small), (small + 1, small + 1)]
+    assert all(0 < float(operand.mean()) < 1 for operand in stage._values(0))
+
+
 def test_an_answer_that_an_earlier_call_left_behind_is_wrong(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that finds what another one kept in a region that is still to come, and copies it instead of working."""
     stage = staged(Copy(OUTPUT, INPUT))
