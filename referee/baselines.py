@@ -6,6 +6,7 @@ baseline that cannot be built, or whose own answer is wrong, is reported as miss
 
 What inductor's autotuner picks varies: built four times, layernorm with relu took from 36 to 52 us. A kernel must not win because
 of an unlucky pick, so the autotuned baseline is built several times, each with a cache directory of its own, and the fastest counts.
+Limits: what it measured of matrix products is kept by the process and used for every pick.
 """
 
 from __future__ import annotations
@@ -147,6 +148,9 @@ def _build(task: Task, cell: Cell, name: str, inputs: Sequence[Tensor]) -> Calle
         raise
     except Exception as error:  # whatever inductor raises, the report must name it
         torch.cuda.synchronize()
+        # Inductor wraps what its autotuner ran into.
+        if torch.OutOfMemoryError.__name__ in f"{type(error).__name__}: {error}":
+            raise torch.OutOfMemoryError(first_line(error)) from error
         return _failure(error)
     result = compare(task, cell, inputs, outputs_of(made))
     if result.status != "pass":

@@ -34,7 +34,7 @@ NOBODY = Baselines({}, {}, {})
 
 
 class Match:
-    """Two contests at one cell, each on a stage of its own with the same values."""
+    """Two contests at one cell, each on a stage of its own with values of its own."""
 
     def __init__(self, host: Host, contests: Mapping[str, Contest], options: TimingOptions) -> None:
         assert host.driver is not None
@@ -132,7 +132,9 @@ def answer(host: Host, message: wire.Message, blobs: list[bytes]) -> wire.Messag
             for side, job in zip(sides, jobs, strict=True):
                 runner = loaded.enter_context(Loaded(host, job))
                 choice = {int(step): int(config) for step, config in side["choice"].items()}
-                contests[side["name"]] = Contest(task, job.cell, runner, choice, side["atomics"], NOBODY, message["seed"])
+                # Neither may find the other's answer to its own values.
+                seed = subseed(message["seed"], side["name"])
+                contests[side["name"]] = Contest(task, job.cell, runner, choice, side["atomics"], NOBODY, seed)
             match = Match(host, contests, TimingOptions(**message["options"]))
             return match.measure()
     except (PlanFault, PlanError) as error:

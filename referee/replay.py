@@ -131,6 +131,15 @@ def differ(left: Tensor, right: Tensor) -> Tensor:
     return (left.view(INTEGERS[size]) != right.view(INTEGERS[size])).any()
 
 
+def checksum(tensor: Tensor) -> Tensor:
+    """A number on the device that follows from a tensor's bits: their sum as integers, which wraps."""
+    size = tensor.element_size()
+    if tensor.is_contiguous():
+        size = _widest(tensor.numel() * size, int(tensor.storage_offset()) * size)
+        tensor = tensor.flatten()
+    return tensor.view(INTEGERS[size]).sum(dtype=torch.int64)
+
+
 def _widest(*offsets: int) -> int:
     """The size of the largest integer that all of these byte counts are multiples of."""
     return next(size for size in sorted(INTEGERS, reverse=True) if all(offset % size == 0 for offset in offsets))

@@ -32,11 +32,14 @@ LEAST_LEAD, MOST_LEAD = 8, 64  # flushes
 class Entry:
     """One contestant. `call(i)` queues its work for round `i` on the current stream and may return what must stay alive.
 
-    `rounds` says in how many of a block's rounds, from the first, it takes part; None is all.
+    `before(i)` and `after(i)`, if any, are queued ahead of the flush and behind the call, and not timed. `rounds` says in how many of a
+    block's rounds, from the first, it takes part; None is all.
     """
 
     name: str
     call: Callable[[int], object]
+    before: Callable[[int], object] | None = None
+    after: Callable[[int], object] | None = None
     rounds: int | None = None
 
 
@@ -89,14 +92,19 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
         _get_ahead(flush, lead)
         for number in range(rounds):
             for index in generator.permutation(present[number]):
-                start, end = events[number][index]
+                entry, (start, end) = entries[index], events[number][index]
+                if entry.before:
+                    entry.before(number)
                 flush()
                 start.record()
                 # Results stay alive until the block ends, so that no two calls of it get the same addresses for theirs.
-                alive.append(entries[index].call(number))
+                alive.append(entry.call(number))
                 end.record()
                 if start.query():
                     dry.add((number, index))
+                if entry.after:
+                    entry.after(number)
+                if (number, index) in dry:
                     _get_ahead(flush, lead)
                     lead = min(2 * lead, MOST_LEAD)
         during()
@@ -127,6 +135,8 @@ def host_times(entry: Entry, repeats: int) -> Floats:
     """Microseconds a caller who polls waits for one call and its result, host work included, caches warm."""
     found = np.empty(repeats)
     for number in range(repeats):
+        if entry.before:
+            entry.before(number)
         wait_until_idle()
         start = time.perf_counter()
         kept = entry.call(number)

@@ -3,7 +3,8 @@
 Every contestant has a region of its own for each round, so none finds memory warmed by another. Buffers lie as torch's allocator
 would place them (large ones at multiples of 2 MiB), because that is how a user's tensors lie. No two calls of the candidate get the
 same values, and none gets a baseline's: a kernel gains nothing from an answer that it or another kernel left somewhere on the device.
-Runs in the replay worker.
+A call's values come to be just before it, and its outputs must be there as it ends, so no call can do another's work either. Runs in
+the replay worker.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
-from referee.replay import Bound, Choice, PlanFault, Region, Runner, differ, slab_bytes
+from referee.replay import Bound, Choice, PlanFault, Region, Runner, checksum, differ, slab_bytes
 from referee.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 from referee.rounds import Entry
 
@@ -87,25 +88,27 @@ class Stage:
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
         self._number = 0
         self._drawn: list[tuple[Tensor, ...]] = []
+        self._sums: dict[int, list[Tensor]] = {}
         self._bound: list[Bound] = []
 
     def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
         """New addresses, poison and values for block `number`: for the candidate in all its `rounds`, for a baseline in `shares`
-        in the first so many of them."""
+        in the first so many of them. What the candidate finds there is one of the draws until its own values come."""
         contest, cell, device = self._contest, self._contest.cell, self._host.device
         for regions in (self._mine, *self._theirs.values()):
             self._shuffled.shuffle(regions)
         self._number = number
         self._drawn = [draw(cell, subseed(contest.seed, "timed", number, index), device) for index in range(DRAWS)]
         theirs = [draw(cell, subseed(contest.seed, "baseline", number, index), device) for index in range(DRAWS)]
-        self._bound = [self._placed(index, NAN) for index in range(min(rounds, self.rounds))]
+        self._bound = [self._placed(index, self._drawn[0], NAN) for index in range(min(rounds, self.rounds))]
+        self._sums = {}
         for name, share in shares.items():
             for index, region in enumerate(self._theirs[name][:share]):
                 region.fill(theirs[index % DRAWS], NAN)
         self._host.wait()
 
     def _values(self, index: int) -> tuple[Tensor, ...]:
-        """The inputs of call `index` of this block, made anew: they are kept nowhere but in its region.
+        """The inputs of call `index` of this block, made anew.
 
         Large operands are mixed, or all of them where none is large; beside large ones the rest take turns, because mixing every one
         would keep the host busy for longer than the device.
@@ -119,16 +122,25 @@ class Stage:
                 values[position] = mixed(first[position], second[position], seed)
         return tuple(values)
 
-    def _placed(self, index: int, poison: Poison) -> Bound:
+    def _placed(self, index: int, values: tuple[Tensor, ...], poison: Poison) -> Bound:
         """The candidate ready for call `index`, its region at a new address and as if it had never run."""
         region = self._mine[index]
-        region.fill(self._values(index), poison)
+        region.fill(values, poison)
         region.inputs = ()
         return self._contest.runner.bind(region, self._contest.choice)
 
     def entry(self, name: str) -> Entry:
         """The candidate as a contestant called `name`, on the memory of the last `refill`."""
-        return Entry(name, lambda index: self._bound[index % len(self._bound)].run(self._host.stream()))
+        return Entry(name, lambda index: self._bound[index % len(self._bound)].run(self._host.stream()), self._begin, self._end)
+
+    def _begin(self, index: int) -> None:
+        """Write the values of call `index`, which were nowhere on the device before."""
+        with self._known(index % len(self._bound)) as region:
+            region.change_inputs(region.inputs)
+
+    def _end(self, index: int) -> None:
+        """Note what call `index` left as its outputs."""
+        self._sums[index % len(self._bound)] = [checksum(output) for output in outputs_of(self._mine[index % len(self._bound)])]
 
     def arguments(self, name: str, index: int) -> list[Tensor]:
         """The inputs of a baseline in round `index`."""
@@ -142,6 +154,10 @@ class Stage:
         call on the same values, at another address and untimed. Rebinds the calls: the block's outputs are gone.
         """
         contest, calls = self._contest, range(len(self._bound))
+        ended = [(then, self._mine[index]) for index, then in self._sums.items()]
+        late = [checksum(now) != then for sums, region in ended for then, now in zip(sums, outputs_of(region), strict=True)]
+        if late and bool(torch.stack(late).any()):
+            raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
         flags = []
         for index in calls:
             with self._known(index) as region:
@@ -169,7 +185,7 @@ class Stage:
     def _repeated(self, index: int) -> list[Tensor]:
         """Booleans on the device: an output of call `index` is not what the same call gives now."""
         timed = [output.clone() for output in outputs_of(self._mine[index])]
-        self._bound[index] = self._placed(index, HUGE)
+        self._bound[index] = self._placed(index, self._values(index), HUGE)
         self._bound[index].run(self._host.stream())
         return [differ(before, now) for before, now in zip(timed, outputs_of(self._mine[index]), strict=True)]
 

@@ -65,7 +65,9 @@ def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0) -> list[int]:
             raise PlanFault("kernel_error", "the GPU stopped the kernel", sticky=True)
         for entry in entries:
             for number in range(rounds):
-                entry.call(number)
+                for step in (entry.before, entry.call, entry.after):
+                    if step:
+                        step(number)
         return Block({entry.name: np.full(rounds, 1.5 if entry.name == "champion" else 1.0) for entry in entries}, 0)
 
     monkeypatch.setattr(duel_worker, "run_block", run)

@@ -48,11 +48,15 @@ def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
     return make
 
 
-def play(stage: Stage) -> None:
-    """What `run_block` does with the candidate, without a clock."""
+def play(stage: Stage, then: Callable[[int], object] = lambda index: None) -> None:
+    """What `run_block` does with the candidate, without a clock; `then` comes while a call has not ended."""
     entry = stage.entry("candidate")
+    assert entry.before and entry.after
     for index in range(ROUNDS):
+        entry.before(index)
         entry.call(index)
+        then(index)
+        entry.after(index)
 
 
 def given(stage: Stage) -> list[bytes]:
@@ -60,13 +64,20 @@ def given(stage: Stage) -> list[bytes]:
     return [region.tensor(INPUT).contiguous().view(torch.uint8).cpu().numpy().tobytes() for region in stage._mine]
 
 
-def test_no_two_calls_get_the_same_values(staged: Staged) -> None:
+def test_no_two_calls_get_the_same_values_and_none_is_there_before_its_call(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
-    first = given(stage)
-    memory = b"".join(region.bytes.cpu().numpy().tobytes() for region in stage._mine)
-    assert len(set(first)) == ROUNDS and [memory.count(values) for values in first] == [1] * ROUNDS
+    entry = stage.entry("candidate")
+    assert entry.before
+    seen = [set(given(stage))]
+    for index in range(ROUNDS):
+        memory = b"".join(region.bytes.cpu().numpy().tobytes() for region in stage._mine)
+        entry.before(index)
+        values = given(stage)[index]
+        assert values not in memory and not any(values in some for some in seen)
+        seen.append({values})
     stage.refill(2, ROUNDS, {})
-    assert not set(first) & set(given(stage))
+    entry.before(0)
+    assert not any(given(stage)[0] in some for some in seen)
 
 
 def test_beside_large_operands_small_ones_take_turns(staged: Staged) -> None:
@@ -83,14 +94,30 @@ def test_beside_large_operands_small_ones_take_turns(staged: Staged) -> None:
 
 def test_an_answer_that_an_earlier_call_left_behind_is_wrong(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that finds what another one kept in a region that is still to come, and copies it instead of working."""
-    stage = staged(Copy(OUTPUT, INPUT))
-    entry = stage.entry("candidate")
-    entry.call(0)
-    stage._mine[4].tensor(SCRATCH).copy_(stage._mine[0].tensor(OUTPUT))
-    for index in range(1, ROUNDS):
-        stage._mine[index].tensor(OUTPUT).copy_(stage._mine[4].tensor(SCRATCH))
     monkeypatch.setattr(stage_module, "COMPARED", 0)
+    stage = staged(Copy(OUTPUT, INPUT))
+
+    def copied(index: int) -> None:
+        if index == 0:
+            stage._mine[4].tensor(SCRATCH).copy_(stage._mine[0].tensor(OUTPUT))
+        else:
+            stage._mine[index].tensor(OUTPUT).copy_(stage._mine[4].tensor(SCRATCH))
+
+    play(stage, copied)
     with pytest.raises(PlanFault, match="gave different outputs"):
+        stage.check()
+
+
+def test_an_output_that_a_later_call_writes_is_seen(staged: Staged) -> None:
+    """One call that does the work of all of them, whose times would hardly count."""
+    stage = staged(Copy(OUTPUT, INPUT))
+
+    def all_at_once(index: int) -> None:
+        for region in stage._mine[: index + 1]:
+            region.tensor(OUTPUT).fill_(7.0) if index < ROUNDS - 1 else region.tensor(OUTPUT).copy_(region.tensor(INPUT))
+
+    play(stage, all_at_once)
+    with pytest.raises(PlanFault, match="was written when the call had ended"):
         stage.check()
 
 
@@ -116,8 +143,12 @@ def test_a_wrong_output_is_seen(staged: Staged) -> None:
 def test_one_round_that_differs_is_seen_even_if_it_is_not_compared(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_module, "COMPARED", 0)
     stage = staged(Copy(OUTPUT, INPUT))
-    play(stage)
-    stage._mine[4].tensor(OUTPUT).view(torch.int16)[1, 2] ^= 1
+
+    def slip(index: int) -> None:
+        if index == 4:
+            stage._mine[4].tensor(OUTPUT).view(torch.int16)[1, 2] ^= 1
+
+    play(stage, slip)
     with pytest.raises(PlanFault, match="different outputs"):
         stage.check()
 

@@ -127,3 +127,8 @@ def test_a_host_that_keeps_up_is_given_no_more_than_the_first_lead() -> None:
     flush = Lead()
     found = run_block([Entry("a", flush.slow_call(0.9))], 100, cast("Any", flush), np.random.default_rng(1), during=lambda: None)
     assert (found.starved, flush.flushes) == (0, rounds.LEAST_LEAD + 100)
+
+
+def test_what_comes_before_and_after_a_call_is_not_timed() -> None:
+    found = block(Entry("a", taking(2.0), before=taking(30.0), after=taking(50.0)))
+    assert found.times["a"] == pytest.approx([2000.0] * ROUNDS)
