@@ -8,6 +8,7 @@ Runs in the replay worker. On the device "cpu" plans without launches work, whic
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,12 +60,15 @@ class Region:
         self.inputs: Sequence[Tensor] = ()
         self.poison: Poison = NAN
 
-    def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
-        """Move to another address, poison everything, and write the inputs."""
+    def fill(self, inputs: Sequence[Tensor], poison: Poison | None) -> None:
+        """Move to another address, poison everything unless `poison` is None, and write the inputs."""
         misalignment = -self.bytes.data_ptr() % self._step
         slack = self.bytes.numel() - self._home.total - misalignment
         start = misalignment + self._step * secrets.randbelow(slack // self._step)
         self.places = self._home.within(start, self.bytes.numel())
+        if poison is None:
+            self.change_inputs(inputs)
+            return
         self.inputs, self.poison = inputs, poison
         prepare(self.bytes, self.places, self.plan, inputs, poison)
 
@@ -86,9 +90,23 @@ class Region:
         """What the plan changed that it must not change; None when nothing. Waits for the device."""
         return self.explain() if bool(torch.stack(self.touched()).any()) else None
 
+    def forget(self, poison: Poison) -> None:
+        """Poison what is not an input, where it is."""
+        for slot in self.places.slots:
+            if slot.input is None:
+                held = self.bytes[slot.start : slot.end]
+                size = _widest(held.numel(), int(held.storage_offset()))
+                pattern = (poison.pattern * size)[:size]
+                held.view(INTEGERS[size]).fill_(int.from_bytes(pattern, "little", signed=size > 1))
+
     def touched(self) -> list[Tensor]:
         """Booleans on the device, without waiting. All of them are false only when `damage` cannot find anything."""
-        return touched(self.bytes, self.places, self.plan, self.inputs, self.poison)
+        pairs = zip(self.plan.inputs, self.inputs, strict=True)
+        return [*self.bands(), *(differ(self.tensor(view), tensor) for view, tensor in pairs)]
+
+    def bands(self) -> list[Tensor]:
+        """The same for everything but the inputs."""
+        return bands(self.bytes, self.places, self.plan, self.poison)
 
     def explain(self) -> Damage | None:
         """As `damage`, looking at every byte at once."""
@@ -100,18 +118,22 @@ def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
     return places.total + max(SLACK_BYTES, 4 * step)
 
 
-def touched(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> list[Tensor]:
-    """Booleans on the device: some guard band or input may have changed. Cheap, and all false only when none did."""
+def bands(region: Tensor, places: Layout, plan: LaunchPlan, poison: Poison) -> list[Tensor]:
+    """Booleans on the device: some byte outside every buffer may have changed. Cheap, and all false only when none did."""
     first, second = poison.pattern
-    bands = [region[low:high] for low, high in places.guards]
+    between = [region[low:high] for low, high in places.guards]
     # Copying short bands together takes less time than queueing a comparison for each of them.
-    together = [bands] if sum(band.numel() for band in bands) <= PIECE_BYTES else [[band] for band in bands]
+    together = [between] if sum(band.numel() for band in between) <= PIECE_BYTES else [[band] for band in between]
     flags = [_other_than(first, some) for some in together]
-    for view, tensor in zip(plan.inputs, inputs, strict=True):
-        flags.append(differ(window(region, places, view), tensor))
-        if tensor.numel() * tensor.element_size() != places.slots[view.buffer].nbytes or first != second:
-            flags.append(torch.ones((), dtype=torch.bool, device=region.device))
+    if first != second or any(_bytes(view) != places.slots[view.buffer].nbytes for view in plan.inputs):
+        flags.append(torch.ones((), dtype=torch.bool, device=region.device))
     return flags
+
+
+def _bytes(view: View) -> int:
+    """Bytes of a view's elements."""
+    dtype: torch.dtype = getattr(torch, view.dtype)
+    return math.prod(view.shape) * dtype.itemsize
 
 
 def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:

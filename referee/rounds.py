@@ -85,6 +85,7 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
     dry: set[tuple[int, int]] = set()
     alive: list[object] = []
     lead = LEAST_LEAD
+    stream = torch.cuda.current_stream()
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -96,10 +97,10 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
                 if entry.before:
                     entry.before(number)
                 flush()
-                start.record()
+                start.record(stream)
                 # Results stay alive until the block ends, so that no two calls of it get the same addresses for theirs.
                 alive.append(entry.call(number))
-                end.record()
+                end.record(stream)
                 if start.query():
                     dry.add((number, index))
                 if entry.after:

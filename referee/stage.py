@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from referee.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Poison, Slot
+from referee.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Slot
 from referee.baselines import Baselines
 from referee.compare import compare
-from referee.mixing import mixed
+from referee.mixing import Drawn, Mixed, Values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
@@ -72,6 +71,21 @@ def spread(plan: LaunchPlan, order: Sequence[int]) -> Layout:
     return Layout(tuple(slots[index] for index in range(len(plan.buffers))), (*guards, (end, total)), total)
 
 
+@dataclass(frozen=True)
+class _Call:
+    """One of the candidate's calls: its region, the tensors in it, and what is to be launched."""
+
+    region: Region
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    bound: Bound
+
+    def give(self, values: Sequence[Values]) -> None:
+        """Write the inputs."""
+        for value, tensor in zip(values, self.inputs, strict=True):
+            value.write(tensor)
+
+
 class Stage:
     """Regions for `rounds` rounds. `refill` before a block, `check` after it."""
 
@@ -84,12 +98,14 @@ class Stage:
         size = slab_size(plan) + len(contest.baselines.ready) * (slab_size(alone) + outputs)
         room = int(MEMORY_SHARE * free_bytes() / size)
         self.rounds = max(LEAST_ROUNDS, min(rounds, room))
-        self._mine = _regions(host, plan, shuffled, self.rounds)
+        # One more than there are rounds: where the first of the timed calls is repeated.
+        self._mine = _regions(host, plan, shuffled, self.rounds + 1)
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
         self._number = 0
         self._drawn: list[tuple[Tensor, ...]] = []
         self._sums: dict[int, list[Tensor]] = {}
-        self._bound: list[Bound] = []
+        self._calls: list[_Call] = []
+        self._spare: _Call | None = None
 
     def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
         """New addresses, poison and values for block `number`: for the candidate in all its `rounds`, for a baseline in `shares`
@@ -98,49 +114,51 @@ class Stage:
         for regions in (self._mine, *self._theirs.values()):
             self._shuffled.shuffle(regions)
         self._number = number
-        self._drawn = [draw(cell, subseed(contest.seed, "timed", number, index), device) for index in range(DRAWS)]
+        drawn = [draw(cell, subseed(contest.seed, "timed", number, index), device) for index in range(DRAWS)]
+        self._drawn = [tuple(tensor.contiguous() for tensor in tensors) for tensors in drawn]
         theirs = [draw(cell, subseed(contest.seed, "baseline", number, index), device) for index in range(DRAWS)]
-        self._bound = [self._placed(index, self._drawn[0], NAN) for index in range(min(rounds, self.rounds))]
+        self._spare, *self._calls = [self._placed(region) for region in self._mine[: min(rounds, self.rounds) + 1]]
         self._sums = {}
         for name, share in shares.items():
             for index, region in enumerate(self._theirs[name][:share]):
-                region.fill(theirs[index % DRAWS], NAN)
+                region.fill(theirs[index % DRAWS], None)
         self._host.wait()
 
-    def _values(self, index: int) -> tuple[Tensor, ...]:
-        """The inputs of call `index` of this block, made anew.
+    def _placed(self, region: Region) -> _Call:
+        """The candidate ready for a call, its region at a new address and as if it had never run."""
+        region.fill(self._drawn[0], NAN)
+        region.inputs = ()
+        inputs = [region.tensor(view) for view in region.plan.inputs]
+        return _Call(region, inputs, outputs_of(region), self._contest.runner.bind(region, self._contest.choice))
+
+    def _values(self, index: int) -> tuple[Values, ...]:
+        """The inputs of call `index` of this block.
 
         Large operands are mixed, or all of them where none is large; beside large ones the rest take turns, because mixing every one
         would keep the host busy for longer than the device.
         """
         first, second = self._drawn
         large = [operand.nbytes >= LARGE_BYTES for operand in first]
-        values = list(self._drawn[index % DRAWS])
+        values: list[Values] = [Drawn(operand) for operand in self._drawn[index % DRAWS]]
         for position in range(len(values)):
             if large[position] or not any(large):
                 seed = subseed(self._contest.seed, "mixed", self._number, index, position)
-                values[position] = mixed(first[position], second[position], seed)
+                values[position] = Mixed(first[position], second[position], seed)
         return tuple(values)
-
-    def _placed(self, index: int, values: tuple[Tensor, ...], poison: Poison) -> Bound:
-        """The candidate ready for call `index`, its region at a new address and as if it had never run."""
-        region = self._mine[index]
-        region.fill(values, poison)
-        region.inputs = ()
-        return self._contest.runner.bind(region, self._contest.choice)
 
     def entry(self, name: str) -> Entry:
         """The candidate as a contestant called `name`, on the memory of the last `refill`."""
-        return Entry(name, lambda index: self._bound[index % len(self._bound)].run(self._host.stream()), self._begin, self._end)
+        return Entry(name, lambda index: self._calls[index % len(self._calls)].bound.run(self._host.stream()), self._begin, self._end)
 
     def _begin(self, index: int) -> None:
         """Write the values of call `index`, which were nowhere on the device before."""
-        with self._known(index % len(self._bound)) as region:
-            region.change_inputs(region.inputs)
+        index %= len(self._calls)
+        self._calls[index].give(self._values(index))
 
     def _end(self, index: int) -> None:
         """Note what call `index` left as its outputs."""
-        self._sums[index % len(self._bound)] = [checksum(output) for output in outputs_of(self._mine[index % len(self._bound)])]
+        index %= len(self._calls)
+        self._sums[index] = [checksum(output) for output in self._calls[index].outputs]
 
     def arguments(self, name: str, index: int) -> list[Tensor]:
         """The inputs of a baseline in round `index`."""
@@ -148,55 +166,58 @@ class Stage:
         return [region.tensor(view) for view in region.plan.inputs]
 
     def check(self) -> None:
-        """Every output, guard band and input of the candidate's in the block; raises PlanFault for the first that is wrong.
+        """Every output, guard band and input of the candidate's in the block, whose memory is used up by it; raises PlanFault for the
+        first that is wrong.
 
         Some calls, chosen now, are compared with float64 (with atomics all of them), and every output bit by bit with that of another
-        call on the same values, at another address and untimed. Rebinds the calls: the block's outputs are gone.
+        call on the same values, at another address and untimed.
         """
-        contest, calls = self._contest, range(len(self._bound))
-        ended = [(then, self._mine[index]) for index, then in self._sums.items()]
-        late = [checksum(now) != then for sums, region in ended for then, now in zip(sums, outputs_of(region), strict=True)]
-        if late and bool(torch.stack(late).any()):
+        contest, calls = self._contest, range(len(self._calls))
+        then = [noted for index in self._sums for noted in self._sums[index]]
+        now = [checksum(output) for index in self._sums for output in self._calls[index].outputs]
+        if now and bool((torch.stack(now) != torch.stack(then)).any()):
             raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
-        flags = []
-        for index in calls:
-            with self._known(index) as region:
-                flags += region.touched()
-        if bool(torch.stack(flags).any()):
+        if _any(call.region.bands() for call in self._calls):
             self._explain()
         for index in calls if contest.atomics else random.SystemRandom().sample(calls, min(COMPARED, len(calls))):
-            with self._known(index) as region:
-                result = compare(contest.task, contest.cell, region.inputs, tuple(outputs_of(region)), quick=True)
+            inputs = tuple(value.made() for value in self._values(index))
+            result = compare(contest.task, contest.cell, inputs, tuple(self._calls[index].outputs), quick=True)
             if result.status != "pass":
                 raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
-        if not contest.atomics:
-            self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
-            if bool(torch.stack([flag for index in calls for flag in self._repeated(index)]).any()):
-                raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
+        self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
+        changed, unlike = zip(*(self._repeated(index) for index in calls), strict=True)
+        if _any(changed):
+            reason = "while being timed: the kernel changed an input: write only to new tensors, and within their bounds"
+            raise PlanFault("input_mutated", reason)
+        if _any(unlike) and not contest.atomics:
+            raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
 
-    @contextmanager
-    def _known(self, index: int) -> Iterator[Region]:
-        """The region of call `index` while it is known what its inputs must be."""
-        region = self._mine[index]
-        region.inputs = self._values(index)
-        yield region
-        region.inputs = ()
-
-    def _repeated(self, index: int) -> list[Tensor]:
-        """Booleans on the device: an output of call `index` is not what the same call gives now."""
-        timed = [output.clone() for output in outputs_of(self._mine[index])]
-        self._bound[index] = self._placed(index, self._values(index), HUGE)
-        self._bound[index].run(self._host.stream())
-        return [differ(before, now) for before, now in zip(timed, outputs_of(self._mine[index]), strict=True)]
+    def _repeated(self, index: int) -> tuple[list[Tensor], list[Tensor]]:
+        """Do call `index` once more, where the one before it was. Booleans on the device: its inputs are not what they were when it
+        began, and its outputs are not what they are now."""
+        call, again = self._calls[index], self._calls[index - 1] if index else self._spare
+        assert again
+        again.region.forget(HUGE)
+        again.give(self._values(index))
+        changed = [differ(*pair) for pair in zip(call.inputs, again.inputs, strict=True)]
+        again.bound.run(self._host.stream())
+        return changed, [differ(*pair) for pair in zip(call.outputs, again.outputs, strict=True)]
 
     def _explain(self) -> None:
         """Raise PlanFault for what the quick look saw, unless a closer one clears it."""
-        for index in range(len(self._bound)):
-            with self._known(index) as region:
-                found = region.explain()
+        for index, call in enumerate(self._calls):
+            call.region.inputs = tuple(value.made() for value in self._values(index))
+            found = call.region.explain()
+            call.region.inputs = ()
             if found:
-                _, guard, reason = describe(found, region.plan, self._contest.cell)
+                _, guard, reason = describe(found, call.region.plan, self._contest.cell)
                 raise PlanFault(guard, f"while being timed: {reason}")
+
+
+def _any(flags: Iterable[Sequence[Tensor]]) -> bool:
+    """Whether one of the booleans on the device is true. Waits for it."""
+    every = [flag for some in flags for flag in some]
+    return bool(every) and bool(torch.stack(every).any())
 
 
 def _regions(host: Host, plan: LaunchPlan, shuffled: random.Random, count: int) -> list[Region]:

@@ -123,11 +123,13 @@ def _replicates(blocks: Sequence[Floats], resamples: int, seed: int) -> Floats:
     """`resamples` interquartile means of samples drawn block by block, then round by round, with replacement."""
     generator = np.random.default_rng(seed)
     sizes = np.array([block.size for block in blocks], dtype=np.float32)
-    width = int(np.median(sizes))
-    table = np.full((len(blocks), int(sizes.max())), np.nan)
+    width, most = int(np.median(sizes)), int(sizes.max())
+    table = np.full((len(blocks), most), np.nan)
     for row, block in zip(table, blocks, strict=True):
         row[: block.size] = block
     chosen = generator.integers(0, len(blocks), (resamples, len(blocks)))
     places = generator.random((resamples, len(blocks), width), dtype=np.float32)
     places *= sizes[chosen][:, :, None]
-    return _interquartile_mean(table[chosen[:, :, None], places.astype(np.int32)].reshape(resamples, -1))
+    # Numbers of a flat table: every verdict waits for several of these, and picking by row and column takes three times as long.
+    at = places.astype(np.int32) + (chosen * most).astype(np.int32)[:, :, None]
+    return _interquartile_mean(table.ravel().take(at).reshape(resamples, -1))

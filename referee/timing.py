@@ -154,16 +154,18 @@ class Timer:
         self._driver = host.driver
         self._spent: dict[str, float] = {}
         self._generator = np.random.default_rng(subseed(contest.seed, "order"))
-        self._stage = Stage(host, contest, options.rounds)
-        self.rounds = self._stage.rounds
         self.read, self.written = floor.bytes_moved(contest.cell)
-        self._floor = floor.Floor(self.read, self.written, floor.rated_bandwidth(self._driver))
+        with self._clocked("setting up"):
+            self._stage = Stage(host, contest, options.rounds)
+            self._floor = floor.Floor(self.read, self.written, floor.rated_bandwidth(self._driver))
+        self.rounds = self._stage.rounds
 
     def measure(self) -> Timing:
         """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
-        self._driver.reset_persisting_l2()
-        window = empty_window(self.flush)
-        slow = self._slow = self._slowness()
+        with self._clocked("setting up"):
+            self._driver.reset_persisting_l2()
+            window = empty_window(self.flush)
+            slow = self._slow = self._slowness()
         record, notes = _Record(warm_up={name: np.array([took]) for name, took in slow.items()}), []
         # The candidate and the fastest baseline take part in every round, so what they need sizes the blocks.
         fastest = sorted((name for name in BARS if name in slow), key=slow.__getitem__)[:1]
@@ -191,11 +193,11 @@ class Timer:
     def entries(self, shares: Mapping[str, int], floor_rounds: int = 0) -> list[Entry]:
         """The contestants of a block: the candidate in all its rounds, baselines and floor in the first so many of them."""
         ready = self.contest.baselines.ready
-        theirs = [Entry(name, self._baseline(name, ready[name]), rounds=share) for name, share in shares.items()]
+        theirs = [Entry(name, self._baseline(name, ready[name], share), rounds=share) for name, share in shares.items()]
         return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call, rounds=floor_rounds)] if floor_rounds else [])]
 
-    def _baseline(self, name: str, callee: Callee) -> Callable[[int], object]:
-        views = [self._stage.arguments(name, index) for index in range(self.rounds)]
+    def _baseline(self, name: str, callee: Callee, share: int) -> Callable[[int], object]:
+        views = [self._stage.arguments(name, index) for index in range(min(share, self.rounds))]
         return lambda index: callee(*views[index % len(views)])
 
     def _slowness(self) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -45,6 +47,23 @@ def test_nothing_is_written_until_the_plan_writes_it() -> None:
     assert torch.isnan(region.tensor(view(1))).all()
     region.fill((values(),), HUGE)
     assert (region.tensor(view(1)) > 1e30).all()
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_what_a_run_left_can_be_forgotten_and_nothing_else_is(odd: int) -> None:
+    given = plan(Copy(view(1), view(0)))
+    region = filled(replace(given, buffers=(given.buffers[0], Buffer(BYTES + odd))))
+    Runner(region.plan, {}, None).bind(region, {}).run(0)
+    region.forget(HUGE)
+    assert (region.tensor(view(1)) > 1e30).all() and region.bytes[region.places.slots[1].end - 1] == HUGE.pattern[0]
+    assert torch.equal(region.tensor(view(0)), values()) and region.damage() is None
+
+
+def test_without_poison_only_the_inputs_are_written() -> None:
+    region = filled(plan())
+    region.bytes.fill_(0)
+    region.fill((values(),), None)
+    assert torch.equal(region.tensor(view(0)), values()) and int((region.bytes != 0).sum()) <= BYTES
 
 
 def test_a_changed_input_is_seen() -> None:

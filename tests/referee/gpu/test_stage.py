@@ -13,7 +13,7 @@ from referee.driver import Driver
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.replay import PlanFault, Runner
+from referee.replay import PlanFault, Region, Runner, differ
 from referee.replay_check import Host
 from referee.stage import Contest, Stage
 
@@ -38,10 +38,10 @@ def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
         monkeypatch.setattr(stage_module, "free_bytes", lambda: 4 << 30)
     host = Host(request.param, Driver() if request.param == "cuda" else None, lambda *_: None)
 
-    def make(*steps: Step) -> Stage:
+    def make(*steps: Step, atomics: bool = False) -> Stage:
         plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
         runner = Runner(plan, {}, host.driver)
-        stage = Stage(host, Contest(TASK, CELL, runner, {}, False, Baselines({}, {}, {}), 5), ROUNDS)
+        stage = Stage(host, Contest(TASK, CELL, runner, {}, atomics, Baselines({}, {}, {}), 5), ROUNDS)
         stage.refill(1, ROUNDS, {})
         return stage
 
@@ -59,9 +59,14 @@ def play(stage: Stage, then: Callable[[int], object] = lambda index: None) -> No
         entry.after(index)
 
 
+def regions(stage: Stage) -> list[Region]:
+    """The candidate's, by call."""
+    return [call.region for call in stage._calls]
+
+
 def given(stage: Stage) -> list[bytes]:
     """The input of every round."""
-    return [region.tensor(INPUT).contiguous().view(torch.uint8).cpu().numpy().tobytes() for region in stage._mine]
+    return [region.tensor(INPUT).contiguous().view(torch.uint8).cpu().numpy().tobytes() for region in regions(stage)]
 
 
 def test_no_two_calls_get_the_same_values_and_none_is_there_before_its_call(staged: Staged) -> None:
@@ -84,12 +89,12 @@ def test_beside_large_operands_small_ones_take_turns(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     large, small = torch.zeros(1 << 18), torch.zeros(100)
     stage._drawn = [(large, small), (large + 1, small + 1)]
-    values = [stage._values(index) for index in range(4)]
+    values = [[value.made() for value in stage._values(index)] for index in range(4)]
     assert [set(turn.tolist()) for _, turn in values] == [{0.0}, {1.0}, {0.0}, {1.0}]
     assert all(0.45 < float(large.mean()) < 0.55 for large, _ in values)
     assert not any(torch.equal(values[0][0], other) for other, _ in values[1:])
     stage._drawn = [(small, small), (small + 1, small + 1)]
-    assert all(0 < float(operand.mean()) < 1 for operand in stage._values(0))
+    assert all(0 < float(operand.made().mean()) < 1 for operand in stage._values(0))
 
 
 def test_an_answer_that_an_earlier_call_left_behind_is_wrong(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +104,9 @@ def test_an_answer_that_an_earlier_call_left_behind_is_wrong(staged: Staged, mon
 
     def copied(index: int) -> None:
         if index == 0:
-            stage._mine[4].tensor(SCRATCH).copy_(stage._mine[0].tensor(OUTPUT))
+            regions(stage)[4].tensor(SCRATCH).copy_(regions(stage)[0].tensor(OUTPUT))
         else:
-            stage._mine[index].tensor(OUTPUT).copy_(stage._mine[4].tensor(SCRATCH))
+            regions(stage)[index].tensor(OUTPUT).copy_(regions(stage)[4].tensor(SCRATCH))
 
     play(stage, copied)
     with pytest.raises(PlanFault, match="gave different outputs"):
@@ -113,7 +118,7 @@ def test_an_output_that_a_later_call_writes_is_seen(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
 
     def all_at_once(index: int) -> None:
-        for region in stage._mine[: index + 1]:
+        for region in regions(stage)[: index + 1]:
             region.tensor(OUTPUT).fill_(7.0) if index < ROUNDS - 1 else region.tensor(OUTPUT).copy_(region.tensor(INPUT))
 
     play(stage, all_at_once)
@@ -121,15 +126,70 @@ def test_an_output_that_a_later_call_writes_is_seen(staged: Staged) -> None:
         stage.check()
 
 
-def test_right_outputs_pass_and_may_be_checked_again_after_more_calls(staged: Staged) -> None:
+def test_right_outputs_pass_in_block_after_block(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    for number in range(2, 5):
+        play(stage)
+        stage.check()
+        stage.refill(number, ROUNDS, {})
+
+
+def test_a_call_that_leaves_its_output_to_chance_is_seen_in_memory_of_another_one(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the region of a repeated call held before is gone, so a call that writes nothing gives something else."""
+    monkeypatch.setattr(stage_module, "COMPARED", 0)
+    stage = staged()
+
+    def right(index: int) -> None:
+        regions(stage)[index].tensor(OUTPUT).copy_(regions(stage)[index].tensor(INPUT))
+
+    play(stage, right)
+    with pytest.raises(PlanFault, match="different outputs"):
+        stage.check()
+
+
+def test_every_call_is_repeated_at_another_address(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
+    seen = []
+    real = differ
+
+    def noted(timed: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
+        seen.append((timed.data_ptr(), again.data_ptr()))
+        assert torch.equal(timed, again) and not bool((timed == 0).all())
+        return real(timed, again)
+
+    monkeypatch.setattr(stage_module, "differ", noted)
     stage.check()
-    stage.entry("candidate").call(ROUNDS)
+    assert [timed for timed, _ in seen] == [region.tensor(view).data_ptr() for region in regions(stage) for view in (INPUT, OUTPUT)]
+    assert not any(timed == again for timed, again in seen)
+
+
+@pytest.mark.parametrize("atomics", [False, True])
+def test_an_input_that_one_call_changed_is_seen(staged: Staged, atomics: bool) -> None:
+    stage = staged(Copy(OUTPUT, INPUT), atomics=atomics)
+
+    def slip(index: int) -> None:
+        if index == 2:
+            regions(stage)[2].tensor(INPUT).view(torch.int16)[2, 6] ^= 1
+
+    play(stage, slip)
+    with pytest.raises(PlanFault, match="changed an input") as found:
+        stage.check()
+    assert found.value.guard == "input_mutated"
+
+
+def test_with_atomics_every_output_is_compared_and_none_bit_by_bit(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT), atomics=True)
+
+    def rounding(index: int) -> None:
+        regions(stage)[index].tensor(OUTPUT).view(torch.int16)[0, 0] ^= 1
+
+    play(stage, rounding)
     stage.check()
     stage.refill(2, ROUNDS, {})
-    play(stage)
-    stage.check()
+    play(stage, lambda index: regions(stage)[index].tensor(OUTPUT)[1, 1].add_(8.0) if index == 3 else None)
+    with pytest.raises(PlanFault, match="an output of a timed call is wrong"):
+        stage.check()
 
 
 def test_a_wrong_output_is_seen(staged: Staged) -> None:
@@ -146,7 +206,7 @@ def test_one_round_that_differs_is_seen_even_if_it_is_not_compared(staged: Stage
 
     def slip(index: int) -> None:
         if index == 4:
-            stage._mine[4].tensor(OUTPUT).view(torch.int16)[1, 2] ^= 1
+            regions(stage)[4].tensor(OUTPUT).view(torch.int16)[1, 2] ^= 1
 
     play(stage, slip)
     with pytest.raises(PlanFault, match="different outputs"):
@@ -156,7 +216,7 @@ def test_one_round_that_differs_is_seen_even_if_it_is_not_compared(staged: Stage
 def test_an_answer_kept_outside_the_plan_s_buffers_is_seen(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
-    stage._mine[3].bytes[-SIZE:] = stage._mine[3].tensor(INPUT).contiguous().view(torch.uint8).flatten()
+    regions(stage)[3].bytes[-SIZE:] = regions(stage)[3].tensor(INPUT).contiguous().view(torch.uint8).flatten()
     with pytest.raises(PlanFault) as found:
         stage.check()
     assert found.value.guard == "guard_band"

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 from referee import rounds
 from referee.rounds import Entry, run_block
@@ -24,7 +25,7 @@ class Event:
     def __init__(self) -> None:
         self.at: float | None = None
 
-    def record(self) -> None:
+    def record(self, stream: object) -> None:
         self.at = Event.queued
 
     def query(self) -> bool:
@@ -42,6 +43,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     Event.queued = Event.done = 0.0
     monkeypatch.setattr(rounds, "_event", Event)
     monkeypatch.setattr(rounds, "wait_until_idle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
 
 
 def taking(milliseconds: float, calls: list[int] | None = None) -> Callable[[int], object]:
