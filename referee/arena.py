@@ -67,7 +67,7 @@ class Layout:
 
     def within(self, start: int, size: int) -> Layout:
         """The same `start` bytes into a region of `size` bytes; what lies before and after it is watched like a guard band."""
-        slots = tuple(replace(slot, start=slot.start + start) for slot in self.slots)
+        slots = tuple(Slot(slot.start + start, slot.nbytes, slot.input) for slot in self.slots)
         inner = [end + start for _, end in self.guards[:-1]]
         ends = [low + start for low, _ in self.guards[1:]]
         return Layout(slots, tuple(zip([0, *ends], [*inner, size], strict=True)), size)

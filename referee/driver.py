@@ -70,7 +70,10 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of a loaded module. `shared` is the dynamic shared memory of a launch in bytes, `local` spills per thread."""
+    """One kernel of a loaded module. `shared` is the dynamic shared memory of a launch in bytes, `local` spills per thread.
+
+    `parameters` are the bytes of each parameter it declares; None when the driver is older than CUDA 12.4 and cannot tell.
+    """
 
     name: str
     module: int
@@ -80,6 +83,7 @@ class Kernel:
     registers: int
     local: int
     max_threads: int
+    parameters: tuple[int, ...] | None
 
 
 def pack(kind: str, value: int | float | None) -> Packed:
@@ -191,37 +195,36 @@ class Driver:
                     raise CudaError("cuFuncSetAttribute", OUT_OF_RESOURCES, f"{shared} bytes of shared memory, and the chip has {room}")
                 self.call("cuFuncSetAttribute", function, ctypes.c_int(FUNC_MAX_DYNAMIC_SHARED), ctypes.c_int(shared))
             registers, local = self._function_attribute(FUNC_REGISTERS, function), self._function_attribute(FUNC_LOCAL_BYTES, function)
+            parameters = self._parameter_sizes(function)
         except BaseException:
             self.call("cuModuleUnload", module)
             raise
-        return Kernel(name, module.value or 0, function.value or 0, num_warps, shared, registers, local, most)
+        return Kernel(name, module.value or 0, function.value or 0, num_warps, shared, registers, local, most, parameters)
 
     def unload(self, kernel: Kernel) -> None:
         """Forget a kernel's module."""
         self.call("cuModuleUnload", ctypes.c_void_p(kernel.module))
 
-    def parameter_sizes(self, kernel: Kernel) -> tuple[int, ...] | None:
-        """Bytes of each parameter the kernel declares; None when the driver is older than CUDA 12.4 and cannot tell."""
+    def prepare(self, kernel: Kernel, grid: tuple[int, int, int], parameters: Sequence[Packed]) -> PreparedLaunch:
+        """Pack one launch so that it can be repeated cheaply. Raises ParameterError when the kernel declares others."""
+        offered = tuple(ctypes.sizeof(parameter) for parameter in parameters)
+        if kernel.parameters is not None and offered != kernel.parameters:
+            raise ParameterError(f"{kernel.name} declares parameters of {kernel.parameters} bytes and the plan passes {offered}")
+        return PreparedLaunch(self, kernel, grid, tuple(parameters))
+
+    def _parameter_sizes(self, function: ctypes.c_void_p) -> tuple[int, ...] | None:
         if not hasattr(self.library, "cuFuncGetParamInfo"):
             return None
         sizes: list[int] = []
         offset, size = ctypes.c_size_t(), ctypes.c_size_t()
         while True:
-            arguments = (ctypes.c_void_p(kernel.function), ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size))
+            arguments = (function, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size))
             code = self.library.cuFuncGetParamInfo(*arguments)
             if code == INVALID_VALUE:
                 return tuple(sizes)
             if code:
                 raise CudaError("cuFuncGetParamInfo", code, self.error_name(code))
             sizes.append(size.value)
-
-    def prepare(self, kernel: Kernel, grid: tuple[int, int, int], parameters: Sequence[Packed]) -> PreparedLaunch:
-        """Pack one launch so that it can be repeated cheaply. Raises ParameterError when the kernel declares others."""
-        sizes = self.parameter_sizes(kernel)
-        offered = tuple(ctypes.sizeof(parameter) for parameter in parameters)
-        if sizes is not None and offered != sizes:
-            raise ParameterError(f"{kernel.name} declares parameters of {sizes} bytes and the plan passes {offered}")
-        return PreparedLaunch(self, kernel, grid, tuple(parameters))
 
     def _function_attribute(self, attribute: int, function: ctypes.c_void_p) -> int:
         value = ctypes.c_int()

@@ -139,7 +139,7 @@ def _bytes(view: View) -> int:
 def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:
     """A boolean on the device: some byte of `bands` is another one."""
     size = _widest(*(band.numel() for band in bands), *(int(band.storage_offset()) for band in bands))
-    numbers = torch.cat([band.view(INTEGERS[size]) for band in bands])
+    numbers = torch.cat([band.view(INTEGERS[size]) for band in bands]) if len(bands) > 1 else bands[0].view(INTEGERS[size])
     return (numbers != int.from_bytes(bytes([byte] * size), "little", signed=size > 1)).any()
 
 

@@ -41,9 +41,9 @@ SLOW_ROUNDS, SLOW_BLOCKS = 3, 2  # of a block, and in all, where calls are slow
 CALL_REPEATS, SLOW_CALL_REPEATS, FIRST_CALLS = 15, 6, 3  # the first calls of each do not count
 BASELINE_PATIENCE = 3.0  # times what its first call took: what a baseline's calls may add to a step that is the candidate's
 AFTER = -1  # the number of the block after the last
-WARM_UP = 10  # rounds of the first block, which does not count
+WARM_UP = 10  # rounds of the first block, which does not count and is not checked
 FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
-FEW, EVERY = 10, 4
+FEW, EVERY = 8, 4
 USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
 
 
@@ -55,6 +55,7 @@ class _Record:
     blocks: list[dict[str, Floats]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    known: dict[tuple[str, float, int], Interval] = field(default_factory=dict)
 
     def drop(self, why: str, rounds: int) -> None:
         self.dropped[why] = self.dropped.get(why, 0) + rounds
@@ -73,9 +74,12 @@ class _Record:
         return found.median if found else float("inf")
 
     def ratio(self, other: str, confidence: float = 0.95) -> Interval:
-        shared = [block for block in self.blocks if other in block]
-        logs = stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
-        return stats.interval(logs, confidence=confidence)
+        asked = (other, confidence, len(self.blocks))
+        if asked not in self.known:
+            shared = [block for block in self.blocks if other in block]
+            logs = stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
+            self.known[asked] = stats.interval(logs, confidence=confidence)
+        return self.known[asked]
 
 
 def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:
@@ -233,19 +237,20 @@ class Timer:
             contestants = self.entries(taking, others)
             block = run_block(contestants, rounds, self.flush, self._generator, during=lambda: self._sample(samples))
             self.host.wait()
+        if warm_up:
+            record.warm_up = block.times
+            return self._needed(taking)
         self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
         with self._clocked("checking"):
             self._stage.check()
-        if warm_up:
-            record.warm_up = block.times
-        elif why := self._unusable(samples, record):
+        if why := self._unusable(samples, record):
             record.drop(why, rounds)
         else:
             record.blocks.append(block.times)
             record.samples += samples
             if block.starved:
                 record.drop("the queue ran dry", -(-block.starved // len(block.times)))
-        # The check repeats every call of the candidate's.
+        # The check repeated every call of the candidate's.
         return self._needed({**taking, CANDIDATE: 2 * rounds})
 
     def _sample(self, into: list[Sample]) -> None:
