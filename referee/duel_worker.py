@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import traceback
@@ -51,15 +52,15 @@ class Match:
 
     def measure(self) -> dict[str, Any]:
         """Blocks of rounds until the ratio is settled. Raises PlanFault for a wrong timed output, naming the side in `failing`."""
-        slow = self._slowness()
-        options = paced(self._options, slow)
-        self._rounds = min(options.rounds, *(stage.rounds for stage in self._stages.values()))
+        self._slow = self._slowness()
+        options = self._paced()
         # The time that is allowed is for everything but the calls, of which each is repeated by the check.
-        seconds = options.seconds + 1e-6 * slow * options.least_rounds * 2 * len(self._stages)
+        seconds = options.seconds + 1e-6 * self._slow * options.least_rounds * 2 * len(self._stages)
         started, dropped, number, counted = time.monotonic(), 0, 0, 0
         while counted < options.most_rounds and time.monotonic() - started < seconds and dropped <= MOST_DROPPED:
             number += 1
             dropped += not self._one_block(number) and number > 1
+            options = self._paced()
             counted = sum(block[FLOOR].size for block in self._blocks)
             if counted >= options.least_rounds and enough(self._ratio(SETTLED), options.least_rounds):
                 break
@@ -70,6 +71,12 @@ class Match:
         plain = {name: asdict(summary) if summary else None for name, summary in summaries.items()}
         decision, reason = firm(stats.decide(ratio), self._ratio(SETTLED), options.least_rounds)
         return {"rejection": None, "decision": decision, "reason": reason, "ratio": asdict(ratio), **plain}
+
+    def _paced(self) -> TimingOptions:
+        """The options, for few rounds where calls are slow; sizes the next block."""
+        options = paced(self._options, self._slow)
+        self._rounds = min(options.rounds, *(stage.rounds for stage in self._stages.values()))
+        return options
 
     def _slowness(self) -> float:
         """Microseconds of one call of the slower side, to size the blocks."""
@@ -91,6 +98,8 @@ class Match:
         samples: list[Sample] = []
         block = run_block(self._entries(), rounds, self._flush, self._generator, during=lambda: self._sample(samples))
         self._host.wait()
+        # A first call may be slow because it loads something: what is measured tells better.
+        self._slow = min(self._slow, max(_median(block.times[name]) for name in self._contests))
         if number == 1:
             return False
         self._host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
@@ -118,6 +127,11 @@ class Match:
         challenger, champion = self._contests
         logs = stats.log_ratios([block[challenger] for block in self._blocks], [block[champion] for block in self._blocks])
         return stats.interval(logs, confidence=confidence)
+
+
+def _median(times: stats.Floats) -> float:
+    """Infinite where nothing was measured."""
+    return found.median if (found := stats.summarise(times)) else math.inf
 
 
 def answer(host: Host, message: wire.Message, blobs: list[bytes]) -> wire.Message:

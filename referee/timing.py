@@ -170,29 +170,38 @@ class Timer:
             self._driver.reset_persisting_l2()
             window = empty_window(self.flush)
             slow = self._slow = self._slowness()
-        record, notes = _Record(warm_up={name: np.array([took]) for name, took in slow.items()}), []
-        # The candidate and the fastest baseline take part in every round, so what they need sizes the blocks.
-        fastest = sorted((name for name in BARS if name in slow), key=slow.__getitem__)[:1]
-        slowest = max([CANDIDATE, *fastest], key=slow.__getitem__)
-        options = paced(self.options, slow[slowest])
-        self.rounds = min(self.rounds, options.rounds)
-        least, most = options.least_rounds, options.most_rounds
-        if options is not self.options:
-            whose = "a call" if slowest == CANDIDATE else f"a call of {slowest}"
-            notes.append(f"{whose} takes {slow[slowest] / 1000:.0f} ms, so only {least} rounds were timed")
+        record, notes = _Record(warm_up={name: np.array([took]) for name, took in slow.items()}), list[str]()
+        options, slowest = self._paced(record)
         started, number, seconds = time.monotonic(), 0, options.seconds
-        while record.rounds < most and time.monotonic() - started < seconds:
+        while record.rounds < options.most_rounds and time.monotonic() - started < seconds:
             number += 1
             needed = self._one_block(number, record, warm_up=number == 1)
+            options, slowest = self._paced(record)
             # The time that is allowed is for everything but the calls, until there are enough of them.
-            seconds += needed if record.rounds < least else 0.0
+            seconds += needed if record.rounds < options.least_rounds else 0.0
             if sum(record.dropped.values()) > MOST_DROPPED * self.rounds + self.rounds:
                 notes.append("too many rounds were dropped; measuring stopped early")
                 break
-            bar = self._bar(record)
+            bar, least = self._bar(record), options.least_rounds
             if record.blocks and (bar is None or (record.rounds >= least and enough(record.ratio(bar, SETTLED), least))):
                 break
-        return self._report(record, window, notes, least)
+        if slowest:
+            notes.append(f"{slowest}, so only {options.least_rounds} rounds were timed")
+        return self._report(record, window, notes, options.least_rounds)
+
+    def _paced(self, record: _Record) -> tuple[TimingOptions, str]:
+        """The options, for few rounds where calls are slow, and then whose are; sizes the next block.
+
+        The candidate and the fastest baseline take part in every round, so theirs count. A first call may be slow because it loads
+        or compiles something: what was measured since tells better.
+        """
+        slow = {name: min(took, record.median(name)) for name, took in self._slow.items()}
+        fastest = sorted((name for name in BARS if name in slow), key=slow.__getitem__)[:1]
+        slowest = max([CANDIDATE, *fastest], key=slow.__getitem__)
+        options = paced(self.options, slow[slowest])
+        self.rounds = min(self._stage.rounds, options.rounds)
+        whose = "a call" if slowest == CANDIDATE else f"a call of {slowest}"
+        return options, "" if options is self.options else f"{whose} takes {slow[slowest] / 1000:.0f} ms"
 
     def entries(self, shares: Mapping[str, int], floor_rounds: int = 0) -> list[Entry]:
         """The contestants of a block: the candidate in all its rounds, baselines and floor in the first so many of them."""

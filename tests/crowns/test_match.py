@@ -55,8 +55,8 @@ def match(challenger: Sequence[Step], champion: Sequence[Step], options: TimingO
     return Match(NoStream("cpu", driver, lambda *_: None), contests, options)
 
 
-def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0) -> list[int]:
-    """Rounds in which the champion takes half as long again; in block `crash_in` a call fails. Gives the rounds of every block."""
+def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0, us: float = 1.0) -> list[int]:
+    """Rounds of calls that take `us`, the champion's half as long again; in block `crash_in` one fails. Gives every block's rounds."""
     blocks: list[int] = []
 
     def run(entries: Sequence[Entry], rounds: int, *_: object, **__: object) -> Block:
@@ -68,7 +68,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0) -> list[int]:
                 for step in (entry.before, entry.call, entry.after):
                     if step:
                         step(number)
-        return Block({entry.name: np.full(rounds, 1.5 if entry.name == "champion" else 1.0) for entry in entries}, 0)
+        return Block({entry.name: np.full(rounds, us * (1.5 if entry.name == "champion" else 1.0)) for entry in entries}, 0)
 
     monkeypatch.setattr(duel_worker, "run_block", run)
     return blocks
@@ -99,8 +99,12 @@ def test_a_win_in_a_duel_needs_its_rounds_too(monkeypatch: pytest.MonkeyPatch) -
     assert (found["decision"], found["reason"]) == ("unsure", "faster, but measuring ended after 8 usable rounds of the 9 that are wanted")
 
 
-def test_slow_kernels_duel_in_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = played(monkeypatch)
+@pytest.mark.parametrize(("us", "rounds"), [(50_000.0, 6), (1.0, 320)])
+def test_slow_kernels_duel_in_few_rounds_and_those_that_are_slow_at_first_in_all(
+    monkeypatch: pytest.MonkeyPatch, us: float, rounds: int
+) -> None:
+    blocks = played(monkeypatch, us=us)
     monkeypatch.setattr(duel_worker, "call_us", lambda *_: 50_000.0)
     found = match(RIGHT, RIGHT).measure()
-    assert (found["decision"], found["ratio"]["rounds"], blocks) == ("win", 6, [3, 3, 3])
+    assert (found["decision"], found["ratio"]["rounds"]) == ("win", rounds)
+    assert blocks == ([3, 3, 3] if rounds == 6 else [3, *[4] * 80])

@@ -32,6 +32,7 @@ class World:
     clock: float = 0.0
     block_seconds: float = 0.0
     said: dict[str, float] = field(default_factory=dict)
+    loading: dict[str, float] = field(default_factory=dict)
 
     def measure(self, **options: Any) -> Timing:
         ready: dict[str, Callable[..., Any]] = {name: partial(self.spend, name) for name in self.times if name not in (CANDIDATE, FLOOR)}
@@ -41,7 +42,7 @@ class World:
         return Timer(host, contest, TimingOptions(**options), flush, "no clocks here").measure()
 
     def spend(self, name: str, *_: object) -> None:
-        self.clock += 1e-6 * self.times[name]
+        self.clock += 1e-6 * (self.times[name] + self.loading.pop(name, 0.0))
 
     def told(self, what: str, seconds: float, whose: str) -> None:
         self.said[what] = self.clock + seconds
@@ -191,6 +192,16 @@ def test_slow_calls_are_timed_in_few_rounds(world: World, mine: float, theirs: f
     found = world.measure()
     assert (found.decision, found.rounds, found.blocks, found.reason) == (decision, 6, 2, "")
     assert f"{whose}, so only 6 rounds were timed" in found.notes
+
+
+@pytest.mark.parametrize("whose", [CANDIDATE, AUTOTUNE])
+def test_a_first_call_that_was_slow_for_another_reason_costs_no_rounds(world: World, whose: str) -> None:
+    """Nothing may be a win on few rounds because something was loaded, or because a kernel takes its time at first."""
+    world.loading = {whose: 3e6, EAGER: 1e6, COMPILE: 1e6}
+    found = world.measure()
+    assert (found.decision, found.rounds, found.blocks) == ("win", 320, 8)
+    assert not any("rounds were timed" in note for note in found.notes)
+    assert world.blocks[0][0] == 3 and {rounds for rounds, _ in world.blocks[1:]} == {40}
 
 
 def test_a_slow_baseline_that_cannot_decide_costs_the_others_no_round_and_the_candidate_no_time(world: World) -> None:
