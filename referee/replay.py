@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -102,11 +102,7 @@ class Region:
     def touched(self) -> list[Tensor]:
         """Booleans on the device, without waiting. All of them are false only when `damage` cannot find anything."""
         pairs = zip(self.plan.inputs, self.inputs, strict=True)
-        return [*self.bands(), *(differ(self.tensor(view), tensor) for view, tensor in pairs)]
-
-    def bands(self) -> list[Tensor]:
-        """The same for everything but the inputs."""
-        return bands(self.bytes, self.places, self.plan, self.poison)
+        return [*bands([self]), *(differ(self.tensor(view), tensor) for view, tensor in pairs)]
 
     def explain(self) -> Damage | None:
         """As `damage`, looking at every byte at once."""
@@ -118,16 +114,23 @@ def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
     return places.total + max(SLACK_BYTES, 4 * step)
 
 
-def bands(region: Tensor, places: Layout, plan: LaunchPlan, poison: Poison) -> list[Tensor]:
+def bands(regions: Iterable[Region]) -> list[Tensor]:
     """Booleans on the device: some byte outside every buffer may have changed. Cheap, and all false only when none did."""
-    first, second = poison.pattern
-    between = [region[low:high] for low, high in places.guards]
-    # Copying short bands together takes less time than queueing a comparison for each of them.
-    together = [between] if sum(band.numel() for band in between) <= PIECE_BYTES else [[band] for band in between]
-    flags = [_other_than(first, some) for some in together]
-    if first != second or any(_bytes(view) != places.slots[view.buffer].nbytes for view in plan.inputs):
-        flags.append(torch.ones((), dtype=torch.bool, device=region.device))
-    return flags
+    flags: list[Tensor] = []
+    batches: list[tuple[int, list[Tensor]]] = []
+    room = 0
+    for region in regions:
+        byte = region.poison.pattern[0]
+        if any(_bytes(view) != region.places.slots[view.buffer].nbytes for view in region.plan.inputs):
+            flags.append(torch.ones((), dtype=torch.bool, device=region.bytes.device))
+        for low, high in region.places.guards:
+            # Copying short bands together takes less time than queueing a comparison for each of them.
+            if high - low > room or batches[-1][0] != byte:
+                batches.append((byte, []))
+                room = PIECE_BYTES
+            batches[-1][1].append(region.bytes[low:high])
+            room -= high - low
+    return [*flags, *(_other_than(byte, some) for byte, some in batches)]
 
 
 def _bytes(view: View) -> int:

@@ -25,7 +25,7 @@ from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
-from referee.replay import Bound, Choice, PlanFault, Region, Runner, checksum, differ, slab_bytes
+from referee.replay import Bound, Choice, PlanFault, Region, Runner, bands, checksum, differ, slab_bytes
 from referee.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 from referee.rounds import Entry
 
@@ -80,10 +80,10 @@ class _Call:
     outputs: list[Tensor]
     bound: Bound
 
-    def give(self, values: Sequence[Values]) -> None:
-        """Write the inputs."""
-        for value, tensor in zip(values, self.inputs, strict=True):
-            value.write(tensor)
+    def give(self, values: Sequence[Values], positions: Iterable[int]) -> None:
+        """Write the inputs with these numbers."""
+        for position in positions:
+            values[position].write(self.inputs[position])
 
 
 class Stage:
@@ -96,13 +96,14 @@ class Stage:
         shuffled = self._shuffled = random.Random(subseed(contest.seed, "layout"))
         outputs = sum(plan.buffers[view.buffer].nbytes for view in plan.outputs)
         size = slab_size(plan) + len(contest.baselines.ready) * (slab_size(alone) + outputs)
-        room = int(MEMORY_SHARE * free_bytes() / size)
+        room = int(MEMORY_SHARE * free_bytes() / size) - 1
         self.rounds = max(LEAST_ROUNDS, min(rounds, room))
         # One more than there are rounds: where the first of the timed calls is repeated.
         self._mine = _regions(host, plan, shuffled, self.rounds + 1)
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
         self._number = 0
         self._drawn: list[tuple[Tensor, ...]] = []
+        self._mixed: list[bool] = []
         self._sums: dict[int, list[Tensor]] = {}
         self._calls: list[_Call] = []
         self._spare: _Call | None = None
@@ -117,43 +118,46 @@ class Stage:
         drawn = [draw(cell, subseed(contest.seed, "timed", number, index), device) for index in range(DRAWS)]
         self._drawn = [tuple(tensor.contiguous() for tensor in tensors) for tensors in drawn]
         theirs = [draw(cell, subseed(contest.seed, "baseline", number, index), device) for index in range(DRAWS)]
-        self._spare, *self._calls = [self._placed(region) for region in self._mine[: min(rounds, self.rounds) + 1]]
+        large = [operand.nbytes >= LARGE_BYTES for operand in self._drawn[0]]
+        # Mixing small operands beside large ones would keep the host busy for longer than the device.
+        self._mixed = large if any(large) else [True] * len(large)
+        used = min(rounds, self.rounds)
+        self._calls = [self._placed(region, index) for index, region in enumerate(self._mine[:used])]
+        self._spare = self._placed(self._mine[used], used)
         self._sums = {}
         for name, share in shares.items():
             for index, region in enumerate(self._theirs[name][:share]):
                 region.fill(theirs[index % DRAWS], None)
         self._host.wait()
 
-    def _placed(self, region: Region) -> _Call:
-        """The candidate ready for a call, its region at a new address and as if it had never run."""
-        region.fill(self._drawn[0], NAN)
+    def _placed(self, region: Region, index: int) -> _Call:
+        """The candidate ready for call `index`, its region at a new address and as if it had never run."""
+        region.fill(self._drawn[index % DRAWS], NAN)
         region.inputs = ()
         inputs = [region.tensor(view) for view in region.plan.inputs]
         return _Call(region, inputs, outputs_of(region), self._contest.runner.bind(region, self._contest.choice))
 
     def _values(self, index: int) -> tuple[Values, ...]:
-        """The inputs of call `index` of this block.
-
-        Large operands are mixed, or all of them where none is large; beside large ones the rest take turns, because mixing every one
-        would keep the host busy for longer than the device.
-        """
+        """The inputs of call `index` of this block: mixed for it alone, or the draws in turn."""
         first, second = self._drawn
-        large = [operand.nbytes >= LARGE_BYTES for operand in first]
         values: list[Values] = [Drawn(operand) for operand in self._drawn[index % DRAWS]]
-        for position in range(len(values)):
-            if large[position] or not any(large):
-                seed = subseed(self._contest.seed, "mixed", self._number, index, position)
-                values[position] = Mixed(first[position], second[position], seed)
+        for position in self._positions(mixed=True):
+            seed = subseed(self._contest.seed, "mixed", self._number, index, position)
+            values[position] = Mixed(first[position], second[position], seed)
         return tuple(values)
+
+    def _positions(self, *, mixed: bool) -> list[int]:
+        """Numbers of the inputs whose values are mixed for every call, or of the others."""
+        return [position for position, is_mixed in enumerate(self._mixed) if is_mixed == mixed]
 
     def entry(self, name: str) -> Entry:
         """The candidate as a contestant called `name`, on the memory of the last `refill`."""
         return Entry(name, lambda index: self._calls[index % len(self._calls)].bound.run(self._host.stream()), self._begin, self._end)
 
     def _begin(self, index: int) -> None:
-        """Write the values of call `index`, which were nowhere on the device before."""
+        """Write the values of call `index`, which were nowhere on the device before; what takes turns lies there already."""
         index %= len(self._calls)
-        self._calls[index].give(self._values(index))
+        self._calls[index].give(self._values(index), self._positions(mixed=True))
 
     def _end(self, index: int) -> None:
         """Note what call `index` left as its outputs."""
@@ -177,7 +181,7 @@ class Stage:
         now = [checksum(output) for index in self._sums for output in self._calls[index].outputs]
         if now and bool((torch.stack(now) != torch.stack(then)).any()):
             raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
-        if _any(call.region.bands() for call in self._calls):
+        if _any(bands(call.region for call in self._calls) + self._changed()):
             self._explain()
         for index in calls if contest.atomics else random.SystemRandom().sample(calls, min(COMPARED, len(calls))):
             inputs = tuple(value.made() for value in self._values(index))
@@ -185,21 +189,34 @@ class Stage:
             if result.status != "pass":
                 raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
         self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
-        changed, unlike = zip(*(self._repeated(index) for index in calls), strict=True)
+        changed: list[Tensor] = []
+        unlike: list[Tensor] = []
+        for index in calls:
+            its_inputs, its_outputs = self._repeated(index)
+            changed += its_inputs
+            unlike += its_outputs
         if _any(changed):
             reason = "while being timed: the kernel changed an input: write only to new tensors, and within their bounds"
             raise PlanFault("input_mutated", reason)
         if _any(unlike) and not contest.atomics:
             raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
 
+    def _changed(self) -> list[Tensor]:
+        """Booleans on the device: an input that takes turns is not what some call was given."""
+        flags = []
+        for position in self._positions(mixed=False):
+            given = [self._drawn[index % DRAWS][position] for index in range(len(self._calls))]
+            flags.append(differ(torch.stack([call.inputs[position] for call in self._calls]), torch.stack(given)))
+        return flags
+
     def _repeated(self, index: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Do call `index` once more, where the one before it was. Booleans on the device: its inputs are not what they were when it
-        began, and its outputs are not what they are now."""
+        """Do call `index` once more, where the one before it was. Booleans on the device: its mixed inputs are not what they were when
+        it began, and its outputs are not what they are now."""
         call, again = self._calls[index], self._calls[index - 1] if index else self._spare
         assert again
         again.region.forget(HUGE)
-        again.give(self._values(index))
-        changed = [differ(*pair) for pair in zip(call.inputs, again.inputs, strict=True)]
+        again.give(self._values(index), range(len(again.inputs)))
+        changed = [differ(call.inputs[position], again.inputs[position]) for position in self._positions(mixed=True)]
         again.bound.run(self._host.stream())
         return changed, [differ(*pair) for pair in zip(call.outputs, again.outputs, strict=True)]
 
@@ -214,10 +231,9 @@ class Stage:
                 raise PlanFault(guard, f"while being timed: {reason}")
 
 
-def _any(flags: Iterable[Sequence[Tensor]]) -> bool:
+def _any(flags: list[Tensor]) -> bool:
     """Whether one of the booleans on the device is true. Waits for it."""
-    every = [flag for some in flags for flag in some]
-    return bool(every) and bool(torch.stack(every).any())
+    return bool(flags) and bool(torch.stack(flags).any())
 
 
 def _regions(host: Host, plan: LaunchPlan, shuffled: random.Random, count: int) -> list[Region]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from referee.arena import HUGE, NAN
+from referee.arena import HUGE, NAN, Poison
 from referee.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Step, View
-from referee.replay import PlanFault, Region, Runner, checksum, differ
+from referee.replay import PlanFault, Region, Runner, bands, checksum, differ
 
 ROWS, COLUMNS = 3, 5
 BYTES = ROWS * COLUMNS * 4
@@ -64,6 +64,33 @@ def test_without_poison_only_the_inputs_are_written() -> None:
     region.bytes.fill_(0)
     region.fill((values(),), None)
     assert torch.equal(region.tensor(view(0)), values()) and int((region.bytes != 0).sum()) <= BYTES
+
+
+def touched(*regions: Region) -> bool:
+    return any(bool(flag) for flag in bands(regions))
+
+
+def test_bands_of_several_regions_are_looked_at_together() -> None:
+    regions = [filled(plan()) for _ in range(3)]
+    regions[1].fill((values(),), HUGE)
+    assert not touched(*regions)
+    for region in regions:
+        low, high = region.places.guards[1]
+        for at in (low, high - 1):
+            kept = region.bytes[at].clone()
+            region.bytes[at] = 7
+            assert touched(*regions)
+            region.bytes[at] = kept
+    assert not touched(*regions)
+
+
+def test_what_a_quick_look_cannot_see_is_looked_at_closely() -> None:
+    """Bytes of an input's buffer beside the input, and poisons of two bytes."""
+    given = plan()
+    assert touched(filled(replace(given, buffers=(Buffer(BYTES + 64, 0), given.buffers[1]))))
+    region = filled(given)
+    region.fill((values(),), Poison("two bytes", b"\x01\x02"))
+    assert touched(region) and region.damage() is None
 
 
 def test_a_changed_input_is_seen() -> None:
