@@ -95,7 +95,7 @@ class Region:
         for slot in self.places.slots:
             if slot.input is None:
                 held = self.bytes[slot.start : slot.end]
-                size = _widest(held.numel(), int(held.storage_offset()))
+                size = widest(held.numel(), int(held.storage_offset()))
                 pattern = (poison.pattern * size)[:size]
                 held.view(INTEGERS[size]).fill_(int.from_bytes(pattern, "little", signed=size > 1))
 
@@ -141,7 +141,7 @@ def _bytes(view: View) -> int:
 
 def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:
     """A boolean on the device: some byte of `bands` is another one."""
-    size = _widest(*(band.numel() for band in bands), *(int(band.storage_offset()) for band in bands))
+    size = widest(*(band.numel() for band in bands), *(int(band.storage_offset()) for band in bands))
     numbers = torch.cat([band.view(INTEGERS[size]) for band in bands]) if len(bands) > 1 else bands[0].view(INTEGERS[size])
     return (numbers != int.from_bytes(bytes([byte] * size), "little", signed=size > 1)).any()
 
@@ -151,21 +151,12 @@ def differ(left: Tensor, right: Tensor) -> Tensor:
     size = left.element_size()
     if left.is_contiguous() and right.is_contiguous():
         # The fewer the booleans, the faster: comparing as int16 writes a quarter as much as it reads.
-        size = _widest(left.numel() * size, int(left.storage_offset()) * size, int(right.storage_offset()) * size)
+        size = widest(left.numel() * size, int(left.storage_offset()) * size, int(right.storage_offset()) * size)
         left, right = left.flatten(), right.flatten()
     return (left.view(INTEGERS[size]) != right.view(INTEGERS[size])).any()
 
 
-def checksum(tensor: Tensor) -> Tensor:
-    """A number on the device that follows from a tensor's bits: their sum as integers, which wraps."""
-    size = tensor.element_size()
-    if tensor.is_contiguous():
-        size = _widest(tensor.numel() * size, int(tensor.storage_offset()) * size)
-        tensor = tensor.flatten()
-    return tensor.view(INTEGERS[size]).sum(dtype=torch.int64)
-
-
-def _widest(*offsets: int) -> int:
+def widest(*offsets: int) -> int:
     """The size of the largest integer that all of these byte counts are multiples of."""
     return next(size for size in sorted(INTEGERS, reverse=True) if all(offset % size == 0 for offset in offsets))
 

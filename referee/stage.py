@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,12 +21,13 @@ from torch import Tensor
 from referee.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Slot
 from referee.baselines import Baselines
 from referee.compare import compare
+from referee.fingerprint import fingerprint
 from referee.mixing import Drawn, Mixed, Values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.values import draw
 from referee.plan import LaunchPlan
-from referee.replay import Bound, Choice, PlanFault, Region, Runner, bands, checksum, differ, slab_bytes
+from referee.replay import Bound, Choice, PlanFault, Region, Runner, bands, differ, slab_bytes
 from referee.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 from referee.rounds import Entry
 
@@ -104,7 +106,9 @@ class Stage:
         self._number = 0
         self._drawn: list[tuple[Tensor, ...]] = []
         self._mixed: list[bool] = []
-        self._sums: dict[int, list[Tensor]] = {}
+        self._key = 0
+        self._ended: dict[int, list[Tensor]] = {}
+        self._given: list[Tensor] = []
         self._calls: list[_Call] = []
         self._spare: _Call | None = None
 
@@ -124,7 +128,10 @@ class Stage:
         used = min(rounds, self.rounds)
         self._calls = [self._placed(region, index) for index, region in enumerate(self._mine[:used])]
         self._spare = self._placed(self._mine[used], used)
-        self._sums = {}
+        # A candidate could write over the draws, or over an output that another call left: what nobody else knows tells.
+        self._key = secrets.randbits(63)
+        self._ended = {}
+        self._given = self._draws()
         for name, share in shares.items():
             for index, region in enumerate(self._theirs[name][:share]):
                 region.fill(theirs[index % DRAWS], None)
@@ -162,7 +169,13 @@ class Stage:
     def _end(self, index: int) -> None:
         """Note what call `index` left as its outputs."""
         index %= len(self._calls)
-        self._sums[index] = [checksum(output) for output in self._calls[index].outputs]
+        self._ended[index] = self._outputs(self._calls[index])
+
+    def _outputs(self, call: _Call) -> list[Tensor]:
+        return [fingerprint(output, self._key) for output in call.outputs]
+
+    def _draws(self) -> list[Tensor]:
+        return [fingerprint(operand, self._key) for drawn in self._drawn for operand in drawn]
 
     def arguments(self, name: str, index: int) -> list[Tensor]:
         """The inputs of a baseline in round `index`."""
@@ -173,13 +186,16 @@ class Stage:
         """Every output, guard band and input of the candidate's in the block, whose memory is used up by it; raises PlanFault for the
         first that is wrong.
 
-        Some calls, chosen now, are compared with float64 (with atomics all of them), and every output bit by bit with that of another
-        call on the same values, at another address and untimed.
+        Some calls, chosen now, are compared with float64 (with atomics all of them), and every output with that of another call on the
+        same values, at another address and untimed. Whatever that call does, what it is compared with was noted before it.
         """
         contest, calls = self._contest, range(len(self._calls))
-        then = [noted for index in self._sums for noted in self._sums[index]]
-        now = [checksum(output) for index in self._sums for output in self._calls[index].outputs]
-        if now and bool((torch.stack(now) != torch.stack(then)).any()):
+        if _unlike(self._given, self._draws()):
+            raise PlanFault("timed_output", "while being timed: the kernel wrote over the values that its inputs are made of")
+        now = [self._outputs(call) for call in self._calls]
+        held = [one for call in self._calls for one in self._inputs(call)]
+        noted = sorted(self._ended)
+        if _unlike([one for index in noted for one in self._ended[index]], [one for index in noted for one in now[index]]):
             raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
         if _any(bands(call.region for call in self._calls) + self._changed()):
             self._explain()
@@ -189,16 +205,16 @@ class Stage:
             if result.status != "pass":
                 raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
         self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
-        changed: list[Tensor] = []
-        unlike: list[Tensor] = []
+        given: list[Tensor] = []
+        again: list[Tensor] = []
         for index in calls:
             its_inputs, its_outputs = self._repeated(index)
-            changed += its_inputs
-            unlike += its_outputs
-        if _any(changed):
+            given += its_inputs
+            again += its_outputs
+        if _unlike(held, given):
             reason = "while being timed: the kernel changed an input: write only to new tensors, and within their bounds"
             raise PlanFault("input_mutated", reason)
-        if _any(unlike) and not contest.atomics:
+        if _unlike([one for outputs in now for one in outputs], again) and not contest.atomics:
             raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
 
     def _changed(self) -> list[Tensor]:
@@ -209,16 +225,19 @@ class Stage:
             flags.append(differ(torch.stack([call.inputs[position] for call in self._calls]), torch.stack(given)))
         return flags
 
+    def _inputs(self, call: _Call) -> list[Tensor]:
+        return [fingerprint(call.inputs[position], self._key) for position in self._positions(mixed=True)]
+
     def _repeated(self, index: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Do call `index` once more, where the one before it was. Booleans on the device: its mixed inputs are not what they were when
-        it began, and its outputs are not what they are now."""
-        call, again = self._calls[index], self._calls[index - 1] if index else self._spare
+        """Do call `index` once more, where the one before it was: fingerprints of the mixed inputs that it is given, and of what it
+        gives."""
+        again = self._calls[index - 1] if index else self._spare
         assert again
         again.region.forget(HUGE)
         again.give(self._values(index), range(len(again.inputs)))
-        changed = [differ(call.inputs[position], again.inputs[position]) for position in self._positions(mixed=True)]
+        given = self._inputs(again)
         again.bound.run(self._host.stream())
-        return changed, [differ(*pair) for pair in zip(call.outputs, again.outputs, strict=True)]
+        return given, self._outputs(again)
 
     def _explain(self) -> None:
         """Raise PlanFault for what the quick look saw, unless a closer one clears it."""
@@ -229,6 +248,11 @@ class Stage:
             if found:
                 _, guard, reason = describe(found, call.region.plan, self._contest.cell)
                 raise PlanFault(guard, f"while being timed: {reason}")
+
+
+def _unlike(some: list[Tensor], others: list[Tensor]) -> bool:
+    """Whether a fingerprint is another one. Waits for it."""
+    return bool(some) and bool((torch.stack(some) != torch.stack(others)).any())
 
 
 def _any(flags: list[Tensor]) -> bool:

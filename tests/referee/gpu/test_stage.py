@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from referee import stage as stage_module
+from referee.arena import Poison
 from referee.baselines import Baselines
 from referee.driver import Driver
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.replay import PlanFault, Region, Runner, differ
+from referee.replay import PlanFault, Region, Runner
 from referee.replay_check import Host
 from referee.stage import Contest, Stage
 
@@ -133,18 +134,68 @@ def test_a_call_that_writes_nothing_is_seen_by_what_lies_there_before_it(staged:
 def test_every_call_is_repeated_at_another_address(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
+    outputs = [(call.outputs[0].data_ptr(), call.outputs[0].clone()) for call in stage._calls]
     seen = []
-    real = differ
+    repeated = stage._repeated
 
-    def noted(timed: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
-        seen.append((timed.data_ptr(), again.data_ptr()))
-        assert torch.equal(timed, again) and not bool((timed == 0).all())
-        return real(timed, again)
+    def noted(index: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        found = repeated(index)
+        where = stage._calls[index - 1] if index else stage._spare
+        assert where
+        seen.append((where.outputs[0].data_ptr(), where.outputs[0].clone()))
+        return found
 
-    monkeypatch.setattr(stage_module, "differ", noted)
+    monkeypatch.setattr(stage, "_repeated", noted)
     stage.check()
-    assert [timed for timed, _ in seen] == [region.tensor(view).data_ptr() for region in regions(stage) for view in (INPUT, OUTPUT)]
-    assert not any(timed == again for timed, again in seen)
+    for (timed_at, timed), (again_at, again) in zip(outputs, seen, strict=True):
+        assert timed_at != again_at and torch.equal(timed, again) and not bool((timed == 0).all())
+
+
+def test_an_output_whose_words_add_up_to_what_was_there_before_is_seen(staged: Staged) -> None:
+    """One call does the work of all, and makes every output add up to what the others left there."""
+    stage = staged(Copy(OUTPUT, INPUT))
+
+    def swapped(index: int) -> None:
+        """As the call ends two elements are the wrong way round, and the last call puts them right."""
+        for region in regions(stage)[: ROUNDS if index == ROUNDS - 1 else 0] or [regions(stage)[index]]:
+            row = region.tensor(OUTPUT)[0]
+            row[:2] = row[:2].flip(0).clone()
+
+    play(stage, swapped)
+    with pytest.raises(PlanFault, match="was written when the call had ended"):
+        stage.check()
+
+
+def test_a_repeated_call_cannot_put_right_what_timed_calls_left(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_module, "COMPARED", 0)
+    stage = staged(Copy(OUTPUT, INPUT))
+    play(stage, lambda index: regions(stage)[index].tensor(OUTPUT)[0].fill_(1.0) if index > 2 else None)
+    forget = Region.forget
+
+    def mending(region: Region, poison: Poison) -> None:
+        forget(region, poison)
+        for call in stage._calls:
+            call.outputs[0].copy_(call.inputs[0])
+
+    monkeypatch.setattr(Region, "forget", mending)
+    with pytest.raises(PlanFault, match="different outputs"):
+        stage.check()
+
+
+def test_who_writes_over_the_draws_is_seen(staged: Staged) -> None:
+    """With them a kernel would choose what all calls after it are given, and what they are compared with."""
+    stage = staged(Copy(OUTPUT, INPUT))
+
+    def zeroing(index: int) -> None:
+        for drawn in stage._drawn:
+            drawn[0].zero_()
+        for region in regions(stage)[: index + 1]:
+            region.tensor(INPUT).zero_()
+            region.tensor(OUTPUT).zero_()
+
+    play(stage, zeroing)
+    with pytest.raises(PlanFault, match="wrote over the values that its inputs are made of"):
+        stage.check()
 
 
 @pytest.mark.parametrize("atomics", [False, True])

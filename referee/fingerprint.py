@@ -1,0 +1,71 @@
+"""A number that follows from a tensor's bits and a secret key: who does not know the key cannot write other bits of the same number.
+
+Every word is mixed with its place and the key by the finalizer of splitmix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
+generators, 2014), twice, and the results are added up, so that words can be taken in any order. That is no cryptography: it is for
+candidates on the device, which see neither the key nor anything that follows from it. On a GPU a kernel of the referee's own, at the
+speed of reading the tensor; on the CPU the same numbers by torch.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from referee.replay import INTEGERS, widest
+
+BLOCK, TURNS, WARPS = 1024, 4, 4  # words at a time, how often a program takes them, and its warps
+FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _finalized(word, FIRST: tl.constexpr, SECOND: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
+    word = (word ^ (word >> 30)) * FIRST
+    word = (word ^ (word >> 27)) * SECOND
+    return word ^ (word >> 31)
+
+
+@triton.jit(do_not_specialize=["key"])  # type: ignore[untyped-decorator]
+def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
+    words,  # noqa: ANN001
+    count,  # noqa: ANN001
+    key,  # noqa: ANN001
+    total,  # noqa: ANN001
+    BLOCK: tl.constexpr,  # noqa: N803
+    TURNS: tl.constexpr,  # noqa: N803
+    FIRST: tl.constexpr,  # noqa: N803
+    SECOND: tl.constexpr,  # noqa: N803
+    STEP: tl.constexpr,  # noqa: N803
+):
+    start = tl.program_id(0).to(tl.int64) * (BLOCK * TURNS) + tl.arange(0, BLOCK)
+    found = tl.zeros((BLOCK,), tl.uint64)
+    for turn in tl.static_range(TURNS):
+        at = start + turn * BLOCK
+        inside = at < count
+        word = tl.load(words + at, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
+        place = (at * STEP + key).to(tl.uint64, bitcast=True)
+        found += tl.where(inside, _finalized(word ^ _finalized(place, FIRST, SECOND), FIRST, SECOND), 0)
+    tl.atomic_add(total, tl.sum(found).to(tl.int64, bitcast=True))
+
+
+def fingerprint(tensor: Tensor, key: int) -> Tensor:
+    """An int64 on the tensor's device. `key` has 63 bits."""
+    tensor = tensor.contiguous().flatten()
+    size = widest(tensor.numel() * tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size())
+    words = tensor.view(INTEGERS[size])
+    if not tensor.is_cuda:
+        place = torch.arange(words.numel(), dtype=torch.int64, device=words.device) * STEP + key
+        return _mixed(words.to(torch.int64) ^ _mixed(place)).sum()
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
+    if count := words.numel():
+        grid = (triton.cdiv(count, BLOCK * TURNS),)
+        _add_up[grid](words, count, key, total, BLOCK=BLOCK, TURNS=TURNS, FIRST=FIRST, SECOND=SECOND, STEP=STEP, num_warps=WARPS)
+    return total
+
+
+def _mixed(words: Tensor) -> Tensor:
+    """The finalizer on int64, whose shifts repeat the sign and must not."""
+    words = (words ^ (words >> 30 & (1 << 34) - 1)) * FIRST
+    words = (words ^ (words >> 27 & (1 << 37) - 1)) * SECOND
+    return words ^ (words >> 31 & (1 << 33) - 1)

@@ -1,0 +1,65 @@
+"""Fingerprints: they follow from every bit, its place and the key, and are the same numbers on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from referee.fingerprint import fingerprint
+from tests.referee.gpu.interpreted import in_interpreter
+
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+KEY = 2**62 + 3
+
+
+def test_the_kernel_in_triton_s_interpreter() -> None:
+    assert in_interpreter("fingerprint_interpreted.py") == (0, "")
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize(("start", "length"), [(0, 1), (0, 64), (1, 63), (3, 9001)])
+@DEVICES
+def test_one_changed_element_tells_wherever_it_lies(device: str, dtype: torch.dtype, start: int, length: int) -> None:
+    whole = torch.zeros(start + length, dtype=dtype, device=device)
+    tensor = whole[start:]
+    before = int(fingerprint(tensor, KEY))
+    assert before == int(fingerprint(tensor.clone() if start == 0 else tensor, KEY)) != int(fingerprint(tensor, KEY + 1))
+    for at in {0, length // 2, length - 1}:
+        tensor[at] = 1
+        assert int(fingerprint(tensor, KEY)) != before
+        tensor[at] = 0
+    if start:
+        whole[start - 1] = 1
+        assert int(fingerprint(tensor, KEY)) == before
+
+
+@DEVICES
+def test_changes_that_cancel_in_a_sum_and_words_that_change_places_tell(device: str) -> None:
+    words = torch.arange(1000, dtype=torch.int64, device=device)
+    before = int(fingerprint(words, KEY))
+    for change in ((1, -1), (1 << 32, -(1 << 32)), (-(1 << 63), -(1 << 63))):
+        other = words.clone()
+        other[3] += change[0]
+        other[700] += change[1]
+        assert int(other.sum()) == int(words.sum()) and int(fingerprint(other, KEY)) != before
+    assert int(fingerprint(words.flip(0), KEY)) != before
+
+
+@DEVICES
+def test_gaps_do_not_count_and_nothing_has_a_fingerprint_too(device: str) -> None:
+    base = torch.randn(8, 10, device=device)
+    part = base[:, :3]
+    before = int(fingerprint(part, KEY))
+    assert before == int(fingerprint(part.contiguous(), KEY))
+    base[:, 3:] = 0.0
+    assert int(fingerprint(part, KEY)) == before
+    assert int(fingerprint(base[:0], KEY)) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64])
+def test_the_numbers_on_a_gpu_are_those_of_the_cpu(dtype: torch.dtype) -> None:
+    tensor = torch.randint(-100, 100, (300, 1001)).to(dtype)
+    assert int(fingerprint(tensor.cuda(), KEY)) == int(fingerprint(tensor, KEY))
