@@ -3,8 +3,11 @@
 Every contestant has a region of its own for each round, so none finds memory warmed by another. Buffers lie as torch's allocator
 would place them (large ones at multiples of 2 MiB), because that is how a user's tensors lie. No two calls of the candidate get the
 same values, and none gets a baseline's: a kernel gains nothing from an answer that it or another kernel left somewhere on the device.
-A call's values come to be just before it, and its outputs must be there as it ends, so no call can do another's work either. Runs in
-the replay worker.
+A call's values come to be just before it, and its outputs must be there as it ends, so no call can do another's work either.
+
+Limits: the values of a call are a mixture of two draws (`mixing.py`), which lie in memory, and so do small operands. A kernel that
+searched the device for them could work out an elementwise function of both once and then only choose; that gains where computing
+takes longer than reading. Runs in the replay worker.
 """
 
 from __future__ import annotations

@@ -99,11 +99,11 @@ def test_a_win_in_a_duel_needs_its_rounds_too(monkeypatch: pytest.MonkeyPatch) -
     assert (found["decision"], found["reason"]) == ("unsure", "faster, but measuring ended after 8 usable rounds of the 9 that are wanted")
 
 
-@pytest.mark.parametrize(("us", "rounds", "expected"), [(50_000.0, 6, [3, 3, 3]), (1.0, 12, [3, 4, 4, 4])])
+@pytest.mark.parametrize(("us", "rounds", "expected"), [(50_000.0, 12, [3, 3, 3, 3, 3]), (1.0, 16, [3, 4, 4, 4, 4])])
 def test_slow_kernels_duel_in_few_rounds_and_those_that_are_slow_at_first_in_all(
     monkeypatch: pytest.MonkeyPatch, us: float, rounds: int, expected: list[int]
 ) -> None:
     blocks = played(monkeypatch, us=us)
     monkeypatch.setattr(duel_worker, "call_us", lambda *_: 50_000.0)
-    found = match(RIGHT, RIGHT, TimingOptions(4, least_rounds=12, most_rounds=16)).measure()
+    found = match(RIGHT, RIGHT, TimingOptions(4, least_rounds=16, most_rounds=16)).measure()
     assert (found["decision"], found["ratio"]["rounds"], blocks) == ("win", rounds, expected)

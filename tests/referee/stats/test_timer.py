@@ -190,8 +190,8 @@ def test_a_few_lost_times_cost_no_further_block(world: World, monkeypatch: pytes
 def test_slow_calls_are_timed_in_few_rounds(world: World, mine: float, theirs: float, decision: str, whose: str) -> None:
     world.times |= {CANDIDATE: mine, EAGER: 60_000.0, COMPILE: 60_000.0, AUTOTUNE: theirs}
     found = world.measure()
-    assert (found.decision, found.rounds, found.blocks, found.reason) == (decision, 6, 2, "")
-    assert f"{whose}, so only 6 rounds were timed" in found.notes
+    assert (found.decision, found.rounds, found.blocks, found.reason) == (decision, 12, 4, "")
+    assert f"{whose}, so only 12 rounds were timed" in found.notes
 
 
 @pytest.mark.parametrize("whose", [CANDIDATE, AUTOTUNE])
