@@ -48,16 +48,17 @@ class Match:
         self._clocks = Clocks.open(host.driver.pci_bus_id())
         self._generator = np.random.default_rng(subseed(seed, "order"))
         self._blocks: list[dict[str, stats.Floats]] = []
+        self._own = 0.0
         self.failing: str | None = None
 
     def measure(self) -> dict[str, Any]:
         """Blocks of rounds until the ratio is settled. Raises PlanFault for a wrong timed output, naming the side in `failing`."""
         self._slow = self._slowness()
         options = self._paced()
-        # The time that is allowed is for everything but the calls, of which each is repeated by the check.
+        # The time that is allowed is for everything but the calls, of which each is repeated by the check, and our own work on them.
         seconds = options.seconds + 1e-6 * self._slow * options.least_rounds * 2 * len(self._stages)
         started, dropped, number, counted = time.monotonic(), 0, 0, 0
-        while counted < options.most_rounds and time.monotonic() - started < seconds and dropped <= MOST_DROPPED:
+        while counted < options.most_rounds and time.monotonic() - started < seconds + self._own and dropped <= MOST_DROPPED:
             number += 1
             dropped += not self._one_block(number) and number > 1
             options = self._paced()
@@ -92,8 +93,10 @@ class Match:
         """True when the block counts; the first one only warms up."""
         rounds = min(WARM_UP, self._rounds) if number == 1 else self._rounds
         self._host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
+        started = time.monotonic()
         for stage in self._stages.values():
             stage.refill(number, rounds, {})
+        self._own += time.monotonic() - started
         self._host.progress(f"timing block {number}", 6 * CANDIDATE_SECONDS, "candidate")
         samples: list[Sample] = []
         block = run_block(self._entries(), rounds, self._flush, self._generator, during=lambda: self._sample(samples))
@@ -103,9 +106,11 @@ class Match:
         if number == 1:
             return False
         self._host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
+        started = time.monotonic()
         for name, stage in self._stages.items():
             self.failing = name
             stage.check()
+        self._own += time.monotonic() - started
         # What fails later, such as a launch of the next block, is not known to be this side's.
         self.failing = None
         if any(sample.slowdowns for sample in samples):

@@ -175,10 +175,11 @@ class Timer:
         started, number, seconds = time.monotonic(), 0, options.seconds
         while record.rounds < options.most_rounds and time.monotonic() - started < seconds:
             number += 1
+            before = self._own()
             needed = self._one_block(number, record, warm_up=number == 1)
             options, slowest = self._paced(record)
-            # The time that is allowed is for everything but the calls, until there are enough of them.
-            seconds += needed if record.rounds < options.least_rounds else 0.0
+            # Until there are enough calls, neither they nor the referee's own work on them take of the time that is allowed.
+            seconds += needed + self._own() - before if record.rounds < options.least_rounds else 0.0
             if sum(record.dropped.values()) > MOST_DROPPED * self.rounds + self.rounds:
                 notes.append("too many rounds were dropped; measuring stopped early")
                 break
@@ -188,6 +189,10 @@ class Timer:
         if slowest:
             notes.append(f"{slowest}, so only {options.least_rounds} rounds were timed")
         return self._report(record, window, notes, options.least_rounds)
+
+    def _own(self) -> float:
+        """Seconds that filling memory and checking took so far."""
+        return self._spent.get("preparing", 0.0) + self._spent.get("checking", 0.0)
 
     def _paced(self, record: _Record) -> tuple[TimingOptions, str]:
         """The options, for few rounds where calls are slow, and then whose are; sizes the next block.

@@ -31,6 +31,7 @@ class World:
     checks: int = 0
     clock: float = 0.0
     block_seconds: float = 0.0
+    check_seconds: float = 0.0
     said: dict[str, float] = field(default_factory=dict)
     loading: dict[str, float] = field(default_factory=dict)
 
@@ -87,6 +88,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
         def check(self) -> None:
             made.checks += 1
+            made.clock += made.check_seconds
 
     class Floor:
         def __init__(self, *_: object) -> None: ...
@@ -217,6 +219,14 @@ def test_calls_that_take_all_the_time_do_not_shorten_the_measurement(world: Worl
     found = world.measure()
     assert (found.decision, found.rounds) == ("win", 320)
     assert world.clock > 8.0
+
+
+def test_slow_checks_do_not_shorten_the_measurement(world: World) -> None:
+    world.check_seconds = 5.0
+    found = world.measure()
+    assert (found.decision, found.rounds) == ("win", 320)
+    world.times[AUTOTUNE] = 40.0
+    assert 320 <= world.measure().rounds < 480, "what may follow the least rounds has to fit into the time that is allowed"
 
 
 def test_what_too_few_rounds_say_is_no_win(world: World) -> None:
