@@ -24,7 +24,7 @@ from referee.measurement import FLOOR, TimingOptions
 from referee.ops.task import load
 from referee.plan_parse import PlanError
 from referee.replay import PlanFault
-from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, fault, torch_fault
+from referee.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, fault, out_of_memory, torch_fault
 from referee.replay_service import Loaded
 from referee.rounds import Entry, Flush, run_block
 from referee.stage import Contest, Stage, subseed
@@ -183,6 +183,8 @@ def main() -> None:
         torch.set_grad_enabled(False)
         torch.zeros(1, device="cuda")
         found = answer(Host("cuda", Driver(), progress), message, blobs)
+    except torch.OutOfMemoryError as error:
+        found = {"broken": out_of_memory(error)}
     except Exception:  # reported to the judge, which decides
         traceback.print_exc()
         found = {"broken": traceback.format_exc(limit=-4)}

@@ -78,6 +78,11 @@ def torch_fault(error: torch.AcceleratorError) -> PlanFault:
     return PlanFault("out_of_bounds" if "illegal memory" in text else "kernel_error", f"the GPU stopped the kernel: {text}", sticky=True)
 
 
+def out_of_memory(error: torch.OutOfMemoryError) -> str:
+    """What to say where the device has less memory than the referee needs; nobody's fault."""
+    return f"this GPU has too little free memory: end what else uses it, or take one with more ({first_line(error)})"
+
+
 def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *, choice: Choice, atomics: bool) -> CellOutcome:
     """Replay twice and compare; the timed cell once more, in memory that the first run left behind.
 

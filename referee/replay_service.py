@@ -27,7 +27,7 @@ from referee.ops.task import Task, load
 from referee.ops.user import load_user
 from referee.plan_parse import PlanError
 from referee.replay import PlanFault, Runner
-from referee.replay_check import CellOutcome, Host, Progress, check_cell, fault, torch_fault
+from referee.replay_check import CellOutcome, Host, Progress, check_cell, fault, out_of_memory, torch_fault
 from referee.rounds import Flush
 from referee.stage import Contest
 from referee.timing import Timer
@@ -64,7 +64,11 @@ class Service:
             "time": self._time,
             "warm": self._warm,
         }
-        answer = handlers[message["do"]](message, blobs)
+        try:
+            answer = handlers[message["do"]](message, blobs)
+        except torch.OutOfMemoryError as error:
+            # What the error's frames still hold is not given back before this process ends.
+            return {"broken": out_of_memory(error), "ends": True}
         # The smith may live on the same GPU.
         if self.host.driver and not answer.get("ends") and torch.cuda.mem_get_info()[0] < FREE_SHARE * self._memory:
             self.rest(KEPT_SHARE)

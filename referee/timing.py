@@ -221,13 +221,17 @@ class Timer:
     def _slowness(self) -> dict[str, float]:
         """Microseconds of one call of each, to size the blocks; also the warm-up of the candidate's code."""
         ready, stage = self.contest.baselines.ready, self._stage
-        stage.refill(0, 1, dict.fromkeys(ready, 1))
+        self._refill(0, 1, dict.fromkeys(ready, 1))
         self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
         found = {CANDIDATE: call_us(self.host, partial(stage.entry(CANDIDATE).call, 0))}
         for name, callee in ready.items():
             self.host.progress(f"calling the baseline {name}", REFEREE_SECONDS, "referee")
             found[name] = call_us(self.host, partial(callee, *stage.arguments(name, 0)))
         return found
+
+    def _refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
+        self.host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
+        self._stage.refill(number, rounds, shares)
 
     def _needed(self, shares: Mapping[str, int]) -> float:
         """Seconds that so many calls of each take."""
@@ -242,9 +246,8 @@ class Timer:
         rounds = min(WARM_UP, self.rounds) if warm_up else self.rounds
         others = few(number, len(record.blocks))
         taking = shares({name: record.median(name) for name in self.contest.baselines.ready}, rounds, others)
-        self.host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         with self._clocked("preparing"):
-            self._stage.refill(number, rounds, taking)
+            self._refill(number, rounds, taking)
         self._timing(f"timing block {number}", taking)
         samples: list[Sample] = []
         with self._clocked("rounds"):
@@ -353,7 +356,7 @@ class Timer:
         """Everyone but the floor, on memory that is filled anew: who took part in few rounds was given few values."""
         calls = min(CALL_REPEATS, self.rounds)
         everyone = dict.fromkeys(self.contest.baselines.ready, calls)
-        self._stage.refill(AFTER, calls, everyone)
+        self._refill(AFTER, calls, everyone)
         return self.entries(everyone)
 
     def _call_times(self) -> dict[str, stats.Summary]:
@@ -366,8 +369,8 @@ class Timer:
         return found
 
     def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
-        self._timing("timing CUDA graphs", dict.fromkeys(self.contest.baselines.ready, GRAPH_ROUNDS + 1))
         contestants = [entry for entry in self._afresh() if entry.name != GRAPHED]
+        self._timing("timing CUDA graphs", dict.fromkeys(self.contest.baselines.ready, GRAPH_ROUNDS + 1))
         found = graph_times(contestants, self.flush, self._generator)
         self.host.wait()
         return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from referee import floor, timing
+from referee import floor, stats, timing
 from referee.baselines import Baselines
 from referee.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR, Timing, TimingOptions
 from referee.rounds import Block, Entry
@@ -32,7 +32,8 @@ class World:
     clock: float = 0.0
     block_seconds: float = 0.0
     check_seconds: float = 0.0
-    said: dict[str, float] = field(default_factory=dict)
+    until: float = 0.0
+    whose: str = ""
     loading: dict[str, float] = field(default_factory=dict)
 
     def measure(self, **options: Any) -> Timing:
@@ -46,13 +47,13 @@ class World:
         self.clock += 1e-6 * (self.times[name] + self.loading.pop(name, 0.0))
 
     def told(self, what: str, seconds: float, whose: str) -> None:
-        self.said[what] = self.clock + seconds
+        self.until, self.whose = self.clock + seconds, whose
 
     def run_block(self, entries: list[Entry], rounds: int, flush: object, generator: np.random.Generator, **_: object) -> Block:
         shares = {entry.name: rounds if entry.rounds is None else min(rounds, entry.rounds) for entry in entries}
         self.blocks.append((rounds, shares))
         self.clock += self.block_seconds + sum(1e-6 * self.times[name] * share for name, share in shares.items())
-        assert self.clock <= list(self.said.values())[-1], "the worker would have been ended"
+        assert self.clock <= self.until, "the worker would have been ended"
         found = {}
         for name, share in shares.items():
             found[name] = np.full(rounds, np.nan)
@@ -78,6 +79,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             self.rounds = min(rounds, made.room)
 
         def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
+            assert made.whose == "referee", "a candidate would be blamed for the referee's own work"
             made.filled.append((rounds, dict(shares)))
 
         def entry(self, name: str) -> Entry:
@@ -101,14 +103,19 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     def host_times(entry: Entry, repeats: int) -> Floats:
         for index in range(repeats):
             entry.call(index)
-        assert made.clock <= list(made.said.values())[-1], "the worker would have been ended"
+        assert made.clock <= made.until, "the worker would have been ended"
         return np.ones(repeats)
+
+    def graph_times(entries: list[Entry], *_: object) -> tuple[dict[str, stats.Summary], dict[str, str]]:
+        assert made.whose == "candidate"
+        return {entry.name: made_up for entry in entries if (made_up := stats.summarise(np.full(3, 7.0)))}, {}
 
     monkeypatch.setattr(timing, "time", Made(monotonic=lambda: made.clock, perf_counter=lambda: made.clock))
     monkeypatch.setattr(timing, "Stage", Stage)
     monkeypatch.setattr(timing, "run_block", made.run_block)
     monkeypatch.setattr(timing, "empty_window", lambda flush: 1.0)
     monkeypatch.setattr(timing, "host_times", host_times)
+    monkeypatch.setattr(timing, "graph_times", graph_times)
     monkeypatch.setattr(floor, "bytes_moved", lambda cell: (1, 1))
     monkeypatch.setattr(floor, "rated_bandwidth", lambda driver: None)
     monkeypatch.setattr(floor, "Floor", Floor)
@@ -122,6 +129,13 @@ def test_a_plain_win_rests_on_the_least_rounds_and_no_more(world: World) -> None
     assert (found.ratio.rounds, found.ratio.blocks) == (320, 8)
     assert found.ratio.ratio == pytest.approx(1.2, rel=0.002)
     assert world.checks == found.blocks == len(world.blocks) - 1
+
+
+def test_short_kernels_are_captured_too_and_nobody_answers_for_the_referees_own_work(world: World) -> None:
+    world.times = {CANDIDATE: 4.0, EAGER: 40.0, COMPILE: 4.9, AUTOTUNE: 4.8, FLOOR: 3.9}
+    found = world.measure()
+    assert found.decision == "win"
+    assert found.graph.keys() == found.call.keys() == {CANDIDATE, EAGER, COMPILE, AUTOTUNE}
 
 
 def test_a_tie_is_measured_to_the_end(world: World) -> None:
