@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -81,6 +82,27 @@ def test_a_wrong_output_is_blamed_on_the_side_that_gave_it(monkeypatch: pytest.M
         with pytest.raises(PlanFault, match="wrong"):
             made.measure()
         assert made.failing == whose
+
+
+def test_a_challenger_that_writes_into_the_champions_memory_is_blamed_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = played(monkeypatch)
+    made = match(RIGHT, RIGHT)
+    champion, challenger = made._stages["champion"], made._stages["challenger"]
+    honest = challenger.entry
+
+    def entry(name: str) -> Entry:
+        def call(index: int) -> None:
+            honest(name).call(index)
+            for region in [theirs.region for theirs in champion._calls[index : index + 1]]:
+                region.bytes[slice(*region.places.guards[-1])].zero_()
+
+        return replace(honest(name), call=call)
+
+    monkeypatch.setattr(challenger, "entry", entry)
+    with pytest.raises(PlanFault, match="beside this kernel, and not without it, the champion goes wrong: "):
+        made.measure()
+    assert made.failing == "challenger"
+    assert len(blocks) == 3
 
 
 def test_a_crash_in_a_later_block_is_not_blamed_on_the_side_that_was_checked_last(monkeypatch: pytest.MonkeyPatch) -> None:
