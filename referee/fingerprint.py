@@ -3,10 +3,12 @@
 Every word is mixed with its place and the key by the finalizer of splitmix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
 generators, 2014), twice, and the results are added up, so that words can be taken in any order. That is no cryptography: it is for
 candidates on the device, which see neither the key nor anything that follows from it. On a GPU a kernel of the referee's own, at the
-speed of reading the tensor; on the CPU the same numbers by torch.
+speed of reading the tensors; on the CPU the same numbers by torch.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -16,6 +18,7 @@ from torch import Tensor
 from referee.replay import INTEGERS, widest
 
 BLOCK, TURNS, WARPS = 1024, 4, 4  # words at a time, how often a program takes them, and its warps
+ALIGNED = 16  # bytes: where every tensor lies at a multiple of them, a program reads as much at a time
 FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
 
 
@@ -29,15 +32,20 @@ def _finalized(word, FIRST: tl.constexpr, SECOND: tl.constexpr):  # type: ignore
 @triton.jit(do_not_specialize=["key"])  # type: ignore[untyped-decorator]
 def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
     words,  # noqa: ANN001
+    offsets,  # noqa: ANN001
     count,  # noqa: ANN001
     key,  # noqa: ANN001
-    total,  # noqa: ANN001
+    totals,  # noqa: ANN001
     BLOCK: tl.constexpr,  # noqa: N803
     TURNS: tl.constexpr,  # noqa: N803
+    STRIDE: tl.constexpr,  # noqa: N803
     FIRST: tl.constexpr,  # noqa: N803
     SECOND: tl.constexpr,  # noqa: N803
     STEP: tl.constexpr,  # noqa: N803
 ):
+    tensor = tl.program_id(1)
+    if offsets is not None:
+        words += tl.load(offsets + tensor) * STRIDE
     start = tl.program_id(0).to(tl.int64) * (BLOCK * TURNS) + tl.arange(0, BLOCK)
     found = tl.zeros((BLOCK,), tl.uint64)
     for turn in tl.static_range(TURNS):
@@ -46,22 +54,50 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
         word = tl.load(words + at, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
         place = (at * STEP + key).to(tl.uint64, bitcast=True)
         found += tl.where(inside, _finalized(word ^ _finalized(place, FIRST, SECOND), FIRST, SECOND), 0)
-    tl.atomic_add(total, tl.sum(found).to(tl.int64, bitcast=True))
+    tl.atomic_add(totals + tensor, tl.sum(found).to(tl.int64, bitcast=True))
 
 
 def fingerprint(tensor: Tensor, key: int) -> Tensor:
     """An int64 on the tensor's device. `key` has 63 bits."""
+    return _fingerprints([_words(tensor)], key)[0]
+
+
+def fingerprints(tensors: Sequence[Tensor], key: int) -> Tensor:
+    """The same of several tensors of one shape, dtype and device: an int64 for each. Waits for the device."""
+    words = [_words(tensor) for tensor in tensors]
+    if len({each.dtype for each in words}) == 1:
+        return _fingerprints(words, key)
+    return torch.cat([_fingerprints([each], key) for each in words])
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """The tensor's bits as the largest integers that it can be read as."""
     tensor = tensor.contiguous().flatten()
     size = widest(tensor.numel() * tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size())
-    words = tensor.view(INTEGERS[size])
-    if not tensor.is_cuda:
-        place = torch.arange(words.numel(), dtype=torch.int64, device=words.device) * STEP + key
-        return _mixed(words.to(torch.int64) ^ _mixed(place)).sum()
-    total = torch.zeros((), dtype=torch.int64, device=words.device)
-    if count := words.numel():
-        grid = (triton.cdiv(count, BLOCK * TURNS),)
-        _add_up[grid](words, count, key, total, BLOCK=BLOCK, TURNS=TURNS, FIRST=FIRST, SECOND=SECOND, STEP=STEP, num_warps=WARPS)
-    return total
+    return tensor.view(INTEGERS[size])
+
+
+def _fingerprints(tensors: Sequence[Tensor], key: int) -> Tensor:
+    """Of so many tensors of words, all as large and of one type."""
+    first, count = tensors[0], tensors[0].numel()
+    if not first.is_cuda:
+        place = torch.arange(count, dtype=torch.int64) * STEP + key
+        return torch.stack([_mixed(words.to(torch.int64) ^ _mixed(place)).sum() for words in tensors])
+    totals = torch.zeros(len(tensors), dtype=torch.int64, device=first.device)
+    if count:
+        offsets, stride = _offsets(tensors) if len(tensors) > 1 else (None, 1)
+        grid = (triton.cdiv(count, BLOCK * TURNS), len(tensors))
+        constants = {"BLOCK": BLOCK, "TURNS": TURNS, "STRIDE": stride, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
+        _add_up[grid](first, offsets, count, key, totals, **constants, num_warps=WARPS)
+    return totals
+
+
+def _offsets(tensors: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """How far each lies from the first, on the device, and of how many words that is a multiple."""
+    start, size = tensors[0].data_ptr(), tensors[0].element_size()
+    apart = [words.data_ptr() - start for words in tensors]
+    unit = ALIGNED if all(each % ALIGNED == 0 for each in apart) else size
+    return torch.tensor([each // unit for each in apart], dtype=torch.int64, device=tensors[0].device), unit // size
 
 
 def _mixed(words: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from torch import Tensor
 from referee.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Slot
 from referee.baselines import Baselines
 from referee.compare import compare
-from referee.fingerprint import fingerprint
+from referee.fingerprint import fingerprint, fingerprints
 from referee.mixing import Drawn, Mixed, Values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
@@ -111,7 +111,7 @@ class Stage:
         self._mixed: list[bool] = []
         self._key = 0
         self._ended: dict[int, list[Tensor]] = {}
-        self._given: list[Tensor] = []
+        self._given = torch.empty(0)
         self._calls: list[_Call] = []
         self._spare: _Call | None = None
 
@@ -177,8 +177,8 @@ class Stage:
     def _outputs(self, call: _Call) -> list[Tensor]:
         return [fingerprint(output, self._key) for output in call.outputs]
 
-    def _draws(self) -> list[Tensor]:
-        return [fingerprint(operand, self._key) for drawn in self._drawn for operand in drawn]
+    def _draws(self) -> Tensor:
+        return torch.stack([fingerprint(operand, self._key) for drawn in self._drawn for operand in drawn])
 
     def arguments(self, name: str, index: int) -> list[Tensor]:
         """The inputs of a baseline in round `index`."""
@@ -195,10 +195,9 @@ class Stage:
         contest, calls = self._contest, range(len(self._calls))
         if _unlike(self._given, self._draws()):
             raise PlanFault("timed_output", "while being timed: the kernel wrote over the values that its inputs are made of")
-        now = [self._outputs(call) for call in self._calls]
-        held = [one for call in self._calls for one in self._inputs(call)]
-        noted = sorted(self._ended)
-        if _unlike([one for index in noted for one in self._ended[index]], [one for index in noted for one in now[index]]):
+        now = self._together([call.outputs for call in self._calls])
+        held = self._together([self._mixed_inputs(call) for call in self._calls])
+        if _unlike(_rows([self._ended[index] for index in calls]), now):
             raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
         if _any(bands(call.region for call in self._calls) + self._changed()):
             self._explain()
@@ -208,16 +207,11 @@ class Stage:
             if result.status != "pass":
                 raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
         self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
-        given: list[Tensor] = []
-        again: list[Tensor] = []
-        for index in calls:
-            its_inputs, its_outputs = self._repeated(index)
-            given += its_inputs
-            again += its_outputs
+        given, again = self._repeated()
         if _unlike(held, given):
             reason = "while being timed: the kernel changed an input: write only to new tensors, and within their bounds"
             raise PlanFault("input_mutated", reason)
-        if _unlike([one for outputs in now for one in outputs], again) and not contest.atomics:
+        if _unlike(now, again) and not contest.atomics:
             raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
 
     def _changed(self) -> list[Tensor]:
@@ -228,19 +222,28 @@ class Stage:
             flags.append(differ(torch.stack([call.inputs[position] for call in self._calls]), torch.stack(given)))
         return flags
 
-    def _inputs(self, call: _Call) -> list[Tensor]:
-        return [fingerprint(call.inputs[position], self._key) for position in self._positions(mixed=True)]
+    def _mixed_inputs(self, call: _Call) -> list[Tensor]:
+        return [call.inputs[position] for position in self._positions(mixed=True)]
 
-    def _repeated(self, index: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Do call `index` once more, where the one before it was: fingerprints of the mixed inputs that it is given, and of what it
+    def _together(self, tensors: Sequence[Sequence[Tensor]]) -> Tensor:
+        """Fingerprints by call and tensor; those of the calls' first tensors are taken at once, then of their second ones, and so on."""
+        columns = [fingerprints(column, self._key) for column in zip(*tensors, strict=True)]
+        return torch.stack(columns, dim=1) if columns else torch.empty(0)
+
+    def _repeated(self) -> tuple[Tensor, Tensor]:
+        """Do every call once more, where the one before it was: fingerprints of the mixed inputs that each is given, and of what it
         gives."""
-        again = self._calls[index - 1] if index else self._spare
-        assert again
-        again.region.forget(HUGE)
-        again.give(self._values(index), range(len(again.inputs)))
-        given = self._inputs(again)
-        again.bound.run(self._host.stream())
-        return given, self._outputs(again)
+        assert self._spare
+        repeats = [self._spare, *self._calls[:-1]]
+        for index, call in enumerate(repeats):
+            call.region.forget(HUGE)
+            call.give(self._values(index), range(len(call.inputs)))
+        given = self._together([self._mixed_inputs(call) for call in repeats])
+        again = []
+        for call in repeats:
+            call.bound.run(self._host.stream())
+            again.append(self._outputs(call))
+        return given, _rows(again)
 
     def _explain(self) -> None:
         """Raise PlanFault for what the quick look saw, unless a closer one clears it."""
@@ -253,9 +256,14 @@ class Stage:
                 raise PlanFault(guard, f"while being timed: {reason}")
 
 
-def _unlike(some: list[Tensor], others: list[Tensor]) -> bool:
+def _rows(found: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Fingerprints by call and tensor."""
+    return torch.stack([one for row in found for one in row]).view(len(found), -1)
+
+
+def _unlike(some: Tensor, others: Tensor) -> bool:
     """Whether a fingerprint is another one. Waits for it."""
-    return bool(some) and bool((torch.stack(some) != torch.stack(others)).any())
+    return bool((some != others).any())
 
 
 def _any(flags: list[Tensor]) -> bool:

@@ -10,19 +10,18 @@ from referee.replay import INTEGERS
 
 def main() -> None:
     generator = torch.Generator().manual_seed(1)
-    constants = {"FIRST": module.FIRST, "SECOND": module.SECOND, "STEP": module.STEP}
+    constants = {"BLOCK": module.BLOCK, "TURNS": module.TURNS, "FIRST": module.FIRST, "SECOND": module.SECOND, "STEP": module.STEP}
     for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
         for size in (1, 3, 4096, 2 * module.BLOCK * module.TURNS + 9):
             whole = torch.randint(0, 256, (8 * size,), generator=generator, dtype=torch.uint8)
             words = whole[: size * dtype.itemsize].view(dtype)
-            used = words.to(torch.int64)
-            for key in (2**62 + 5, 3):
-                total = torch.zeros((), dtype=torch.int64)
-                grid = (-(-size // (module.BLOCK * module.TURNS)),)
-                module._add_up[grid](words, size, key, total, BLOCK=module.BLOCK, TURNS=module.TURNS, **constants)
-                place = torch.arange(size) * module.STEP + key
-                expected = module._mixed(used ^ module._mixed(place)).sum()
-                assert torch.equal(total, expected), (dtype, size, key)
+            several = [words, words.clone(), words.flip(0), words]
+            for key, tensors in ((2**62 + 5, [words]), (3, [words]), (2**40 + 9, several)):
+                totals = torch.zeros(len(tensors), dtype=torch.int64)
+                grid = (-(-size // (module.BLOCK * module.TURNS)), len(tensors))
+                offsets, stride = module._offsets(tensors) if len(tensors) > 1 else (None, 1)
+                module._add_up[grid](words, offsets, size, key, totals, STRIDE=stride, **constants)
+                assert torch.equal(totals, module._fingerprints(tensors, key)), (dtype, size, key)
     assert set(INTEGERS) == {1, 2, 4, 8}
 
 
