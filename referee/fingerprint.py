@@ -63,11 +63,15 @@ def fingerprint(tensor: Tensor, key: int) -> Tensor:
 
 
 def fingerprints(tensors: Sequence[Tensor], key: int) -> Tensor:
-    """The same of several tensors of one shape, dtype and device: an int64 for each. Waits for the device."""
-    words = [_words(tensor) for tensor in tensors]
-    if len({each.dtype for each in words}) == 1:
-        return _fingerprints(words, key)
-    return torch.cat([_fingerprints([each], key) for each in words])
+    """The same of several tensors of one shape, dtype and device: an int64 for each. Waits for the device.
+
+    Takes memory for copies where tensors are not contiguous, of one at a time.
+    """
+    if all(tensor.is_contiguous() for tensor in tensors):
+        words = [_words(tensor) for tensor in tensors]
+        if len({each.dtype for each in words}) == 1:
+            return _fingerprints(words, key)
+    return torch.stack([fingerprint(tensor, key) for tensor in tensors])
 
 
 def _words(tensor: Tensor) -> Tensor:

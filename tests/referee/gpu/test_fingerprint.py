@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
-from referee.fingerprint import fingerprint
+from referee.fingerprint import fingerprint, fingerprints
 from tests.referee.gpu.interpreted import in_interpreter
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -44,6 +46,21 @@ def test_changes_that_cancel_in_a_sum_and_words_that_change_places_tell(device: 
         other[700] += change[1]
         assert int(other.sum()) == int(words.sum()) and int(fingerprint(other, KEY)) != before
     assert int(fingerprint(words.flip(0), KEY)) != before
+
+
+@pytest.mark.parametrize("places", [(0, 512, 256), (0, 520, 248), (0, 513, 7)])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", [(40, 3), (7,), (0, 3)])
+@DEVICES
+def test_many_at_once_have_the_fingerprints_that_they_have_alone(
+    device: str, shape: tuple[int, ...], dtype: torch.dtype, places: tuple[int, ...]
+) -> None:
+    whole = torch.randint(-100, 100, (1000,)).to(device, dtype)
+    count = math.prod(shape)
+    several = [whole[place : place + count].view(shape) for place in places]
+    assert fingerprints(several, KEY).tolist() == [int(fingerprint(each, KEY)) for each in several]
+    across = [each.t() if each.dim() > 1 else each for each in several]
+    assert fingerprints(across, KEY).tolist() == [int(fingerprint(each, KEY)) for each in across]
 
 
 @DEVICES
