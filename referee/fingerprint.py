@@ -15,11 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from referee.own_kernel import OwnKernel
 from referee.replay import INTEGERS, widest
 
 BLOCK, TURNS, WARPS = 1024, 4, 4  # words at a time, how often a program takes them, and its warps
 ALIGNED = 16  # bytes: where every tensor lies at a multiple of them, a program reads as much at a time
 FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
+CONSTANTS = {"BLOCK": BLOCK, "TURNS": TURNS, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -38,10 +40,10 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
     totals,  # noqa: ANN001
     BLOCK: tl.constexpr,  # noqa: N803
     TURNS: tl.constexpr,  # noqa: N803
-    STRIDE: tl.constexpr,  # noqa: N803
     FIRST: tl.constexpr,  # noqa: N803
     SECOND: tl.constexpr,  # noqa: N803
     STEP: tl.constexpr,  # noqa: N803
+    STRIDE: tl.constexpr,  # noqa: N803
 ):
     tensor = tl.program_id(1)
     if offsets is not None:
@@ -55,6 +57,9 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
         place = (at * STEP + key).to(tl.uint64, bitcast=True)
         found += tl.where(inside, _finalized(word ^ _finalized(place, FIRST, SECOND), FIRST, SECOND), 0)
     tl.atomic_add(totals + tensor, tl.sum(found).to(tl.int64, bitcast=True))
+
+
+_ADD_UP = OwnKernel(_add_up, warps=WARPS)
 
 
 def fingerprint(tensor: Tensor, key: int) -> Tensor:
@@ -91,8 +96,7 @@ def _fingerprints(tensors: Sequence[Tensor], key: int) -> Tensor:
     if count:
         offsets, stride = _offsets(tensors) if len(tensors) > 1 else (None, 1)
         grid = (triton.cdiv(count, BLOCK * TURNS), len(tensors))
-        constants = {"BLOCK": BLOCK, "TURNS": TURNS, "STRIDE": stride, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
-        _add_up[grid](first, offsets, count, key, totals, **constants, num_warps=WARPS)
+        _ADD_UP.launch(grid, (first, offsets, count, key, totals), {**CONSTANTS, "STRIDE": stride})
     return totals
 
 

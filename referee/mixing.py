@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from referee.own_kernel import OwnKernel
 from referee.replay import INTEGERS
 
 BLOCK, WARPS = 1024, 4
@@ -36,6 +37,9 @@ def _mix(target, first, second, count, seed, BLOCK: tl.constexpr, BITS: tl.const
             inside = at < count
             one, other = tl.load(first + at, mask=inside), tl.load(second + at, mask=inside)
             tl.store(target + at, tl.where(((drawn[part] >> bit) & 1) != 0, one, other), mask=inside)
+
+
+_MIX = OwnKernel(_mix, warps=WARPS)
 
 
 class Values(Protocol):
@@ -83,7 +87,7 @@ class Mixed:
             # As integers: a mixture has the bits of what it is mixed of, and booleans are bytes.
             words = [tensor.view(INTEGERS[tensor.element_size()]) for tensor in (target, self.first, self.second)]
             grid = (triton.cdiv(count, 4 * BITS * BLOCK),)
-            _mix[grid](*words, count, self.seed, BLOCK=BLOCK, BITS=BITS, ROUNDS=ROUNDS, num_warps=WARPS)
+            _MIX.launch(grid, (*words, count, self.seed), {"BLOCK": BLOCK, "BITS": BITS, "ROUNDS": ROUNDS})
 
     def made(self) -> Tensor:
         """See Values."""

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from referee.own_kernel import OwnKernel
 from referee.replay_check import free_bytes
 
 # (elements a program, warps): which is fastest differs by device and size, so each is tried once.
@@ -43,6 +44,9 @@ def _stream(source, target, read, written, SLABS: tl.constexpr, BLOCK: tl.conste
     if first < read:
         total += tl.load(source + place, mask=inside & (place < read), other=0)
     tl.store(target + at, total, mask=inside)
+
+
+_STREAMS = {warps: OwnKernel(_stream, warps=warps) for _, warps in SHAPES}
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def _numbers(size: int) -> torch.Tensor:
 def _launch(source: torch.Tensor, target: torch.Tensor, block: int, warps: int) -> None:
     read, written = source.numel(), target.numel()
     grid = (triton.cdiv(written, block),)
-    _stream[grid](source, target, read, written, SLABS=read // written, BLOCK=block, num_warps=warps)
+    _STREAMS[warps].launch(grid, (source, target, read, written), {"SLABS": read // written, "BLOCK": block})
 
 
 def _median(places: Pairs, block: int, warps: int) -> float:

@@ -10,7 +10,6 @@ from referee.replay import INTEGERS
 
 def main() -> None:
     generator = torch.Generator().manual_seed(1)
-    constants = {"BLOCK": module.BLOCK, "TURNS": module.TURNS, "FIRST": module.FIRST, "SECOND": module.SECOND, "STEP": module.STEP}
     for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
         for size in (1, 3, 4096, 2 * module.BLOCK * module.TURNS + 9):
             whole = torch.randint(0, 256, (8 * size,), generator=generator, dtype=torch.uint8)
@@ -20,7 +19,7 @@ def main() -> None:
                 totals = torch.zeros(len(tensors), dtype=torch.int64)
                 grid = (-(-size // (module.BLOCK * module.TURNS)), len(tensors))
                 offsets, stride = module._offsets(tensors) if len(tensors) > 1 else (None, 1)
-                module._add_up[grid](words, offsets, size, key, totals, STRIDE=stride, **constants)
+                module._add_up[grid](words, offsets, size, key, totals, **module.CONSTANTS, STRIDE=stride)
                 assert torch.equal(totals, module._fingerprints(tensors, key)), (dtype, size, key)
     assert set(INTEGERS) == {1, 2, 4, 8}
 

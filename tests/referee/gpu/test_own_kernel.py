@@ -1,0 +1,83 @@
+"""The referee's own kernels: compiled once for each kind of arguments that Triton tells apart, and launched with all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from referee.own_kernel import OwnKernel
+from referee.streaming import SHAPES, _launch
+
+WHOLE = torch.zeros(64, dtype=torch.int64)
+
+
+class Compiler:
+    """Stands in for a Triton function, and for what it compiles to: notes who was launched with what."""
+
+    def __init__(self) -> None:
+        self.compiled: list[tuple[Any, ...]] = []
+        self.launched: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def first(*arguments: Any, num_warps: int, **constants: int) -> Compiler:
+            self.compiled.append((grid, arguments, constants, num_warps))
+            return self
+
+        def again(*arguments: Any) -> None:
+            self.launched.append((grid, arguments))
+
+        return again if len(grid) == 3 else first
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (3, 5, True),
+        (16, 4096, True),
+        (3, 16, False),
+        (3, 1, False),
+        (0, 16, True),
+        (3, 2**31 + 3, False),
+        (2**31 + 3, 2**63 - 1, True),
+        (-5, 3, True),
+        (WHOLE, WHOLE[2:], True),
+        (WHOLE, WHOLE[1:], False),
+        (WHOLE, WHOLE.to(torch.int32), False),
+        (WHOLE, None, False),
+        (None, None, True),
+    ],
+)
+def test_a_kernel_is_compiled_for_every_kind_of_argument_and_once(one: Any, other: Any, same: bool) -> None:
+    made = Compiler()
+    kernel = OwnKernel(made, warps=4)
+    kernel.launch((7,), (one, 3), {"BLOCK": 8, "TURNS": 2})
+    kernel.launch((9, 5), (other, 3), {"BLOCK": 8, "TURNS": 2})
+    assert made.compiled[0] == ((7,), (one, 3), {"BLOCK": 8, "TURNS": 2}, 4)
+    assert len(made.compiled) == (1 if same else 2)
+    if same:
+        assert [grid for grid, _ in made.launched] == [(9, 5, 1)]
+        assert made.launched[0][1][0] is other and made.launched[0][1][1:] == (3, 8, 2)
+
+
+def test_other_constants_are_another_kernel() -> None:
+    made = Compiler()
+    kernel = OwnKernel(made, warps=4)
+    for block in (8, 16, 8):
+        kernel.launch((7,), (3,), {"BLOCK": block})
+    assert [constants for _, _, constants, _ in made.compiled] == [{"BLOCK": 8}, {"BLOCK": 16}]
+    assert made.launched == [((7, 1, 1), (3, 8))]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_first_launch_and_later_ones_do_the_same() -> None:
+    for (block, warps), read in ((SHAPES[0], 3 * 4099), (SHAPES[1], 4096)):
+        source = torch.randint(-1000, 1000, (read,), dtype=torch.int32, device="cuda")
+        written = 4099 if read % 4099 == 0 else 4096
+        expected = source.view(-1, written).sum(0)
+        for _ in range(3):
+            target = torch.zeros(written, dtype=torch.int32, device="cuda")
+            _launch(source, target, block, warps)
+            assert torch.equal(target, expected.to(torch.int32))
