@@ -1,14 +1,18 @@
 """A number that follows from a tensor's bits and a secret key: who does not know the key cannot write other bits of the same number.
 
 Every word is mixed with its place and the key by the finalizer of splitmix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
-generators, 2014), twice, and the results are added up, so that words can be taken in any order. That is no cryptography: it is for
-candidates on the device, which see neither the key nor anything that follows from it. On a GPU a kernel of the referee's own, at the
-speed of reading the tensors; on the CPU the same numbers by torch.
+generators, 2014), twice, and the results are added up, so that words can be taken in any order. That is no cryptography. What lies on
+the device is the sum of that and a random number which is used once and kept by the host (a one-time pad): a candidate that finds it
+there learns nothing of the key, nor which tensors are alike, and cannot pass one for another. On a GPU a kernel of the referee's own, at
+the speed of reading the tensors; on the CPU the same numbers by torch. Limits: key and pads are arguments of launches, so a kernel that
+could read the driver's queue of them would know both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -37,7 +41,7 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
     offsets,  # noqa: ANN001
     count,  # noqa: ANN001
     key,  # noqa: ANN001
-    totals,  # noqa: ANN001
+    sums,  # noqa: ANN001
     BLOCK: tl.constexpr,  # noqa: N803
     TURNS: tl.constexpr,  # noqa: N803
     FIRST: tl.constexpr,  # noqa: N803
@@ -56,27 +60,44 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
         word = tl.load(words + at, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
         place = (at * STEP + key).to(tl.uint64, bitcast=True)
         found += tl.where(inside, _finalized(word ^ _finalized(place, FIRST, SECOND), FIRST, SECOND), 0)
-    tl.atomic_add(totals + tensor, tl.sum(found).to(tl.int64, bitcast=True))
+    tl.atomic_add(sums + tensor, tl.sum(found).to(tl.int64, bitcast=True))
 
 
 _ADD_UP = OwnKernel(_add_up, warps=WARPS)
 
 
-def fingerprint(tensor: Tensor, key: int) -> Tensor:
-    """An int64 on the tensor's device. `key` has 63 bits."""
-    return _fingerprints([_words(tensor)], key)[0]
+@dataclass(frozen=True)
+class Noted:
+    """Fingerprints: `sums`, int64 by tensor, on the device; each less its pad modulo 2^64 is one."""
+
+    sums: Tensor
+    pads: tuple[int, ...]
 
 
-def fingerprints(tensors: Sequence[Tensor], key: int) -> Tensor:
-    """The same of several tensors of one shape, dtype and device: an int64 for each. Waits for the device.
+def read(noted: Iterable[Noted]) -> list[int]:
+    """The fingerprints, one after the other. Waits for the device."""
+    found = list(noted)
+    pads = [pad for each in found for pad in each.pads]
+    sums = torch.cat([each.sums for each in found]).tolist() if found else []
+    return [(total - pad) % 2**64 for total, pad in zip(sums, pads, strict=True)]
+
+
+def fingerprint(tensor: Tensor, key: int) -> Noted:
+    """Of one tensor, without waiting. `key` has 63 bits."""
+    return _noted([_words(tensor)], key)
+
+
+def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
+    """The same of several tensors of one shape, dtype and device. Waits for the device.
 
     Takes memory for copies where tensors are not contiguous, of one at a time.
     """
     if all(tensor.is_contiguous() for tensor in tensors):
         words = [_words(tensor) for tensor in tensors]
         if len({each.dtype for each in words}) == 1:
-            return _fingerprints(words, key)
-    return torch.stack([fingerprint(tensor, key) for tensor in tensors])
+            return _noted(words, key)
+    found = [fingerprint(tensor, key) for tensor in tensors]
+    return Noted(torch.cat([each.sums for each in found]), tuple(pad for each in found for pad in each.pads))
 
 
 def _words(tensor: Tensor) -> Tensor:
@@ -86,18 +107,23 @@ def _words(tensor: Tensor) -> Tensor:
     return tensor.view(INTEGERS[size])
 
 
-def _fingerprints(tensors: Sequence[Tensor], key: int) -> Tensor:
+def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
     """Of so many tensors of words, all as large and of one type."""
+    pads = tuple(secrets.randbits(64) - (1 << 63) for _ in tensors)
     first, count = tensors[0], tensors[0].numel()
     if not first.is_cuda:
         place = torch.arange(count, dtype=torch.int64) * STEP + key
-        return torch.stack([_mixed(words.to(torch.int64) ^ _mixed(place)).sum() for words in tensors])
-    totals = torch.zeros(len(tensors), dtype=torch.int64, device=first.device)
+        found = [_mixed(words.to(torch.int64) ^ _mixed(place)).sum() for words in tensors]
+        return Noted(torch.tensor(pads) + torch.stack(found), pads)
+    if len(pads) == 1:
+        sums, offsets, stride = torch.full((1,), pads[0], dtype=torch.int64, device=first.device), None, 1
+    else:
+        sums = torch.tensor(pads, dtype=torch.int64, device=first.device)
+        offsets, stride = _offsets(tensors)
     if count:
-        offsets, stride = _offsets(tensors) if len(tensors) > 1 else (None, 1)
         grid = (triton.cdiv(count, BLOCK * TURNS), len(tensors))
-        _ADD_UP.launch(grid, (first, offsets, count, key, totals), {**CONSTANTS, "STRIDE": stride})
-    return totals
+        _ADD_UP.launch(grid, (first, offsets, count, key, sums), {**CONSTANTS, "STRIDE": stride})
+    return Noted(sums, pads)
 
 
 def _offsets(tensors: Sequence[Tensor]) -> tuple[Tensor, int]:

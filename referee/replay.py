@@ -60,17 +60,18 @@ class Region:
         self.inputs: Sequence[Tensor] = ()
         self.poison: Poison = NAN
 
-    def fill(self, inputs: Sequence[Tensor], poison: Poison | None) -> None:
-        """Move to another address, poison everything unless `poison` is None, and write the inputs."""
+    def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
+        """Move to another address, poison everything, and write the inputs."""
+        self.move()
+        self.inputs, self.poison = inputs, poison
+        prepare(self.bytes, self.places, self.plan, inputs, poison)
+
+    def move(self) -> None:
+        """Have another address, and there whatever lies there."""
         misalignment = -self.bytes.data_ptr() % self._step
         slack = self.bytes.numel() - self._home.total - misalignment
         start = misalignment + self._step * secrets.randbelow(slack // self._step)
         self.places = self._home.within(start, self.bytes.numel())
-        if poison is None:
-            self.change_inputs(inputs)
-            return
-        self.inputs, self.poison = inputs, poison
-        prepare(self.bytes, self.places, self.plan, inputs, poison)
 
     def change_inputs(self, inputs: Sequence[Tensor]) -> None:
         """Write other inputs where the last ones are; everything else stays as it was left."""

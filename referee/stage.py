@@ -5,14 +5,18 @@ would place them (large ones at multiples of 2 MiB), because that is how a user'
 same values, and none gets a baseline's: a kernel gains nothing from an answer that it or another kernel left somewhere on the device.
 A call's values come to be just before it, and its outputs must be there as it ends, so no call can do another's work either.
 
+A baseline is given its values and has its outputs read in the same way, because a call's time shows what the device did before it.
+
 Limits: the values of a call are a mixture of two draws (`mixing.py`), which lie in memory, and so do small operands. A kernel that
 searched the device for them could work out an elementwise function of both once and then only choose; that gains where computing
-takes longer than reading. Runs in the replay worker.
+takes longer than reading. One that found the driver's own memory, such as the times of events, or code, could change these: nothing
+here would tell. Runs in the replay worker.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +26,10 @@ import torch
 from torch import Tensor
 
 from referee.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Slot
-from referee.baselines import Baselines
+from referee.baselines import Baselines, Callee
+from referee.baselines import outputs_of as returned_by
 from referee.compare import compare
-from referee.fingerprint import fingerprint, fingerprints
+from referee.fingerprint import Noted, fingerprint, fingerprints, read
 from referee.mixing import Drawn, Mixed, Values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
@@ -38,6 +43,7 @@ LARGE_STEP, SMALL_STEP = 1 << 21, 512
 MEMORY_SHARE = 0.25
 LEAST_ROUNDS = 3
 DRAWS = 2  # what the values of a block are mixed of, and what its baselines take turns with
+Draws = Sequence[tuple[Tensor, ...]]
 COMPARED = 2  # calls of a block, which are chosen when it has ended
 
 
@@ -107,24 +113,24 @@ class Stage:
         self._mine = _regions(host, plan, shuffled, self.rounds + 1)
         self._theirs = {name: _regions(host, alone, shuffled, self.rounds) for name in contest.baselines.ready}
         self._number = 0
-        self._drawn: list[tuple[Tensor, ...]] = []
+        self._drawn: Draws = []
+        self._lent: Draws = []
         self._mixed: list[bool] = []
         self._key = 0
-        self._ended: dict[int, list[Tensor]] = {}
-        self._given = torch.empty(0)
+        self._given: list[int] = []
+        self._ended: dict[int, list[Noted]] = {}
         self._calls: list[_Call] = []
         self._spare: _Call | None = None
+        self._kept: list[tuple[int, list[Tensor]]] = []
 
     def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
         """New addresses, poison and values for block `number`: for the candidate in all its `rounds`, for a baseline in `shares`
-        in the first so many of them. What the candidate finds there is one of the draws until its own values come."""
-        contest, cell, device = self._contest, self._contest.cell, self._host.device
+        in the first so many of them. What the candidate finds there is one of the draws until its own values come; a baseline's memory
+        is as it was left until then."""
         for regions in (self._mine, *self._theirs.values()):
             self._shuffled.shuffle(regions)
         self._number = number
-        drawn = [draw(cell, subseed(contest.seed, "timed", number, index), device) for index in range(DRAWS)]
-        self._drawn = [tuple(tensor.contiguous() for tensor in tensors) for tensors in drawn]
-        theirs = [draw(cell, subseed(contest.seed, "baseline", number, index), device) for index in range(DRAWS)]
+        self._drawn, self._lent = ([self._draw(whose, index) for index in range(DRAWS)] for whose in ("timed", "baseline"))
         large = [operand.nbytes >= LARGE_BYTES for operand in self._drawn[0]]
         # Mixing small operands beside large ones would keep the host busy for longer than the device.
         self._mixed = large if any(large) else [True] * len(large)
@@ -134,11 +140,16 @@ class Stage:
         # A candidate could write over the draws, or over an output that another call left: what nobody else knows tells.
         self._key = secrets.randbits(63)
         self._ended = {}
+        self._kept = []
         self._given = self._draws()
         for name, share in shares.items():
-            for index, region in enumerate(self._theirs[name][:share]):
-                region.fill(theirs[index % DRAWS], None)
+            for region in self._theirs[name][:share]:
+                region.move()
         self._host.wait()
+
+    def _draw(self, whose: str, index: int) -> tuple[Tensor, ...]:
+        tensors = draw(self._contest.cell, subseed(self._contest.seed, whose, self._number, index), self._host.device)
+        return tuple(tensor.contiguous() for tensor in tensors)
 
     def _placed(self, region: Region, index: int) -> _Call:
         """The candidate ready for call `index`, its region at a new address and as if it had never run."""
@@ -148,11 +159,14 @@ class Stage:
         return _Call(region, inputs, outputs_of(region), self._contest.runner.bind(region, self._contest.choice))
 
     def _values(self, index: int) -> tuple[Values, ...]:
-        """The inputs of call `index` of this block: mixed for it alone, or the draws in turn."""
-        first, second = self._drawn
-        values: list[Values] = [Drawn(operand) for operand in self._drawn[index % DRAWS]]
+        """The inputs of the candidate's call `index` of this block: mixed for it alone, or the draws in turn."""
+        return self._mixture(self._drawn, index)
+
+    def _mixture(self, drawn: Draws, index: int, *whose: str) -> tuple[Values, ...]:
+        first, second = drawn
+        values: list[Values] = [Drawn(operand) for operand in drawn[index % DRAWS]]
         for position in self._positions(mixed=True):
-            seed = subseed(self._contest.seed, "mixed", self._number, index, position)
+            seed = subseed(self._contest.seed, "mixed", self._number, index, position, *whose)
             values[position] = Mixed(first[position], second[position], seed)
         return tuple(values)
 
@@ -174,16 +188,65 @@ class Stage:
         index %= len(self._calls)
         self._ended[index] = self._outputs(self._calls[index])
 
-    def _outputs(self, call: _Call) -> list[Tensor]:
+    def _outputs(self, call: _Call) -> list[Noted]:
         return [fingerprint(output, self._key) for output in call.outputs]
 
-    def _draws(self) -> Tensor:
-        return torch.stack([fingerprint(operand, self._key) for drawn in self._drawn for operand in drawn])
+    def _draws(self) -> list[int]:
+        return read(fingerprint(operand, self._key) for drawn in (*self._drawn, *self._lent) for operand in drawn)
 
-    def arguments(self, name: str, index: int) -> list[Tensor]:
-        """The inputs of a baseline in round `index`."""
-        region = self._theirs[name][index]
-        return [region.tensor(view) for view in region.plan.inputs]
+    def rival(self, name: str, callee: Callee, share: int) -> Entry:
+        """A baseline as a contestant in `share` rounds, on the memory of the last `refill`.
+
+        It is given its values just before a call, and its outputs are read after it, as the candidate's are: what the device did last
+        is seen in a call's time.
+        """
+        places = [[region.tensor(view) for view in region.plan.inputs] for region in self._theirs[name][:share]]
+        order = [*self._positions(mixed=False), *self._positions(mixed=True)]
+        made: list[object] = []
+
+        def begin(index: int) -> None:
+            values = self._mixture(self._lent, index % share, name)
+            for position in order:
+                values[position].write(places[index % share][position])
+
+        def call(index: int) -> object:
+            made[:] = returned_by(callee(*places[index % share]))
+            return tuple(made)
+
+        def end(index: int) -> None:
+            for output in made:
+                if isinstance(output, Tensor):
+                    fingerprint(output, self._key)
+
+        return Entry(name, call, begin, end, share)
+
+    def in_place(self, name: str, rounds: int) -> Entry:
+        """The candidate as a contestant that runs where its first call is, each of `rounds` times on other values and as if it had never
+        run. What it gives at one of them, which is chosen now, is kept for `check_one`."""
+        call, chosen = self._calls[0], secrets.randbelow(rounds)
+        begun, ended = itertools.count(), itertools.count()
+
+        def begin(_: int) -> None:
+            call.region.forget(HUGE)
+            call.give(self._values(next(begun)), range(len(call.inputs)))
+
+        def end(_: int) -> None:
+            if next(ended) == chosen:
+                self._kept.append((chosen, [output.clone() for output in call.outputs]))
+
+        return Entry(name, lambda _: call.bound.run(self._host.stream()), begin, end)
+
+    def check_one(self) -> None:
+        """Compare what was kept, or else one of the calls, with float64; raises PlanFault where it is wrong."""
+        chosen = secrets.randbelow(len(self._calls))
+        for index, outputs in self._kept or [(chosen, self._calls[chosen].outputs)]:
+            self._compare(index, outputs)
+
+    def _compare(self, index: int, outputs: Sequence[Tensor]) -> None:
+        contest, inputs = self._contest, tuple(value.made() for value in self._values(index))
+        result = compare(contest.task, contest.cell, inputs, tuple(outputs), quick=True)
+        if result.status != "pass":
+            raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
 
     def check(self) -> None:
         """Every output, guard band and input of the candidate's in the block, whose memory is used up by it; raises PlanFault for the
@@ -192,26 +255,23 @@ class Stage:
         Some calls, chosen now, are compared with float64 (with atomics all of them), and every output with that of another call on the
         same values, at another address and untimed. Whatever that call does, what it is compared with was noted before it.
         """
-        contest, calls = self._contest, range(len(self._calls))
-        if _unlike(self._given, self._draws()):
-            raise PlanFault("timed_output", "while being timed: the kernel wrote over the values that its inputs are made of")
+        atomics, calls = self._contest.atomics, range(len(self._calls))
+        if self._given != self._draws():
+            raise PlanFault("timed_output", "while being timed: the kernel wrote over the values that inputs are made of")
         now = self._together([call.outputs for call in self._calls])
         held = self._together([self._mixed_inputs(call) for call in self._calls])
-        if _unlike(_rows([self._ended[index] for index in calls]), now):
+        if _by_tensor(self._ended[index] for index in calls) != now:
             raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
         if _any(bands(call.region for call in self._calls) + self._changed()):
             self._explain()
-        for index in calls if contest.atomics else random.SystemRandom().sample(calls, min(COMPARED, len(calls))):
-            inputs = tuple(value.made() for value in self._values(index))
-            result = compare(contest.task, contest.cell, inputs, tuple(self._calls[index].outputs), quick=True)
-            if result.status != "pass":
-                raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
+        for index in calls if atomics else random.SystemRandom().sample(calls, min(COMPARED, len(calls))):
+            self._compare(index, self._calls[index].outputs)
         self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
         given, again = self._repeated()
-        if _unlike(held, given):
+        if held != given:
             reason = "while being timed: the kernel changed an input: write only to new tensors, and within their bounds"
             raise PlanFault("input_mutated", reason)
-        if _unlike(now, again) and not contest.atomics:
+        if now != again and not atomics:
             raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
 
     def _changed(self) -> list[Tensor]:
@@ -225,12 +285,11 @@ class Stage:
     def _mixed_inputs(self, call: _Call) -> list[Tensor]:
         return [call.inputs[position] for position in self._positions(mixed=True)]
 
-    def _together(self, tensors: Sequence[Sequence[Tensor]]) -> Tensor:
-        """Fingerprints by call and tensor; those of the calls' first tensors are taken at once, then of their second ones, and so on."""
-        columns = [fingerprints(column, self._key) for column in zip(*tensors, strict=True)]
-        return torch.stack(columns, dim=1) if columns else torch.empty(0)
+    def _together(self, tensors: Sequence[Sequence[Tensor]]) -> list[int]:
+        """Fingerprints of the calls' first tensors, then of their second ones, and so on: those of one number are taken at once."""
+        return read(fingerprints(column, self._key) for column in zip(*tensors, strict=True))
 
-    def _repeated(self) -> tuple[Tensor, Tensor]:
+    def _repeated(self) -> tuple[list[int], list[int]]:
         """Do every call once more, where the one before it was: fingerprints of the mixed inputs that each is given, and of what it
         gives."""
         assert self._spare
@@ -243,7 +302,7 @@ class Stage:
         for call in repeats:
             call.bound.run(self._host.stream())
             again.append(self._outputs(call))
-        return given, _rows(again)
+        return given, _by_tensor(again)
 
     def _explain(self) -> None:
         """Raise PlanFault for what the quick look saw, unless a closer one clears it."""
@@ -256,14 +315,9 @@ class Stage:
                 raise PlanFault(guard, f"while being timed: {reason}")
 
 
-def _rows(found: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Fingerprints by call and tensor."""
-    return torch.stack([one for row in found for one in row]).view(len(found), -1)
-
-
-def _unlike(some: Tensor, others: Tensor) -> bool:
-    """Whether a fingerprint is another one. Waits for it."""
-    return bool((some != others).any())
+def _by_tensor(noted: Iterable[Sequence[Noted]]) -> list[int]:
+    """What was noted of each call's tensors, as the fingerprints of the first ones, then of the second ones, and so on."""
+    return read(one for column in zip(*noted, strict=True) for one in column)
 
 
 def _any(flags: list[Tensor]) -> bool:

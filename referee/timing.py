@@ -21,7 +21,6 @@ from functools import partial
 import numpy as np
 
 from referee import floor, stats
-from referee.baselines import Callee
 from referee.clocks import Clocks, Sample
 from referee.graphs import ROUNDS as GRAPH_ROUNDS
 from referee.graphs import graph_times
@@ -40,7 +39,7 @@ SLOW_CALL_US = 20_000.0
 SLOW_ROUNDS, SLOW_BLOCKS = 3, 4  # of a block, and in all, where calls are slow
 CALL_REPEATS, SLOW_CALL_REPEATS, FIRST_CALLS = 15, 6, 3  # the first calls of each do not count
 BASELINE_PATIENCE = 3.0  # times what its first call took: what a baseline's calls may add to a step that is the candidate's
-AFTER = -1  # the number of the block after the last
+CALLS, GRAPHS = -1, -2  # numbers of the blocks after the last
 WARM_UP = 10  # rounds of the first block, which does not count and is not checked
 FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
 FEW, EVERY = 8, 4
@@ -211,22 +210,23 @@ class Timer:
     def entries(self, shares: Mapping[str, int], floor_rounds: int = 0) -> list[Entry]:
         """The contestants of a block: the candidate in all its rounds, baselines and floor in the first so many of them."""
         ready = self.contest.baselines.ready
-        theirs = [Entry(name, self._baseline(name, ready[name], share), rounds=share) for name, share in shares.items()]
+        theirs = [self._stage.rival(name, ready[name], share) for name, share in shares.items()]
         return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call, rounds=floor_rounds)] if floor_rounds else [])]
-
-    def _baseline(self, name: str, callee: Callee, share: int) -> Callable[[int], object]:
-        views = [self._stage.arguments(name, index) for index in range(min(share, self.rounds))]
-        return lambda index: callee(*views[index % len(views)])
 
     def _slowness(self) -> dict[str, float]:
         """Microseconds of one call of each, to size the blocks; also the warm-up of the candidate's code."""
-        ready, stage = self.contest.baselines.ready, self._stage
-        self._refill(0, 1, dict.fromkeys(ready, 1))
-        self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
-        found = {CANDIDATE: call_us(self.host, partial(stage.entry(CANDIDATE).call, 0))}
-        for name, callee in ready.items():
-            self.host.progress(f"calling the baseline {name}", REFEREE_SECONDS, "referee")
-            found[name] = call_us(self.host, partial(callee, *stage.arguments(name, 0)))
+        ones = dict.fromkeys(self.contest.baselines.ready, 1)
+        self._refill(0, 1, ones)
+        found = {}
+        for entry in self.entries(ones):
+            assert entry.before
+            entry.before(0)
+            self.host.wait()
+            if entry.name == CANDIDATE:
+                self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
+            else:
+                self.host.progress(f"calling the baseline {entry.name}", REFEREE_SECONDS, "referee")
+            found[entry.name] = call_us(self.host, partial(entry.call, 0))
         return found
 
     def _refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
@@ -352,27 +352,31 @@ class Timer:
             seconds=self._spent,
         )
 
-    def _afresh(self) -> list[Entry]:
-        """Everyone but the floor, on memory that is filled anew: who took part in few rounds was given few values."""
-        calls = min(CALL_REPEATS, self.rounds)
-        everyone = dict.fromkeys(self.contest.baselines.ready, calls)
-        self._refill(AFTER, calls, everyone)
-        return self.entries(everyone)
-
     def _call_times(self) -> dict[str, stats.Summary]:
         repeats = {name: CALL_REPEATS if took <= SLOW_CALL_US else SLOW_CALL_REPEATS for name, took in self._slow.items()}
-        contestants, found = self._afresh(), {}
+        calls = min(CALL_REPEATS, self.rounds)
+        everyone = dict.fromkeys(self.contest.baselines.ready, calls)
+        self._refill(CALLS, calls, everyone)
+        contestants, found = self.entries(everyone), {}
         self._timing("timing calls", {name: calls for name, calls in repeats.items() if name != CANDIDATE})
         for entry in contestants:
             if summary := stats.summarise(host_times(entry, repeats[entry.name])[FIRST_CALLS:]):
                 found[entry.name] = summary
+        self._checked_once()
         return found
 
-    def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
-        contestants = [entry for entry in self._afresh() if entry.name != GRAPHED]
-        self._timing("timing CUDA graphs", dict.fromkeys(self.contest.baselines.ready, GRAPH_ROUNDS + 1))
-        found = graph_times(contestants, self.flush, self._generator)
+    def _checked_once(self) -> None:
         self.host.wait()
+        self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
+        self._stage.check_one()
+
+    def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
+        ones = {name: 1 for name in self.contest.baselines.ready if name != GRAPHED}
+        self._refill(GRAPHS, 1, ones)
+        contestants = [self._stage.in_place(CANDIDATE, GRAPH_ROUNDS), *self.entries(ones)[1:]]
+        self._timing("timing CUDA graphs", dict.fromkeys(ones, GRAPH_ROUNDS + 1))
+        found = graph_times(contestants, self.flush, self._generator)
+        self._checked_once()
         return found
 
 

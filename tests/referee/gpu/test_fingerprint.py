@@ -7,12 +7,17 @@ import math
 import pytest
 import torch
 
-from referee.fingerprint import fingerprint, fingerprints
+from referee.fingerprint import Noted, fingerprint, fingerprints, read
 from tests.referee.gpu.interpreted import in_interpreter
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
 KEY = 2**62 + 3
+
+
+def number(noted: Noted) -> int:
+    (found,) = read([noted])
+    return found
 
 
 def test_the_kernel_in_triton_s_interpreter() -> None:
@@ -25,27 +30,27 @@ def test_the_kernel_in_triton_s_interpreter() -> None:
 def test_one_changed_element_tells_wherever_it_lies(device: str, dtype: torch.dtype, start: int, length: int) -> None:
     whole = torch.zeros(start + length, dtype=dtype, device=device)
     tensor = whole[start:]
-    before = int(fingerprint(tensor, KEY))
-    assert before == int(fingerprint(tensor.clone() if start == 0 else tensor, KEY)) != int(fingerprint(tensor, KEY + 1))
+    before = number(fingerprint(tensor, KEY))
+    assert before == number(fingerprint(tensor.clone() if start == 0 else tensor, KEY)) != number(fingerprint(tensor, KEY + 1))
     for at in {0, length // 2, length - 1}:
         tensor[at] = 1
-        assert int(fingerprint(tensor, KEY)) != before
+        assert number(fingerprint(tensor, KEY)) != before
         tensor[at] = 0
     if start:
         whole[start - 1] = 1
-        assert int(fingerprint(tensor, KEY)) == before
+        assert number(fingerprint(tensor, KEY)) == before
 
 
 @DEVICES
 def test_changes_that_cancel_in_a_sum_and_words_that_change_places_tell(device: str) -> None:
     words = torch.arange(1000, dtype=torch.int64, device=device)
-    before = int(fingerprint(words, KEY))
+    before = number(fingerprint(words, KEY))
     for change in ((1, -1), (1 << 32, -(1 << 32)), (-(1 << 63), -(1 << 63))):
         other = words.clone()
         other[3] += change[0]
         other[700] += change[1]
-        assert int(other.sum()) == int(words.sum()) and int(fingerprint(other, KEY)) != before
-    assert int(fingerprint(words.flip(0), KEY)) != before
+        assert int(other.sum()) == int(words.sum()) and number(fingerprint(other, KEY)) != before
+    assert number(fingerprint(words.flip(0), KEY)) != before
 
 
 @pytest.mark.parametrize("places", [(0, 512, 256), (0, 520, 248), (0, 513, 7)])
@@ -58,20 +63,28 @@ def test_many_at_once_have_the_fingerprints_that_they_have_alone(
     whole = torch.randint(-100, 100, (1000,)).to(device, dtype)
     count = math.prod(shape)
     several = [whole[place : place + count].view(shape) for place in places]
-    assert fingerprints(several, KEY).tolist() == [int(fingerprint(each, KEY)) for each in several]
+    assert read([fingerprints(several, KEY)]) == [number(fingerprint(each, KEY)) for each in several]
     across = [each.t() if each.dim() > 1 else each for each in several]
-    assert fingerprints(across, KEY).tolist() == [int(fingerprint(each, KEY)) for each in across]
+    assert read([fingerprints(across, KEY)]) == [number(fingerprint(each, KEY)) for each in across]
+
+
+@DEVICES
+def test_what_lies_on_the_device_does_not_tell_what_is_alike(device: str) -> None:
+    tensor = torch.arange(1000, device=device)
+    noted = [fingerprint(tensor, KEY) for _ in range(50)] + [fingerprints([tensor] * 50, KEY)]
+    assert len({int(one) for each in noted for one in each.sums}) == 100
+    assert len(set(read(noted))) == 1
 
 
 @DEVICES
 def test_gaps_do_not_count_and_nothing_has_a_fingerprint_too(device: str) -> None:
     base = torch.randn(8, 10, device=device)
     part = base[:, :3]
-    before = int(fingerprint(part, KEY))
-    assert before == int(fingerprint(part.contiguous(), KEY))
+    before = number(fingerprint(part, KEY))
+    assert before == number(fingerprint(part.contiguous(), KEY))
     base[:, 3:] = 0.0
-    assert int(fingerprint(part, KEY)) == before
-    assert int(fingerprint(base[:0], KEY)) == 0
+    assert number(fingerprint(part, KEY)) == before
+    assert number(fingerprint(base[:0], KEY)) == 0
 
 
 @pytest.mark.gpu
@@ -79,4 +92,4 @@ def test_gaps_do_not_count_and_nothing_has_a_fingerprint_too(device: str) -> Non
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32, torch.int64])
 def test_the_numbers_on_a_gpu_are_those_of_the_cpu(dtype: torch.dtype) -> None:
     tensor = torch.randint(-100, 100, (300, 1001)).to(dtype)
-    assert int(fingerprint(tensor.cuda(), KEY)) == int(fingerprint(tensor, KEY))
+    assert number(fingerprint(tensor.cuda(), KEY)) == number(fingerprint(tensor, KEY))

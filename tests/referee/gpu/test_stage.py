@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 import torch
@@ -39,11 +40,12 @@ def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
         monkeypatch.setattr(stage_module, "free_bytes", lambda: 4 << 30)
     host = Host(request.param, Driver() if request.param == "cuda" else None, lambda *_: None)
 
-    def make(*steps: Step, atomics: bool = False) -> Stage:
+    def make(*steps: Step, atomics: bool = False, rivals: Sequence[str] = ()) -> Stage:
         plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
         runner = Runner(plan, {}, host.driver)
-        stage = Stage(host, Contest(TASK, CELL, runner, {}, atomics, Baselines({}, {}, {}), 5), ROUNDS)
-        stage.refill(1, ROUNDS, {})
+        baselines = Baselines(dict.fromkeys(rivals, doubling), {}, {})
+        stage = Stage(host, Contest(TASK, CELL, runner, {}, atomics, baselines, 5), ROUNDS)
+        stage.refill(1, ROUNDS, dict.fromkeys(rivals, ROUNDS))
         return stage
 
     return make
@@ -185,7 +187,7 @@ def test_who_writes_over_the_draws_is_seen(staged: Staged) -> None:
             region.tensor(OUTPUT).zero_()
 
     play(stage, zeroing)
-    with pytest.raises(PlanFault, match="wrote over the values that its inputs are made of"):
+    with pytest.raises(PlanFault, match="wrote over the values that inputs are made of"):
         stage.check()
 
 
@@ -245,3 +247,59 @@ def test_an_answer_kept_outside_the_plan_s_buffers_is_seen(staged: Staged) -> No
     with pytest.raises(PlanFault) as found:
         stage.check()
     assert found.value.guard == "guard_band"
+
+
+def doubling(values: torch.Tensor) -> torch.Tensor:
+    return values * 2
+
+
+def test_a_baseline_is_given_its_own_values_just_before_each_of_its_calls(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT), rivals=("eager",))
+    rival = stage.rival("eager", doubling, ROUNDS)
+    assert rival.before and rival.after and rival.rounds == ROUNDS
+    seen = set(given(stage))
+    for index in range(ROUNDS):
+        for region in stage._theirs["eager"]:
+            region.bytes.zero_()
+        rival.before(index)
+        (made,) = cast("tuple[torch.Tensor]", rival.call(index))
+        rival.after(index)
+        values = stage._theirs["eager"][index].tensor(INPUT)
+        assert torch.equal(made, doubling(values))
+        seen.add(values.contiguous().view(torch.uint8).cpu().numpy().tobytes())
+    assert len(seen) == 2 + ROUNDS
+
+
+def test_a_candidate_that_runs_where_it_ran_is_given_other_values_and_nothing_that_it_left(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    entry = stage.in_place("candidate", ROUNDS)
+    assert entry.before and entry.after
+    call, seen = stage._calls[0], set()
+    for _ in range(ROUNDS):
+        entry.before(0)
+        assert not torch.equal(call.outputs[0], call.inputs[0])
+        seen.add(call.inputs[0].contiguous().view(torch.uint8).cpu().numpy().tobytes())
+        entry.call(0)
+        entry.after(0)
+    assert len(seen) == ROUNDS and len(stage._kept) == 1
+    stage.check_one()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_one_output_of_those_that_are_not_all_checked_is_looked_at(staged: Staged, in_place: bool) -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    entry = stage.in_place("candidate", ROUNDS) if in_place else stage.entry("candidate")
+    assert entry.before and entry.after
+    for index in range(ROUNDS):
+        entry.before(index)
+        entry.after(index)
+    with pytest.raises(PlanFault, match="wrong"):
+        stage.check_one()
+
+
+def test_whoever_writes_over_a_baselines_draws_is_seen(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT), rivals=("eager",))
+    play(stage)
+    stage._lent[1][0][0, 0] += 1
+    with pytest.raises(PlanFault, match="wrote over the values"):
+        stage.check()

@@ -29,6 +29,7 @@ class World:
     blocks: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     filled: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     checks: int = 0
+    looks: int = 0
     clock: float = 0.0
     block_seconds: float = 0.0
     check_seconds: float = 0.0
@@ -83,10 +84,17 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             made.filled.append((rounds, dict(shares)))
 
         def entry(self, name: str) -> Entry:
-            return Entry(name, lambda index: made.spend(name))
+            return Entry(name, lambda index: made.spend(name), lambda index: None)
 
-        def arguments(self, name: str, index: int) -> list[object]:
-            return []
+        def rival(self, name: str, callee: Callable[..., Any], share: int) -> Entry:
+            return Entry(name, lambda index: callee(), lambda index: None, rounds=share)
+
+        def in_place(self, name: str, rounds: int) -> Entry:
+            return self.entry(name)
+
+        def check_one(self) -> None:
+            assert made.whose == "referee"
+            made.looks += 1
 
         def check(self) -> None:
             made.checks += 1
@@ -136,6 +144,7 @@ def test_short_kernels_are_captured_too_and_nobody_answers_for_the_referees_own_
     found = world.measure()
     assert found.decision == "win"
     assert found.graph.keys() == found.call.keys() == {CANDIDATE, EAGER, COMPILE, AUTOTUNE}
+    assert world.looks == 2
 
 
 def test_a_tie_is_measured_to_the_end(world: World) -> None:
