@@ -4,8 +4,8 @@
 
 For every combination two contestants replay the same machine code. Printed: median time, spread of single calls (robust sigma, in
 per cent), the ratio of the two with its interval (should hold 1), the sigma of block means, and by how much the mean time of one
-contestant differs with what came before its call. "Covered" covers what the first wrote, as a judgement does. First, what waiting
-for the device costs, and when. Needs a CUDA device; about one minute.
+contestant differs with what came before its call. First, what waiting for the device costs, and when. Needs a CUDA device; about one
+minute.
 """
 
 from __future__ import annotations
@@ -158,12 +158,7 @@ def replaying(smoke: Smoke, bound: list[Bound]) -> Callable[[int], object]:
     return lambda index: bound[index].run(smoke.host.stream())
 
 
-def covering(made: list[Region]) -> Callable[[int], object]:
-    """Queue the cover of what a round's call wrote."""
-    return lambda index: made[index].cover(index)
-
-
-def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int, blocks: int, *, covered: bool) -> dict[str, Any]:
+def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int, blocks: int) -> dict[str, Any]:
     """The kernel against itself under one protocol."""
     cell = handmade.bench_cell(kernel)
     inputs = draw(cell, SEED, "cuda")
@@ -178,7 +173,7 @@ def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int
                 for region in set(made):
                     region.fill(inputs, NAN)
                 bound = [runner.bind(region, {}) for region in made]
-                entries.append(Entry(name, replaying(smoke, bound), covering(made) if covered and name == "a" else None))
+                entries.append(Entry(name, replaying(smoke, bound)))
             entries.append(Entry("nothing", lambda _: None))
             generator.orders.clear()
             found = run_block(entries, rounds, flush, generator, during=lambda: None)
@@ -202,18 +197,15 @@ def compare(smoke: Smoke, kernel: str, flush: Flush, placement: str, rounds: int
         "low": ratio.low,
         "high": ratio.high,
         "rounds": ratio.rounds,
-        "covered": covered,
         "before": largest_difference({key: logs for key, logs in before.items() if key[0] in times}),
     }
 
 
-def protocols(kernel: str) -> list[tuple[str, str, bool]]:
-    """Flush, placement and cover of every comparison of a kernel."""
-    placements = ("as torch", "any 256 bytes", "one region")
-    found = [(label, placement, False) for label in FLUSHES for placement in placements]
+def protocols(kernel: str) -> list[tuple[str, str]]:
+    """Flush and placement of every comparison of a kernel."""
     if kernel == "softmax":
-        found = [each for each in found if each[0] in ("write, read", "zero") and each[1] != "one region"]
-    return [*found, *((label, "as torch", True) for label in FLUSHES if "read" in label)]
+        return [(label, placement) for label in ("write, read", "zero") for placement in ("as torch", "any 256 bytes")]
+    return [(label, placement) for label in FLUSHES for placement in ("as torch", "any 256 bytes", "one region")]
 
 
 def main() -> None:
@@ -239,12 +231,12 @@ def main() -> None:
         waiting(smoke, "after torch.compile", document["waiting"])
         l2_bytes = smoke.flush.l2_bytes
         for kernel in ("rmsnorm", "softmax"):
-            for label, placement, covered in protocols(kernel):
-                found = compare(smoke, kernel, FLUSHES[label](l2_bytes), placement, given.rounds, given.blocks, covered=covered)
+            for label, placement in protocols(kernel):
+                found = compare(smoke, kernel, FLUSHES[label](l2_bytes), placement, given.rounds, given.blocks)
                 document["comparisons"].append({"flush": label, **found})
                 spreads = ", ".join(f"{what} {found[f'sigma_{what}']:.2%}" for what in ("call", "round", "block"))
                 ratio = f"{found['ratio']:.4f} [{found['low']:.4f}, {found['high']:.4f}], by what came before {found['before']:.2%}"
-                what = f"{kernel:8s} {label:21s} {placement:13s} {'covered' if covered else '':8s}"
+                what = f"{kernel:8s} {label:21s} {placement:13s}"
                 print(f"{what} {found['median_us']:7.2f} us, sigma {spreads}, ratio {ratio}", flush=True)
     if given.json:
         given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

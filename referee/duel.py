@@ -31,7 +31,7 @@ REQUEST_SECONDS = 180.0
 
 
 class DuelRefused(Exception):
-    """One of the two does not pass the referee; there was no duel."""
+    """One of the two does not pass the referee, alone or beside the other. Nobody has won, whichever it is."""
 
     def __init__(self, whose: Side, rejection: Rejection) -> None:
         super().__init__(f"the {whose} does not pass: {rejection.reason}")
@@ -58,7 +58,7 @@ def duel(
 ) -> DuelResult:
     """Time two candidates' sources for a catalogue op head to head.
 
-    Raises DuelRefused when one does not pass, ReplayerError when there is no GPU or the machinery fails, UnknownOp.
+    Raises DuelRefused when one does not pass, ReplayerError when there is no GPU, the machinery fails or a time cannot be true, UnknownOp.
     """
     secret = secrets.randbits(SEED_BITS) if seed is None else seed
     sources: tuple[tuple[Side, str], ...] = (("challenger", challenger), ("champion", champion))

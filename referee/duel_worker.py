@@ -20,7 +20,7 @@ from referee.baselines import Baselines
 from referee.clocks import Clocks, Sample
 from referee.driver import CudaError, Driver
 from referee.jobs import unpack_jobs
-from referee.measurement import FLOOR, TimingOptions
+from referee.measurement import CANDIDATE, FLOOR, TimingOptions
 from referee.ops.task import load
 from referee.plan_parse import PlanError
 from referee.replay import PlanFault
@@ -33,6 +33,10 @@ from referee.verdict import Rejection
 
 NOBODY = Baselines({}, {}, {})
 ALONE = -1  # the number of the block that only the side which went wrong takes part in
+
+
+class ImpossibleTime(RuntimeError):
+    """A side took less time than the work can take: a mistake in measuring until somebody explains it."""
 
 
 class Match:
@@ -53,7 +57,10 @@ class Match:
         self.failing: str | None = None
 
     def measure(self) -> dict[str, Any]:
-        """Blocks of rounds until the ratio is settled. Raises PlanFault for a wrong timed output, naming the side in `failing`."""
+        """Blocks of rounds until the ratio is settled.
+
+        Raises PlanFault for a wrong timed output, naming the side in `failing`, and ImpossibleTime.
+        """
         self._slow = self._slowness()
         options = self._paced()
         # The time that is allowed is for everything but the calls, of which each is repeated by the check, and our own work on them.
@@ -70,6 +77,7 @@ class Match:
         summaries = {name: stats.summarise(self._times(name)) for name in (*self._contests, FLOOR)}
         if not self._blocks or any(summaries[name] is None for name in self._contests):
             raise RuntimeError("no block of rounds was usable")
+        self._disbelieve(summaries)
         plain = {name: asdict(summary) if summary else None for name, summary in summaries.items()}
         decision, reason = firm(stats.decide(ratio), self._ratio(SETTLED), options.least_rounds)
         return {"rejection": None, "decision": decision, "reason": reason, "ratio": asdict(ratio), **plain}
@@ -118,17 +126,19 @@ class Match:
         return True
 
     def _check(self) -> None:
-        """Check what both did in a block, the challenger first; raises PlanFault with the one to blame in `failing`."""
-        newcomer = next(iter(self._stages))
+        """Check what both did in a block; raises PlanFault with the one to blame in `failing`.
+
+        A kernel that goes wrong now and then looks as if the other did it. No matter whose name is given, nobody wins.
+        """
         for name, stage in self._stages.items():
             self.failing = name
             try:
                 stage.check()
             except PlanFault as found:
-                # A kernel may write into the other's memory, and the champion was alone when it passed.
-                if name == newcomer or found.sticky or self._fails_alone(stage, name):
+                # A kernel may write into the other's memory, and each was alone when it passed.
+                if found.sticky or self._fails_alone(stage, name):
                     raise
-                self.failing = newcomer
+                self.failing = next(other for other in self._stages if other != name)
                 reason = f"beside this kernel, and not without it, the {name} goes wrong: {found.reason}"
                 raise PlanFault(found.guard, reason) from found
 
@@ -145,6 +155,16 @@ class Match:
             return True
         return False
 
+    def _disbelieve(self, summaries: Mapping[str, stats.Summary | None]) -> None:
+        """Raise ImpossibleTime for a time that cannot be true. The other side is no witness: both may be wrong in the same way."""
+        known = {name: summary for name, summary in summaries.items() if summary}
+        for name, contest in self._contests.items():
+            # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
+            if contest.task.op.origin == "user":
+                continue
+            if problem := self._floor.problem({**known, CANDIDATE: known[name]}, {FLOOR: self._against(name, FLOOR)}):
+                raise ImpossibleTime(f"the {name}'s time cannot be true: {problem}")
+
     def _entries(self) -> list[Entry]:
         return [*(stage.entry(name) for name, stage in self._stages.items()), Entry(FLOOR, self._floor.call)]
 
@@ -157,7 +177,11 @@ class Match:
 
     def _ratio(self, confidence: float) -> stats.Interval:
         challenger, champion = self._contests
-        logs = stats.log_ratios([block[challenger] for block in self._blocks], [block[champion] for block in self._blocks])
+        return self._against(challenger, champion, confidence)
+
+    def _against(self, name: str, other: str, confidence: float = 0.95) -> stats.Interval:
+        """How many times faster one of those that were timed is than another."""
+        logs = stats.log_ratios([block[name] for block in self._blocks], [block[other] for block in self._blocks])
         return stats.interval(logs, confidence=confidence)
 
 
@@ -167,7 +191,7 @@ def _median(times: stats.Floats) -> float:
 
 
 def answer(host: Host, message: wire.Message, blobs: list[bytes]) -> wire.Message:
-    """The duel's result, or the rejection of one side."""
+    """The duel's result, the rejection of one side, or why there can be neither."""
     sides = message["sides"]
     match: Match | None = None
     try:
@@ -185,6 +209,8 @@ def answer(host: Host, message: wire.Message, blobs: list[bytes]) -> wire.Messag
             return match.measure()
     except (PlanFault, PlanError) as error:
         rejection = Rejection("timing", error.guard, str(getattr(error, "reason", error)))
+    except ImpossibleTime as error:
+        return {"broken": str(error)}
     except CudaError as error:
         lost = fault(error)
         rejection = Rejection("timing", lost.guard, lost.reason)

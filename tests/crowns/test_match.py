@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from referee import duel_worker, floor, stage
+from referee import duel, duel_worker, floor, stage
 from referee.clocks import Clocks
-from referee.duel_worker import NOBODY, Match
+from referee.duel_worker import NOBODY, ImpossibleTime, Match
+from referee.floor import Floor
+from referee.gpu import ReplayerError
 from referee.measurement import TimingOptions
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
@@ -27,9 +30,11 @@ SPEC = TensorSpec("x", (3, 7), "float16", (7, 1))
 CELL = Cell("f16-3x7", (SPEC,), (TensorSpec("out", SPEC.shape, "float16", SPEC.strides),), "normal", (1.0,), "bench")
 TASK = Task(Op("identity", "unary", "test", "identity", "x", "familiar", origin="user"), (CELL,), torch.clone, torch.Tensor.double)
 INPUT, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float16") for buffer in range(2))
+CATALOGUE_TASK = replace(TASK, op=replace(TASK.op, origin="catalogue"))
 RIGHT, WRONG = (Copy(OUTPUT, INPUT),), (Fill(OUTPUT, 7.0),)
 
-SHORT = TimingOptions(rounds=4)
+SHORT = TimingOptions(rounds=4, least_rounds=8, most_rounds=8)
+SLOW_CHAMPION = {"champion": 1.5}
 
 
 class NoStream(Host):
@@ -47,17 +52,23 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor, "Floor", lambda *_: SimpleNamespace(call=lambda index: None))
 
 
-def match(challenger: Sequence[Step], champion: Sequence[Step], options: TimingOptions = SHORT) -> Match:
+def runner(steps: Sequence[Step]) -> Runner:
+    return Runner(LaunchPlan((Buffer(42, 0), Buffer(42)), (INPUT,), tuple(steps), (OUTPUT,)), {}, None)
+
+
+def host() -> Host:
     driver = cast("Any", SimpleNamespace(reset_persisting_l2=lambda: None, synchronize=lambda: None, pci_bus_id=lambda: ""))
-    contests = {}
-    for side, steps in (("challenger", challenger), ("champion", champion)):
-        plan = LaunchPlan((Buffer(42, 0), Buffer(42)), (INPUT,), tuple(steps), (OUTPUT,))
-        contests[side] = Contest(TASK, CELL, Runner(plan, {}, None), {}, False, NOBODY, 5)
-    return Match(NoStream("cpu", driver, lambda *_: None), contests, options)
+    return NoStream("cpu", driver, lambda *_: None)
 
 
-def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0, us: float = 1.0) -> list[int]:
-    """Rounds of calls that take `us`, the champion's half as long again; in block `crash_in` one fails. Gives every block's rounds."""
+def match(challenger: Sequence[Step], champion: Sequence[Step], options: TimingOptions = SHORT, task: Task = TASK) -> Match:
+    sides = (("challenger", challenger), ("champion", champion))
+    contests = {side: Contest(task, CELL, runner(steps), {}, False, NOBODY, 5) for side, steps in sides}
+    return Match(host(), contests, options)
+
+
+def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0, us: float = 1.0, times: Mapping[str, float] = SLOW_CHAMPION) -> list[int]:
+    """Rounds of calls that take `us`, or `times` that by name; in block `crash_in` one fails. Gives every block's rounds."""
     blocks: list[int] = []
 
     def run(entries: Sequence[Entry], rounds: int, *_: object, **__: object) -> Block:
@@ -69,10 +80,35 @@ def played(monkeypatch: pytest.MonkeyPatch, *, crash_in: int = 0, us: float = 1.
                 for step in (entry.before, entry.call, entry.after):
                     if step:
                         step(number)
-        return Block({entry.name: np.full(rounds, us * (1.5 if entry.name == "champion" else 1.0)) for entry in entries}, 0)
+        return Block({entry.name: np.full(rounds, us * times.get(entry.name, 1.0)) for entry in entries}, 0)
 
     monkeypatch.setattr(duel_worker, "run_block", run)
     return blocks
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, jobs: Sequence[Sequence[Step]], task: Task) -> dict[str, Any]:
+    """What the worker's process answers to a request."""
+    monkeypatch.setattr(duel_worker, "unpack_jobs", lambda *_: [SimpleNamespace(cell=CELL, steps=steps) for steps in jobs])
+    monkeypatch.setattr(duel_worker, "Loaded", lambda _, job: nullcontext(runner(job.steps)))
+    monkeypatch.setattr(duel_worker, "load", lambda *_: task)
+    sides: list[dict[str, Any]] = [{"name": name, "choice": {}, "atomics": False} for name in ("challenger", "champion")]
+    message = {"sides": sides, "jobs": [], "task": {"op": task.op.name}, "seed": 5, "options": asdict(SHORT)}
+    return duel_worker.answer(host(), message, [])
+
+
+def fought(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], failure: type[Exception]) -> Any:
+    """What a duel of two kernels that pass the referee raises where the worker's process answers with `found`."""
+    passed = SimpleNamespace(bench=(), task=SHORT, choice={}, atomics=False, rejection=None)
+    replayer = SimpleNamespace(environment=dict, check=lambda *_, **__: passed)
+    process = SimpleNamespace(request=lambda *_, **__: found, close=lambda: None)
+    for name, made in (("Workers", nullcontext()), ("Replayer", nullcontext(replayer)), ("WorkerProcess", process)):
+        monkeypatch.setattr(duel, name, lambda *_, made=made, **__: made)
+    monkeypatch.setattr(duel, "pack_jobs", lambda jobs: ([], []))
+    monkeypatch.setattr(duel, "prepare", lambda *_: passed)
+    monkeypatch.setattr(duel, "settle", lambda *_, **__: passed)
+    with pytest.raises(failure) as raised:
+        duel.duel("", "", "softmax", options=SHORT)
+    return raised.value
 
 
 def test_a_wrong_output_is_blamed_on_the_side_that_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,25 +120,75 @@ def test_a_wrong_output_is_blamed_on_the_side_that_gave_it(monkeypatch: pytest.M
         assert made.failing == whose
 
 
-def test_a_challenger_that_writes_into_the_champions_memory_is_blamed_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("vandal", "victim"), [("challenger", "champion"), ("champion", "challenger")])
+def test_a_side_that_writes_into_the_others_memory_is_blamed_itself(monkeypatch: pytest.MonkeyPatch, vandal: str, victim: str) -> None:
     blocks = played(monkeypatch)
     made = match(RIGHT, RIGHT)
-    champion, challenger = made._stages["champion"], made._stages["challenger"]
-    honest = challenger.entry
+    harmed, harming = made._stages[victim], made._stages[vandal]
+    honest = harming.entry
 
     def entry(name: str) -> Entry:
         def call(index: int) -> None:
             honest(name).call(index)
-            for region in [theirs.region for theirs in champion._calls[index : index + 1]]:
+            for region in [theirs.region for theirs in harmed._calls[index : index + 1]]:
                 region.bytes[slice(*region.places.guards[-1])].zero_()
 
         return replace(honest(name), call=call)
 
-    monkeypatch.setattr(challenger, "entry", entry)
-    with pytest.raises(PlanFault, match="beside this kernel, and not without it, the champion goes wrong: "):
+    monkeypatch.setattr(harming, "entry", entry)
+    with pytest.raises(PlanFault, match=f"beside this kernel, and not without it, the {victim} goes wrong: "):
         made.measure()
-    assert made.failing == "challenger"
+    assert made.failing == vandal
     assert len(blocks) == 3
+
+
+@pytest.mark.parametrize("side", ["challenger", "champion"])
+def test_a_kernel_that_goes_wrong_once_wins_nothing(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    """That the other one gets the blame cannot be told from one that did it."""
+    played(monkeypatch)
+    checks: list[str] = []
+    honest = stage.Stage.check
+
+    def check(self: stage.Stage) -> None:
+        honest(self)
+        if self is made._stages[side]:
+            checks.append(side)
+            if len(checks) == 1:
+                raise PlanFault("timed_output", "a race was lost")
+
+    monkeypatch.setattr(stage.Stage, "check", check)
+    made = match(RIGHT, RIGHT)
+    with pytest.raises(PlanFault, match=f"the {side} goes wrong: a race was lost"):
+        made.measure()
+    assert made.failing != side
+    assert len(checks) == 2
+
+
+@pytest.mark.parametrize("whose", ["challenger", "champion"])
+def test_whoever_is_refused_there_is_no_result(monkeypatch: pytest.MonkeyPatch, whose: duel.Side) -> None:
+    steps = {"challenger": RIGHT, "champion": RIGHT} | {whose: WRONG}
+    played(monkeypatch)
+    found = answered(monkeypatch, list(steps.values()), TASK)
+    assert found["whose"] == whose
+    assert set(found) == {"rejection", "whose"}
+    refused = fought(monkeypatch, found, duel.DuelRefused)
+    assert refused.whose == whose
+    assert f"the {whose} does not pass: an output of a timed call is wrong" in str(refused)
+
+
+@pytest.mark.parametrize("side", ["challenger", "champion"])
+def test_a_side_that_lost_the_device_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    blocks = played(monkeypatch)
+    made = match(RIGHT, RIGHT)
+
+    def check() -> None:
+        raise PlanFault("kernel_error", "the GPU stopped the kernel", sticky=True)
+
+    monkeypatch.setattr(made._stages[side], "check", check)
+    with pytest.raises(PlanFault, match="^the GPU stopped the kernel$"):
+        made.measure()
+    assert made.failing == side
+    assert len(blocks) == 2
 
 
 def test_a_crash_in_a_later_block_is_not_blamed_on_the_side_that_was_checked_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +201,7 @@ def test_a_crash_in_a_later_block_is_not_blamed_on_the_side_that_was_checked_las
 
 def test_a_win_in_a_duel_needs_its_rounds_too(monkeypatch: pytest.MonkeyPatch) -> None:
     played(monkeypatch)
-    found = match(RIGHT, RIGHT, TimingOptions(4, least_rounds=8, most_rounds=8)).measure()
+    found = match(RIGHT, RIGHT, SHORT).measure()
     assert (found["decision"], found["reason"]) == ("win", "")
     found = match(RIGHT, RIGHT, TimingOptions(4, least_rounds=9, most_rounds=8)).measure()
     assert (found["decision"], found["reason"]) == ("unsure", "faster, but measuring ended after 8 usable rounds of the 9 that are wanted")
@@ -129,3 +215,47 @@ def test_slow_kernels_duel_in_few_rounds_and_those_that_are_slow_at_first_in_all
     monkeypatch.setattr(duel_worker, "call_us", lambda *_: 50_000.0)
     found = match(RIGHT, RIGHT, TimingOptions(4, least_rounds=16, most_rounds=16)).measure()
     assert (found["decision"], found["ratio"]["rounds"], blocks) == ("win", rounds, expected)
+
+
+@pytest.fixture
+def real_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floor, "stream", lambda read, written: lambda index: None)
+    monkeypatch.setattr(floor, "Floor", Floor)
+
+
+@pytest.mark.usefixtures("real_floor")
+@pytest.mark.parametrize("side", ["challenger", "champion"])
+def test_a_time_that_cannot_be_true_is_an_error_and_no_result(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    played(monkeypatch, us=30.0, times={side: 0.5})
+    reason = (
+        f"the {side}'s time cannot be true: the kernel took 15.0 us, and moving the same bytes takes 30.0 us: not a record but an error"
+    )
+    with pytest.raises(ImpossibleTime, match=f"^{reason}$"):
+        match(RIGHT, RIGHT, task=CATALOGUE_TASK).measure()
+    found = answered(monkeypatch, (RIGHT, RIGHT), CATALOGUE_TASK)
+    assert found == {"broken": reason}
+    assert str(fought(monkeypatch, found, ReplayerError)) == f"the duel failed: {reason}"
+
+
+@pytest.mark.usefixtures("real_floor")
+def test_two_impossible_times_are_no_excuse_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    played(monkeypatch, us=30.0, times={"challenger": 0.5, "champion": 0.5})
+    with pytest.raises(ImpossibleTime):
+        match(RIGHT, RIGHT, task=CATALOGUE_TASK).measure()
+
+
+@pytest.mark.usefixtures("real_floor")
+@pytest.mark.parametrize(
+    ("task", "us", "share"),
+    [(CATALOGUE_TASK, 30.0, 0.95), (CATALOGUE_TASK, 1.0, 0.5), (TASK, 30.0, 0.5)],
+    ids=["at the speed of memory", "short", "a user's reference"],
+)
+def test_a_time_that_can_be_true_is_a_result(monkeypatch: pytest.MonkeyPatch, task: Task, us: float, share: float) -> None:
+    played(monkeypatch, us=us, times={"challenger": share})
+    assert match(RIGHT, RIGHT, task=task).measure()["decision"] == "win"
+
+
+@pytest.mark.usefixtures("real_floor")
+def test_without_a_time_of_the_traffic_nothing_is_held_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    played(monkeypatch, us=30.0, times={"challenger": 0.5, "floor": np.nan})
+    assert match(RIGHT, RIGHT, task=CATALOGUE_TASK).measure()["decision"] == "win"
