@@ -28,7 +28,8 @@ def head_to_head(challenger: str, champion: str, op: str) -> Duel:
     try:
         found = duel(challenger, champion, op, cache=paths.cache_dir() / "referee" / "baselines")
     except DuelRefused as refused:
-        raise UsageError(f"the {refused.whose} does not pass any more: {refused.rejection.reason}", title="no duel") from refused
+        stays = "nothing was decided: the crown stays where it is"
+        raise UsageError(f"the {refused.whose} is refused: {refused.rejection.reason}", title="no duel", fix=stays) from refused
     except (ReplayerError, ToolchainError, UnknownTriton, JobLost, ZygoteError) as error:
         fix = "`kmint selftest` shows what does and what does not"
         raise EnvironmentUnfit(str(error), title="the referee cannot work", fix=fix) from error
