@@ -133,8 +133,11 @@ def _poisoned(start: int, length: int, poison: Poison, like: Tensor) -> Tensor:
     return pattern.repeat(length // 2 + 1)[start % 2 :][:length]
 
 
-def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> None:
-    """Poisons all of `region` (`places.total` bytes), then writes `inputs`, in the plan's order, into their buffers."""
+def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor | None], poison: Poison) -> None:
+    """Poisons all of `region` (`places.total` bytes), then writes `inputs`, in the plan's order, into their buffers.
+
+    None is for an input that the caller is going to write, and from end to end where it is large: it may be left as it was.
+    """
     import torch
 
     pattern = int.from_bytes(poison.pattern, "little", signed=True)
@@ -147,7 +150,8 @@ def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[T
         region[low:start].view(torch.int16).fill_(pattern)
         low = end - end % 2
     for target, tensor in zip(targets, inputs, strict=True):
-        target.copy_(tensor)
+        if tensor is not None:
+            target.copy_(tensor)
 
 
 def _fills(target: Tensor, slot: Slot) -> bool:

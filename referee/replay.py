@@ -62,8 +62,13 @@ class Region:
 
     def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
         """Move to another address, poison everything, and write the inputs."""
+        self.begin(inputs, poison)
+        self.inputs = inputs
+
+    def begin(self, inputs: Sequence[Tensor | None], poison: Poison) -> None:
+        """As `fill`, where the caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself."""
         self.move()
-        self.inputs, self.poison = inputs, poison
+        self.inputs, self.poison = (), poison
         prepare(self.bytes, self.places, self.plan, inputs, poison)
 
     def move(self) -> None:

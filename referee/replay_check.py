@@ -181,13 +181,30 @@ def sampled(
     ends = range(0, elements + 1, 1 << 31)
     edges = {row + offset for row in (0, rows, *(end * rows // elements for end in ends)) for offset in range(-EDGE_ROWS, EDGE_ROWS)}
     chosen = edges | set(random.Random(seed).sample(range(rows), min(rows, SECRET_ROWS)))
-    at = torch.tensor(sorted(row for row in chosen if 0 <= row < rows), device=outputs[0].device)
+    return task, *some_rows(cell, inputs, outputs, sorted(row for row in chosen if 0 <= row < rows))
+
+
+def secret_rows(
+    task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], count: int
+) -> tuple[Cell, Sequence[Tensor], Sequence[Tensor]]:
+    """`count` rows, chosen now, of a cell whose rows are independent; all of another one, and where rows cannot be told from columns."""
+    rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
+    if not task.rowwise or rows <= count or any(rows in tensor.shape[1:] for tensor in (*inputs, *outputs)):
+        return cell, inputs, outputs
+    return some_rows(cell, inputs, outputs, sorted(random.SystemRandom().sample(range(rows), count)))
+
+
+def some_rows(
+    cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], chosen: Sequence[int]
+) -> tuple[Cell, Sequence[Tensor], Sequence[Tensor]]:
+    """The cell with those rows alone of whatever has as many rows as the first output."""
+    rows, at = outputs[0].shape[0], torch.tensor(chosen, device=outputs[0].device)
 
     def pick(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(tensor.index_select(0, at) if tensor.shape[:1] == (rows,) else tensor for tensor in tensors)
 
     shorter = tuple(replace(spec, shape=(len(at), *spec.shape[1:])) for spec in cell.outputs)
-    return task, replace(cell, outputs=shorter), pick(inputs), pick(outputs)
+    return replace(cell, outputs=shorter), pick(inputs), pick(outputs)
 
 
 def queue(host: Host, runner: Runner, region: Region, choice: Choice) -> None:

@@ -59,6 +59,11 @@ class Flush:
         self._buffer = torch.zeros(FLUSH_FACTOR * max(1, l2_bytes // 4), dtype=torch.int32, device="cuda")
         self._rewritten = self._buffer[: self._buffer.numel() // FLUSH_FACTOR]
         self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
+        # Queueing one graph takes the host a third of the time that queueing its kernels takes.
+        self._graph = torch.cuda.CUDAGraph()
+        self.queue()
+        with torch.cuda.graph(self._graph):
+            self.queue()
 
     @property
     def bytes(self) -> int:
@@ -66,6 +71,10 @@ class Flush:
         return self._buffer.numel() * 4
 
     def __call__(self) -> None:
+        self._graph.replay()
+
+    def queue(self) -> None:
+        """Queue the flush kernel by kernel."""
         self._rewritten.add_(1)
         for _ in range(READS):
             torch.amax(self._buffer, dim=0, out=self._sink)

@@ -12,7 +12,7 @@ from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
 from referee.replay import Runner
-from referee.replay_check import CellOutcome, Host, check_cell, sampled
+from referee.replay_check import CellOutcome, Host, check_cell, sampled, secret_rows
 
 ROWS, COLUMNS = 4, 6
 SPEC = TensorSpec("x", (ROWS, COLUMNS), "float32", (COLUMNS, 1))
@@ -107,3 +107,20 @@ def test_of_a_huge_capability_some_rows_are_compared_the_edges_among_them(monkey
     required = replace(cell, role="required")
     assert sampled(task, required, (x, w), (x,), 3)[2][0] is x
     assert sampled(TASK, cell, (x, w), (x,), 3)[2][0] is x
+
+
+def test_of_a_timed_call_secret_rows_are_compared_where_rows_can_be_told_from_columns() -> None:
+    x, w = torch.arange(40.0).reshape(20, 2), torch.ones(2)
+    spec = replace(SPEC, shape=(20, 2), strides=(2, 1))
+    cell = replace(CELL, inputs=(spec, replace(SPEC, shape=(2,), strides=(1,))), outputs=(spec,))
+    task = replace(TASK, rowwise=True)
+    seen = set()
+    for _ in range(200):
+        shorter, inputs, outputs = secret_rows(task, cell, (x, w), (x * 2,), 3)
+        assert inputs[0].shape == (3, 2) and torch.equal(inputs[0] * 2, outputs[0]) and inputs[1] is w
+        assert shorter.outputs[0].shape == outputs[0].shape
+        seen |= set(inputs[0][:, 0].tolist())
+    assert seen == set(x[:, 0].tolist())
+    square = torch.ones(20, 20)
+    for which, given, count in ((TASK, (x, w), 3), (task, (x, w), 20), (task, (x, square), 3), (task, (square, x[:, 0]), 3)):
+        assert secret_rows(which, cell, given, (x,), count) == (cell, given, (x,))

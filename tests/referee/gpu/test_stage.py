@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -40,11 +41,11 @@ def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
         monkeypatch.setattr(stage_module, "free_bytes", lambda: 4 << 30)
     host = Host(request.param, Driver() if request.param == "cuda" else None, lambda *_: None)
 
-    def make(*steps: Step, atomics: bool = False, rivals: Sequence[str] = ()) -> Stage:
+    def make(*steps: Step, atomics: bool = False, rivals: Sequence[str] = (), rowwise: bool = False) -> Stage:
         plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
         runner = Runner(plan, {}, host.driver)
         baselines = Baselines(dict.fromkeys(rivals, doubling), {}, {})
-        stage = Stage(host, Contest(TASK, CELL, runner, {}, atomics, baselines, 5), ROUNDS)
+        stage = Stage(host, Contest(replace(TASK, rowwise=rowwise), CELL, runner, {}, atomics, baselines, 5), ROUNDS)
         stage.refill(1, ROUNDS, dict.fromkeys(rivals, ROUNDS))
         return stage
 
@@ -257,6 +258,7 @@ def test_a_baseline_is_given_its_own_values_just_before_each_of_its_calls(staged
     stage = staged(Copy(OUTPUT, INPUT), rivals=("eager",))
     rival = stage.rival("eager", doubling, ROUNDS)
     assert rival.before and rival.after and rival.rounds == ROUNDS
+    play(stage)
     seen = set(given(stage))
     for index in range(ROUNDS):
         for region in stage._theirs["eager"]:
@@ -267,7 +269,7 @@ def test_a_baseline_is_given_its_own_values_just_before_each_of_its_calls(staged
         values = stage._theirs["eager"][index].tensor(INPUT)
         assert torch.equal(made, doubling(values))
         seen.add(values.contiguous().view(torch.uint8).cpu().numpy().tobytes())
-    assert len(seen) == 2 + ROUNDS
+    assert len(seen) == 2 * ROUNDS
 
 
 def test_a_candidate_that_runs_where_it_ran_is_given_other_values_and_nothing_that_it_left(staged: Staged) -> None:
@@ -295,6 +297,21 @@ def test_one_output_of_those_that_are_not_all_checked_is_looked_at(staged: Stage
         entry.after(index)
     with pytest.raises(PlanFault, match="wrong"):
         stage.check_one()
+
+
+def test_a_wrong_element_is_named_by_its_own_row(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_module, "COMPARED_ROWS", ROWS - 1)
+    monkeypatch.setattr(stage_module, "COMPARED", ROUNDS)
+    stage = staged(Copy(OUTPUT, INPUT), rowwise=True)
+
+    def last_rows(index: int) -> None:
+        """So many that one is among those that are chosen; the last is the worst."""
+        regions(stage)[index].tensor(OUTPUT)[1] += 500.0
+        regions(stage)[index].tensor(OUTPUT)[2] += 999.0
+
+    play(stage, last_rows)
+    with pytest.raises(PlanFault, match="14 of 21 elements wrong, worst at row 2"):
+        stage.check()
 
 
 def test_whoever_writes_over_a_baselines_draws_is_seen(staged: Staged) -> None:
