@@ -129,7 +129,9 @@ class Stage:
         for regions in (self._mine, *self._theirs.values()):
             self._shuffled.shuffle(regions)
         self._number = number
-        self._drawn, self._lent = ([self._draw(whose, index) for index in range(DRAWS)] for whose in ("timed", "baseline"))
+        self._drawn = [self._draw("timed", number, index) for index in range(DRAWS)]
+        # Nobody gains from knowing what a baseline is given.
+        self._lent = self._lent or [self._draw("baseline", index) for index in range(DRAWS)]
         large = [operand.nbytes >= LARGE_BYTES for operand in self._drawn[0]]
         # Mixing small operands beside large ones would keep the host busy for longer than the device.
         self._mixed = large if any(large) else [True] * len(large)
@@ -146,8 +148,8 @@ class Stage:
                 region.move()
         self._host.wait()
 
-    def _draw(self, whose: str, index: int) -> tuple[Tensor, ...]:
-        tensors = draw(self._contest.cell, subseed(self._contest.seed, whose, self._number, index), self._host.device)
+    def _draw(self, *purpose: object) -> tuple[Tensor, ...]:
+        tensors = draw(self._contest.cell, subseed(self._contest.seed, *purpose), self._host.device)
         return tuple(tensor.contiguous() for tensor in tensors)
 
     def _placed(self, region: Region, index: int) -> _Call:
