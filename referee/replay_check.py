@@ -6,6 +6,7 @@ The candidate runs first; eager and float64 are computed when it is done. Runs i
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -181,7 +182,7 @@ def sampled(
     ends = range(0, elements + 1, 1 << 31)
     edges = {row + offset for row in (0, rows, *(end * rows // elements for end in ends)) for offset in range(-EDGE_ROWS, EDGE_ROWS)}
     chosen = edges | set(random.Random(seed).sample(range(rows), min(rows, SECRET_ROWS)))
-    return task, *some_rows(cell, inputs, outputs, sorted(row for row in chosen if 0 <= row < rows))
+    return task, *some_rows(cell, inputs, outputs, torch.tensor(sorted(row for row in chosen if 0 <= row < rows)))
 
 
 def secret_rows(
@@ -191,14 +192,15 @@ def secret_rows(
     rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
     if not task.rowwise or rows <= count or any(rows in tensor.shape[1:] for tensor in (*inputs, *outputs)):
         return cell, inputs, outputs
-    return some_rows(cell, inputs, outputs, sorted(random.SystemRandom().sample(range(rows), count)))
+    generator = torch.Generator().manual_seed(secrets.randbits(63))
+    return some_rows(cell, inputs, outputs, torch.randperm(rows, generator=generator)[:count].sort().values)
 
 
 def some_rows(
-    cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], chosen: Sequence[int]
+    cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], chosen: Tensor
 ) -> tuple[Cell, Sequence[Tensor], Sequence[Tensor]]:
     """The cell with those rows alone of whatever has as many rows as the first output."""
-    rows, at = outputs[0].shape[0], torch.tensor(chosen, device=outputs[0].device)
+    rows, at = outputs[0].shape[0], chosen.to(outputs[0].device)
 
     def pick(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(tensor.index_select(0, at) if tensor.shape[:1] == (rows,) else tensor for tensor in tensors)

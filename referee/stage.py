@@ -42,7 +42,7 @@ from referee.rounds import Entry
 LARGE_STEP, SMALL_STEP = 1 << 21, 512
 MEMORY_SHARE = 0.25
 LEAST_ROUNDS = 3
-DRAWS = 2  # what the values of a block are mixed of, and what its baselines take turns with
+DRAWS = 2  # what the values of a block are mixed of, and what baselines take turns with
 Draws = Sequence[tuple[Tensor, ...]]
 COMPARED, COMPARED_ROWS = 2, 1024  # calls of a block, and rows of each, which are chosen when it has ended
 
@@ -161,13 +161,10 @@ class Stage:
 
     def _values(self, index: int) -> tuple[Values, ...]:
         """The inputs of the candidate's call `index` of this block: mixed for it alone, or the draws in turn."""
-        return self._mixture(self._drawn, index)
-
-    def _mixture(self, drawn: Draws, index: int, *whose: str) -> tuple[Values, ...]:
-        first, second = drawn
-        values: list[Values] = [Drawn(operand) for operand in drawn[index % DRAWS]]
+        first, second = self._drawn
+        values: list[Values] = [Drawn(operand) for operand in self._drawn[index % DRAWS]]
         for position in self._positions(mixed=True):
-            seed = subseed(self._contest.seed, "mixed", self._number, index, position, *whose)
+            seed = subseed(self._contest.seed, "mixed", self._number, index, position)
             values[position] = Mixed(first[position], second[position], seed)
         return tuple(values)
 
@@ -198,17 +195,16 @@ class Stage:
     def rival(self, name: str, callee: Callee, share: int) -> Entry:
         """A baseline as a contestant in `share` rounds, on the memory of the last `refill`.
 
-        It is given its values just before a call, and its outputs are read after it, as the candidate's are: what the device did last
-        is seen in a call's time.
+        It is given its values, draws in turn, just before a call, and its outputs are read after it, as the candidate's are: what the
+        device did last is seen in a call's time (`bench/twin_sizes.py`).
         """
         places = [[region.tensor(view) for view in region.plan.inputs] for region in self._theirs[name][:share]]
         order = [*self._positions(mixed=False), *self._positions(mixed=True)]
         made: list[object] = []
 
         def begin(index: int) -> None:
-            values = self._mixture(self._lent, index % share, name)
             for position in order:
-                values[position].write(places[index % share][position])
+                places[index % share][position].copy_(self._lent[index % DRAWS][position])
 
         def call(index: int) -> object:
             made[:] = returned_by(callee(*places[index % share]))
