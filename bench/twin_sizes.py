@@ -1,15 +1,17 @@
 """Whether the way of timing favours anyone, by how much there is to do: a kernel against its own twin, at several sizes.
 
-    python bench/twin_sizes.py [--times 10] [--mebibytes 2,8,32,64] [--json FILE]
+    python bench/twin_sizes.py [--times 10] [--mebibytes 2,8,32,64] [--flush 3x2,3x1] [--json FILE]
 
 The twin is the same machine code, launched by Triton as the "baseline" and replayed from a plan as the candidate; the size is that of
 the input, and as much is written. Printed for each: the mean ratio (above 1 the candidate seems faster) with its standard error over
-whole measurements, their range, and the mean width of their intervals. Needs a CUDA device; about half a minute.
+whole measurements, their range, and the mean width of their intervals. A flush of 3x2 reads a buffer of three times what L2 holds
+twice. Needs a CUDA device; about half a minute for each flush.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -21,6 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import torch
+
 from bench import handmade
 from bench.gpu_smoke import Smoke
 from referee.baselines import Baselines
@@ -29,6 +33,7 @@ from referee.measurement import CANDIDATE, COMPILE, Timing, TimingOptions
 from referee.ops.spec import Cell
 from referee.ops.task import load
 from referee.replay_service import Loaded
+from referee.rounds import FLUSH_FACTOR, READS, Flush
 from referee.stage import Contest
 from referee.timing import Timer
 
@@ -45,19 +50,20 @@ def cell_of(mebibytes: float) -> Cell:
     return replace(bench, inputs=(replace(given, shape=shape),), outputs=(replace(made, shape=shape),))
 
 
-def measured(smoke: Smoke, cell: Cell, seed: int) -> Timing:
+def measured(smoke: Smoke, cell: Cell, seed: int, flush: Flush) -> Timing:
     """One whole measurement of the kernel against its twin."""
     twin = Baselines({COMPILE: handmade.direct(KERNEL)}, {}, {})
     with Loaded(smoke.host, handmade.job(KERNEL, cell, arch=smoke.arch)) as runner:
         contest = Contest(load(KERNEL, "gpu"), cell, runner, {}, False, twin, seed)
-        return Timer(smoke.host, contest, OPTIONS, smoke.flush, smoke.clocks).measure()
+        return Timer(smoke.host, contest, OPTIONS, flush, smoke.clocks).measure()
 
 
-def line(mebibytes: float, found: list[Timing]) -> dict[str, Any]:
+def line(flush: str, mebibytes: float, found: list[Timing]) -> dict[str, Any]:
     """What `found` says of one size."""
     ratios = [one.ratio for one in found if one.ratio]
     logs = [math.log(ratio.ratio) for ratio in ratios]
     return {
+        "flush": flush,
         "mebibytes": mebibytes,
         "device_us": statistics.median(one.device[CANDIDATE].median for one in found),
         "ratio": math.exp(statistics.mean(logs)),
@@ -67,6 +73,7 @@ def line(mebibytes: float, found: list[Timing]) -> dict[str, Any]:
         "width": statistics.mean(ratio.high - ratio.low for ratio in ratios),
         "decisions": {decision: sum(one.decision == decision for one in found) for decision in ("win", "tie", "loss", "unsure")},
         "dropped_rounds": sum(one.dropped_rounds for one in found),
+        "rounds_seconds": statistics.median(one.seconds["rounds"] for one in found),
     }
 
 
@@ -74,6 +81,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--mebibytes", default="2,8,32,64")
+    parser.add_argument("--flush", default=f"{FLUSH_FACTOR}x{READS}", help="FACTORxREADS, several with commas")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.times < 2:
@@ -81,11 +89,13 @@ def main() -> int:
     sizes = []
     with tempfile.TemporaryDirectory() as cache:
         smoke = Smoke(Path(cache))
-        for mebibytes in map(float, given.mebibytes.split(",")):
-            cell = cell_of(mebibytes)
+        l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        for name, mebibytes in itertools.product(given.flush.split(","), map(float, given.mebibytes.split(","))):
+            factor, reads = map(int, name.split("x"))
+            flush, cell = Flush(l2_bytes, factor=factor, reads=reads), cell_of(mebibytes)
             # The first compiles, and does not count.
-            found = [measured(smoke, cell, 1000 * number) for number in range(given.times + 1)][1:]
-            sizes.append(line(mebibytes, found))
+            found = [measured(smoke, cell, 1000 * number, flush) for number in range(given.times + 1)][1:]
+            sizes.append(line(name, mebibytes, found))
             print(json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in sizes[-1].items()}), flush=True)
         environment = describe_device(smoke.driver)
     if given.json:

@@ -7,6 +7,7 @@ once, so the bands need no dtype. Limits: a stray access further than `GUARD_BYT
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from referee.plan import LaunchPlan, View
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 ALIGNMENT = 256
@@ -113,17 +115,26 @@ def layout(plan: LaunchPlan, *, reverse: bool = False, lead: int = 0) -> Layout:
 
 def window(region: Tensor, places: Layout, view: View) -> Tensor:
     """The tensor that `view` names, aliasing `region`. Raises ValueError where it is misaligned or leaves its buffer."""
-    import torch
-
-    dtype: torch.dtype = getattr(torch, view.dtype)
     slot = places.slots[view.buffer]
-    extent = view.offset
-    if all(view.shape):
-        extent += (1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))) * dtype.itemsize
-    if view.offset < 0 or extent > slot.nbytes or view.offset % dtype.itemsize or min(view.strides, default=0) < 0:
+    dtype, end = _reach(view)
+    if end is None or end > slot.nbytes:
         raise ValueError(f"view {view} does not fit buffer {view.buffer} of {slot.nbytes} bytes")
     start = region.storage_offset() + slot.start + view.offset
     return region.view(dtype).as_strided(view.shape, view.strides, start // dtype.itemsize)
+
+
+@functools.lru_cache(maxsize=1024)
+def _reach(view: View) -> tuple[torch.dtype, int | None]:
+    """A view's dtype, and where in its buffer it ends, in bytes; None when it is misaligned or begins before it."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, view.dtype)
+    if view.offset < 0 or view.offset % dtype.itemsize or min(view.strides, default=0) < 0:
+        return dtype, None
+    if not all(view.shape):
+        return dtype, view.offset
+    last = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+    return dtype, view.offset + (1 + last) * dtype.itemsize
 
 
 def _poisoned(start: int, length: int, poison: Poison, like: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ the queue had run dry and that sample is dropped (`Block.starved`). Flushes at t
 many more whenever the queue has run dry: a slow host costs a few samples and the time it needs, and no call a longer flush.
 
 Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer (`bench/flushes.py`). The
-buffer is read twice because after a single reading a call's time seemed to depend on what came before it; one run of
-`bench/timing_noise.py` is too short to show that reliably.
+buffer is read twice because after a single reading a call's time depends by up to 1 % on what was done before the flush
+(`bench/results/twin_sizes_h200.json`).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Block:
 class Flush:
     """Evicts everything from L2."""
 
-    def __init__(self, l2_bytes: int) -> None:
-        self.l2_bytes = l2_bytes
-        self._buffer = torch.zeros(FLUSH_FACTOR * max(1, l2_bytes // 4), dtype=torch.int32, device="cuda")
-        self._rewritten = self._buffer[: self._buffer.numel() // FLUSH_FACTOR]
+    def __init__(self, l2_bytes: int, *, factor: int = FLUSH_FACTOR, reads: int = READS) -> None:
+        self.l2_bytes, self._reads = l2_bytes, reads
+        self._buffer = torch.zeros(factor * max(1, l2_bytes // 4), dtype=torch.int32, device="cuda")
+        self._rewritten = self._buffer[: self._buffer.numel() // factor]
         self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
         # Queueing one graph takes the host a third of the time that queueing its kernels takes.
         self._graph = torch.cuda.CUDAGraph()
@@ -76,7 +76,7 @@ class Flush:
     def queue(self) -> None:
         """Queue the flush kernel by kernel."""
         self._rewritten.add_(1)
-        for _ in range(READS):
+        for _ in range(self._reads):
             torch.amax(self._buffer, dim=0, out=self._sink)
 
 

@@ -306,8 +306,8 @@ def test_a_wrong_element_is_named_by_its_own_row(staged: Staged, monkeypatch: py
 
     def last_rows(index: int) -> None:
         """So many that one is among those that are chosen; the last is the worst."""
-        regions(stage)[index].tensor(OUTPUT)[1] += 500.0
-        regions(stage)[index].tensor(OUTPUT)[2] += 999.0
+        regions(stage)[index].tensor(OUTPUT)[1] += 1.0
+        regions(stage)[index].tensor(OUTPUT)[2] += 30000.0
 
     play(stage, last_rows)
     with pytest.raises(PlanFault, match="14 of 21 elements wrong, worst at row 2"):
