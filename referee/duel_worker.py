@@ -108,7 +108,7 @@ class Match:
         self._own += time.monotonic() - started
         self._host.progress(f"timing block {number}", 6 * CANDIDATE_SECONDS, "candidate")
         samples: list[Sample] = []
-        block = run_block(self._entries(), rounds, self._flush, self._generator, during=lambda: self._sample(samples))
+        block = run_block(self._entries(), rounds, self._flush, self._generator, during=lambda: self._meanwhile(samples))
         self._host.wait()
         # A first call may be slow because it loads something: what is measured tells better.
         self._slow = min(self._slow, max(_median(block.times[name]) for name in self._contests))
@@ -168,9 +168,11 @@ class Match:
     def _entries(self) -> list[Entry]:
         return [*(stage.entry(name) for name, stage in self._stages.items()), Entry(FLOOR, self._floor.call)]
 
-    def _sample(self, into: list[Sample]) -> None:
+    def _meanwhile(self, samples: list[Sample]) -> None:
         if isinstance(self._clocks, Clocks):
-            into.append(self._clocks.sample())
+            samples.append(self._clocks.sample())
+        for stage in self._stages.values():
+            stage.ahead()
 
     def _times(self, name: str) -> stats.Floats:
         return np.concatenate([block[name] for block in self._blocks]) if self._blocks else np.empty(0)

@@ -8,6 +8,7 @@ Runs in the replay worker. On the device "cpu" plans without launches work, whic
 
 from __future__ import annotations
 
+import copy
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,12 +63,12 @@ class Region:
 
     def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
         """Move to another address, poison everything, and write the inputs."""
+        self.move()
         self.begin(inputs, poison)
         self.inputs = inputs
 
     def begin(self, inputs: Sequence[Tensor | None], poison: Poison) -> None:
-        """As `fill`, where the caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself."""
-        self.move()
+        """As `fill`, but where it is. The caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself."""
         self.inputs, self.poison = (), poison
         prepare(self.bytes, self.places, self.plan, inputs, poison)
 
@@ -77,6 +78,12 @@ class Region:
         slack = self.bytes.numel() - self._home.total - misalignment
         start = misalignment + self._step * secrets.randbelow(slack // self._step)
         self.places = self._home.within(start, self.bytes.numel())
+
+    def moved(self) -> Region:
+        """The same memory as another region, at another address."""
+        other = copy.copy(self)
+        other.move()
+        return other
 
     def change_inputs(self, inputs: Sequence[Tensor]) -> None:
         """Write other inputs where the last ones are; everything else stays as it was left."""

@@ -121,13 +121,12 @@ class Stage:
         self._ended: dict[int, list[Noted]] = {}
         self._calls: list[_Call] = []
         self._spare: _Call | None = None
+        self._next: list[_Call] = []
         self._kept: list[tuple[int, list[Tensor]]] = []
 
     def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
         """New addresses, poison and values for block `number`: for the candidate in all its `rounds`, for a baseline in `shares`
         in the first so many of them. Their values come just before a call; until then there lies what an earlier block left."""
-        for regions in (self._mine, *self._theirs.values()):
-            self._shuffled.shuffle(regions)
         self._number = number
         self._drawn = [self._draw("timed", number, index) for index in range(DRAWS)]
         # Nobody gains from knowing what a baseline is given.
@@ -136,14 +135,19 @@ class Stage:
         # Mixing small operands beside large ones would keep the host busy for longer than the device.
         self._mixed = large if any(large) else [True] * len(large)
         used = min(rounds, self.rounds)
-        self._calls = [self._placed(region, index) for index, region in enumerate(self._mine[:used])]
-        self._spare = self._placed(self._mine[used], used)
+        if not self._next:
+            self.ahead()
+        for index, call in enumerate(self._next[: used + 1]):
+            drawn = zip(self._drawn[index % DRAWS], self._mixed, strict=True)
+            call.region.begin([None if mixed else operand for operand, mixed in drawn], NAN)
+        self._calls, self._spare, self._next = self._next[:used], self._next[used], []
         # A candidate could write over the draws, or over an output that another call left: what nobody else knows tells.
         self._key = secrets.randbits(63)
         self._ended = {}
         self._kept = []
         self._given = self._draws()
         for name, share in shares.items():
+            self._shuffled.shuffle(self._theirs[name])
             for region in self._theirs[name][:share]:
                 region.move()
         self._host.wait()
@@ -152,10 +156,13 @@ class Stage:
         tensors = draw(self._contest.cell, subseed(self._contest.seed, *purpose), self._host.device)
         return tuple(tensor.contiguous() for tensor in tensors)
 
-    def _placed(self, region: Region, index: int) -> _Call:
-        """The candidate ready for call `index`, its region at a new address and as if it had never run."""
-        drawn = zip(self._drawn[index % DRAWS], self._mixed, strict=True)
-        region.begin([None if mixed else operand for operand, mixed in drawn], NAN)
+    def ahead(self) -> None:
+        """Choose addresses for the calls of the next block and bind them. That is work of the host alone, for while the device is busy;
+        `refill` does it otherwise."""
+        self._shuffled.shuffle(self._mine)
+        self._next = [self._placed(region.moved()) for region in self._mine]
+
+    def _placed(self, region: Region) -> _Call:
         inputs = [region.tensor(view) for view in region.plan.inputs]
         return _Call(region, inputs, outputs_of(region), self._contest.runner.bind(region, self._contest.choice))
 

@@ -252,7 +252,7 @@ class Timer:
         samples: list[Sample] = []
         with self._clocked("rounds"):
             contestants = self.entries(taking, others)
-            block = run_block(contestants, rounds, self.flush, self._generator, during=lambda: self._sample(samples))
+            block = run_block(contestants, rounds, self.flush, self._generator, during=lambda: self._meanwhile(samples))
             self.host.wait()
         if warm_up:
             record.warm_up = block.times
@@ -270,9 +270,10 @@ class Timer:
         # The check repeated every call of the candidate's.
         return self._needed({**taking, CANDIDATE: 2 * rounds})
 
-    def _sample(self, into: list[Sample]) -> None:
+    def _meanwhile(self, samples: list[Sample]) -> None:
         if isinstance(self.clocks, Clocks):
-            into.append(self.clocks.sample())
+            samples.append(self.clocks.sample())
+        self._stage.ahead()
 
     def _unusable(self, samples: list[Sample], record: _Record) -> str | None:
         """Why a block does not count, or None."""

@@ -320,3 +320,24 @@ def test_whoever_writes_over_a_baselines_draws_is_seen(staged: Staged) -> None:
     stage._lent[1][0][0, 0] += 1
     with pytest.raises(PlanFault, match="wrote over the values"):
         stage.check()
+
+
+def test_addresses_that_are_chosen_ahead_are_those_of_the_next_block_and_change_nothing_in_this_one(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT))
+    for number in range(2, 5):
+        play(stage)
+        held = [(region.address(INPUT), region.tensor(OUTPUT).clone()) for region in regions(stage)]
+        stage.ahead()
+        planned = [call.region.address(INPUT) for call in stage._next]
+        assert [region.address(INPUT) for region in regions(stage)] == [address for address, _ in held]
+        assert all(torch.equal(region.tensor(OUTPUT), output) for region, (_, output) in zip(regions(stage), held, strict=True))
+        stage.check()
+        stage.refill(number, ROUNDS, {})
+        assert [call.region.address(INPUT) for call in (*stage._calls, stage._spare) if call] == planned
+    region = regions(stage)[0]
+    play(stage)
+    stage.ahead()
+    low, _ = region.places.guards[1]
+    region.bytes[low] ^= 1
+    with pytest.raises(PlanFault, match="outside every buffer"):
+        stage.check()

@@ -86,6 +86,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         def entry(self, name: str) -> Entry:
             return Entry(name, lambda index: made.spend(name), lambda index: None)
 
+        def ahead(self) -> None: ...
+
         def rival(self, name: str, callee: Callable[..., Any], share: int) -> Entry:
             return Entry(name, lambda index: callee(), lambda index: None, rounds=share)
 
