@@ -3,7 +3,7 @@
 Every input must be read and every output written once, whatever the kernel does, so a time clearly below the same traffic
 under the same protocol, and below every baseline, is not a record but a mistake in measuring, or work that was not done. Clearly
 means more than the traffic's own time varies: in 118 verdicts the same traffic took from 47.4 to 51.2 us, and a right kernel was
-6.7 % faster than it (`bench/results/judge_catalogue_h200.json`). Operations that mostly read (a loss per row) are held to a copy of
+6.7 % faster than it (`bench/results/judge_catalogue_a1a75c3_h200.json`). Operations that mostly read (a loss per row) are held to a copy of
 the same number of bytes for show, and to the rated bandwidth. Below 10 us launch costs dominate: shown only.
 """
 
