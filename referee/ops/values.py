@@ -17,7 +17,9 @@ int8, tgt any class. A recipe with "|" names one recipe for each operand in turn
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor
@@ -28,6 +30,7 @@ Draw = Callable[[tuple[int, int], Generator], Tensor]
 
 MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "normal")
 HALF_MAX = 65504.0
+HUGE_ELEMENTS, PIECE_ELEMENTS = 1 << 30, 1 << 24
 _SHIFT, _BIG, _NOISE, _SPIKE = 256.0, 64.0, 1.0 / 64.0, 8.0
 
 
@@ -182,12 +185,33 @@ def place(spec: TensorSpec, values: Tensor) -> Tensor:
 def draw(cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
     """The inputs of `cell`, in order, on `device`. Same seed, device and torch version: same bits."""
     tensors = []
-    for position, (spec, scale) in enumerate(zip(cell.inputs, cell.scales, strict=True)):
+    for position, spec in enumerate(cell.inputs):
         generator = generator_for(seed, cell.name, position, spec.name, device)
-        raw = _raw(spec, cell, position, generator)
-        if raw.is_floating_point() and scale != 1.0:
-            raw.mul_(scale)
-        if spec.dtype == "float16" and cell.values != "nonfinite":
-            raw.clamp_(-HALF_MAX, HALF_MAX)
-        tensors.append(place(spec, raw))
+        huge = math.prod(spec.shape) > HUGE_ELEMENTS
+        if huge and cell.values == "normal" and spec.name not in PARAMETERS and _is_plain(spec):
+            tensors.append(_in_pieces(spec, cell, position, generator))
+        else:
+            tensors.append(place(spec, _scaled(spec, cell, position, _raw(spec, cell, position, generator))))
     return tuple(tensors)
+
+
+def _scaled(spec: TensorSpec, cell: Cell, position: int, raw: Tensor) -> Tensor:
+    if raw.is_floating_point() and cell.scales[position] != 1.0:
+        raw.mul_(cell.scales[position])
+    if spec.dtype == "float16" and cell.values != "nonfinite":
+        raw.clamp_(-HALF_MAX, HALF_MAX)
+    return raw
+
+
+def _is_plain(spec: TensorSpec) -> bool:
+    return spec.offset == 0 and torch.empty(spec.shape, device="meta").stride() == spec.strides
+
+
+def _in_pieces(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
+    """A huge tensor some rows at a time: as a whole it would need three times its memory, which takes longer to get than to fill."""
+    out = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=g.device)
+    rows = out.view(-1, spec.shape[-1])
+    for piece in torch.split(rows, max(1, PIECE_ELEMENTS // spec.shape[-1])):
+        raw = _raw(replace(spec, shape=tuple(piece.shape)), cell, position, g)
+        piece.copy_(_scaled(spec, cell, position, raw))
+    return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from referee import replay_check
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.replay import Runner
+from referee.replay import Region, Runner
 from referee.replay_check import CellOutcome, Host, check_cell, sampled, secret_rows
+from referee.verdict import CellResult
 
 ROWS, COLUMNS = 4, 6
 SPEC = TensorSpec("x", (ROWS, COLUMNS), "float32", (COLUMNS, 1))
@@ -43,6 +45,36 @@ def test_the_candidate_runs_twice_before_anything_is_compared() -> None:
     _, told = outcome(Copy(OUTPUT, INPUT))
     assert [text for whose, text in told if whose == "candidate"] == ["replaying f32-4x6"] * 2
     assert told[-1] == ("referee", "inspecting f32-4x6")
+
+
+@pytest.mark.parametrize("atomics", [False, True])
+def test_a_huge_capability_runs_twice_in_the_same_memory_in_another_order(monkeypatch: pytest.MonkeyPatch, atomics: bool) -> None:
+    monkeypatch.setattr(replay_check, "KEPT_BYTES", 0)
+    made: list[Region] = []
+
+    def region(*arguments: Any, **named: Any) -> Region:
+        made.append(Region(*arguments, **named))
+        return made[-1]
+
+    monkeypatch.setattr(replay_check, "Region", region)
+    capability = replace(CELL, role="capability")
+    found, _ = outcome(Copy(OUTPUT, INPUT), cell=capability, atomics=atomics)
+    assert (found.rejection, found.result.status) == (None, "pass")
+    first, second = made
+    assert first.bytes is second.bytes
+    assert first.address(INPUT) < first.address(OUTPUT) and second.address(INPUT) > second.address(OUTPUT)
+    found, _ = outcome(Copy(OUTPUT, SCRATCH), cell=capability, atomics=atomics)
+    assert found.rejection is not None and found.rejection.guard in ("wrong_answer", "not_deterministic")
+    outcome(Copy(OUTPUT, INPUT), atomics=atomics)
+    assert made[-1].bytes is not made[-2].bytes
+
+
+def test_of_a_huge_capability_too_two_runs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_check, "KEPT_BYTES", 0)
+    # Anything is right, so that only the other run can tell what was read of memory that nobody wrote.
+    monkeypatch.setattr(replay_check, "compare", lambda *_, **__: CellResult(CELL.name, "capability", "pass"))
+    found, _ = outcome(Copy(OUTPUT, SCRATCH), cell=replace(CELL, role="capability"))
+    assert found.rejection is not None and found.rejection.guard == "not_deterministic"
 
 
 def test_the_timed_cell_runs_once_more_in_used_memory_and_on_other_values() -> None:

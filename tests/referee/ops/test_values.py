@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from referee.ops import Cell, TensorSpec, catalogue, cells, get
+from referee.ops import Cell, TensorSpec, catalogue, cells, get, values
 from referee.ops.cells import contiguous_strides
 from referee.ops.values import MIXTURE, RECIPES, draw, generator_for
 
@@ -151,3 +152,19 @@ def test_a_gpu_draws_reproducibly() -> None:
         for first, second in zip(draw(cell, 9, "cuda"), draw(cell, 9, "cuda"), strict=True):
             assert first.is_cuda
             assert same_bits(first, second)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_huge_tensor_is_drawn_in_pieces_that_are_alike(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    spec = TensorSpec("x", (1000, 30), dtype, (30, 1))
+    cell = Cell("huge", (spec,), (spec,), "normal", (4.0,), "capability")
+    (whole,) = draw(cell, 5)
+    monkeypatch.setattr(values, "HUGE_ELEMENTS", 999)
+    monkeypatch.setattr(values, "PIECE_ELEMENTS", 70)
+    (found,), (again,), (other,) = draw(cell, 5), draw(cell, 5), draw(cell, 6)
+    assert (found.dtype, found.shape, found.stride()) == (whole.dtype, whole.shape, whole.stride())
+    assert torch.equal(found, again) and not torch.equal(found, other)
+    assert 3.9 < float(found.double().std()) < 4.1 and abs(float(found.double().mean())) < 0.1
+    assert len({tuple(row) for row in found.tolist()}) == 1000
+    padded = replace(cell, inputs=(replace(spec, strides=(31, 1)),))
+    assert draw(padded, 5)[0].stride() == (31, 1) and torch.equal(draw(padded, 5)[0], whole)
