@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from referee import replay_check
+from referee import ops, replay_check
+from referee.baselines import outputs_of
+from referee.compare import compare
 from referee.ops.spec import Cell, Op, TensorSpec
-from referee.ops.task import Task
+from referee.ops.task import Task, load
+from referee.ops.values import draw
 from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
 from referee.replay import Region, Runner
 from referee.replay_check import CellOutcome, Host, check_cell, sampled, secret_rows
@@ -156,3 +159,14 @@ def test_of_a_timed_call_secret_rows_are_compared_where_rows_can_be_told_from_co
     square = torch.ones(20, 20)
     for which, given, count in ((TASK, (x, w), 3), (task, (x, w), 20), (task, (x, square), 3), (task, (square, x[:, 0]), 3)):
         assert secret_rows(which, cell, given, (x,), count) == (cell, given, (x,))
+
+
+@pytest.mark.parametrize("op", [op.name for op in ops.catalogue()])
+def test_some_rows_of_every_operation_are_right_where_all_are(op: str) -> None:
+    task = load(op, "cpu")
+    cell = next(cell for cell in task.cells if cell.role == "required" and cell.outputs[0].shape[0] > 2)
+    inputs = draw(cell, 3)
+    outputs = outputs_of(task.eager(*inputs))
+    shorter, given, some = secret_rows(task, cell, inputs, outputs, 2)
+    assert some[0].shape[0] == 2
+    assert compare(task, shorter, given, some, quick=True).status == compare(task, cell, inputs, outputs).status == "pass"
