@@ -7,8 +7,9 @@ executes nothing but the plan.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from referee import host_attributes
 from referee.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
@@ -25,7 +26,9 @@ from referee.host_vocabulary import (
 from referee.host_words import KERNEL_ATTRIBUTES, allowed_names, excused, telling
 from referee.kernel_vocabulary import TL_DTYPES
 from referee.module_scope import Scope
-from referee.names import STANDARD, dotted
+from referee.names import dotted
+
+_IN_ANNOTATIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.BitOr, ast.UnaryOp, ast.USub)
 
 IN_TRITON = "the answer must be computed in Triton"
 OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
@@ -73,10 +76,39 @@ def stored(root: ast.AST) -> Iterator[str]:
             yield node.arg
 
 
-class Checker:
-    """Walks one statement or decorator. Annotations are not checked: they are never used.
+def defaults(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """The values of parameters that are not given."""
+    yield from (*function.args.defaults, *(default for default in function.args.kw_defaults if default is not None))
 
-    `module_names` are bound at the top level; `own` names what a method may set attributes of.
+
+def check_annotations(function: ast.FunctionDef) -> None:
+    """Raise HostRefused unless the annotations of parameters and result only name types: Python evaluates them."""
+    for annotation in (*(argument.annotation for argument in arguments(function.args)), function.returns):
+        if annotation is not None:
+            check_annotation(annotation)
+
+
+def check_annotation(annotation: ast.expr) -> None:
+    """The same for one."""
+    for node in ast.walk(annotation):
+        if not isinstance(node, (*_IN_ANNOTATIONS, ast.expr_context)):
+            raise HostRefused("statement", f"`{ast.unparse(annotation)[:60]}` as an annotation does more than to name a type", annotation)
+
+
+def _wrapped(decorator: ast.expr, scope: Scope) -> Iterator[ast.expr]:
+    """What is to be checked of a nested function's decorator: of `functools.wraps(function)`, which changes the nested one only, what it
+    is given."""
+    match decorator:
+        case ast.Call(func=called, args=[function], keywords=[]) if dotted(called, scope.aliases) == "functools.wraps":
+            yield function
+        case _:
+            yield decorator
+
+
+class Checker:
+    """Walks one statement or decorator.
+
+    `module_names` are bound at the top level; `own` names what a method may set attributes of; `attributes` are the file's own.
     """
 
     def __init__(
@@ -86,12 +118,14 @@ class Checker:
         module_names: frozenset[str],
         own: frozenset[str] = frozenset(),
         *,
+        attributes: frozenset[str] = frozenset(),
         generator: bool = False,
     ) -> None:
         self._scope = scope
         self._locals = local_names
         self._module = module_names
         self._own = own
+        self._attributes = attributes
         self._generator = generator
 
     def check(self, root: ast.AST) -> None:
@@ -132,12 +166,16 @@ class Checker:
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
             self._no_global(node.value, node)
         elif isinstance(node, ast.AnnAssign):
+            check_annotation(node.annotation)
             yield from (child for child in (node.target, node.value) if child is not None)
             return
         elif isinstance(node, ast.arg):
             return
         elif isinstance(node, ast.FunctionDef):
-            yield from (*node.decorator_list, *node.args.defaults, *node.body)
+            check_annotations(node)
+            for decorator in node.decorator_list:
+                yield from _wrapped(decorator, self._scope)
+            yield from (*defaults(node), *node.body)
             return
         yield from ast.iter_child_nodes(node)
 
@@ -147,6 +185,8 @@ class Checker:
             return
         if name in REFUSED_NAMES:
             raise HostRefused("vocabulary", f"`{name}` is not allowed: {REFUSED_NAMES[name]}", node)
+        if name in ("getattr", "hasattr"):
+            raise HostRefused("vocabulary", f"`{name}` may only be called, with a name that is written out", node)
         if name in self._scope.aliases:
             self._word(self._scope.aliases[name], node)
         elif name not in self._module and name not in self._scope.functions and name not in BUILTINS:
@@ -162,7 +202,7 @@ class Checker:
     def _attribute(self, node: ast.Attribute) -> Iterator[ast.AST]:
         own = isinstance(node.value, ast.Name) and node.value.id in self._own
         if node.attr.startswith("_") and node.attr not in ("__name__", "__version__") and not (own and not node.attr.startswith("__")):
-            if not (node.attr == "__init__" and isinstance(node.value, ast.Call)):
+            if not (node.attr == "__init__" and _is_super(node.value)):
                 raise HostRefused("vocabulary", f"`.{node.attr}` is private; use public attributes of tensors", node)
         if own:
             return
@@ -183,13 +223,20 @@ class Checker:
                 raise HostRefused("state", f"attributes of the function `{root.id}` keep state between calls", node)
             if node.attr in MUTATORS:
                 self._no_global(root, node)
-        if node.attr in VALUE_READERS:
-            raise HostRefused("needs_value", f"`.{node.attr}` reads a tensor's values; launches may depend on shapes and dtypes only", node)
-        if node.attr in KERNEL_ATTRIBUTES:
-            raise HostRefused("state", f"`.{node.attr}` is what a kernel object remembers; only launch kernels", node)
-        if node.attr in TENSOR_COMPUTE and not self._is_limit(node):
-            raise HostRefused("torch_compute", f"`.{node.attr}`: {IN_TRITON}", node)
+        self._asked(node.attr, node, limit=self._is_limit(node))
         yield node.value
+
+    def _asked(self, attribute: str, node: ast.expr, *, limit: bool = False) -> None:
+        """What may be asked of a value; of a `limit`, what `torch.finfo` gives, more."""
+        if attribute in VALUE_READERS:
+            raise HostRefused("needs_value", f"`.{attribute}` reads a tensor's values; launches may depend on shapes and dtypes only", node)
+        if attribute in KERNEL_ATTRIBUTES:
+            raise HostRefused("state", f"`.{attribute}` is what a kernel object remembers; only launch kernels", node)
+        if attribute in TENSOR_COMPUTE and not limit:
+            raise HostRefused("torch_compute", f"`.{attribute}`: {IN_TRITON}", node)
+        if attribute not in host_attributes.KNOWN | self._attributes:
+            reason = f"`.{attribute}` is nothing that host code may ask for: launches depend on shapes, dtypes and the device only"
+            raise HostRefused("vocabulary", reason, node)
 
     def _is_limit(self, node: ast.Attribute) -> bool:
         """`torch.finfo(dtype).min` is a number."""
@@ -210,8 +257,11 @@ class Checker:
             raise HostRefused("vocabulary", f"`{full}` is private", node)
         if module == "torch":
             self._torch_word(full, rest, node)
-        elif module == "triton" and rest and rest not in TRITON and not full.startswith(TRITON_QUERIES):
-            raise HostRefused("vocabulary", f"`{full}` is not supported in host code", node)
+        elif module == "triton" and rest:
+            word = _longest(rest, TRITON)
+            if not word or (word != rest and not full.startswith(TRITON_QUERIES)):
+                raise HostRefused("vocabulary", f"`{full}` is not supported in host code", node)
+            self._asked_on(rest, word, node)
         elif module == "tl" and rest and rest.partition(".")[0] not in TL_DTYPES and rest != "constexpr":
             raise HostRefused("vocabulary", f"`{full}` belongs in kernels", node)
         elif module == "libdevice" and not isinstance(node, ast.Name):
@@ -220,21 +270,39 @@ class Checker:
             self._standard_word(full, node)
 
     def _standard_word(self, full: str, node: ast.expr) -> None:
-        module = next((name for name in ("collections.abc", *STANDARD) if full == name or full.startswith(name + ".")), "")
-        words = STANDARD_WORDS.get(module.partition(".")[0], "")
+        module = _longest(full, STANDARD_WORDS)
         word = full[len(module) + 1 :].partition(".")[0]
-        if full != module and words != "*" and word not in words.split():
+        if not module or (full != module and word not in STANDARD_WORDS[module].split()):
             raise HostRefused("vocabulary", f"`{full}` has no place in `run`: launches depend on shapes, dtypes and the device only", node)
+        self._asked_on(full, f"{module}.{word}", node)
+
+    def _asked_on(self, full: str, known: str, node: ast.expr) -> None:
+        """Check what is asked of a known word: "itemsize" where the word is "torch.float16"."""
+        for attribute in full[len(known) + 1 :].split("."):
+            if attribute:
+                self._asked(attribute, node)
 
     def _torch_word(self, full: str, rest: str, node: ast.expr) -> None:
         parts = rest.split(".")
-        # `torch.float16.itemsize`: whatever follows a dtype or class is checked as on any value.
-        if not rest or rest in TORCH or ".".join(parts[:2]) in TORCH or (parts[0] in TORCH and parts[0] != "cuda"):
+        known = _longest(rest, TORCH)
+        if not rest or rest == known or (known and known != "cuda"):
+            self._asked_on(rest, known, node)
             return
         if parts[0] in TORCH_REFUSED:
             if parts[0] == "cuda":
-                raise HostRefused("launch_feature", f"`{full}` is not supported: a plan's launches run on one stream, in order", node)
+                reason = f"`{full}` is not supported: a plan's launches run on one device and one stream, in order"
+                raise HostRefused("launch_feature", reason, node)
             raise HostRefused("vocabulary", f"`{full}` is not supported in host code", node)
         if parts[0] in ("tensor", "as_tensor", "from_numpy"):
             raise HostRefused("torch_compute", f"`{full}` builds data on the host; use torch.full or pass the number to the kernel", node)
         raise HostRefused("torch_compute", f"`{full}`: {IN_TRITON}", node)
+
+
+def _longest(full: str, words: Collection[str]) -> str:
+    """The longest beginning of a dotted name that is one of the words, or ""."""
+    parts = full.split(".")
+    return next((found for end in range(len(parts), 0, -1) if (found := ".".join(parts[:end])) in words), "")
+
+
+def _is_super(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "super"

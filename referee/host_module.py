@@ -9,7 +9,8 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, arguments, stored
+from referee import host_attributes
+from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, arguments, check_annotations, defaults, stored
 from referee.host_vocabulary import ALLOCATIONS, BASES, CACHES, DECORATORS, METHOD_DECORATORS, MUTATORS
 from referee.kernels import is_kernel
 from referee.module_scope import Scope, is_main_guard, is_optional_import
@@ -34,6 +35,7 @@ class _Module:
         bound = (name for statement in tree.body if not isinstance(statement, ast.FunctionDef) for name in stored(statement))
         self._names = frozenset(bound) | self._classes
         self._makers = _makers(scope)
+        self._attributes = host_attributes.own(tree)
 
     def check(self, body: Sequence[ast.stmt]) -> None:
         """Check statements of the top level, also of those that stand in an `if`, a loop or a `try` of imports there."""
@@ -60,8 +62,8 @@ class _Module:
                 guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", ""))
                 raise HostRefused(guard, reason or "only imports, constants, functions and classes may stand at the top level", statement)
 
-    def _expression(self, node: ast.AST) -> None:
-        Checker(self._scope, self._names, self._names).check(node)
+    def _expression(self, node: ast.AST, bound: frozenset[str] = frozenset()) -> None:
+        Checker(self._scope, self._names | bound, self._names, attributes=self._attributes).check(node)
 
     def _fills(self, statement: ast.stmt) -> bool:
         """True for `configs.append(...)` and words of `logging` and `warnings`."""
@@ -78,22 +80,26 @@ class _Module:
         return False
 
     def _function(self, function: ast.FunctionDef, owner: ast.ClassDef | None = None) -> None:
+        check_annotations(function)
+        for default in defaults(function):
+            self._expression(default)
         if is_kernel(function, self._scope):
             for node in function.decorator_list:
-                Checker(self._scope, self._names | frozenset(stored(node)), self._names).check(node)
+                self._expression(node, frozenset(stored(node)))
             return
         for node in function.decorator_list:
             self._decorator(function, node, owner is not None)
         if id(function) not in self._needed:
             return
-        for default in [*function.args.defaults, *(default for default in function.args.kw_defaults if default is not None)]:
+        for default in defaults(function):
             if isinstance(default, (ast.List, ast.Dict, ast.Set, ast.Call)):
                 raise HostRefused("state", "a mutable default argument keeps state between calls", default)
         names = {argument.arg for node in ast.walk(function) if isinstance(node, ast.arguments) for argument in arguments(node)}
         names.update(name for statement in function.body for name in stored(statement))
         own = frozenset(argument.arg for argument in function.args.args if argument.arg in ("self", "ctx")) if owner else frozenset()
         generator = any(dotted(node, self._scope.aliases) == "contextlib.contextmanager" for node in function.decorator_list)
-        checker = Checker(_with_imports(function, self._scope), frozenset(names), self._names, own, generator=generator)
+        scope = _with_imports(function, self._scope)
+        checker = Checker(scope, frozenset(names), self._names, own, attributes=self._attributes, generator=generator)
         for statement in function.body:
             checker.check(statement)
 

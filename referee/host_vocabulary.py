@@ -21,10 +21,10 @@ TORCH = frozenset(
     as_strided broadcast_shapes broadcast_to chunk clone flatten movedim narrow permute promote_types ravel reshape result_type
     select split squeeze swapaxes t transpose unbind unsqueeze view_copy
     __version__ atleast_1d atleast_2d broadcast_tensors empty_permuted is_complex version.cuda version.hip
-    no_grad inference_mode enable_grad set_grad_enabled is_grad_enabled is_autocast_enabled get_default_dtype get_autocast_dtype
+    no_grad inference_mode enable_grad set_grad_enabled is_grad_enabled is_autocast_enabled get_autocast_dtype
     autograd.Function autograd.function.FunctionCtx autograd.function.once_differentiable nn.Module
     amp.custom_bwd amp.custom_fwd cuda.amp.custom_bwd cuda.amp.custom_fwd compiler.is_compiling jit.is_scripting jit.is_tracing
-    cuda cuda.current_device cuda.current_stream cuda.default_stream cuda.device cuda.device_count cuda.device_of
+    cuda cuda.current_device cuda.current_stream cuda.default_stream cuda.device cuda.device_of
     cuda.get_device_capability cuda.get_device_name cuda.get_device_properties cuda.is_available cuda.is_bf16_supported cuda.set_device
     cuda.synchronize
     """.split()
@@ -60,23 +60,30 @@ VALUE_READERS = frozenset("allclose cpu data_ptr equal is_nonzero item nonzero n
 
 MUTATORS = frozenset("add append clear extend insert pop popitem remove setdefault update".split())
 
-# Of the modules in `names.STANDARD`; "*" is everything that is listed nowhere else. Of the others no word may run.
+TYPING = (
+    "Annotated Any Callable ClassVar Dict Final Generic Iterable Iterator List Literal Mapping NamedTuple NewType Optional ParamSpec"
+    " Protocol Sequence Set TYPE_CHECKING Tuple Type TypeAlias TypeVar TypedDict Union cast overload"
+)
+
+# Of the standard library, and numpy: what may run. A module's other names include the modules that it uses itself, such as `sys`.
 STANDARD_WORDS = {
-    "abc": "*",
-    "collections": "*",
+    "abc": "ABC ABCMeta abstractmethod",
+    "collections": "ChainMap Counter OrderedDict abc defaultdict deque namedtuple",
+    "collections.abc": "Callable Collection Container Hashable Iterable Iterator Mapping MutableMapping Sequence Set Sized",
     "contextlib": "ExitStack contextmanager nullcontext",
     "copy": "copy deepcopy",
-    "dataclasses": "*",
-    "enum": "*",
-    "functools": "cache lru_cache partial reduce wraps",
-    "itertools": "*",
+    "dataclasses": "KW_ONLY MISSING asdict astuple dataclass field fields is_dataclass replace",
+    "enum": "Enum Flag IntEnum IntFlag auto unique",
+    "functools": "cache lru_cache partial reduce",
+    "itertools": "accumulate chain combinations combinations_with_replacement count cycle dropwhile filterfalse groupby islice pairwise"
+    " permutations product repeat starmap takewhile tee zip_longest",
     "logging": "DEBUG ERROR INFO Logger WARNING basicConfig debug error getLogger info warning",
-    "numbers": "*",
+    "numbers": "Complex Integral Number Rational Real",
     "numpy": "ceil floor inf int32 int64 float32 log2 pi prod sqrt",
     "operator": "add and_ eq floordiv ge gt index le lt mod mul ne neg not_ or_ pos sub truediv xor",
     "sys": "version_info",
-    "typing": "*",
-    "typing_extensions": "*",
+    "typing": TYPING,
+    "typing_extensions": TYPING,
     "warnings": "filterwarnings simplefilter warn",
 }
 

@@ -2,7 +2,7 @@
 
 Tensors are torch's own "meta" tensors. A function mode answers for their device and turns the device that candidates
 ask for into "meta"; `torch.cuda`'s queries are answered from the target. Works the same in CPU and CUDA builds of torch.
-Runs in the trace worker only.
+Limits: there is one device, so that what a candidate does on another GPU of the same host is not seen. Runs in the trace worker only.
 """
 
 from __future__ import annotations
@@ -123,20 +123,21 @@ def _check_device(device: Any, violations: Violations) -> None:
 
 
 class Stream:
-    """The null stream, with what torch's own streams have."""
+    """A stream, the null stream where it is 0, with what torch's own have."""
 
     priority = 0
 
-    cuda_stream = 0
-    stream_id = 0
     device_index = 0
     device = CUDA
 
+    def __init__(self, handle: int = 0) -> None:
+        self.cuda_stream = self.stream_id = handle
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream)
+        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
 
     def __hash__(self) -> int:
-        return 0
+        return self.cuda_stream
 
     def query(self) -> bool:
         """Nothing is ever queued."""
@@ -237,3 +238,23 @@ def pretended_cuda(target: Target, violations: Violations) -> Iterator[None]:
                 delattr(torch.cuda, name)
             else:
                 setattr(torch.cuda, name, original)
+
+
+@contextmanager
+def pretended_training() -> Iterator[None]:
+    """Let torch answer as in a compiled training step under autocast on a stream of its own; nothing that it does is different."""
+    answers = [
+        (torch, "is_grad_enabled", True),
+        (torch, "is_autocast_enabled", True),
+        (torch, "get_autocast_dtype", torch.bfloat16),
+        (torch.compiler, "is_compiling", True),
+        (torch.cuda, "current_stream", Stream(1)),
+    ]
+    saved = [(module, name, getattr(module, name)) for module, name, _ in answers]
+    for module, name, answer in answers:
+        setattr(module, name, lambda *_, answer=answer, **__: answer)
+    try:
+        yield
+    finally:
+        for module, name, original in saved:
+            setattr(module, name, original)

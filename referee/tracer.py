@@ -1,8 +1,9 @@
 """Traces a candidate: runs its Python, in the sandbox and without a GPU or data, and records launch plans.
 
 The worker's side; `trace.py` is the judge's. The candidate's file is imported with torch, triton and tl at hand, and its
-`run` is called twice for each cell on tensors that have shapes but no values. Two calls that differ are state. What this
-process reports could be forged by the candidate in it, and is parsed as data by the judge.
+`run` is called twice for each cell on tensors that have shapes but no values, the second time as if in training: two calls that
+differ show state, or a launch that depends on what a verdict does not cover. What this process reports could be forged by the
+candidate in it, and is parsed as data by the judge.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
 from referee.plan import LaunchPlan
 from referee.plan_parse import dump
-from referee.pretended_cuda import pretended_cuda
+from referee.pretended_cuda import pretended_cuda, pretended_training
 from referee.recorder import Recorder
 from referee.target import Target
 from referee.violation import Violation, Violations
 
 MAX_MESSAGE = 240
+
+_OTHERWISE = (
+    "the second call of `run` does something else than the first, which was made without gradients, autocast and torch.compile: launches"
+    " depend on shapes, dtypes and the device only, and nothing is kept between calls"
+)
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
 
@@ -88,39 +94,48 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
 def _trace_cell(
     run: Callable[..., Any], inputs: tuple[TensorSpec, ...], outputs: int, violations: Violations, launches: LaunchRecorder
 ) -> dict[str, Any]:
-    first = _call(run, inputs, outputs, violations, launches)
-    # Whether gradients are wanted is no reason for another answer.
+    # Without autograd, which would refuse what is for the judge to refuse.
     with torch.no_grad():
-        second = _call(run, inputs, outputs, violations, launches)
+        first = _call(run, inputs, outputs, violations, launches)
+        with pretended_training():
+            second = _call(run, inputs, outputs, violations, launches, parameters=True)
     plan = dump(first)
     # Compared as data, because NaN differs from itself and True equals 1.
     if json.dumps(plan) != json.dumps(dump(second)):
-        raise violations.add("state", "the second call of `run` does something else than the first; keep nothing between calls")
+        raise violations.add("state", _OTHERWISE)
     return plan
 
 
 def _call(
-    run: Callable[..., Any], inputs: tuple[TensorSpec, ...], outputs: int, violations: Violations, launches: LaunchRecorder
+    run: Callable[..., Any],
+    inputs: tuple[TensorSpec, ...],
+    outputs: int,
+    violations: Violations,
+    launches: LaunchRecorder,
+    *,
+    parameters: bool = False,
 ) -> LaunchPlan:
+    """One call; `parameters`: floating-point inputs are `torch.nn.Parameter` and require gradients."""
     recorder = Recorder(violations, inputs)
+    given = [torch.nn.Parameter(tensor) if parameters and tensor.is_floating_point() else tensor for tensor in recorder.inputs]
     launches.recorder = recorder
     try:
         with recorder:
-            result = run(*recorder.inputs)
+            result = run(*given)
     finally:
         launches.recorder = None
     if violations.first is not None:
         raise violations.first
-    return recorder.plan(_tensors(result, outputs, violations))
+    return recorder.plan(_tensors(result, outputs, given, violations))
 
 
-def _tensors(result: Any, outputs: int, violations: Violations) -> Sequence[torch.Tensor]:
+def _tensors(result: Any, outputs: int, given: Sequence[torch.Tensor], violations: Violations) -> Sequence[torch.Tensor]:
     if outputs == 1:
         result = (result,)
     elif not isinstance(result, (tuple, list)) or len(result) != outputs:
         raise violations.add("output_contract", f"`run` must return {outputs} tensors")
     for tensor in result:
-        if type(tensor) is not torch.Tensor:
+        if type(tensor) is not torch.Tensor and not any(tensor is one for one in given):
             raise violations.add("output_contract", f"`run` returns a {type(tensor).__name__}; return a plain torch.Tensor")
     return tuple(result)
 

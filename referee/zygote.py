@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -249,7 +250,8 @@ def _environment(interpret: bool) -> dict[str, str]:
         "HOME": "/nonexistent",
         "USER": "sandbox",
         "TMPDIR": "/nonexistent",
-        "PYTHONHASHSEED": "0",
+        # The order of sets is as it happens to be in a user's process.
+        "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)),
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",

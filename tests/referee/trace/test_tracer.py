@@ -166,7 +166,7 @@ def test_device_queries_are_answered_from_the_target(tmp_path: Path) -> None:
             "a = triton.runtime.driver.active",
             "assert a.get_current_target().arch == 10 * p.major + p.minor and a.get_current_device() == 0",
             "assert a.utils.get_device_properties(0)['max_shared_mem'] == p.shared_memory_per_block_optin",
-            "assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_stream().cuda_stream == 0",
+            "assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.default_stream().cuda_stream == 0",
             "assert x.device == torch.device('cuda', 0) == a.get_active_torch_device() and x.is_cuda and x.get_device() == 0",
             "assert x.cuda() is x and x.type() == 'torch.cuda.HalfTensor' and not x.is_cpu and not x.is_meta",
             "copy[(p.multi_processor_count,)](x, y, x.numel(), BLOCK=128)",
