@@ -232,7 +232,7 @@ class Checker:
             raise HostRefused("needs_value", f"`.{attribute}` reads a tensor's values; launches may depend on shapes and dtypes only", node)
         if attribute in KERNEL_ATTRIBUTES:
             raise HostRefused("state", f"`.{attribute}` is what a kernel object remembers; only launch kernels", node)
-        if attribute in TENSOR_COMPUTE and not limit:
+        if attribute in TENSOR_COMPUTE - self._attributes and not limit:
             raise HostRefused("torch_compute", f"`.{attribute}`: {IN_TRITON}", node)
         if attribute not in host_attributes.KNOWN | self._attributes:
             reason = f"`.{attribute}` is nothing that host code may ask for: launches depend on shapes, dtypes and the device only"

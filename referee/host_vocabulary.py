@@ -48,11 +48,15 @@ TRITON_QUERIES = "triton.runtime.driver.active."
 
 TENSOR_COMPUTE = frozenset(
     """
-    add add_ addcmul addmm argmax argmin baddbmm bmm ceil ceil_ clamp clamp_ cos cumprod cumsum div div_ dot einsum erf exp exp_
-    expm1 fill_diagonal_ floor floor_ gather index_add index_select log log1p log_ log_softmax logsumexp masked_fill masked_fill_
-    matmul max maximum mean min minimum mm mul mul_ mv neg norm normal_ pow pow_ prod reciprocal relu relu_ repeat
-    repeat_interleave roll rsqrt rsqrt_ scatter scatter_ scatter_add_ sigmoid sigmoid_ sign sin softmax sort sqrt sqrt_ square std
-    sub sub_ tanh tanh_ topk tril triu uniform_ var where
+    abs abs_ acos add add_ addcmul addmm addmv all amax amin aminmax any argmax argmin argsort asin atan baddbmm bernoulli bernoulli_
+    bmm ceil ceil_ clamp clamp_ clip clip_ conj conj_physical cos cosh count_nonzero cross cummax cummin cumprod cumsum diff dist div
+    div_ dot einsum eq erf exp exp_ expm1 fill_diagonal_ flip fliplr flipud floor floor_ fmod gather ge gt heaviside hypot index_add
+    index_copy_ index_fill_ index_put_ index_select isfinite isinf isnan kthvalue le lerp log log1p log_ log_softmax logical_and
+    logical_not logical_or logit logsumexp lt masked_fill masked_fill_ masked_scatter_ matmul matrix_power max maximum mean median min
+    minimum mm mode mul mul_ multiply mv nan_to_num nansum ne neg negative norm normal_ outer positive pow pow_ prod put_ quantile
+    random_ reciprocal relu relu_ remainder renorm repeat repeat_interleave roll rot90 rsqrt rsqrt_ scatter scatter_ scatter_add_
+    scatter_reduce_ sigmoid sigmoid_ sign sin sinc sinh softmax softplus sort sqrt sqrt_ square std sub sub_ subtract sum sum_to_size
+    take tan tanh tanh_ topk trace tril tril_ triu triu_ true_divide trunc uniform_ var vdot where xlogy
     """.split()
 )
 
