@@ -41,7 +41,7 @@ _AUTOGRAD = """
     set_materialize_grads setup_context
 """
 _CONFIGURATIONS = "all_kwargs kwargs maxnreg num_ctas num_stages num_warps"
-_WORDS = "critical debug deleter error getter info name run setLevel setter value warn warning"
+_WORDS = "critical debug deleter error exception getter info log name run setLevel setter value warn warning"
 
 KNOWN = frozenset(
     " ".join(
