@@ -11,11 +11,13 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from referee.kernel_vocabulary import BUILTINS
 from referee.names import PRELUDE, dotted, imported
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 _DECORATORS = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
 
@@ -50,6 +52,7 @@ def read(tree: ast.Module) -> Scope:
                 aliases[name] = canonical
             continue
         if _decorates(statement, functions, aliases):
+            times.update(name for child in ast.iter_child_nodes(statement.value) for name in _bound_names(child))
             continue
         times.update(_bound_names(statement))
         if isinstance(statement, ast.FunctionDef):
@@ -65,7 +68,7 @@ def read(tree: ast.Module) -> Scope:
     return Scope(aliases, assigned, functions, frozenset(rebound))
 
 
-def _decorates(statement: ast.stmt, functions: dict[str, ast.FunctionDef], aliases: dict[str, str]) -> bool:
+def _decorates(statement: ast.AST, functions: dict[str, ast.FunctionDef], aliases: dict[str, str]) -> TypeGuard[ast.Assign]:
     """True for `kernel = triton.jit(kernel)` and its like, which become decorators of the function."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=decorator, args=[ast.Name(id=same)], keywords=[])):
@@ -101,14 +104,19 @@ def _caught(handler: ast.ExceptHandler) -> Iterator[str]:
     yield from (kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else "" for kind in kinds)
 
 
-def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.stmt, str]]:
-    """The statements of the top level, those inside a choice between versions too, and which kind of choice that is."""
+def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """The statements of the top level, those inside a choice between versions too, and which kind of choice that is.
+
+    Also the conditions of such choices and the names of what they catch, which may bind names as well.
+    """
     for statement in body:
         if is_main_guard(statement):
             continue
         if isinstance(statement, ast.If):
+            yield statement.test, choice
             yield from _statements([*statement.body, *statement.orelse], choice or "if")
         elif is_optional_import(statement) and isinstance(statement, ast.Try):
+            yield from ((ast.Name(handler.name, ast.Store()), choice) for handler in statement.handlers if handler.name)
             parts = [*statement.body, *(part for handler in statement.handlers for part in handler.body)]
             yield from _statements([*parts, *statement.orelse, *statement.finalbody], "try")
         else:
@@ -119,7 +127,7 @@ def _last(canonical: str) -> str:
     return canonical.rpartition(".")[2]
 
 
-def _single_assignment(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+def _single_assignment(statement: ast.AST) -> tuple[str | None, ast.expr | None]:
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
         return statement.targets[0].id, statement.value
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
@@ -127,19 +135,43 @@ def _single_assignment(statement: ast.stmt) -> tuple[str | None, ast.expr | None
     return None, None
 
 
-def _bound_names(statement: ast.stmt) -> Iterator[str]:
-    pending: list[ast.AST] = [statement]
+def _bound_names(statement: ast.AST) -> Iterator[str]:
+    """The names of the module that a statement binds or deletes, wherever in it: not those of functions' and classes' own scopes."""
+    # With each node whether it stands in a comprehension, whose targets are its own; `:=` in there binds around it.
+    pending: list[tuple[ast.AST, bool]] = [(statement, False)]
     while pending:
-        node = pending.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-            pending.extend(node.decorator_list)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        node, inside = pending.pop()
+        if isinstance(node, _FUNCTIONS):
+            yield from _named(node)
+            pending.extend((part, inside) for part in _evaluated_outside(node))
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)) and not inside:
             yield node.id
-        elif isinstance(node, ast.ExceptHandler) and node.name:
+        elif isinstance(node, ast.NamedExpr):
+            yield node.target.id
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
             yield node.name
-            pending.extend(ast.iter_child_nodes(node))
-        elif not isinstance(node, _SCOPES):
-            pending.extend(ast.iter_child_nodes(node))
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.rest
+        inside = inside or isinstance(node, _COMPREHENSIONS)
+        pending.extend((child, inside) for child in ast.iter_child_nodes(node))
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+
+
+def _evaluated_outside(node: ast.AST) -> Iterator[ast.AST]:
+    """What of a function or class is evaluated in the scope around it, where it stands: all but its body."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield from node.decorator_list
+    if isinstance(node, ast.ClassDef):
+        yield from (*node.bases, *node.keywords)
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        # Defaults and annotations; the names of parameters are not nodes of their own.
+        yield node.args
+        if not isinstance(node, ast.Lambda) and node.returns is not None:
+            yield node.returns

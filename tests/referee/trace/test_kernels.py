@@ -293,6 +293,53 @@ def test_hostile_text_gets_an_answer_after_little_work(name: str) -> None:
     assert calls < MOST_CALLS
 
 
+BINDINGS = {
+    "list_comprehension": "Z = [(S := tl.constexpr(5)) for _ in (1,)]",
+    "condition_of_a_comprehension": "Z = [1 for i in (1,) if (S := tl.constexpr(5))]",
+    "nested_comprehension": "Z = {i: [(S := tl.constexpr(5)) for _ in (1,)] for i in (1,)}",
+    "generator_expression": "Z = max((S := tl.constexpr(5)).value for _ in (1,))",
+    "default": "def g(a=(S := tl.constexpr(5))):\n    pass",
+    "keyword_default": "def g(*, b, a=(S := tl.constexpr(5))):\n    pass",
+    "default_of_a_lambda": "g = lambda a=(S := tl.constexpr(5)): a",
+    "default_of_a_lambda_in_a_comprehension": "g = [lambda a=(S := tl.constexpr(5)): a for _ in (1,)]",
+    "annotation": "def g(a: (S := tl.constexpr(5))):\n    pass",
+    "annotation_of_the_rest": "def g(*a: (S := tl.constexpr(5))):\n    pass",
+    "annotation_of_the_result": "def g() -> (S := tl.constexpr(5)):\n    pass",
+    "annotation_of_a_constant": "Z: (S := tl.constexpr(5)) = 1",
+    "decorator": "@(S := tl.constexpr(5))\ndef g():\n    pass",
+    "base_of_a_class": "class A((S := object)):\n    pass",
+    "keyword_of_a_class": "class A(metaclass=(S := type)):\n    pass",
+    "condition": "if (S := tl.constexpr(5)):\n    Z = 1",
+    "loop": "for S in (tl.constexpr(5),):\n    pass",
+    "with": "with open(Z) as S:\n    pass",
+    "caught_import": "try:\n    import torch\nexcept ImportError as S:\n    pass",
+    "deletion": "del S",
+    "unpacking": "(Z, *S) = (1, 2)",
+    "match": "match 1:\n    case S:\n        pass",
+    "match_rest": "match Z:\n    case {**S}:\n        pass",
+    "match_star": "match Z:\n    case [*S]:\n        pass",
+    "class": "class S:\n    pass",
+    "configuration": "def t(x):\n    pass\nt = triton.jit(t)\nt = triton.autotune([(S := triton.Config({}))], key=[])(t)",
+    "global_in_a_class": "class A:\n    global S\n    S = 3",
+}
+
+
+@pytest.mark.parametrize("name", BINDINGS)
+def test_a_constant_bound_again_in_any_way_is_refused(name: str) -> None:
+    for text in (f"S = tl.constexpr(4)\n{BINDINGS[name]}\n", f"{BINDINGS[name]}\nS = tl.constexpr(4)\n"):
+        with pytest.raises(KernelError, match="more than once"):
+            extract(kernel("tl.store(x, S)", before=text))
+
+
+def test_names_of_inner_scopes_bind_nothing_at_the_top() -> None:
+    inner = (
+        "Z = [S for S in (1, 2)]\nf = lambda S: (Y := S)\n"
+        "class A:\n    S = 3\n    def g(self, a=(Y := 3)):\n        return (S := 3)\n"
+        "def g(S):\n    S = [S for _ in (1,) if (S := 3)]\n"
+    )
+    assert clean_body(kernel("tl.store(x, S)", before=f"S = tl.constexpr(4)\n{inner}")) == ["tl.store(x, S)"]
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_cut_or_refused(text: str) -> None:
