@@ -1,7 +1,8 @@
 """One kernel's body against the allow-list: known syntax, known names, known attributes, nothing else.
 
 The checked body is rewritten to canonical names (`tl`, `libdevice`, `math`, `triton`), so that the clean kernel module
-needs only those imports. Docstrings, assertions and annotations that Triton ignores are dropped.
+needs only those imports. Docstrings, assertions and prints are dropped, and so is what annotations say to others than Triton, after
+a look at whether evaluating them does anything (`dropped.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ast
 from collections.abc import Callable, Container
 
 from referee.constants import Constant, canonical_node, check_literal
+from referee.dropped import check_annotation, check_dropped
 from referee.kernel_error import KernelError
 from referee.kernel_vocabulary import (
     BUILTINS,
@@ -58,6 +60,12 @@ _ADVICE = {
 }
 
 
+def written_twice(kernel: str, node: ast.AST | None) -> KernelError:
+    """An assignment that may not be annotated."""
+    reason = "Triton evaluates the value of an annotated assignment twice, and this one writes memory; remove the annotation"
+    return KernelError(f"kernel `{kernel}`: {reason}", guard="kernel_syntax", node=node)
+
+
 class BodyChecker(ast.NodeTransformer):
     """Checks and rewrites one function body. Raises KernelError; collects the helpers and atomics it uses."""
 
@@ -72,7 +80,10 @@ class BodyChecker(ast.NodeTransformer):
         stored = [node for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
         self._locals.update(node.id for node in stored if isinstance(node.ctx, ast.Store))
         self.helpers: set[str] = set()
+        # Those that an annotated assignment calls.
+        self.twice: set[str] = set()
         self.atomic = False
+        self.writes = False
 
     def body(self) -> list[ast.stmt]:
         """The rewritten statements; at least `pass`."""
@@ -92,18 +103,21 @@ class BodyChecker(ast.NodeTransformer):
         return checked
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Goes: without TRITON_DEBUG an assertion of a kernel does nothing."""
+        """Goes: without TRITON_DEBUG an assertion of a kernel does nothing, if evaluating it does nothing."""
+        self._drop(node.test, *([node.msg] if node.msg is not None else []))
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         """Docstrings go, and what does nothing in a normal build; other calls stay."""
         if isinstance(node.value, ast.Constant):
             return None
         if isinstance(node.value, ast.Call) and dotted(node.value.func, self._scope.aliases) in DEBUGGING:
+            self._drop(*node.value.args, *(keyword.value for keyword in node.value.keywords))
             return None
         if isinstance(node.value, ast.Call) and dotted(node.value.func, self._scope.aliases) == "tl.static_assert":
             # A formatted message, which may stand nowhere else in a kernel, goes; a plain one makes the reason better.
             message = node.value.args[1:] + [keyword.value for keyword in node.value.keywords if keyword.arg != "cond"]
             if not all(isinstance(text, ast.Constant) for text in message):
+                self._drop(*message)
                 node.value.args = node.value.args[:1]
                 node.value.keywords = [keyword for keyword in node.value.keywords if keyword.arg == "cond"]
         if not isinstance(node.value, ast.Call):
@@ -124,15 +138,22 @@ class BodyChecker(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """`x: tl.constexpr = ...` stays; other annotations mean nothing to Triton and go."""
+        """`x: tl.constexpr = ...` stays. Of another annotation Triton reads only that it is there: it evaluates the value twice then."""
         if node.value is None:
             raise KernelError("a declaration without a value", guard="kernel_syntax", node=node)
         self._check_target(node.target)
-        target, value = self.visit(node.target), self.visit(node.value)
+        target = self.visit(node.target)
+        before, self.helpers, self.writes = (self.helpers, self.writes), set(), False
+        value = self.visit(node.value)
         assert isinstance(target, ast.Name) and isinstance(value, ast.expr)
-        if dotted(node.annotation, self._scope.aliases) == "tl.constexpr":
-            return ast.copy_location(ast.AnnAssign(target, canonical_node("tl.constexpr", node), value, 1), node)
-        return ast.copy_location(ast.Assign([target], value), node)
+        constant = dotted(node.annotation, self._scope.aliases) == "tl.constexpr"
+        check_annotation(node.annotation, self._scope, self._locals)
+        if not constant:
+            self.twice |= self.helpers
+            if self.writes:
+                raise written_twice(self._function.name, node)
+        self.helpers, self.writes = self.helpers | before[0], self.writes or before[1]
+        return ast.copy_location(ast.AnnAssign(target, canonical_node("tl.constexpr" if constant else "tl.tensor", node), value, 1), node)
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """`for name in range(...)`, without else."""
@@ -187,7 +208,7 @@ class BodyChecker(ast.NodeTransformer):
             return self._word(full, node)
         if node.attr not in VALUE_ATTRIBUTES:
             raise KernelError(f"kernel `{self._function.name}`: `.{node.attr}` is not an attribute kernels may use", node=node)
-        self.atomic = self.atomic or node.attr.startswith("atomic_")
+        self._note(node.attr)
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -199,6 +220,14 @@ class BodyChecker(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id in self._locals:
             raise KernelError(f"`{node.func.id}` is a value, not a function; function arguments are not supported", node=node)
         return self.generic_visit(node)
+
+    def _note(self, word: str) -> None:
+        self.atomic = self.atomic or word.startswith("atomic_")
+        self.writes = self.writes or word == "store" or word.startswith("atomic_")
+
+    def _drop(self, *expressions: ast.expr) -> None:
+        for expression in expressions:
+            check_dropped(expression, self._scope, self._locals, self.visit_Name)
 
     def _check_target(self, target: ast.expr) -> None:
         names = target.elts if isinstance(target, ast.Tuple) else [target]
@@ -222,7 +251,7 @@ class BodyChecker(ast.NodeTransformer):
         for length in range(min(len(parts), 3), 1, -1):
             module, word = ".".join(parts[: length - 1]), parts[length - 1]
             if word in _WORDS.get(module, ()) and all(part in VALUE_ATTRIBUTES for part in parts[length:]):
-                self.atomic = self.atomic or word.startswith("atomic_")
+                self._note(word)
                 return canonical_node(full, node)
         refused = TL_REFUSED.get(parts[1]) if parts[0] == "tl" and len(parts) > 1 else None
         instead = INSTEAD_OF.get(full)

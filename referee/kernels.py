@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from referee.constants import Constant, canonical_node, read_constant
-from referee.kernel_body import RESERVED, BodyChecker
+from referee.kernel_body import RESERVED, BodyChecker, written_twice
 from referee.kernel_error import KernelError
 from referee.kernel_vocabulary import BUILTINS, TL_DTYPES
 from referee.module_scope import Scope, read
@@ -112,7 +112,9 @@ class _Extraction:
         functions: list[str] = []
         parameters: dict[str, tuple[Parameter, ...]] = {}
         calls: dict[str, set[str]] = {}
+        twice: dict[str, set[str]] = {}
         atomic: set[str] = set()
+        writes: set[str] = set()
         for name, function in self._kernels.items():
             if name in self._scope.rebound or name in RESERVED | BUILTINS or name.startswith("__"):
                 raise KernelError(f"kernel `{name}`: the name is bound more than once or reserved", guard="kernel_syntax", node=function)
@@ -123,9 +125,14 @@ class _Extraction:
             function.returns = function.type_comment = None
             functions.append(ast.unparse(ast.fix_missing_locations(function)))
             parameters[name] = _parameters(arguments)
-            calls[name] = checker.helpers
+            calls[name], twice[name] = checker.helpers, checker.twice
             if checker.atomic:
                 atomic.add(name)
+            if checker.writes:
+                writes.add(name)
+        for name, helpers in twice.items():
+            if any(_reaches(helper, calls, writes) for helper in helpers):
+                raise written_twice(name, self._kernels[name])
         signatures = tuple(KernelSignature(name, parameters[name], _reaches(name, calls, atomic)) for name in self._kernels)
         lines = [f"{name} = {ast.unparse(constant.value)}" for name, constant in self._constants.items()]
         text = "\n".join([HEADER, *lines, "", *(f"\n{function}\n" for function in functions)])
