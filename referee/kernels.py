@@ -8,6 +8,7 @@ of the candidate. What the candidate's own process did or claimed has no influen
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from referee.kernel_body import RESERVED, BodyChecker, written_twice
 from referee.kernel_error import KernelError
 from referee.kernel_vocabulary import BUILTINS, TL_DTYPES
 from referee.module_scope import Scope, read
-from referee.names import ImportRefused, dotted
+from referee.names import ImportRefused, dotted, imported
 from referee.source import SourceError, parse
 
 __all__ = ["KernelError", "KernelModule", "KernelSignature", "Parameter", "extract", "is_kernel"]
@@ -26,6 +27,9 @@ MAX_PARAMETERS = 64
 HEADER = "import math\nimport triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
 
 _STRIPPED = frozenset({"triton.autotune", "triton.heuristics"})
+_KERNEL_CLASSES = frozenset(
+    {"triton.JITFunction", "triton.runtime.JITFunction", "triton.runtime.jit.JITFunction", "triton.runtime.jit.jit"}
+)
 _JIT_OPTIONS = frozenset({"do_not_specialize", "do_not_specialize_on_alignment", "noinline"})
 _TYPED_ANNOTATIONS = frozenset({"int", "float", "bool"})
 _NUMBERS = TL_DTYPES | {"bool_", "half", "double", "short", "long", "char", "bool", "int", "float"}
@@ -85,6 +89,17 @@ def _decorator(node: ast.expr, scope: Scope) -> str | None:
     return dotted(node.func if isinstance(node, ast.Call) else node, scope.aliases)
 
 
+def _with_inner_imports(tree: ast.Module, scope: Scope) -> dict[str, str]:
+    """The aliases of the top level and of imports in functions."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            # Where they may not be made, and something comes of it, host code is refused.
+            with contextlib.suppress(ImportRefused):
+                found |= imported(node, optional=True)
+    return found | scope.aliases
+
+
 class _Extraction:
     def __init__(self, tree: ast.Module, scope: Scope) -> None:
         self._scope = scope
@@ -102,10 +117,32 @@ class _Extraction:
                 twice = node.name in self._kernels
                 reason = "is defined twice" if twice else "must be defined at the top level of the file"
                 raise KernelError(f"kernel `{node.name}` {reason}", guard="kernel_syntax", node=node)
+        self._check_makers(tree)
         if not self._kernels:
             raise KernelError("there is no @triton.jit function; write the computation as a Triton kernel", guard="no_kernel")
         if len(self._kernels) > MAX_KERNELS:
             raise KernelError(f"more than {MAX_KERNELS} kernels", guard="kernel_syntax")
+
+    def _check_makers(self, tree: ast.Module) -> None:
+        """Kernels are made at the top level only: a plan names them, and by its name each must be found in the text."""
+        decorators = [node for function in self._kernels.values() for node in function.decorator_list]
+        known = {id(node.func if isinstance(node, ast.Call) else node) for node in decorators}
+        # `jit = triton.jit`, whose uses are looked at.
+        known |= {id(value) for value in self._scope.assigned.values()}
+        bound = _with_inner_imports(tree, self._scope)
+        for node in ast.walk(tree):
+            called = node.func if isinstance(node, ast.Call) else node
+            if isinstance(called, (ast.Name, ast.Attribute)) and id(called) not in known:
+                full = dotted(called, bound)
+                # A class may be named to ask what something is.
+                if full == "triton.jit" or (called is not node and full in _KERNEL_CLASSES):
+                    reason = "a kernel must be made by @triton.jit above a function at the top level of the file"
+                    raise KernelError(f"`{ast.unparse(called)[:60]}`: {reason}", guard="kernel_syntax", node=node)
+            elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                for inner in ast.walk(node):
+                    if isinstance(inner, ast.FunctionDef) and inner is not node and inner.name in self._kernels:
+                        reason = "is also the name of a kernel; rename the inner function"
+                        raise KernelError(f"`{inner.name}` {reason}", guard="kernel_syntax", node=inner)
 
     def module(self) -> KernelModule:
         """Check everything and write the clean text."""

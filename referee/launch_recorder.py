@@ -17,6 +17,7 @@ from referee.dtypes import TRITON_DTYPES
 from referee.plan import Argument, DtypeValue, Launch, LaunchConfig, Tuning, Value, View
 from referee.plan_parse import MAX_CONFIGS, MAX_TEXT
 from referee.recorder import Recorder
+from referee.unchanged import Changed, Unchanged
 from referee.violation import Violation, Violations
 
 Resolved = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -38,6 +39,8 @@ class LaunchRecorder:
     def __init__(self, violations: Violations) -> None:
         self._violations = violations
         self.recorder: Recorder | None = None
+        # Set by the tracer once the file is imported.
+        self.kernels: Unchanged | None = None
         self._tuning: Tuning | None = None
 
     def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> object:
@@ -46,6 +49,7 @@ class LaunchRecorder:
         before = recorder.done
         self._tuning = None
         resolved = list(self._resolve(kernel, args, kwargs))
+        self._check_kernels([jit for jit, _, _ in resolved])
         configs = [self._config(jit, bound, grid, given) for jit, bound, given in resolved]
         if recorder.done != before:
             # Triton would do it once, or for each configuration it tries: a plan that holds it would be another program.
@@ -59,6 +63,15 @@ class LaunchRecorder:
     def warm_up(self, kernel: Any) -> None:
         """Refuse a compilation that `run` asks for."""
         raise self._fail("launch_feature", "kernel.warmup is not supported: compute launch sizes from shapes and device properties")
+
+    def _check_kernels(self, launched: list[Any]) -> None:
+        """Refuse a launch of another kernel than the one that is compiled from the text under its name."""
+        if self.kernels is None or any(jit is not launched[0] for jit in launched):
+            raise self._fail("launch_feature", "a launch is of one kernel of the file")
+        try:
+            self.kernels.at_launch(launched[0])
+        except Changed as error:
+            raise self._fail(error.guard, str(error)) from None
 
     def _running(self) -> Recorder:
         if self.recorder is None:

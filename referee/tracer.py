@@ -33,6 +33,7 @@ from referee.plan_parse import dump
 from referee.pretended_cuda import pretended_cuda, pretended_training
 from referee.recorder import Recorder
 from referee.target import Target
+from referee.unchanged import Changed, Unchanged
 from referee.violation import Violation, Violations
 
 MAX_MESSAGE = 240
@@ -71,19 +72,24 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
             triton_private.active_driver(target),
             triton_private.launches_go_to(launches.launch, launches.warm_up),
         ):
+            kernels = Unchanged(source, path)
             with Recorder(violations, ()) as outside:
                 run = _import_run(module, source, path)
             if violations.first is not None:
                 raise violations.first
             if outside.used:
                 raise violations.add("module_level", "tensors are made while the file is being imported; make them in `run`")
+            launches.kernels = _as_written(kernels, module, violations)
             before = _kept(module, violations)
             for inputs, outputs in cells:
                 plans.append(_trace_cell(run, inputs, outputs, violations, launches))
                 if (name := changed(before, _kept(module, violations))) is not None:
                     plans.pop()
                     raise violations.add("state", f"`run` changes `{name}`, which outlives the call; keep nothing between calls")
+            kernels.after()
     except BaseException as error:
+        if isinstance(error, Changed):
+            error = violations.add(error.guard, f"{error}; kernels must stay as they are written")
         reason = violations.first or (error if isinstance(error, Violation) else Violation("trace_error", _describe(error, path)))
         return {"rejection": {"guard": reason.guard, "reason": reason.reason, "cell": None if run is None else len(plans)}}
     finally:
@@ -145,6 +151,14 @@ def _kept(module: ModuleType, violations: Violations) -> dict[str, tuple[object,
         return kept(vars(module), module.__name__)
     except KeptObject as error:
         raise violations.add("state", str(error)) from None
+
+
+def _as_written(kernels: Unchanged, module: ModuleType, violations: Violations) -> Unchanged:
+    try:
+        kernels.imported(vars(module))
+    except Changed as error:
+        raise violations.add("module_level", f"while the file is being imported, {error}") from None
+    return kernels
 
 
 def _import_run(module: ModuleType, source: str, path: str) -> Callable[..., Any]:

@@ -27,6 +27,8 @@ KNOWN = ("3.6", "3.7")
 # Kernel parameters that the compiler appends: pointers to global and profile scratch.
 HIDDEN_POINTERS = 2
 
+MOST_WRAPPERS = 16
+
 _VERSION = re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE)
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -207,6 +209,18 @@ def autotune_facts(tuner: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     return AutotuneFacts(configs, tuple(hooks), len(tuner.configs) > 1, tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
 
 
+@dataclass(frozen=True)
+class JitFacts:
+    """What a JITFunction is compiled from: its function, the names that it sees, its text, parameters, options and signature."""
+
+    function: Any
+    names: Any
+    text: str
+    parameters: tuple[tuple[Any, ...], ...]
+    options: tuple[Any, ...]
+    signature: tuple[tuple[str, Any], ...]
+
+
 def wraps(kernel: Any) -> str:
     """What a launchable object is: "jit", "autotune", "heuristics" or "unknown"."""
     from triton.runtime.autotuner import Autotuner, Heuristics
@@ -216,6 +230,28 @@ def wraps(kernel: Any) -> str:
         if type(kernel) is cls:
             return name
     return "unknown"
+
+
+def innermost(kernel: Any) -> Any:
+    """The JITFunction inside autotuners and heuristics; None where there is none."""
+    for _ in range(MOST_WRAPPERS):
+        if wraps(kernel) == "jit":
+            return kernel
+        if wraps(kernel) == "unknown":
+            return None
+        kernel = kernel.fn
+    return None
+
+
+def read_jit(kernel: Any) -> JitFacts:
+    """What a JITFunction is compiled from. It is not compiled for this."""
+    parameters = tuple(
+        (p.num, p.name, p.is_constexpr, p.is_const, p.annotation_type, bool(p.do_not_specialize), bool(p.do_not_specialize_on_alignment))
+        for p in kernel.params
+    )
+    options = (bool(kernel.noinline), kernel.debug, kernel.version, kernel._repr, kernel.launch_metadata, bool(kernel.pre_run_hooks))
+    signature = tuple((p.name, p.default) for p in kernel.signature.parameters.values())
+    return JitFacts(kernel.fn, kernel.__globals__, kernel.src, parameters, options, signature)
 
 
 def signature_of(kernel: Any) -> inspect.Signature:

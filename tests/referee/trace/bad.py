@@ -129,7 +129,19 @@ BAD: dict[str, Bad] = {
     "system_exit": Bad("trace_error", "SystemExit", body("raise SystemExit(0)")),
     "no_run": Bad("trace_error", "run", "def go(x):\n    return x"),
     "wrong_parameters": Bad("trace_error", "TypeError", "def run():\n    return None"),
-    "import_error": Bad("trace_error", "ModuleNotFoundError", "import nowhere\n\ndef run(x):\n    return x"),
+    "import_error": Bad("trace_error", "ImportError", "from torch import nowhere\n\ndef run(x):\n    return x"),
+    "nested_kernel": Bad(
+        "trace_error",
+        "top level",
+        body(
+            "src = copy",
+            ALLOCATE,
+            "other = triton.jit(HIDDEN)",
+            "other[(1,)](x, y)",
+            "return y",
+            before="def HIDDEN(x, y):\n    tl.store(y, tl.load(x))\n",
+        ),
+    ),
 }
 
 # Caught by the judge, from the plan.
@@ -144,18 +156,6 @@ BAD_PLANS: dict[str, Bad] = {
         "output_contract", "contiguous", body("y = torch.empty(x.shape[::-1], device=x.device, dtype=x.dtype).t()", LAUNCH, "return y")
     ),
     "no_launch": Bad("no_kernel", "no Triton kernel", body("return x.clone()")),
-    "nested_kernel": Bad(
-        "kernel_syntax",
-        "top level",
-        body(
-            "src = copy",
-            ALLOCATE,
-            "other = triton.jit(HIDDEN)",
-            "other[(1,)](x, y)",
-            "return y",
-            before="def HIDDEN(x, y):\n    tl.store(y, tl.load(x))\n",
-        ),
-    ),
     "hoarding": Bad("plan_size", "memory", body(ALLOCATE, LAUNCH, "z = torch.zeros(1 << 28, device=x.device)", "return y")),
     "huge_grid": Bad("launch_limits", "grid", body(ALLOCATE, "copy[(1, 70000)](x, y, 1, BLOCK=128)", "return y")),
     "odd_warps": Bad("launch_limits", "num_warps", body(ALLOCATE, "copy[(1,)](x, y, 1, BLOCK=128, num_warps=3)", "return y")),

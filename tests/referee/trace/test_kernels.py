@@ -194,6 +194,15 @@ def test_a_kernel_may_be_decorated_by_calls() -> None:
             extract(f"def k(x):\n    pass\n\n{other}")
 
 
+def test_a_kernels_class_may_be_asked_for_and_methods_may_bear_its_name() -> None:
+    before = (
+        "from triton import JITFunction, jit\nimport triton as T\ndef is_kernel(f: JITFunction):\n    return isinstance(f, T.JITFunction)\n"
+    )
+    methods = "class A:\n    def k(self):\n        return k\n"
+    source = kernel("pass", before=before + methods).replace("@triton.jit", "@jit")
+    assert extract(source).kernels == ("k",)
+
+
 def test_constants_come_along_with_what_they_mention_in_order() -> None:
     source = kernel(
         "tl.store(x, C)",
@@ -301,6 +310,24 @@ REFUSED = {
     "jit_hook": ("launch_feature", "repr", "@triton.jit(repr=lambda s: 'f')\ndef k(x):\n    pass\n"),
     "jit_debug": ("launch_feature", "debug", "@triton.jit(debug=True)\ndef k(x):\n    pass\n"),
     "inner_kernel": ("kernel_syntax", "top level", "def run(x):\n    @triton.jit\n    def k(x):\n        pass\n"),
+    "made_in_a_function": ("kernel_syntax", "top level", kernel("pass") + "\ndef make(f):\n    return triton.jit(f)\n"),
+    "made_by_another_name": ("kernel_syntax", "top level", kernel("pass", before="j = triton.jit") + "\nb = j(run)\n"),
+    "made_by_an_inner_import": ("kernel_syntax", "top level", kernel("pass") + "\ndef m(f):\n    from triton import jit as j\n    j(f)\n"),
+    "made_by_a_map": ("kernel_syntax", "top level", kernel("pass") + "\nall = list(map(triton.jit, [run]))\n"),
+    "made_by_its_class": ("kernel_syntax", "top level", kernel("pass") + "\nb = triton.JITFunction(run)\n"),
+    "made_by_an_imported_class": (
+        "kernel_syntax",
+        "top level",
+        kernel("pass", before="from triton.runtime import JITFunction as J") + "\nb = J(run)\n",
+    ),
+    "made_under_another_name": ("kernel_syntax", "top level", kernel("pass") + "\nb = triton.jit(k)\n"),
+    "made_while_tuning": ("kernel_syntax", "top level", kernel("pass") + "\nb = triton.autotune([], key=[])(triton.jit(run))\n"),
+    "made_by_an_asynchronous_function": ("kernel_syntax", "top level", kernel("pass") + "\n@triton.jit\nasync def b():\n    pass\n"),
+    "inner_function_of_its_name": (
+        "kernel_syntax",
+        "rename",
+        kernel("pass") + "\ndef m():\n    def k(x):\n        pass\n    return k\n",
+    ),
     "twice": ("kernel_syntax", "twice", kernel("pass") + kernel("pass")),
     "no_kernel": ("no_kernel", "no @triton.jit", "def run(x):\n    return x\n"),
     "import_ctypes": ("imports", "`ctypes`", "import ctypes\n" + kernel("pass")),
