@@ -43,7 +43,8 @@ class Snapshot:
                 if now.get(part, _MISSING) is not inner:
                     return f"{name}.{part}"
             if len(now) != len(before) and not isinstance(value, ModuleType):
-                return name
+                if not all(part in before or _is_cached(value, part) for part in now):
+                    return name
         return None
 
     def _is_ours(self, value: object) -> bool:
@@ -71,7 +72,7 @@ def _parts(value: Any) -> Iterator[tuple[str, object]]:
     elif isinstance(value, (staticmethod, classmethod)):
         yield "__func__", value.__func__
     own = getattr(value, "__dict__", {})
-    yield from ((name, part) for name, part in own.items() if name not in _LAZY and not _is_cached(value, name))
+    yield from ((name, part) for name, part in own.items() if name not in _LAZY)
 
 
 def _is_cached(value: object, name: str) -> bool:

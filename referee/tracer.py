@@ -63,7 +63,6 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
     triton_private.check_version()
     violations = Violations()
     launches = LaunchRecorder(violations)
-    run: Callable[..., Any] | None = None
     plans: list[dict[str, Any]] = []
     module = ModuleType(os.path.splitext(os.path.basename(path))[0])
     try:
@@ -91,7 +90,7 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
         if isinstance(error, Changed):
             error = violations.add(error.guard, f"{error}; kernels must stay as they are written")
         reason = violations.first or (error if isinstance(error, Violation) else Violation("trace_error", _describe(error, path)))
-        return {"rejection": {"guard": reason.guard, "reason": reason.reason, "cell": None if run is None else len(plans)}}
+        return {"rejection": {"guard": reason.guard, "reason": reason.reason, "cell": None if launches.kernels is None else len(plans)}}
     finally:
         sys.modules.pop(module.__name__, None)
     return {"plans": plans}

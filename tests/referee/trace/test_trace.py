@@ -126,7 +126,7 @@ def test_an_honest_answer_is_read_back_whatever_its_source(zygote: Zygote) -> No
 def test_a_forged_plan_gains_nothing_a_true_one_would_not(zygote: Zygote) -> None:
     # The candidate answers for itself: a plan that copies instead of computing is judged as just that plan.
     forged = """
-import builtins, json, os, sys
+import json, os, sys
 frame = sys._getframe()
 while frame.f_code.co_name != "trace_source":
     frame = frame.f_back
