@@ -94,7 +94,7 @@ def _explicit() -> tuple[Op, ...]:
         _gated("reglu", "ReGLU", relu),
         _op("l2norm", "unary", "norm", "L2 normalisation", f"out = x / sqrt(sum(x^2 over the row) + {L2_EPS:g})", eps=L2_EPS),
         _op("log_softmax", "unary", "softmax", "log-softmax", "out = (x - max(x)) - log(sum(exp(x - max(x)))), max and sum over the row"),
-        _op("softmax_scale", "scale", "softmax", "scaled softmax", "z = x*scale[0]; " + _SOFTMAX),
+        _op("softmax_scale", "scale", "softmax", "scaled softmax", "z = x*scale[0], scale[0] > 0; " + _SOFTMAX),
         chain("layer", False, ("gelu",)),
         _op("add_rmsnorm_rope", "add_norm_rope", "rope", "residual + RMSNorm -> rotary embedding", f"{add_rms}; {_ROTATE}", eps=RMS_EPS),
         _op("dequant_int8", "dequant", "dequant", "int8 dequantisation", "out = q * scale, one scale a row", cast="float16"),

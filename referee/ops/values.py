@@ -10,8 +10,9 @@ near +-64 that cancel in pairs, small noise on top); mixed (row i uses the i-th 
 -Inf planted in all rows but the first).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
-independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2], a row scale normal, q all of
-int8, tgt any class. A recipe with "|" names one recipe for each operand in turn (user references).
+independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
+then x may be shifted before it is scaled), a row scale normal, q all of int8, tgt any class. A recipe with "|" names one
+recipe for each operand in turn (user references).
 """
 
 from __future__ import annotations

@@ -75,6 +75,13 @@ def test_int8_uses_its_whole_range_and_classes_are_valid() -> None:
         assert bool(((tgt >= 0) & (tgt < x.shape[1])).all())
 
 
+def test_a_scale_of_logits_is_positive_as_its_formula_says() -> None:
+    op = get("softmax_scale")
+    assert "scale[0] > 0" in op.formula
+    for cell in (*cells(op, profile="cpu"), *cells(op, profile="gpu")):
+        assert float(draw(replace(cell, inputs=cell.inputs[1:], scales=cell.scales[1:]), 3)[0]) > 0
+
+
 def test_a_scale_multiplies_the_values_exactly() -> None:
     assert torch.equal(draw(matrix("normal", scale=64.0), 1)[0], 64.0 * draw(matrix("normal"), 1)[0])
 
