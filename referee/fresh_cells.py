@@ -2,6 +2,7 @@
 
 They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
 the CPU two of them have a fixed purpose: a row of several blocks that keeps growing, and plain values in bfloat16.
+How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
 """
 
@@ -9,17 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 from referee.ops.cells import cell_of
 from referee.ops.plans import Draft
 from referee.ops.signatures import KINDS, ROPE_KINDS, signature
-from referee.ops.spec import Cell, Dtype, Op
+from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 
 RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant")
 DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 300
+ODD_GAPS = range(1, 128, 2)
 
 
 def fresh_cells(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
@@ -34,6 +38,25 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
         drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
         drafts.append(Draft(3, _columns(op, chance, 600, 3000), "bfloat16", "normal", label="fresh-normal"))
     return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+
+
+def with_fresh_layouts(op: Op, cells: Sequence[Cell], seed: int) -> list[Cell]:
+    """The cells, with gaps after rows and offsets of this seed, odd ones, where they have any; the same for all operands of a cell."""
+    if op.kind not in KINDS:
+        return list(cells)
+    chance = random.Random(hashlib.sha256(f"{seed}\0layouts".encode()).digest())
+    made = []
+    for cell in cells:
+        odd = chance.choice(ODD_GAPS)
+        made.append(replace(cell, inputs=tuple(_relaid(spec, odd) for spec in cell.inputs)))
+    return made
+
+
+def _relaid(spec: TensorSpec, odd: int) -> TensorSpec:
+    offset = odd if spec.offset else 0
+    if len(spec.shape) == 2 and spec.strides[0] > spec.shape[1] > 0:
+        return replace(spec, strides=(spec.shape[1] + odd, 1), offset=offset)
+    return replace(spec, offset=offset)
 
 
 def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from random import Random
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from referee import ops
 from referee.cpu_path import CpuPath
-from referee.fresh_cells import CPU_COLUMNS, CPU_ROWS, DTYPES, GPU_COLUMNS, GPU_ROWS, HEADS, RECIPES, fresh_cells
+from referee.fresh_cells import CPU_COLUMNS, CPU_ROWS, DTYPES, GPU_COLUMNS, GPU_ROWS, HEADS, RECIPES, fresh_cells, with_fresh_layouts
 from referee.kernels import extract
 from referee.ops import Op
 from referee.ops.cells import cell_of, contiguous_strides
@@ -121,6 +122,28 @@ def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu:
         if prod(cell.inputs[0].shape) < 20_000:
             inputs = draw(cell, seed)
             assert bool(load(op.name, "cpu").eager(*inputs).isfinite().all()), cell.name
+
+
+@pytest.mark.parametrize("name", ["softmax", "dequant_int8", "qknorm_rope", "add_rmsnorm"])
+@pytest.mark.parametrize("profile", ["cpu", "gpu"])
+def test_gaps_and_offsets_come_from_the_seed_and_are_the_same_in_a_cell(name: str, profile: Literal["cpu", "gpu"]) -> None:
+    op = ops.get(name)
+    fixed = [cell for cell in ops.cells(op, profile=profile) if cell.role == "capability"]
+    found: dict[str, set[int]] = {}
+    for seed in range(30):
+        made = with_fresh_layouts(op, fixed, seed)
+        assert made == with_fresh_layouts(op, fixed, seed)
+        assert [replace(cell, inputs=()) for cell in made] == [replace(cell, inputs=()) for cell in fixed]
+        for cell, before in zip(made, fixed, strict=True):
+            matrices = [spec for spec in cell.inputs if len(spec.shape) == 2]
+            (gap,) = {spec.strides[0] - spec.shape[1] for spec in matrices if 0 not in spec.shape} or {0}
+            (offset,) = {spec.offset for spec in cell.inputs}
+            padded, moved = "-padded-" in cell.name, "-offset-" in cell.name
+            assert (gap % 2 if padded else not gap) and (offset % 2 if moved else not offset)
+            assert [spec.shape for spec in cell.inputs] == [spec.shape for spec in before.inputs]
+            if padded or moved:
+                found.setdefault(cell.name, set()).add(gap or offset)
+    assert len(found) == 2 and all(len(values) > 10 for values in found.values())
 
 
 def test_another_seed_gives_other_cells() -> None:
