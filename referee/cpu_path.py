@@ -1,13 +1,15 @@
 """Correctness without a GPU: traced plans run by Triton's interpreter in the sandbox, compared here.
 
-Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order. Expected values stay in
-this process. It is weaker than a replay: the compiled code is not what runs, and programs never run at the same time.
+Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order; only one of very many programs
+runs once. Expected values stay in this process. It is weaker than a replay: the compiled code is not what runs, and programs never
+run at the same time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import prod
 
 import torch
 from torch import Tensor
@@ -26,13 +28,29 @@ from referee.workers import Workers
 SECONDS = 20.0
 """Of processor time, for all cells of a kernel; the slowest right ones of the selftest take four where this was chosen."""
 MOST_CONFIGS = 16
+PROGRAMS_TWICE = 128
+"""So many programs of a cell run twice: what depends on their order, or on memory that nothing wrote, shows with fewer as well."""
+SEVERAL_ROWS = 5
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
 
 
 @dataclass(frozen=True)
+class _Run:
+    """A run of a cell: when the candidate would do that, whether it must give the first one's bits, whether it is a first call."""
+
+    execution: Execution
+    when: str = ""
+    repeats: bool = False
+    rehearsed: bool = False
+
+
+@dataclass(frozen=True)
 class CpuPath:
-    """One candidate on the CPU. `text` is its clean kernel module, `configs` the configurations of autotuned launches to run."""
+    """One candidate on the CPU. `text` is its clean kernel module, `configs` the configurations of autotuned launches to run.
+
+    `variants` are further plans of cells, by name, each with the words that say when the candidate makes it.
+    """
 
     workers: Workers
     task: Task
@@ -40,14 +58,15 @@ class CpuPath:
     atomic: bool
     seed: int
     configs: tuple[int, ...] = (0,)
+    variants: Mapping[str, tuple[LaunchPlan, str]] = field(default_factory=dict)
 
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
-        widest = max((cell for cell, _ in traced), key=_width)
+        others = _telling([cell for cell, _ in traced])
         # One cell of each dtype stands for what depends on memory that an earlier call left behind.
         again = {cell.inputs[0].dtype: cell for cell, _ in reversed(traced)}.values()
-        groups = [self._runs(cell, plan, others=cell is widest, again=cell in again) for cell, plan in traced]
-        answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
+        groups = [self._runs(cell, plan, others=cell in others, again=cell in again) for cell, plan in traced]
+        answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=SECONDS))
         results: list[CellResult] = []
         for (cell, _), runs in zip(traced, groups, strict=True):
             result, rejection = self._judged(cell, runs, answers)
@@ -62,7 +81,7 @@ class CpuPath:
         left = list(traced)
         while left:
             groups = [self._runs(cell, plan, first=False) for cell, plan in left]
-            answers = iter(execute(self.workers, self.text, [run for group in groups for run in group], seconds=SECONDS))
+            answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=SECONDS))
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 result, _ = self._judged(cell, runs, answers)
                 yield result
@@ -72,24 +91,26 @@ class CpuPath:
             else:
                 return
 
-    def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, again: bool = False, first: bool = True) -> list[Execution]:
-        """Two runs of the cell.
+    def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, again: bool = False, first: bool = True) -> list[_Run]:
+        """Two runs of the cell, or one where it takes very many programs, and one of its variant.
 
         With `again` one more, on other values in the memory that the first left behind; with `others` one of every other
         configuration; with `first` one of the first call, where something is autotuned: what that spoils may show at some values only.
         """
         inputs = draw(cell, self.seed)
         config = self.configs[0]
-        runs = [
-            Execution(plan, inputs, NAN, config=config),
-            Execution(plan, inputs, HUGE, reverse=True, backwards=True, config=config),
-        ]
+        runs = [_Run(Execution(plan, inputs, NAN, config=config))]
+        if again or _programs(plan, config) <= PROGRAMS_TWICE:
+            runs.append(_Run(Execution(plan, inputs, HUGE, reverse=True, backwards=True, config=config), repeats=True))
         if again:
-            runs.append(Execution(plan, draw(cell, self.seed + 1), PLAIN, config=config, after=len(runs)))
+            runs.append(_Run(Execution(plan, draw(cell, self.seed + 1), PLAIN, config=config, after=len(runs))))
+        if cell.name in self.variants:
+            variant, when = self.variants[cell.name]
+            runs.append(_Run(Execution(variant, inputs, config=config), f" {when}"))
         if others:
-            runs += [Execution(plan, inputs, config=other) for other in self.configs[1:]]
+            runs += [_Run(Execution(plan, inputs, config=other), f" with configuration {other}") for other in self.configs[1:]]
         if first and (made := rehearsal(plan, self._usable(plan), {})):
-            runs.append(Execution(made.plan, inputs))
+            runs.append(_Run(Execution(made.plan, inputs), rehearsed=True))
         return runs
 
     def _usable(self, plan: LaunchPlan) -> dict[int, list[int]]:
@@ -97,30 +118,26 @@ class CpuPath:
         launches = ((number, step) for number, step in enumerate(plan.steps) if isinstance(step, Launch))
         return {number: sorted({min(config, len(step.configs) - 1) for config in self.configs}) for number, step in launches}
 
-    def _judged(
-        self, cell: Cell, runs: Sequence[Execution], answers: Iterator[Executed | Rejection]
-    ) -> tuple[CellResult, Rejection | None]:
+    def _judged(self, cell: Cell, runs: Sequence[_Run], answers: Iterator[Executed | Rejection]) -> tuple[CellResult, Rejection | None]:
         outputs: list[tuple[Tensor, ...]] = []
         result = CellResult(cell.name, cell.role, "pass")
         for number, run in enumerate(runs):
             answer = next(answers)
-            rehearsed = number >= 2 and run.plan is not runs[0].plan
             if isinstance(answer, Rejection):
-                reason = f"at {cell.name}: {answer.reason}"
+                reason = f"at {cell.name}{run.when}: {answer.reason}"
                 return CellResult(cell.name, cell.role, "fail", detail=answer.reason), Rejection(answer.stage, answer.guard, reason)
             outputs.append(answer.outputs)
             # With atomics the order of additions may differ, so the second run is compared on its own instead of bit by bit.
-            if number == 1 and not self.atomic:
+            if run.repeats and not self.atomic:
                 continue
-            found = compare(self.task, cell, run.inputs, answer.outputs)
-            if found.status != "pass" and run.after is not None:
-                return self._after_a_call(cell, run, found)
+            found = compare(self.task, cell, run.execution.inputs, answer.outputs)
+            if found.status != "pass" and run.execution.after is not None:
+                return self._after_a_call(cell, run.execution, found)
             if found.status != "pass":
-                config = f" with configuration {run.config}" if number > 1 and not rehearsed else ""
-                rejection = Rejection("correct", "wrong_answer", f"at {cell.name}{config}: {found.detail}")
-                return found, blamed(rejection) if rehearsed else rejection
+                rejection = Rejection("correct", "wrong_answer", f"at {cell.name}{run.when}: {found.detail}")
+                return found, blamed(rejection) if run.rehearsed else rejection
             result = found if number == 0 else result
-        if not self.atomic and not _same_bits(outputs[0], outputs[1]):
+        if not self.atomic and any(run.repeats and not _same_bits(outputs[0], other) for run, other in zip(runs, outputs, strict=True)):
             reason = (
                 "a second run with other poison, addresses and program order gave different bits: memory was read that nothing wrote, "
                 "or programs depend on each other's order"
@@ -147,9 +164,31 @@ def configurations(plan: LaunchPlan, dropped: Mapping[tuple[int, int], str]) -> 
     return tuple(usable[:MOST_CONFIGS]) or (0,)
 
 
+def _telling(cells: Sequence[Cell]) -> list[Cell]:
+    """Where other configurations run too: at the widest cell, and for every dtype at the smallest one of several rows."""
+    several = [cell for cell in cells if _rows(cell) >= SEVERAL_ROWS] or list(cells)
+    smallest = {cell.inputs[0].dtype: cell for cell in sorted(several, key=_elements, reverse=True)}
+    return [max(cells, key=_width), *smallest.values()]
+
+
+def _rows(cell: Cell) -> int:
+    shape = cell.inputs[0].shape
+    return shape[0] if len(shape) > 1 else 1
+
+
 def _width(cell: Cell) -> int:
     shape = cell.inputs[0].shape
     return shape[-1] if shape else 0
+
+
+def _elements(cell: Cell) -> int:
+    return prod(cell.inputs[0].shape)
+
+
+def _programs(plan: LaunchPlan, config: int) -> int:
+    """How many programs one run takes."""
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
+    return sum(prod(step.configs[min(config, len(step.configs) - 1)].grid) for step in launches)
 
 
 def _same_bits(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:

@@ -15,7 +15,7 @@ from referee.badges import each_badge
 from referee.binaries import Binaries
 from referee.checking import Checking
 from referee.compile import PATIENCE, SECONDS, Part, compile_in_parts, compile_plans, effort
-from referee.fresh_cells import fresh_cells
+from referee.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
 from referee.kernels import KernelError, KernelModule, extract
@@ -39,6 +39,8 @@ SEED_BITS = 63
 # What only earns a badge may not hold up a verdict for long: all cells of a candidate share these.
 CAPABILITY_TRACE_SECONDS = 20.0
 CAPABILITY_COMPILE_SECONDS = 40.0
+# As many multiprocessors as the smallest card of today has: there a few rows or tiles are more than the programs that go through them.
+FEW_MULTIPROCESSORS, LARGE_TILE = 4, 4096
 
 
 class Judgement:
@@ -78,6 +80,23 @@ class Judgement:
             self.report.skips("many_rows", plans.reason)
             return []
         return list(zip(cells, _unless_rejected(plans), strict=True))
+
+    def _with_few_multiprocessors(self, module: KernelModule, traced: Traced) -> dict[str, tuple[LaunchPlan, str]]:
+        """The other plans that the candidate makes for a card of few multiprocessors, by cell, and words for them.
+
+        A program that takes several rows or tiles, one after the other, takes the second one at a small cell only there. Nobody is
+        rejected for what cannot be traced for such a card: it is not the card that the verdict is for.
+        """
+        cells = [cell for cell, _ in traced if _more_than(FEW_MULTIPROCESSORS, cell)]
+        card = replace(self.target, device=replace(self.target.properties, multi_processor_count=FEW_MULTIPROCESSORS))
+        with self.report.during("trace"):
+            plans = trace(self._workers, self.source, cells, card, module) if cells else ()
+        if isinstance(plans, Rejection):
+            self.report.skips("few_multiprocessors", plans.reason)
+            return {}
+        usual = {cell.name: plan for cell, plan in traced}
+        words = f"on a card of {FEW_MULTIPROCESSORS} multiprocessors"
+        return {cell.name: (plan, words) for cell, plan in zip(cells, plans, strict=True) if plan != usual[cell.name]}
 
     def trace_capabilities(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[Traced, list[CellResult]]:
         """The capability cells that can be traced, and a result for each of the others. Notes nothing in the report."""
@@ -132,7 +151,7 @@ class Judgement:
         traced = self.trace(module, usual) + self._trace_many_rows(module, many)
         # The CPU compiles while the GPU checks what is compiled. Nothing runs beside the timing.
         with ThreadPoolExecutor(1, thread_name_prefix="capabilities") as aside:
-            extra = aside.submit(self._capability_jobs, module, capabilities(cells))
+            extra = aside.submit(self._capability_jobs, module, with_fresh_layouts(self.subject.op, capabilities(cells), seed))
             candidate = Prepared(name, (), _atomic(module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(_autotuned(plan) or _compares(plan) for _, plan in traced)
@@ -210,20 +229,26 @@ class Judgement:
         cells += fresh_cells(self.subject.op, seed, gpu=False)
         bench = self.subject.bench()
         traced = self.trace(module, [*cells, *([bench] if bench and bench not in cells else [])])
+        if self.subject.op.origin != "user":
+            self._trace_many_rows(module, partition_by_rows(required(self.subject.cells("gpu")))[1])
+        variants = self._with_few_multiprocessors(module, traced[: len(cells)])
         sample = [traced[index][1] for index in compile_sample([cell for cell, _ in traced])]
         if _autotuned(sample[0]):
             sample = sample[:1]
         binaries = self.compile(module, sample)
         configs = configurations(sample[0], binaries[0].dropped)
-        path = CpuPath(interpreters(), task, module.text, _atomic(module, traced), seed, configs)
+        path = CpuPath(interpreters(), task, module.text, _atomic(module, traced), seed, configs, variants)
         with report.during("correct"):
             report.cells, rejection = path.required(traced[: len(cells)])
             _stop(rejection)
         with report.during("trace"):
-            extra, untraced = self.trace_capabilities(module, [cell for cell in capabilities(task.cells) if feasible(cell)])
+            badges = with_fresh_layouts(self.subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], seed)
+            extra, untraced = self.trace_capabilities(module, badges)
         with report.during("correct"):
             report.cells = (*report.cells, *path.capabilities(extra), *untraced)
         _pass_cpu_guards(report, path.atomic)
+        if variants:
+            report.passes("few_multiprocessors", f"{len(variants)} cells also as {next(iter(variants.values()))[1]}")
         if _autotuned(sample[0]):
             report.passes("autotune", f"{len(configs)} configurations, and the first call, which tries them on the same memory")
         there = required(self.subject.cells("gpu"))
@@ -236,6 +261,12 @@ def _largest(cells: Sequence[Cell]) -> str:
     """The shape of the largest input of any of the cells, as people write it."""
     shape = max((spec.shape for cell in cells for spec in cell.inputs), key=math.prod, default=())
     return " x ".join(f"{size:,}" for size in shape) or "1"
+
+
+def _more_than(programs: int, cell: Cell) -> bool:
+    """Whether the cell has more rows, or more large tiles, than so many."""
+    shape = cell.inputs[0].shape
+    return (len(shape) > 1 and shape[0] > programs) or math.prod(shape) > programs * LARGE_TILE
 
 
 def _jobs(traced: Traced, binaries: Sequence[Binaries]) -> list[CellJob]:

@@ -14,6 +14,7 @@ from referee.ops.signatures import ROPE_KINDS
 from referee.ops.task import load
 from referee.ops.values import draw
 from referee.subject import partition_by_rows
+from referee.target import _TYPICAL
 
 PROFILES: tuple[Literal["cpu", "gpu"], ...] = ("cpu", "gpu")
 OPS = catalogue()
@@ -55,12 +56,23 @@ def test_cpu_cells_are_small_and_few() -> None:
     for op in OPS:
         made = required(op.name, "cpu")
         assert 5 <= len(made) <= 14
+        assert sum(cell.inputs[0].shape[0] > 128 for cell in made) == 1
         assert all(cell.role == "required" for cell in made)
         for cell in cells(op, profile="cpu"):
-            assert cell.inputs[0].shape[0] * cell.inputs[0].shape[-1] <= 25_000
-            assert cell.inputs[0].shape[0] <= 67
+            assert cell.inputs[0].shape[0] * cell.inputs[0].shape[-1] <= 2 * 16_385
+            assert cell.inputs[0].shape[0] <= 300
             assert cell.inputs[0].shape[-1] <= 16_385
-        assert sum(cell.inputs[0].shape[-1] > 4096 for cell in made) <= (4 if op.regime == "wide" else 3)
+        assert sum(cell.inputs[0].shape[-1] > 4096 for cell in made) <= (5 if op.regime == "wide" else 4)
+
+
+def test_on_the_cpu_too_there_are_more_rows_than_multiprocessors_and_rows_longer_than_any_block() -> None:
+    most = max(card.multi_processor_count for card in _TYPICAL.values())
+    for op in MATRICES:
+        made = required(op.name, "cpu")
+        assert max(cell.inputs[0].shape[0] for cell in made) > most
+        long = [cell for cell in made if cell.inputs[0].shape[-1] > 2**14]
+        assert {cell.inputs[0].dtype for cell in long} == {"float32", "float16"}
+        assert all(cell.inputs[0].shape[0] > 1 for cell in long)
 
 
 def test_on_the_cpu_too_a_row_of_several_blocks_keeps_growing() -> None:

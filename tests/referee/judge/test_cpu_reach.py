@@ -1,0 +1,194 @@
+"""What the cells of the CPU path reach of a kernel: later turns of loops, other configurations, branches for many or long rows, tails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from referee import Referee, Verdict
+
+ROW = """@triton.jit
+def _kernel(x_ptr, out_ptr, M, N, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    mask = cols < N
+    x = tl.load(x_ptr + row * N + cols, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * N + cols, {result}, mask=mask)
+
+
+def run(x):
+    M, N = x.shape
+    out = torch.empty_like(x)
+    {host}
+    _kernel[(M,)](x, out, M, N, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
+STRIDING = """@triton.jit
+def _kernel(x_ptr, out_ptr, total, BLOCK: tl.constexpr):
+    step = tl.num_programs(0) * BLOCK
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for start in range(tl.program_id(0) * BLOCK, total, step):
+        x = tl.load(x_ptr + at, mask=at < total, other=0.0).to(tl.float32)
+        tl.store(out_ptr + at, x * tl.sigmoid(x), mask=at < total)
+        at += {step}
+
+
+def run(x):
+    out = torch.empty_like(x)
+    programs = {programs}
+    _kernel[(min(triton.cdiv(x.numel(), {block}), programs),)](x, out, x.numel(), BLOCK={block})
+    return out
+"""
+PROCESSORS = "torch.cuda.get_device_properties(x.device).multi_processor_count"
+CONFIGURED = """@triton.autotune([triton.Config({{"WAY": 0}}), triton.Config({{"WAY": 1}})], key=["N"])
+@triton.jit
+def _kernel(x_ptr, out_ptr, M, N, WAY: tl.constexpr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
+    y = x * tl.sigmoid(x)
+    if WAY:
+        y = {result}
+    tl.store(out_ptr + row * N + cols, y, mask=cols < N)
+
+
+def run(x):
+    M, N = x.shape
+    out = torch.empty_like(x)
+    _kernel[(M,)](x, out, M, N, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
+
+
+def silu(result: str = "x * tl.sigmoid(x)", host: str = "pass") -> str:
+    return ROW.format(result=result, host=host)
+
+
+def striding(step: str = "step", programs: str = PROCESSORS, block: int = 1024) -> str:
+    return STRIDING.format(step=step, programs=programs, block=block)
+
+
+@pytest.fixture(scope="module")
+def referee() -> Iterator[Referee]:
+    with Referee(mode="interpret") as opened:
+        yield opened
+
+
+def assert_wrong(verdict: Verdict, *words: str) -> None:
+    assert (verdict.verdict, verdict.guard) == ("rejected", "wrong_answer"), verdict.reason
+    assert all(word in verdict.reason for word in words), verdict.reason
+
+
+@pytest.mark.parametrize("block", [256, 1024, 4096])
+def test_a_second_turn_of_a_loop_over_tiles_is_reached_whatever_the_card(referee: Referee, block: int) -> None:
+    assert_wrong(referee.judge(striding("BLOCK", block=block), "silu"), "multiprocessors")
+
+
+def test_a_loop_over_rows_is_followed_for_a_number_of_programs_that_is_written_down(referee: Referee) -> None:
+    rows = silu("x * tl.sigmoid(x)").replace("row = tl.program_id(0)", "row = tl.program_id(0) % 132")
+    assert_wrong(referee.judge(rows, "silu"), "300x")
+
+
+@pytest.mark.parametrize("programs", [PROCESSORS, f"4 * {PROCESSORS}", "132"])
+def test_right_loops_over_tiles_are_correct(referee: Referee, programs: str) -> None:
+    verdict = referee.judge(striding(programs=programs), "silu")
+    assert verdict.verdict == "correct", verdict.reason
+    told = {check.name: check.status for check in verdict.checks}
+    assert told.get("few_multiprocessors") == (None if programs == "132" else "pass")
+
+
+def test_a_kernel_that_only_a_larger_card_can_run_is_not_blamed(referee: Referee) -> None:
+    verdict = referee.judge(striding(programs=f"1024 // ({PROCESSORS} // 8)"), "silu")
+    assert verdict.verdict == "correct", verdict.reason
+    assert {check.name: check.status for check in verdict.checks}["few_multiprocessors"] == "skipped"
+
+
+@pytest.mark.parametrize("result", ["tl.where(row > 0, 0.0, y)", "tl.where(N == 1000, y.to(tl.float16).to(tl.float32), y)"])
+def test_every_configuration_meets_several_rows_and_every_dtype(referee: Referee, result: str) -> None:
+    assert_wrong(referee.judge(CONFIGURED.format(result=result), "silu"), "with configuration 1")
+
+
+@pytest.mark.parametrize("condition", ["(N > 8192) & (row > 0)", "M > 100", "(M >= 128) & (row > 127)"])
+def test_branches_for_long_rows_and_for_many_rows_are_reached(referee: Referee, condition: str) -> None:
+    assert_wrong(referee.judge(silu(f"tl.where({condition}, 0.0, x * tl.sigmoid(x))"), "silu"))
+
+
+def test_long_rows_come_in_another_dtype_too(referee: Referee) -> None:
+    half = "tl.where(N > 8192, (x * tl.sigmoid(x)).to(tl.float16).to(tl.float32), x * tl.sigmoid(x))"
+    assert_wrong(referee.judge(silu(half), "silu"), "f32-")
+
+
+def test_rows_in_the_second_dimension_of_a_grid_are_told(referee: Referee) -> None:
+    second = silu().replace("program_id(0)", "program_id(1)").replace("[(M,)]", "[(1, M)]")
+    verdict = referee.judge(second, "silu")
+    assert verdict.verdict == "correct", verdict.reason
+    (told,) = [check for check in verdict.checks if check.name == "many_rows"]
+    assert told.status == "skipped" and "65600" in told.detail and "limit" in told.detail
+    assert "many_rows" not in {check.name for check in referee.judge(silu(), "silu").checks}
+
+
+CHAIN = """@triton.jit
+def _kernel(x_ptr, w_ptr, out_ptr, N, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    mask = cols < N
+    x = tl.load(x_ptr + row * N + cols, mask=mask, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+    x = x * tl.rsqrt(tl.sum(x * x, axis=0) / N + 1e-6) * w
+    tl.store(out_ptr + row * N + cols, {result}, mask=mask)
+
+
+def run(x, w):
+    M, N = x.shape
+    out = torch.empty_like(x)
+    _kernel[(M,)](x, w, out, N, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
+GELU = "x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))"
+TAILS = {
+    "gelu": f"tl.where(x < -4.0, 0.0, tl.where(x > 4.0, x, {GELU}))",
+    "silu": "tl.where(x < -8.0, 0.0, x * tl.sigmoid(x))",
+    "tanh": "tl.where(x > 4.0, 1.0, 2 * tl.sigmoid(2 * x) - 1)",
+    "sigmoid": "tl.where(x < -8.0, 0.0, tl.sigmoid(x))",
+    "elu": "tl.where(x < -5.0, -1.0, tl.where(x > 0, x, tl.exp(x) - 1))",
+    "softplus": "tl.where(x > 6.0, x, tl.log(1 + tl.exp(x)))",
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", TAILS)
+def test_a_tail_that_is_cut_off_is_found_at_every_seed(referee: Referee, name: str, seed: int) -> None:
+    assert_wrong(referee.judge(CHAIN.format(result=TAILS[name]), f"rmsnorm_{name}", seed=seed))
+    if name in ("gelu", "silu"):
+        assert_wrong(referee.judge(silu(TAILS[name]), name, seed=seed))
+
+
+PADDED = """@triton.jit
+def _kernel(x_ptr, out_ptr, stride, N, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * stride + cols, mask=cols < N, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * N + cols, x * tl.sigmoid(x), mask=cols < N)
+
+
+def run(x):
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    {host}
+    _kernel[(M,)](x, out, stride, N, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
+GAPS = {
+    "padded": "stride = N if x.is_contiguous() else N + 3",
+    "offset": "stride = x.stride(0) if x.storage_offset() in (0, 3) else N - 1",
+}
+
+
+@pytest.mark.parametrize("badge", GAPS)
+def test_gaps_and_offsets_cannot_be_known_beforehand(referee: Referee, badge: str) -> None:
+    verdict = referee.judge(PADDED.format(host=GAPS[badge]), "silu", seed=1)
+    lost = [cell.name for cell in verdict.cells if cell.status == "fail"]
+    assert verdict.verdict == "correct" and [badge in name for name in lost] == [True], (verdict.reason, lost)
+    right = referee.judge(PADDED.format(host="stride = x.stride(0)"), "silu", seed=1)
+    assert right.verdict == "correct" and all(cell.status == "pass" for cell in right.cells), right.reason
