@@ -16,6 +16,7 @@ from torch import Tensor
 
 from referee.arena import HUGE, LEFT_BEHIND, NAN, PLAIN
 from referee.compare import compare
+from referee.configurations import telling
 from referee.interpret import Executed, Execution, execute
 from referee.ops.spec import Cell
 from referee.ops.task import Task
@@ -30,7 +31,6 @@ SECONDS = 20.0
 MOST_CONFIGS = 16
 PROGRAMS_TWICE = 128
 """So many programs of a cell run twice: what depends on their order, or on memory that nothing wrote, shows with fewer as well."""
-SEVERAL_ROWS = 5
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
 
@@ -62,7 +62,7 @@ class CpuPath:
 
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
-        others = _telling([cell for cell, _ in traced])
+        others = telling([cell for cell, _ in traced])
         # One cell of each dtype stands for what depends on memory that an earlier call left behind.
         again = {cell.inputs[0].dtype: cell for cell, _ in reversed(traced)}.values()
         groups = [self._runs(cell, plan, others=cell in others, again=cell in again) for cell, plan in traced]
@@ -162,27 +162,6 @@ def configurations(plan: LaunchPlan, dropped: Mapping[tuple[int, int], str]) -> 
     most = max((len(step.configs) for _, step in launches), default=1)
     usable = [config for config in range(most) if all((number, config) not in dropped for number, _ in launches)]
     return tuple(usable[:MOST_CONFIGS]) or (0,)
-
-
-def _telling(cells: Sequence[Cell]) -> list[Cell]:
-    """Where other configurations run too: at the widest cell, and for every dtype at the smallest one of several rows."""
-    several = [cell for cell in cells if _rows(cell) >= SEVERAL_ROWS] or list(cells)
-    smallest = {cell.inputs[0].dtype: cell for cell in sorted(several, key=_elements, reverse=True)}
-    return [max(cells, key=_width), *smallest.values()]
-
-
-def _rows(cell: Cell) -> int:
-    shape = cell.inputs[0].shape
-    return shape[0] if len(shape) > 1 else 1
-
-
-def _width(cell: Cell) -> int:
-    shape = cell.inputs[0].shape
-    return shape[-1] if shape else 0
-
-
-def _elements(cell: Cell) -> int:
-    return prod(cell.inputs[0].shape)
 
 
 def _programs(plan: LaunchPlan, config: int) -> int:

@@ -11,13 +11,14 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from referee.clocks import count_gpus
+from referee.configurations import other_configurations
 from referee.gpu_worker import Device, WorkerLost, WorkerProcess
 from referee.jobs import CellJob, Prepared, TaskName, pack_jobs, rejection_from_json, result_from_json
 from referee.measurement import BELOW_FLOOR, Timing, TimingOptions, timing_from_json
@@ -112,13 +113,15 @@ class Replayer:
     def check(self, prepared: Prepared, *, seed: int) -> Checked:
         """Replay every cell twice on inputs drawn from `seed` and compare. Required cells come first, up to the first failure.
 
-        The first call of an autotuned candidate (`rehearsal.py`) is checked too, at every required cell: what it spoils may show at
-        some values only. Raises ReplayerError.
+        Of an autotuned candidate the configurations that are not chosen are checked too, at some cells (`configurations.py`), and the
+        first call (`rehearsal.py`) at every required one: what it spoils may show at some values only. Raises ReplayerError.
         """
         required = [job for job in prepared.jobs if job.cell.role != "capability"]
         capabilities = [job for job in prepared.jobs if job.cell.role == "capability"]
         common = {"do": "check", "seed": seed, **prepared.message()}
         cells, rejection, seconds = self._check_some(common, required)
+        if rejection is None:
+            rejection = self._check_configurations(common, required, prepared.choice)
         if rejection is None:
             rejection = self._check_first_calls(common, required, prepared.choice)
         for job in capabilities if rejection is None else ():
@@ -201,6 +204,14 @@ class Replayer:
             return [CellResult(hung.name, hung.role, "fail", detail=rejection.reason)], rejection, {}
         cells = [result_from_json(cell) for cell in answer["cells"]]
         return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
+
+    def _check_configurations(self, common: Mapping[str, Any], jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Rejection | None:
+        for which, others in other_configurations(jobs, choice):
+            _, rejection, _ = self._check_some({**common, "choice": {}}, others)
+            # Triton passes over a configuration that cannot be launched.
+            if rejection and rejection.guard != "kernel_error":
+                return replace(rejection, reason=f"with configuration {which}, which Triton may pick: {rejection.reason}")
+        return None
 
     def _check_first_calls(self, common: Mapping[str, Any], jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Rejection | None:
         first_calls = [made for job in jobs if (made := _first_call(job, choice))]

@@ -52,7 +52,7 @@ _CPU = (
     Draft(3, 1, F32, "normal"),
     Draft(3, 2, F32, "normal"),
     # More rows than a card has multiprocessors, and more tiles of a usual size; only here are so many programs run.
-    Draft(300, 109, F16, "mixed"),
+    Draft(300, 129, F16, "mixed"),
     # Rows longer than any block size that is usually written down.
     Draft(2, 16385, F16, "normal", 8.0),
     Draft(2, 16385, F32, "mixed"),

@@ -1,0 +1,79 @@
+"""Configurations that are not chosen: where they run, as which plans, and that a wrong one fails the file on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from referee import Referee, ops
+from referee.binaries import Binary
+from referee.configurations import other_configurations, telling
+from referee.jobs import CellJob
+from referee.ops.spec import Cell
+from referee.plan import Launch
+from referee.subject import required
+from tests.referee.plan.example import PLAN
+
+MOST_ROWS = """@triton.autotune(configs=[triton.Config({{"KEPT": 1}}), triton.Config({{"KEPT": 0}})], key=["N"])
+@triton.jit
+def _kernel(x_ptr, out_ptr, M, N, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
+    y = x * tl.sigmoid(x)
+    {slip}
+    tl.store(out_ptr + row * N + cols, y, mask=cols < N)
+
+
+def run(x):
+    M, N = x.shape
+    out = torch.empty_like(x)
+    _kernel[(M,)](x, out, M, N, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
+SLIPS = {
+    "rows": "if KEPT == 0 and row > 3:\n        y = x",
+    "precision": "if KEPT == 0:\n        y = y.to(tl.float16).to(tl.float32)",
+    "first": "if KEPT == 1 and row > 3:\n        y = x",
+}
+
+
+def binary(name: str) -> Binary:
+    return Binary(name, name * 64, b"\x7fELF", name, 0, 4, None, None, (), ())
+
+
+def test_other_configurations_run_at_several_rows_of_every_dtype_and_at_the_widest() -> None:
+    for profile in ("cpu", "gpu"):
+        cells = required(ops.cells(ops.get("silu"), profile=profile))
+        chosen = telling(cells)
+        shapes = [cell.inputs[0].shape for cell in chosen]
+        assert shapes[0][-1] == max(cell.inputs[0].shape[-1] for cell in cells)
+        assert {cell.inputs[0].dtype for cell in chosen[1:]} == {"float16", "bfloat16", "float32"}
+        assert all(rows >= 5 and columns >= 64 and rows * columns <= 100_000 for rows, columns in shapes[1:])
+
+
+def test_every_configuration_that_is_not_chosen_gets_a_plan_of_its_own(one_cell: Cell) -> None:
+    both = {(2, 0): binary("a"), (2, 1): binary("b"), (3, 0): binary("c")}
+    job = CellJob(one_cell, PLAN, both)
+    ((which, (other,)),) = other_configurations([job], {2: 1})
+    launch = other.plan.steps[2]
+    assert which == 0 and isinstance(launch, Launch) and isinstance(PLAN.steps[2], Launch)
+    assert launch.configs == PLAN.steps[2].configs[:1] and other.plan.steps[3] == PLAN.steps[3] and other.cell is one_cell
+    assert other.binaries == {(2, 0): both[2, 0], (3, 0): both[3, 0]}
+    assert [number for number, _ in other_configurations([job], {})] == [1]
+    assert not list(other_configurations([CellJob(one_cell, PLAN, {(2, 1): both[2, 1], (3, 0): both[3, 0]})], {}))
+
+
+@pytest.fixture
+def one_cell() -> Cell:
+    """The smallest that has several rows."""
+    return telling(required(ops.cells(ops.get("silu"), profile="cpu")))[-1]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_wrong_configuration_fails_whichever_is_chosen() -> None:
+    with Referee(mode="replay") as judge:
+        for name, slip in SLIPS.items():
+            verdict = judge.judge(MOST_ROWS.format(slip=slip), "silu", level="correct")
+            assert verdict.guard == "wrong_answer", (name, verdict.verdict, verdict.reason)
+        verdict = judge.judge(MOST_ROWS.format(slip="pass"), "silu", level="correct")
+        assert verdict.passed, verdict.reason
