@@ -3,7 +3,8 @@
     python bench/timing_quality.py [--twins 500] [--planted 100] [--repeats 20] [--json FILE]
 
 A twin is the same machine code, launched by Triton as the "baseline" and replayed from a plan as the candidate. A planted slow-down
-repeats 2 % or 5 % of the rows. Prints one line per kernel and kind, then the three acceptance lines. Needs a CUDA device.
+repeats rows so that a call takes 2 % or 5 % longer (`planted.py`). Prints one line per kernel and kind, then the three acceptance lines.
+Needs a CUDA device.
 
 With --json every group is written as soon as it is done, and groups that FILE already holds, measured on the same device, with
 the same versions and options, are not measured again: the whole takes longer than some machines are lent for.
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import handmade
 from bench.gpu_smoke import Smoke
+from bench.planted import plant
 from referee.baselines import Baselines
 from referee.environment import describe_device
 from referee.measurement import COMPILE, TimingOptions
@@ -33,6 +35,7 @@ from referee.measurement import COMPILE, TimingOptions
 SCHEMA = "kmint.bench.timing_quality/1"
 KERNELS = ("rmsnorm", "softmax", "relu2")
 SLOWDOWNS = (0.02, 0.05)
+PLANTED = {f"{slowdown:.0%} slower": slowdown for slowdown in SLOWDOWNS}
 REPEATED = {"repeated": 0.0, "repeated at 10% slower": 0.1}
 """A tie is measured to the end; a loss, like a win, no longer than it must be."""
 Group = list[dict[str, Any]]
@@ -70,13 +73,13 @@ def show(label: str, found: Group) -> None:
 
 
 def plan(twins: int, planted: int, repeats: int) -> list[tuple[str, str, int, float, int]]:
-    """Every group: (kind, kernel, judgements, share of rows repeated, first seed)."""
+    """Every group: (kind, kernel, judgements, share of rows repeated unless that is to be found, first seed)."""
 
     def share(total: int, number: int) -> int:
         return total // len(KERNELS) + (number < total % len(KERNELS))
 
     groups = [(kind, kernel, repeats, extra, 3000) for kind, extra in REPEATED.items() for kernel in KERNELS]
-    groups += [(f"{extra:.0%} slower", k, share(planted, number), extra, 2000) for extra in SLOWDOWNS for number, k in enumerate(KERNELS)]
+    groups += [(kind, k, share(planted, number), 0.0, 2000) for kind in PLANTED for number, k in enumerate(KERNELS)]
     return groups + [("twin", kernel, share(twins, number), 0.0, 1000) for number, kernel in enumerate(KERNELS)]
 
 
@@ -93,7 +96,7 @@ def share_of(found: Sequence[dict[str, Any]], decision: str) -> float:
 def summary(groups: dict[str, Group]) -> dict[str, tuple[float, bool]]:
     """The three statements: what was measured, and whether each holds."""
     wins = share_of(judged(groups, "twin"), "win")
-    losses = min(share_of(judged(groups, f"{extra:.0%} slower"), "loss") for extra in SLOWDOWNS)
+    losses = min(share_of(judged(groups, kind), "loss") for kind in PLANTED)
     repeated = [[item["ratio"] for item in groups[f"{kernel}, {kind}"]] for kind in REPEATED for kernel in KERNELS]
     spread = max(max(ratios) / min(ratios) - 1 for ratios in repeated)
     return {
@@ -113,16 +116,19 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         smoke = Smoke(Path(cache))
-        document: dict[str, Any] = {"schema": SCHEMA, "environment": describe_device(smoke.driver), "groups": {}}
+        document: dict[str, Any] = {"schema": SCHEMA, "environment": describe_device(smoke.driver), "planted": {}, "groups": {}}
         document["options"] = asdict(TimingOptions())
         if given.json and given.json.is_file():
             earlier = json.loads(given.json.read_text(encoding="utf-8"))
-            if all(earlier.get(part) == document[part] for part in ("environment", "options")):
-                document["groups"] = earlier["groups"]
+            if "planted" in earlier and all(earlier.get(part) == document[part] for part in ("environment", "options")):
+                document |= {part: earlier[part] for part in ("planted", "groups")}
         groups: dict[str, Group] = document["groups"]
         for kind, kernel, times, extra, seed in plan(given.twins, given.planted, given.repeats):
             label = f"{kernel}, {kind}"
             if len(groups.get(label, ())) < times:
+                if kind in PLANTED:
+                    found = plant(smoke, kernel, PLANTED[kind])
+                    extra, document["planted"][label] = found.rows, asdict(found)
                 groups[label] = compare(smoke, kernel, times, extra, seed)
             show(label, groups[label])
             if given.json:
