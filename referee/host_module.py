@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from referee import host_attributes
 from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, arguments, check_annotations, defaults, stored
-from referee.host_vocabulary import ALLOCATIONS, BASES, CACHES, DECORATORS, METHOD_DECORATORS, MUTATORS
+from referee.host_vocabulary import ALLOCATIONS, BASES, CACHES, CLASS_DECORATORS, DECORATORS, METHOD_DECORATORS, MUTATORS
 from referee.kernels import is_kernel
 from referee.module_scope import Scope, is_main_guard, is_optional_import
 from referee.names import ImportRefused, dotted, imported
@@ -105,6 +105,7 @@ class _Module:
 
     def _decorator(self, function: ast.FunctionDef, node: ast.expr, method: bool) -> None:
         called = node.func if isinstance(node, ast.Call) else node
+        self._given(node)
         word = dotted(called, self._scope.aliases)
         own = isinstance(called, ast.Name) and (called.id in self._scope.functions or (method and called.id in METHOD_DECORATORS))
         if word not in DECORATORS and not own and not (method and isinstance(called, ast.Attribute) and called.attr == "setter"):
@@ -113,6 +114,12 @@ class _Module:
             raise HostRefused(
                 "state", f"`{function.name}` is cached and makes or launches something; keep only numbers between calls", node
             )
+
+    def _given(self, decorator: ast.expr) -> None:
+        """Check what a decorator is called with."""
+        if isinstance(decorator, ast.Call):
+            for argument in (*decorator.args, *(keyword.value for keyword in decorator.keywords)):
+                self._expression(argument)
 
     def _class(self, statement: ast.ClassDef) -> None:
         for base in statement.bases:
@@ -124,6 +131,11 @@ class _Module:
                     f"class `{statement.name}` inherits from `{ast.unparse(base)[:60]}`; only torch.autograd.Function, torch.nn.Module and"
                 )
                 raise HostRefused("statement", f"{reason} plain classes are supported", base)
+        for node in statement.decorator_list:
+            called = node.func if isinstance(node, ast.Call) else node
+            if dotted(called, self._scope.aliases) not in CLASS_DECORATORS:
+                raise HostRefused("statement", f"decorator `{ast.unparse(node)[:60]}` is not supported on classes", node)
+            self._given(node)
         if statement.keywords:
             raise HostRefused("statement", "classes with keywords are not supported", statement)
         for part in statement.body:

@@ -42,6 +42,7 @@ TORCH_REFUSED = frozenset(
 TRITON = frozenset(
     """
     Config JITFunction __version__ autotune cdiv heuristics jit next_power_of_2 runtime runtime.driver runtime.driver.active
+    testing.Benchmark testing.perf_report
     """.split()
 )
 TRITON_QUERIES = "triton.runtime.driver.active."
@@ -104,6 +105,7 @@ DECORATORS = frozenset(
         *("triton.testing.perf_report", "dataclasses.dataclass"),
     }
 )
+CLASS_DECORATORS = frozenset({"dataclasses.dataclass", "enum.unique"})
 METHOD_DECORATORS = frozenset({"classmethod", "property", "staticmethod"})
 BASES = frozenset(
     {

@@ -106,6 +106,32 @@ REJECTED = {
     "result_annotation_that_runs": ("statement", "annotation", COPY + "\ndef run(x) -> (lambda: 1)():\n    return x\n"),
     "annotation_of_a_name_that_runs": ("statement", "annotation", candidate("return x", before="A: print(1) = 1\n")),
     "default_that_runs": ("vocabulary", "`eval`", candidate("return x", before="def unused(a=[eval('1')][0]):\n    pass\n")),
+    "class_decorator": ("statement", "on classes", candidate("return x", before="@print\nclass A:\n    y = 0\n")),
+    "given_to_a_class_decorator": (
+        "vocabulary",
+        "`eval`",
+        candidate("return x", before="import dataclasses\n@dataclasses.dataclass(frozen=eval('1'))\nclass A:\n    y = 0\n"),
+    ),
+    "given_to_a_decorator": (
+        "vocabulary",
+        "`eval`",
+        candidate("return x", before="import functools\n@functools.lru_cache(maxsize=eval('1'))\ndef unused():\n    pass\n"),
+    ),
+    "called_by_a_decorator": (
+        "vocabulary",
+        "`eval`",
+        candidate("return x", before="def d(f):\n    f()\n    return f\n@d\ndef unused():\n    eval('1')\n"),
+    ),
+    "method_called_by_a_decorator": (
+        "vocabulary",
+        "`eval`",
+        candidate("return x", before="def d(f):\n    return f()\nclass A:\n    @d\n    def unused():\n        eval('1')\n"),
+    ),
+    "called_by_a_class": (
+        "vocabulary",
+        "`eval`",
+        candidate("return x", before="def f():\n    return eval('1')\nclass A:\n    y = f()\n"),
+    ),
     "dunder": ("vocabulary", "`.__class__`", candidate("x.__class__", "return x")),
     "private": ("vocabulary", "private", candidate("torch._C.x", "return x")),
     "builtins": ("vocabulary", "`__builtins__`", candidate('__builtins__["eval"]', "return x")),
