@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -156,9 +157,8 @@ TAILS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", TAILS)
-def test_a_tail_that_is_cut_off_is_found_at_every_seed(referee: Referee, name: str, seed: int) -> None:
+@pytest.mark.parametrize(("name", "seed"), zip(TAILS, itertools.count(), strict=False))
+def test_a_tail_that_is_cut_off_is_found(referee: Referee, name: str, seed: int) -> None:
     assert_wrong(referee.judge(CHAIN.format(result=TAILS[name]), f"rmsnorm_{name}", seed=seed))
     if name in ("gelu", "silu"):
         assert_wrong(referee.judge(silu(TAILS[name]), name, seed=seed))
