@@ -47,8 +47,10 @@ def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the tests marked `gpu` where no CUDA device answers."""
+    """Skip the tests marked `gpu` where no CUDA device answers; with `-n`, keep each file, and all that needs the GPU, in one process."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("gpu" if item.get_closest_marker("gpu") else str(item.path)))
     if not marked:
         return
     import torch
