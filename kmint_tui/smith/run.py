@@ -227,7 +227,7 @@ class Run:
             context.set_threads(change.threads)
             if change.reason:
                 self.choices.append(Choice("threads", str(change.threads), change.reason))
-                self._tools.emit([Note(f"{change.threads} threads from now on: {change.reason}")])
+                self._tools.emit([Note(f"threads {change.threads} from now on: {change.reason}")])
 
     def _choose(self, decoded: int, live: Sequence[int]) -> list[int]:
         """The next token of each live draft, from those of the `decoded` rows that are still live; none when all have ended."""
