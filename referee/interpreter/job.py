@@ -23,7 +23,7 @@ import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
 from referee.arena import Layout, window
-from referee.interpreter import arithmetic, language, libdevice, logic
+from referee.interpreter import arithmetic, hints, language, libdevice, logic
 from referee.interpreter.conflicts import Race
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, OutOfBounds
@@ -44,6 +44,7 @@ class Interpreter:
     def __init__(self, text: str, scratch: str) -> None:
         arithmetic.install(triton_interpreter)
         libdevice.install(triton_interpreter)
+        hints.install(triton_interpreter)
         self._builder = triton_interpreter.interpreter_builder
         self.memory = CheckedMemory(triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx))
         triton_interpreter._interpreter = self.memory
