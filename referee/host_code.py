@@ -1,12 +1,15 @@
 """Host code under the screen's eye: the statements of functions that are not kernels, and of the top level.
 
-For early feedback only. What slips past is met again by the tracer, which sees what the code does, and by the judge, who
-executes nothing but the plan.
+A name means what Python's rules of scope say (`local_names.py`). What neither a function binds nor the file itself at its top level is
+Python's own, and has to be on the list of what may be used, whatever else in the file is called so. For early feedback only: what slips
+past is met again by the tracer, which sees what the code does, and by the judge, who executes nothing but the plan.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import math
 from collections.abc import Collection, Iterator
 
 from referee import host_attributes
@@ -29,6 +32,9 @@ from referee.module_scope import Scope
 from referee.names import dotted
 
 _IN_ANNOTATIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.BitOr, ast.UnaryOp, ast.USub)
+
+# Nobody needs a module as a value; what could then be asked of it is more than what its words are.
+_MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runtime", "math", *STANDARD_WORDS})
 
 IN_TRITON = "the answer must be computed in Triton"
 OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
@@ -108,25 +114,28 @@ def _wrapped(decorator: ast.expr, scope: Scope) -> Iterator[ast.expr]:
 class Checker:
     """Walks one statement or decorator.
 
-    `module_names` are bound at the top level; `own` names what a method may set attributes of; `attributes` are the file's own.
+    `variables` are the name nodes that mean a function's own; `module_names` are bound at the top level; `own` names what a method may
+    set attributes of; `attributes` are the file's own. What runs `at_import` may fill containers of the file.
     """
 
     def __init__(
         self,
         scope: Scope,
-        local_names: frozenset[str],
+        variables: frozenset[int],
         module_names: frozenset[str],
         own: frozenset[str] = frozenset(),
         *,
         attributes: frozenset[str] = frozenset(),
         generator: bool = False,
+        at_import: bool = False,
     ) -> None:
         self._scope = scope
-        self._locals = local_names
+        self._variables = variables
         self._module = module_names
         self._own = own
         self._attributes = attributes
         self._generator = generator
+        self._at_import = at_import
 
     def check(self, root: ast.AST) -> None:
         """Raise HostRefused for the first thing that cannot pass."""
@@ -181,7 +190,7 @@ class Checker:
 
     def _name(self, node: ast.Name) -> None:
         name = node.id
-        if not isinstance(node.ctx, ast.Load) or name in self._locals:
+        if not isinstance(node.ctx, ast.Load) or id(node) in self._variables:
             return
         if name in REFUSED_NAMES:
             raise HostRefused("vocabulary", f"`{name}` is not allowed: {REFUSED_NAMES[name]}", node)
@@ -189,7 +198,11 @@ class Checker:
             raise HostRefused("vocabulary", f"`{name}` may only be called, with a name that is written out", node)
         if name in self._scope.aliases:
             self._word(self._scope.aliases[name], node)
-        elif name not in self._module and name not in self._scope.functions and name not in BUILTINS:
+        elif name in BUILTINS:
+            return
+        elif hasattr(builtins, name) or name.startswith("__"):
+            raise HostRefused("vocabulary", f"`{name}` is Python's own and not allowed in host code; give yours another name", node)
+        elif name not in self._module and name not in self._scope.functions:
             raise HostRefused("vocabulary", f"`{name}` is neither defined in the file nor allowed in host code", node)
 
     def _named_attribute(self, node: ast.Call) -> Iterator[ast.AST]:
@@ -211,7 +224,7 @@ class Checker:
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
-        if isinstance(root, ast.Name) and root.id not in self._locals:
+        if isinstance(root, ast.Name) and id(root) not in self._variables:
             full = dotted(node, self._scope.aliases)
             if full is not None:
                 self._word(full, node)
@@ -246,11 +259,13 @@ class Checker:
     def _no_global(self, container: ast.expr, node: ast.AST) -> None:
         while isinstance(container, (ast.Subscript, ast.Attribute)):
             container = container.value
-        if isinstance(container, ast.Name) and container.id not in self._locals:
+        if isinstance(container, ast.Name) and id(container) not in self._variables and not self._at_import:
             raise HostRefused("state", f"`{container.id}` is changed by a call; keep nothing between calls" + OR_CACHED, node)
 
     def _word(self, full: str, node: ast.expr) -> None:
         module, _, rest = full.partition(".")
+        if full in _MODULES:
+            raise HostRefused("vocabulary", f"`{full}` is a module; name what is meant of it, as in `{full}.…`", node)
         if full.startswith(("torch.__version__", "triton.__version__")):
             return
         if any(part.startswith("_") and part != "__version__" for part in rest.split(".")):
@@ -266,7 +281,10 @@ class Checker:
             raise HostRefused("vocabulary", f"`{full}` belongs in kernels", node)
         elif module == "libdevice" and not isinstance(node, ast.Name):
             raise HostRefused("vocabulary", f"`{full}` belongs in kernels", node)
-        elif module not in ("torch", "triton", "tl", "libdevice", "math"):
+        elif module == "math":
+            word = rest.partition(".")[0]
+            self._asked_on(full, f"math.{word}" if word in dir(math) else "math", node)
+        elif module not in ("torch", "triton", "tl", "libdevice"):
             self._standard_word(full, node)
 
     def _standard_word(self, full: str, node: ast.expr) -> None:

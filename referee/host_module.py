@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from referee import host_attributes
-from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, arguments, check_annotations, defaults, stored
+from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, check_annotations, defaults, stored
 from referee.host_vocabulary import ALLOCATIONS, BASES, CACHES, CLASS_DECORATORS, DECORATORS, METHOD_DECORATORS, MUTATORS
 from referee.kernels import is_kernel
+from referee.local_names import local_names
 from referee.module_scope import Scope, is_main_guard, is_optional_import
 from referee.names import ImportRefused, dotted, imported
 from referee.reachable import reachable
@@ -29,13 +30,15 @@ class _Module:
     """The top level of a file: which of its statements may stand there, and what is checked in each."""
 
     def __init__(self, tree: ast.Module, scope: Scope) -> None:
-        self._scope = scope
+        # What is bound twice may be something else than what its import says.
+        self._scope = scope = replace(scope, aliases={name: full for name, full in scope.aliases.items() if name not in scope.rebound})
         self._needed = reachable(tree)
         self._classes = frozenset(statement.name for statement in tree.body if isinstance(statement, ast.ClassDef))
         bound = (name for statement in tree.body if not isinstance(statement, ast.FunctionDef) for name in stored(statement))
         self._names = frozenset(bound) | self._classes
         self._makers = _makers(scope)
         self._attributes = host_attributes.own(tree)
+        self._variables = local_names(tree)
 
     def check(self, body: Sequence[ast.stmt]) -> None:
         """Check statements of the top level, also of those that stand in an `if`, a loop or a `try` of imports there."""
@@ -62,8 +65,8 @@ class _Module:
                 guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", ""))
                 raise HostRefused(guard, reason or "only imports, constants, functions and classes may stand at the top level", statement)
 
-    def _expression(self, node: ast.AST, bound: frozenset[str] = frozenset()) -> None:
-        Checker(self._scope, self._names | bound, self._names, attributes=self._attributes).check(node)
+    def _expression(self, node: ast.AST) -> None:
+        Checker(self._scope, self._variables, self._names, attributes=self._attributes, at_import=True).check(node)
 
     def _fills(self, statement: ast.stmt) -> bool:
         """True for `configs.append(...)` and words of `logging` and `warnings`."""
@@ -85,7 +88,7 @@ class _Module:
             self._expression(default)
         if is_kernel(function, self._scope):
             for node in function.decorator_list:
-                self._expression(node, frozenset(stored(node)))
+                self._expression(node)
             return
         for node in function.decorator_list:
             self._decorator(function, node, owner is not None)
@@ -94,14 +97,26 @@ class _Module:
         for default in defaults(function):
             if isinstance(default, (ast.List, ast.Dict, ast.Set, ast.Call)):
                 raise HostRefused("state", "a mutable default argument keeps state between calls", default)
-        names = {argument.arg for node in ast.walk(function) if isinstance(node, ast.arguments) for argument in arguments(node)}
-        names.update(name for statement in function.body for name in stored(statement))
         own = frozenset(argument.arg for argument in function.args.args if argument.arg in ("self", "ctx")) if owner else frozenset()
         generator = any(dotted(node, self._scope.aliases) == "contextlib.contextmanager" for node in function.decorator_list)
-        scope = _with_imports(function, self._scope)
-        checker = Checker(scope, frozenset(names), self._names, own, attributes=self._attributes, generator=generator)
+        checker = Checker(self._with_imports(function), self._variables, self._names, own, attributes=self._attributes, generator=generator)
         for statement in function.body:
             checker.check(statement)
+
+    def _with_imports(self, function: ast.FunctionDef) -> Scope:
+        """The scope inside a function, with what is imported there, under names that mean nothing else in the file."""
+        found = dict(self._scope.aliases)
+        for node in ast.walk(function):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            try:
+                here = imported(node)
+            except ImportRefused as error:
+                raise HostRefused("imports", str(error).partition(": ")[2], node) from None
+            for name, full in here.items():
+                if found.setdefault(name, full) != full or name in self._names or name in self._scope.functions:
+                    raise HostRefused("imports", f"`{name}` is imported here and means something else elsewhere in the file", node)
+        return replace(self._scope, aliases=found)
 
     def _decorator(self, function: ast.FunctionDef, node: ast.expr, method: bool) -> None:
         called = node.func if isinstance(node, ast.Call) else node
@@ -159,21 +174,10 @@ def _makers(scope: Scope) -> frozenset[str]:
     return frozenset(found)
 
 
-def _with_imports(function: ast.FunctionDef, scope: Scope) -> Scope:
-    """The scope inside a function, with what is imported there."""
-    found = dict(scope.aliases)
-    for node in ast.walk(function):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            try:
-                found |= imported(node)
-            except ImportRefused as error:
-                raise HostRefused("imports", str(error).partition(": ")[2], node) from None
-    return replace(scope, aliases=found)
-
-
 def _is_alias(statement: ast.Assign | ast.AnnAssign, scope: Scope) -> bool:
-    # `exp = tl.exp` is for kernels; whether they may use it is checked there, and here wherever the name is used.
-    return statement.value is not None and dotted(statement.value, scope.aliases) is not None
+    """True for `exp = tl.exp`: what `exp` stands for is checked wherever it is used."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return all(isinstance(target, ast.Name) and target.id in scope.aliases for target in targets)
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

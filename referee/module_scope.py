@@ -52,9 +52,9 @@ def read(tree: ast.Module) -> Scope:
                 aliases[name] = canonical
             continue
         if _decorates(statement, functions, aliases):
-            times.update(name for child in ast.iter_child_nodes(statement.value) for name in _bound_names(child))
+            times.update(name for child in ast.iter_child_nodes(statement.value) for name in bound_names(child))
             continue
-        times.update(_bound_names(statement))
+        times.update(bound_names(statement))
         if isinstance(statement, ast.FunctionDef):
             functions[statement.name] = statement
         target, value = _single_assignment(statement)
@@ -135,7 +135,7 @@ def _single_assignment(statement: ast.AST) -> tuple[str | None, ast.expr | None]
     return None, None
 
 
-def _bound_names(statement: ast.AST) -> Iterator[str]:
+def bound_names(statement: ast.AST) -> Iterator[str]:
     """The names of the module that a statement binds or deletes, wherever in it: not those of functions' and classes' own scopes."""
     # With each node whether it stands in a comprehension, whose targets are its own; `:=` in there binds around it.
     pending: list[tuple[ast.AST, bool]] = [(statement, False)]

@@ -14,6 +14,8 @@ MAX_DEPTH = 80
 MAX_NODES = 10_000
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+_COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_NEW_LINE = re.compile(r"\r\n|\r|\n")  # `str.splitlines` knows more of them than Python source does
 _RUN = re.compile(r"^def\s+run\s*\(", re.MULTILINE)
 
 
@@ -25,6 +27,7 @@ def parse(text: str) -> ast.Module:
     """The tree of `text`. Raises SourceError for text that is not Python or exceeds the bounds of this module."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise SourceError(f"the source is longer than {MAX_BYTES // 1024} KiB; keep to the kernels and `run`")
+    _check_encoding(text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -35,6 +38,14 @@ def parse(text: str) -> ast.Module:
         raise SourceError(f"the text is not Python source: {_short(str(error)) or 'nested too deeply'}") from None
     _check_size(tree)
     return tree
+
+
+def _check_encoding(text: str) -> None:
+    """Raises SourceError where Python would read the file, as its first lines ask for (PEP 263), as something else than this text."""
+    for number, line in enumerate(_NEW_LINE.split(text.removeprefix("\ufeff"), 2)[:2], 1):
+        cookie = _COOKIE.match(line)
+        if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
+            raise SourceError(f"line {number}: the encoding `{cookie[1][:40]}` is not supported; sources are UTF-8")
 
 
 def unfenced(text: str) -> str:

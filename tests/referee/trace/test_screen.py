@@ -313,6 +313,18 @@ def test_the_block_that_defines_run_is_taken_out_of_markdown() -> None:
         assert unfenced(text) == text
 
 
+@pytest.mark.parametrize(
+    "first", ["# -*- coding: raw_unicode_escape -*-", "# a\u2028b\n# vim: set fileencoding=cp437 :", "#coding=utf-7\r"]
+)
+def test_a_file_that_python_reads_as_another_text_is_refused(first: str) -> None:
+    _, rejection = screen(first + "\n" + candidate(ALLOCATE, LAUNCH, "return y"))
+    assert rejection is not None and rejection.guard == "parse" and "encoding" in rejection.reason
+
+
+def test_utf_8_may_be_named() -> None:
+    assert screen("# -*- coding: UTF-8 -*-\n" + candidate(ALLOCATE, LAUNCH, "return y"))[1] is None
+
+
 def test_the_main_block_is_ignored() -> None:
     source = candidate(ALLOCATE, LAUNCH, "return y") + '\n\nif __name__ == "__main__":\n    import os\n    print(os)\n'
     assert screen(source)[1] is None
