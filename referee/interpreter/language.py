@@ -1,7 +1,8 @@
 """Where Triton's interpreter reads a kernel's words differently than the compiler does, the compiler's meaning is put in its place.
 
-There a loop counts in Python's integers, which have no `.to` and never overflow; the compiler's counter is a tensor. There a
-constant of the module wraps what it is calculated with; the compiler's result is a plain tensor. Runs in the interpreter worker.
+There a loop counts in Python's integers, which have no `.to` and never overflow; the compiler's counter is a tensor. There a loop
+may count down by a step known at run time only; the compiler's takes no turn. There a constant of the module wraps what it is
+calculated with; the compiler's result is a plain tensor. Runs in the interpreter worker.
 """
 
 from __future__ import annotations
@@ -20,12 +21,21 @@ from referee.kernel_vocabulary import TL_MATH
 _OPERATORS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
 
 
+class WrongStep(Exception):
+    """A loop's step, known at run time only, is not positive."""
+
+
 def counted(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> Iterator[Any]:
-    """`range` and `tl.range` in a kernel: a scalar tensor each turn, int64 if a bound is, else int32; options mean nothing here."""
+    """`range` and `tl.range` in a kernel: a scalar tensor each turn, int64 if a bound is, else int32; options mean nothing here.
+
+    Raises WrongStep.
+    """
     first, last = (0, arg1) if arg2 is None else (arg1, arg2)
     bounds = [value.value if isinstance(value, tl.constexpr) else value for value in (first, last, 1 if step is None else step)]
     wide = any(value.dtype == tl.int64 if isinstance(value, tl.tensor) else abs(value) >= 2**31 for value in bounds)
     numpy_type, triton_type = (np.int64, tl.int64) if wide else (np.int32, tl.int32)
+    if isinstance(bounds[2], tl.tensor) and int(bounds[2]) <= 0:
+        raise WrongStep(f"a loop counts in steps of {int(bounds[2])}: only a constant step (tl.constexpr) may be negative")
     for value in range(*(int(bound) for bound in bounds)):
         yield tl.tensor(triton_interpreter.TensorHandle(np.array([value], numpy_type), triton_type), triton_type)
 

@@ -48,6 +48,14 @@ def test_loops_count_as_the_compiler_s(interpreter: Zygote, name: str) -> None:
     assert answer.outputs[0][:, 0].tolist() == [expected(row) for row in range(3)]
 
 
+@pytest.mark.parametrize("step", [-1, 0])
+def test_a_step_known_at_run_time_only_is_positive(interpreter: Zygote, step: int) -> None:
+    plan = rowwise("kernel", (3, 8), "float32", block=64)
+    text = ROW.format(body=f"for i in range(n, 0, n - {8 - step}):\n        v += 1.0", result="v")
+    found = rejection(run(interpreter, text, Execution(plan, (torch.ones(3, 8),))))
+    assert found.guard == "kernel_error" and f"in steps of {step}: only a constant step" in found.reason
+
+
 @pytest.mark.parametrize("name", ["exp", "log", "sqrt", "rsqrt", "sin", "floor", "erf", "abs", "sigmoid"])
 def test_functions_of_one_value_are_methods_too(interpreter: Zygote, name: str) -> None:
     x = torch.linspace(0.5, 3.0, 24).reshape(3, 8)
