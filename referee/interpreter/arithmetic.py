@@ -1,9 +1,10 @@
 """Where Triton's interpreter computes something else than a GPU does, the GPU's meaning is put in its place.
 
-Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate; min
-and max spread a NaN that hardware drops; a dot in TF32 keeps all bits; a reduction with a custom combiner runs one element at a
-time. Here bfloat16 goes through float32 and is rounded to nearest even after every operation, and every reduction or scan is
-the same tree of calls to its combiner that the compiler emits. float32 arithmetic itself stays NumPy's.
+Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate; a float
+that no integer holds becomes any; min and max spread a NaN that hardware drops; a dot in TF32 keeps all bits; a reduction with a
+custom combiner runs one element at a time. Here bfloat16 goes through float32 and is rounded to nearest even after every operation,
+and every reduction or scan is the same tree of calls to its combiner that the compiler emits. float32 arithmetic itself stays
+NumPy's.
 """
 
 from __future__ import annotations
@@ -41,6 +42,24 @@ def truncate_to_tf32(values: Array) -> Array:
     return result
 
 
+def to_integers(values: Array, target: np.dtype[Any]) -> Array:
+    """Floats as integers, cut towards zero, as by PTX's `cvt.rzi`: what is too large or too small becomes the largest or smallest.
+
+    A NaN becomes zero, and the highest bit where 64 bits are converted from or to. Triton converts to 8 bits by way of 16, of which
+    the lower half is kept.
+    """
+    wide = np.dtype(f"{target.kind}{max(target.itemsize, 2)}")
+    limits = np.iinfo(wide)
+    exact = values.astype(np.float64)
+    # As a float the largest integer may be one more than it is, which no integer of the size holds either.
+    small, large, nan = exact <= float(limits.min), exact >= float(limits.max), np.isnan(exact)
+    result = np.where(small | large | nan, 0.0, exact).astype(wide)
+    result[small], result[large] = limits.min, limits.max
+    if 8 in (values.itemsize, target.itemsize):
+        result[nan] = limits.min or limits.max // 2 + 1
+    return result.astype(target)
+
+
 def install(interpreter: Any) -> None:
     """Patches the `triton.runtime.interpreter` module given, once per process."""
     handle = interpreter.TensorHandle
@@ -64,7 +83,9 @@ def install(interpreter: Any) -> None:
         data = decoded(source)
         if target.scalar == tl.bfloat16:
             return handle(narrow(data.astype(np.float32)), target.scalar)
-        return handle(data.astype(numpy_dtype(target)), target.scalar)
+        wanted = numpy_dtype(target)
+        integers = data.dtype.kind == "f" and wanted.kind in "iu"
+        return handle(to_integers(data, wanted) if integers else data.astype(wanted), target.scalar)
 
     def convert(self: Any, source: Any, target: Any, rounding: Any) -> Any:
         nearest = rounding is None or rounding == interpreter._ir.ROUNDING_MODE.RTNE

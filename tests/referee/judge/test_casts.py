@@ -1,0 +1,61 @@
+"""The CPU path: a float that no integer of the wanted size holds becomes what PTX's `cvt.rzi` makes of it."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+import torch
+
+from referee.interpret import Executed, Execution
+from referee.plan import LaunchPlan
+from referee.zygote import Zygote
+from tests.referee.judge.interpreting import run
+from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
+
+VALUES = (300.5, -1.5, 3e9, -3e9, 1e20, inf, -inf, nan)
+TOP, BOTTOM = 2**63 - 1, -(2**63)
+# In PTX for sm_90 Triton 3.6 and 3.7 convert to 8 bits by way of 16. uint64 is shown as the int64 of the same bits.
+EXPECTED = {
+    "int8": (44, -1, -1, 0, -1, -1, 0, 0),
+    "uint8": (44, 0, 255, 0, 255, 255, 0, 0),
+    "int16": (300, -1, 32767, -32768, 32767, 32767, -32768, 0),
+    "uint16": (300, 0, 65535, 0, 65535, 65535, 0, 0),
+    "int32": (300, -1, 2**31 - 1, -(2**31), 2**31 - 1, 2**31 - 1, -(2**31), 0),
+    "uint32": (300, 0, 3_000_000_000, 0, 2**32 - 1, 2**32 - 1, 0, 0),
+    "int64": (300, -1, 3_000_000_000, -3_000_000_000, TOP, TOP, BOTTOM, BOTTOM),
+    "uint64": (300, 0, 3_000_000_000, 0, -1, -1, 0, BOTTOM),
+}
+TEXT = (
+    HEADER
+    + """
+@triton.jit
+def kernel(x0, out):
+    at = tl.arange(0, 8)
+    tl.store(out + at, tl.load(x0 + at).to(tl.{wanted}).to(tl.int64))
+"""
+)
+
+
+def converted(zygote: Zygote, values: torch.Tensor, wanted: str) -> list[int]:
+    x, out = dense(0, (8,), str(values.dtype).removeprefix("torch.")), dense(1, (8,), "int64")
+    plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (launch("kernel", (1, 1, 1), {}, x0=x, out=out),), (out,))
+    answer = run(zygote, TEXT.format(wanted=wanted), Execution(plan, (values,)))[0]
+    assert isinstance(answer, Executed), answer
+    return [int(value) for value in answer.outputs[0]]
+
+
+@pytest.mark.parametrize("wanted", EXPECTED)
+def test_floats_that_do_not_fit_are_saturated(interpreter: Zygote, wanted: str) -> None:
+    assert converted(interpreter, torch.tensor(VALUES), wanted) == list(EXPECTED[wanted])
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [("int8", 0), ("int16", -(2**15)), ("int32", -(2**31)), ("uint32", 2**31)])
+def test_nan_in_64_bits_becomes_the_highest_bit(interpreter: Zygote, wanted: str, expected: int) -> None:
+    assert converted(interpreter, torch.full((8,), nan, dtype=torch.float64), wanted) == [expected] * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_floats_are_saturated_too(interpreter: Zygote, dtype: torch.dtype) -> None:
+    values = torch.tensor([inf, -inf, nan, 300.0, -7.5, 0.0, 1.0, -1.0]).to(dtype)
+    assert converted(interpreter, values, "int16") == [32767, -32768, 0, 300, -7, 0, 1, -1]
