@@ -265,6 +265,14 @@ def constexpr_names(kernel: Any) -> frozenset[str]:
     return frozenset(parameter.name for parameter in kernel.params if parameter.is_constexpr)
 
 
+def annotated_types(function: Callable[..., Any]) -> dict[str, str]:
+    """For each parameter of a kernel's Python function the type that it is annotated with, as signatures name it, else ""."""
+    from triton.runtime.jit import KernelParam
+
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: KernelParam(number, p, False, False).annotation_type for number, p in enumerate(parameters)}
+
+
 def has_run_hooks(kernel: Any) -> bool:
     """True when the candidate attached pre-run hooks to the kernel."""
     return bool(kernel.pre_run_hooks)

@@ -18,24 +18,19 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
-from referee.arena import Layout, window
+from referee.arena import window
 from referee.interpreter import arithmetic, hints, language, libdevice, logic
+from referee.interpreter.arguments import arguments
 from referee.interpreter.conflicts import Race
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, OutOfBounds
 from referee.interpreter.request import Request, Run
-from referee.plan import Copy, DtypeValue, Fill, Launch, LaunchConfig, Value, View
+from referee.plan import Copy, Fill, Launch, LaunchConfig, View
 
 MAX_MESSAGE = 400
-
-_TRITON_NAMES = {
-    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1", "int8": "i8", "uint8": "u8",
-    "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
-}  # fmt: skip
 
 
 class Interpreter:
@@ -67,13 +62,13 @@ class Interpreter:
         names = _buffer_names(config)
         slots = enumerate(run.places.slots)
         self.memory.allow({names.get(i, f"buffer {i}"): (base + slot.start, base + slot.end) for i, slot in slots})
-        arguments = {a.name: _host(a.value) if a.constexpr else _device(a.value, run.places, base) for a in config.arguments}
-        function = getattr(self._kernels, step.kernel).rewrite()
+        kernel = getattr(self._kernels, step.kernel)
+        function, given = kernel.rewrite(), arguments(kernel.fn, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
         for program in _programs(config.grid, run.backwards):
             self._builder.set_grid_idx(*program)
             self.memory.begin()
-            function(**arguments)
+            function(**given)
         self.memory.end()
 
 
@@ -92,31 +87,6 @@ def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int
 
 def _buffer_names(config: LaunchConfig) -> dict[int, str]:
     return {a.value.buffer: a.name for a in reversed(config.arguments) if isinstance(a.value, View)}
-
-
-def _host(value: Value) -> Any:
-    """A constexpr argument as the kernel sees it."""
-    if isinstance(value, DtypeValue):
-        return tl.str_to_ty(value.name, None)
-    return tuple(_host(part) for part in value) if isinstance(value, tuple) else value
-
-
-def _device(value: Value, places: Layout, base: int) -> Any:
-    """A run-time argument as the kernel sees it: pointers and scalars become Triton tensors of the GPU's types."""
-    if isinstance(value, View):
-        pointer = tl.str_to_ty("*" + _TRITON_NAMES[value.dtype], None)
-        return _scalar(np.array([base + places.slots[value.buffer].start + value.offset], np.uint64), pointer)
-    if isinstance(value, bool):
-        return _scalar(np.array([value]), tl.int1)
-    if isinstance(value, float):
-        return _scalar(np.array([value], np.float32), tl.float32)
-    if isinstance(value, tuple):
-        return tuple(_device(part, places, base) for part in value)
-    return triton_interpreter._implicit_cvt(value)
-
-
-def _scalar(data: Any, dtype: Any) -> Any:
-    return tl.tensor(triton_interpreter.TensorHandle(data, dtype), dtype)
 
 
 def _import_text(text: str, scratch: str) -> Any:

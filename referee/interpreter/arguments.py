@@ -1,0 +1,82 @@
+"""A launch's arguments as its kernel sees them in the interpreter: Triton tensors of the types that the compiler gives them.
+
+A parameter's annotation decides its type, as in Triton: `n: tl.int8` holds eight bits. Limits: a parameter that is a tuple is
+typed by what it holds. Runs in the interpreter worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+import triton.runtime.interpreter as triton_interpreter
+
+from referee.arena import Layout
+from referee.driver import ParameterError, pack
+from referee.plan import DtypeValue, LaunchConfig, Value, View
+from referee.triton_private import annotated_types
+
+_TRITON_NAMES = {
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1", "int8": "i8", "uint8": "u8",
+    "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
+}  # fmt: skip
+
+
+def arguments(function: Callable[..., Any], config: LaunchConfig, places: Layout, base: int) -> dict[str, Any]:
+    """By name. `base` is where the arena lies. Raises ParameterError for a value that is none of the annotated type."""
+    kinds = annotated_types(function)
+    return {a.name: _host(a.value) if a.constexpr else _typed(a.name, a.value, kinds[a.name], places, base) for a in config.arguments}
+
+
+def _host(value: Value) -> Any:
+    """A constexpr argument as the kernel sees it."""
+    if isinstance(value, DtypeValue):
+        return tl.str_to_ty(value.name, None)
+    return tuple(_host(part) for part in value) if isinstance(value, tuple) else value
+
+
+def _typed(name: str, value: Value, kind: str, places: Layout, base: int) -> Any:
+    """A run-time argument: of type `kind`, Triton's word for it, or of its value's own where that is empty."""
+    if not kind or isinstance(value, (tuple, str, DtypeValue)):
+        return _device(value, places, base)
+    pointer = kind.startswith("*")
+    if isinstance(value, View):
+        if not pointer:
+            raise ParameterError(f"`{name}` is annotated {kind}, and a tensor is passed")
+        value = _address(value, places, base)
+    elif kind == "u1" and value not in (0, 1):
+        raise ParameterError(f"`{name}` is annotated bool, and {value} is passed")
+    try:
+        packed = bytes(pack(kind, value))
+    except ParameterError as error:
+        raise ParameterError(f"`{name}` is annotated {kind}: {error}") from None
+    return _scalar(np.frombuffer(packed, np.uint64 if pointer else _numpy(kind)), tl.str_to_ty(kind, None))
+
+
+def _numpy(kind: str) -> np.dtype[Any]:
+    found: np.dtype[Any] = triton_interpreter._get_np_dtype(tl.str_to_ty(kind, None))
+    return found
+
+
+def _device(value: Value, places: Layout, base: int) -> Any:
+    """A run-time argument of its own type: pointers and scalars become Triton tensors of the GPU's types."""
+    if isinstance(value, View):
+        pointer = tl.str_to_ty("*" + _TRITON_NAMES[value.dtype], None)
+        return _scalar(np.array([_address(value, places, base)], np.uint64), pointer)
+    if isinstance(value, bool):
+        return _scalar(np.array([value]), tl.int1)
+    if isinstance(value, float):
+        return _scalar(np.array([value], np.float32), tl.float32)
+    if isinstance(value, tuple):
+        return tuple(_device(part, places, base) for part in value)
+    return triton_interpreter._implicit_cvt(value)
+
+
+def _address(view: View, places: Layout, base: int) -> int:
+    return base + places.slots[view.buffer].start + view.offset
+
+
+def _scalar(data: Any, dtype: Any) -> Any:
+    return tl.tensor(triton_interpreter.TensorHandle(data, dtype), dtype)
