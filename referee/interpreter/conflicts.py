@@ -1,9 +1,9 @@
 """Data races between the programs of one launch, which an interpreter that runs them in turn would never show.
 
 Two programs touch one element, at least one changes it, and neither uses atomics in between: on a GPU either may come first. What
-a program wrote may be read by another once the writer has done an atomic operation after the write and the reader one after that
-(a ticket, a lock). Storing the value that is there already is no change. Limits: elements are known by their first byte, and one
-reader an element is remembered besides the last.
+a program wrote may be read by another once the writer has done a releasing atomic operation after the write and the reader an
+acquiring one after that (a ticket, a lock); a relaxed one orders nothing. Storing the value that is there already is no change.
+Limits: elements are known by their first byte, and one reader an element is remembered besides the last.
 """
 
 from __future__ import annotations
@@ -35,17 +35,21 @@ class Conflicts:
     def __init__(self) -> None:
         self._buffers: dict[int, _Buffer] = {}
         self._now = 0
-        self._atomic: dict[int, int] = {}
+        self._released: dict[int, int] = {}
+        self._acquired: dict[int, int] = {}
         self._program = 0
 
     def program(self, number: int) -> None:
         """The next accesses are this program's."""
         self._program = number
 
-    def atomic(self) -> None:
-        """The program did an atomic operation."""
+    def atomic(self, *, releases: bool, acquires: bool) -> None:
+        """The program did an atomic operation, of these memory semantics."""
         self._now += 1
-        self._atomic[self._program] = self._now
+        if releases:
+            self._released[self._program] = self._now
+        if acquires:
+            self._acquired[self._program] = self._now
 
     def read(self, buffer: int, size: int, offsets: Array) -> int | None:
         """Note a read of `buffer` (`size` bytes) at byte `offsets`; the number of a program that it races with, if any."""
@@ -64,7 +68,7 @@ class Conflicts:
             readers = seen.reader[changed]
             foreign = readers[(readers != 0) & (readers != self._program)]
             known = foreign[foreign != _MANY]
-            if foreign.size and self._program not in self._atomic:
+            if foreign.size and self._program not in self._acquired:
                 other = int(known[0]) if known.size else 0
         self._now += 1
         seen.writer[offsets], seen.written[offsets] = self._program, self._now
@@ -80,9 +84,9 @@ class Conflicts:
         foreign = (writers != 0) & (writers != self._program)
         if not foreign.any():
             return None
-        mine = self._atomic.get(self._program, 0)
+        mine = self._acquired.get(self._program, 0)
         for writer in np.unique(writers[foreign]).tolist():
             last = seen.written[offsets[writers == writer]].max()
-            if not (self._atomic.get(writer, 0) > last and mine > last):
+            if not (self._released.get(writer, 0) > last and mine > last):
                 return int(writer)
         return None

@@ -22,7 +22,7 @@ import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
 from referee.arena import window
-from referee.interpreter import arithmetic, hints, language, libdevice, logic
+from referee.interpreter import arithmetic, hints, language, libdevice, logic, memory
 from referee.interpreter.arguments import arguments
 from referee.interpreter.conflicts import Race
 from referee.interpreter.libdevice import Unsupported
@@ -42,7 +42,7 @@ class Interpreter:
         hints.install(triton_interpreter)
         self._builder = triton_interpreter.interpreter_builder
         self.memory = CheckedMemory(triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx))
-        triton_interpreter._interpreter = self.memory
+        memory.install(triton_interpreter, self.memory)
         language.patch()
         self._kernels = _import_text(text, scratch)
 

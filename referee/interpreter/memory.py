@@ -22,6 +22,19 @@ class OutOfBounds(Exception):
     """A lane reached outside every buffer; the message names program, argument and distance."""
 
 
+def install(interpreter: Any, memory: CheckedMemory) -> None:
+    """Puts `memory` in the place of the memory of the `triton.runtime.interpreter` module given, once per process."""
+    interpreter._interpreter = memory
+    builder, semantic = interpreter.InterpreterBuilder, interpreter._ir.MEM_SEMANTIC
+    update, swap = builder.create_atomic_rmw, builder.create_atomic_cas
+
+    def between_programs(semantics: Any, scope: Any) -> Any:
+        return semantic.RELAXED if scope == interpreter._ir.MEM_SYNC_SCOPE.CTA else semantics
+
+    builder.create_atomic_rmw = lambda self, *given: update(self, *given[:-2], between_programs(*given[-2:]), given[-1])
+    builder.create_atomic_cas = lambda self, *given: swap(self, *given[:-2], between_programs(*given[-2:]), given[-1])
+
+
 class CheckedMemory:
     """Stands in for the interpreter's native memory module; everything but the accesses passes through to it."""
 
@@ -78,15 +91,19 @@ class CheckedMemory:
 
     def atomic_rmw(self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any) -> Any:
         """As the native read-modify-write; raises OutOfBounds first."""
-        self._check(pointers, mask, value.dtype.itemsize, "updates")
-        self._conflicts.atomic()
+        if self._check(pointers, mask, value.dtype.itemsize, "updates").size:
+            self._order_by(semantics)
         return self._native.atomic_rmw(operation, pointers, value, mask, semantics)
 
     def atomic_cas(self, pointers: Array, compare: Array, value: Array, semantics: Any) -> Any:
         """As the native compare-and-swap; raises OutOfBounds first."""
         self._check(pointers, np.ones_like(pointers, dtype=bool), value.dtype.itemsize, "updates")
-        self._conflicts.atomic()
+        self._order_by(semantics)
         return self._native.atomic_cas(pointers, compare, value, semantics)
+
+    def _order_by(self, semantics: Any) -> None:
+        both = semantics.name == "ACQUIRE_RELEASE"
+        self._conflicts.atomic(releases=both or semantics.name == "RELEASE", acquires=both or semantics.name == "ACQUIRE")
 
     def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> Array:
         """The addresses touched, all of them in buffers."""

@@ -12,12 +12,13 @@ SIZE = 16
 
 
 def launch(*accesses: tuple[int, str]) -> list[int | None]:
-    """What each access of the same three elements by a program answers: "r", "w" a new value, "s" the same value, "a" an atomic."""
+    """What each access of the same three elements by a program answers: "r", "w" a new value, "s" the same value; an atomic
+    that is "a" acquiring and releasing, "<" acquiring, ">" releasing, "-" relaxed."""
     watched, answers = Conflicts(), list[int | None]()
     for program, kind in accesses:
         watched.program(program)
-        if kind == "a":
-            watched.atomic()
+        if kind in "a<>-":
+            watched.atomic(releases=kind in "a>", acquires=kind in "a<")
         else:
             answers.append(watched.read(0, SIZE, HERE) if kind == "r" else watched.write(0, SIZE, HERE, YES if kind == "w" else NO))
     return answers
@@ -50,6 +51,14 @@ def test_an_atomic_on_one_side_or_before_the_write_orders_nothing() -> None:
     assert launch((1, "w"), (1, "a"), (2, "r")) == [None, 1]
     assert launch((1, "w"), (2, "a"), (2, "r")) == [None, 1]
     assert launch((1, "a"), (1, "w"), (2, "a"), (2, "r")) == [None, 1]
+
+
+def test_an_atomic_orders_as_its_semantics_say() -> None:
+    assert launch((1, "w"), (1, ">"), (2, "<"), (2, "r")) == [None, None]
+    for released, acquired in ("--", "-a", "a-", "<a", "a>"):
+        assert launch((1, "w"), (1, released), (2, acquired), (2, "r")) == [None, 1]
+    assert launch((1, "r"), (2, "a"), (2, "w")) == [None, None]
+    assert launch((1, "r"), (2, "-"), (2, "w")) == [None, 1]
 
 
 def test_other_elements_and_other_buffers_do_not_meet() -> None:

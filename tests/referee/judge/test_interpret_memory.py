@@ -100,3 +100,12 @@ def test_what_an_earlier_run_wrote_is_there_for_the_next(interpreter: Zygote) ->
     runs = (Execution(plan, (torch.ones(3, 40),)), Execution(plan, (torch.full((3, 40), 2.0),), PLAIN, after=1))
     answers = run(interpreter, ROW.format(body=body, result="v"), *runs)
     assert [sorted(set(answer.outputs[0].flatten().tolist())) for answer in answers if isinstance(answer, Executed)] == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize(("options", "ordered"), [("", 1), (", sem='relaxed'", 0), (", scope='cta'", 0), (", mask=row < 0", 0)])
+def test_only_an_atomic_that_orders_memory_makes_a_lock(interpreter: Zygote, options: str, ordered: int) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    atomic = f"tl.atomic_add(out + n * 2, 0.0{options})"
+    body = f"{atomic}\n    v += tl.load(out) * 0\n    tl.store(out, 1.0)\n    {atomic}\n    mask &= row < 0"
+    answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),), PLAIN))
+    assert isinstance(answers[0], Executed) if ordered else rejection(answers).guard == "not_deterministic", answers
