@@ -160,7 +160,7 @@ def _explained(kind: str, message: str) -> Rejection:
     if kind == "out_of_bounds":
         return Rejection("correct", "out_of_bounds", f"{message}: check offsets and masks")
     if kind == "race":
-        reason = f"{message}: check offsets and masks, or use atomics or a second launch"
+        reason = f"{message}: check offsets and masks, or use atomics, a barrier or a second launch"
         return Rejection("honest", "not_deterministic", reason)
     return Rejection("correct", "kernel_error", f"the kernel failed while running: {message}")
 

@@ -1,7 +1,7 @@
 """Loads, stores and atomics of the interpreter, checked address by address against the plan's buffers.
 
 Triton's interpreter reads and writes real addresses. A masked-out lane touches nothing; any other lane must lie in a
-buffer of the running plan, else the launch ends with `OutOfBounds`, and no two programs of a launch may use one element without
+buffer of the running plan, else the launch ends with `OutOfBounds`, and no two programs or lanes may use one element without
 order, else it ends with `Race`. Limits: within a buffer, a wrong index is not seen.
 """
 
@@ -18,6 +18,10 @@ from referee.interpreter.conflicts import Conflicts, Race
 Array = NDArray[Any]
 
 
+MOST_LANES = 1 << 32
+"""More than any access has: Triton's tensors are far smaller."""
+
+
 class OutOfBounds(Exception):
     """A lane reached outside every buffer; the message names program, argument and distance."""
 
@@ -31,6 +35,7 @@ def install(interpreter: Any, memory: CheckedMemory) -> None:
     def between_programs(semantics: Any, scope: Any) -> Any:
         return semantic.RELAXED if scope == interpreter._ir.MEM_SYNC_SCOPE.CTA else semantics
 
+    builder.create_barrier = lambda self: memory.barrier()
     builder.create_atomic_rmw = lambda self, *given: update(self, *given[:-2], between_programs(*given[-2:]), given[-1])
     builder.create_atomic_cas = lambda self, *given: swap(self, *given[:-2], between_programs(*given[-2:]), given[-1])
 
@@ -45,6 +50,7 @@ class CheckedMemory:
         self._ends: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._names: list[str] = []
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
+        self._shapes: dict[tuple[int, ...], int] = {}
         self.violation: OutOfBounds | Race | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -69,25 +75,33 @@ class CheckedMemory:
             self.violation = Race(self._race)
             raise self.violation
 
+    def barrier(self) -> None:
+        """The running program's lanes wait for each other."""
+        self._conflicts.barrier()
+
     def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Array:
         """As the native load; raises OutOfBounds before any memory is read."""
         touched = self._check(pointers, mask, np.dtype(dtype).itemsize, "reads")
-        for home, offsets, _ in self._homes(touched):
-            self._unless(self._conflicts.read(home, self._size(home), offsets), home)
+        for home, offsets, lanes in self._homes(touched):
+            self._unless(self._conflicts.read(home, self._size(home), offsets, self._places(mask)[lanes]), home)
         result: Array = self._native.load(pointers, mask, other, dtype)
         return result
 
     def store(self, pointers: Array, value: Array, mask: Array) -> Any:
         """As the native store; raises OutOfBounds before any memory is written."""
         touched = self._check(pointers, mask, value.dtype.itemsize, "writes")
-        if touched.size:
-            given = np.asarray(value)[np.asarray(mask).astype(bool)]
-            there = self._native.load(touched, np.ones(touched.shape, bool), np.zeros_like(given), given.dtype)
-            bits = f"u{given.dtype.itemsize}"
-            changes = np.ascontiguousarray(given).view(bits) != np.ascontiguousarray(there).view(bits)
-            for home, offsets, lanes in self._homes(touched):
-                self._unless(self._conflicts.write(home, self._size(home), offsets, changes[lanes]), home)
-        return self._native.store(pointers, value, mask)
+        if not touched.size:
+            return self._native.store(pointers, value, mask)
+        given = _bits(np.asarray(value)[np.asarray(mask).astype(bool)])
+        changes = given != self._there(touched, given.dtype)
+        for home, offsets, lanes in self._homes(touched):
+            places = self._places(mask)[lanes]
+            self._unless(self._conflicts.write(home, self._size(home), offsets, places, changes[lanes]), home)
+        result = self._native.store(pointers, value, mask)
+        lost = touched[given != self._there(touched, given.dtype)]
+        for home, _, _ in self._homes(lost):
+            self._note(f"two lanes of program {tuple(self._program())} store different values to one element of `{self._names[home]}`")
+        return result
 
     def atomic_rmw(self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any) -> Any:
         """As the native read-modify-write; raises OutOfBounds first."""
@@ -122,20 +136,45 @@ class CheckedMemory:
             raise self.violation
         return touched
 
-    def _homes(self, touched: Array) -> Iterator[tuple[int, Array, Array]]:
+    def _homes(self, touched: Array) -> Iterator[tuple[int, Array, Array | slice]]:
         """The buffers touched: number, byte offsets within it, and which of the addresses they are."""
-        homes = np.searchsorted(self._starts, touched, "right").astype(np.int64) - 1
+        if not touched.size:
+            return
+        first, last = (np.searchsorted(self._starts, [touched.min(), touched.max()], "right") - 1).tolist()
+        if first == last:
+            yield first, (touched - self._starts[first]).astype(np.int64), slice(None)
+            return
+        homes = np.searchsorted(self._starts, touched, "right") - 1
         for home in np.unique(homes).tolist():
             lanes = homes == home
             yield home, (touched[lanes] - self._starts[home]).astype(np.int64), lanes
+
+    def _places(self, mask: Array) -> Array:
+        """Of the addresses touched, in which lane of an access of which shape they are, as one number."""
+        taken = np.asarray(mask).astype(bool)
+        places: Array = np.flatnonzero(taken) + self._shapes.setdefault(taken.shape, len(self._shapes)) * MOST_LANES
+        return places
+
+    def _there(self, touched: Array, dtype: Any) -> Array:
+        """What memory holds."""
+        held: Array = self._native.load(touched, np.ones(touched.shape, bool), np.zeros(touched.shape, dtype), dtype)
+        return held
 
     def _size(self, home: int) -> int:
         return int(self._ends[home] - self._starts[home])
 
     def _unless(self, other: int | None, home: int) -> None:
-        if other is not None and not self._race:
+        if other is None:
+            return
+        me, name = tuple(self._program()), self._names[home]
+        if other == len(self._order):
+            self._note(f"two lanes of program {me} use one element of `{name}`, and one changes it, with no tl.debug_barrier() between")
+        else:
             pair = f"programs {self._order[other - 1]} and" if other else "another program and"
-            self._race = f"{pair} {tuple(self._program())} use the same element of `{self._names[home]}`, and one changes it"
+            self._note(f"{pair} {me} use the same element of `{name}`, and one changes it")
+
+    def _note(self, race: str) -> None:
+        self._race = self._race or race
 
     def _describe(self, bad: Array, itemsize: int, verb: str) -> str:
         distances = []
@@ -146,3 +185,8 @@ class CheckedMemory:
         where = f"{'past the end' if after else 'before the start'} of `{self._names[index]}`" if index >= 0 else "outside every buffer"
         lanes = "1 element" if bad.size == 1 else f"{bad.size} elements"
         return f"program {self._program()} {verb} {lanes} {where}"
+
+
+def _bits(values: Array) -> Array:
+    """The same bytes as unsigned integers."""
+    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")

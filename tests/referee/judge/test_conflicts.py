@@ -1,4 +1,4 @@
-"""Data races between programs, as the interpreter's memory sees them."""
+"""Data races between programs and between lanes, as the interpreter's memory sees them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import numpy as np
 from referee.interpreter.conflicts import Conflicts
 
 HERE = np.array([0, 4, 8], np.int64)
+LANES = np.arange(3, dtype=np.int64)
 YES, NO = np.ones(3, bool), np.zeros(3, bool)
 SIZE = 16
 
 
 def launch(*accesses: tuple[int, str]) -> list[int | None]:
     """What each access of the same three elements by a program answers: "r", "w" a new value, "s" the same value; an atomic
-    that is "a" acquiring and releasing, "<" acquiring, ">" releasing, "-" relaxed."""
+    that is "a" acquiring and releasing, "<" acquiring, ">" releasing, "-" relaxed; "b" a barrier. Capitals: by other lanes.
+    """
     watched, answers = Conflicts(), list[int | None]()
     for program, kind in accesses:
         watched.program(program)
         if kind in "a<>-":
             watched.atomic(releases=kind in "a>", acquires=kind in "a<")
+        elif kind == "b":
+            watched.barrier()
         else:
-            answers.append(watched.read(0, SIZE, HERE) if kind == "r" else watched.write(0, SIZE, HERE, YES if kind == "w" else NO))
+            access = (0, SIZE, HERE, LANES[::-1] if kind.isupper() else LANES)
+            answers.append(watched.read(*access) if kind in "rR" else watched.write(*access, YES if kind in "wW" else NO))
     return answers
 
 
@@ -64,7 +69,29 @@ def test_an_atomic_orders_as_its_semantics_say() -> None:
 def test_other_elements_and_other_buffers_do_not_meet() -> None:
     watched = Conflicts()
     watched.program(1)
-    watched.write(0, SIZE, HERE, YES)
+    watched.write(0, SIZE, HERE, LANES, YES)
     watched.program(2)
-    assert watched.write(0, SIZE, HERE + 1, YES) is None
-    assert watched.read(1, SIZE, HERE) is None
+    assert watched.write(0, SIZE, HERE + 1, LANES, YES) is None
+    assert watched.read(1, SIZE, HERE, LANES) is None
+
+
+def test_what_a_lane_wrote_another_may_use_only_behind_a_barrier() -> None:
+    assert launch((1, "w"), (1, "R")) == [None, 1]
+    assert launch((1, "w"), (1, "W")) == [None, 1]
+    assert launch((1, "w"), (1, "b"), (1, "R"), (1, "W"), (1, "w")) == [None, None, None, 1]
+    assert launch((1, "w"), (1, "a"), (1, "R")) == [None, None]
+    assert launch((1, "w"), (1, "-"), (1, "R")) == [None, 1]
+    assert launch((1, "w"), (1, "S"), (1, "R")) == [None, None, None]
+    assert launch((1, "b"), (1, "w"), (1, "R")) == [None, 1]
+
+
+def test_lanes_of_one_program_race_though_another_s_writes_are_in_order() -> None:
+    watched = Conflicts()
+    watched.program(1)
+    watched.write(0, SIZE, HERE, LANES, YES)
+    watched.atomic(releases=True, acquires=True)
+    watched.program(2)
+    watched.atomic(releases=True, acquires=True)
+    watched.write(0, SIZE, HERE[:1], LANES[:1], YES[:1])
+    assert watched.read(0, SIZE, HERE, LANES) is None
+    assert watched.read(0, SIZE, HERE, LANES + 1) == 2

@@ -109,3 +109,49 @@ def test_only_an_atomic_that_orders_memory_makes_a_lock(interpreter: Zygote, opt
     body = f"{atomic}\n    v += tl.load(out) * 0\n    tl.store(out, 1.0)\n    {atomic}\n    mask &= row < 0"
     answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),), PLAIN))
     assert isinstance(answers[0], Executed) if ordered else rejection(answers).guard == "not_deterministic", answers
+
+
+SCRATCH = (
+    HEADER
+    + """
+@triton.jit
+def kernel(x0, scratch, out, n, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    back = BLOCK - 1 - cols
+    v = tl.load(x0 + cols, mask=cols < n, other=0.0)
+    {body}
+    tl.store(out + cols, v, mask=cols < n)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("tl.store(scratch + cols, v)\n    v = tl.load(scratch + cols)", ""),
+        ("tl.store(scratch + cols, v)\n    tl.debug_barrier()\n    v = tl.load(scratch + back)", ""),
+        ("tl.store(scratch + back, v)\n    tl.store(scratch + back, v + 1)\n    v = tl.load(scratch + back)", ""),
+        ("tl.store(scratch, tl.sum(v))\n    v += tl.load(scratch)", ""),
+        ("tl.store(scratch + cols, v)\n    v = tl.load(scratch + back)", "with no tl.debug_barrier() between"),
+        ("tl.store(scratch + cols, v)\n    v += tl.load(scratch)", "two lanes of program (0, 0, 0) use one element of `scratch`"),
+        ("tl.store(scratch, tl.sum(v))\n    v += tl.load(scratch + 0 * cols)", "use one element of `scratch`"),
+        ("tl.store(scratch + cols, v)\n    tl.store(scratch + back, v)", "use one element of `scratch`"),
+        (
+            "h = cols[:, None] + tl.zeros((1, 2), tl.int32)\n    tl.store(scratch + h, v[:, None] + h)\n    tl.debug_barrier()\n    "
+            "v = tl.load(scratch + cols[None, :]).reshape((BLOCK,))",
+            "",
+        ),
+        ("tl.store(scratch + cols // 2, v)", "two lanes of program (0, 0, 0) store different values to one element of `scratch`"),
+        ("tl.store(scratch + cols // 2, v * 0)", ""),
+    ],
+)
+def test_lanes_that_exchange_values_through_memory_need_a_barrier(interpreter: Zygote, body: str, words: str) -> None:
+    x, scratch, out = dense(0, (40,), "float32"), dense(1, (64,), "float32"), dense(2, (40,), "float32")
+    step = launch("kernel", (1, 1, 1), {"BLOCK": 64}, x0=x, scratch=scratch, out=out, n=40)
+    plan = LaunchPlan(buffers_of(x, scratch, out, inputs=1), (x,), (step,), (out,))
+    answers = run(interpreter, SCRATCH.format(body=body), Execution(plan, (torch.arange(40.0) ** 2,)))
+    if words:
+        found = rejection(answers)
+        assert (found.stage, found.guard) == ("honest", "not_deterministic") and words in found.reason
+    else:
+        assert isinstance(answers[0], Executed), answers
