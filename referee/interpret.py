@@ -159,6 +159,8 @@ def _explained(kind: str, message: str) -> Rejection:
         raise InterpreterUnsupported(f"the CPU path cannot run {message}: judge this kernel on a GPU")
     if kind == "out_of_bounds":
         return Rejection("correct", "out_of_bounds", f"{message}: check offsets and masks")
+    if kind == "input_changed":
+        return Rejection("honest", "input_mutated", f"{message}: write only to new tensors, and within their bounds")
     if kind == "race":
         reason = f"{message}: check offsets and masks, or use atomics, a barrier or a second launch"
         return Rejection("honest", "not_deterministic", reason)

@@ -26,6 +26,8 @@ _MANY = -1
 class Race(Exception):
     """Two programs, or lanes of one, use one element without order; the message names them and the argument."""
 
+    kind = "race"
+
 
 class _Buffer:
     """For every byte of a buffer: the program that wrote there last, when and from which place, and the program that read there.

@@ -26,7 +26,7 @@ from referee.interpreter import arithmetic, hints, language, libdevice, logic, m
 from referee.interpreter.arguments import arguments
 from referee.interpreter.conflicts import Race
 from referee.interpreter.libdevice import Unsupported
-from referee.interpreter.memory import CheckedMemory, OutOfBounds
+from referee.interpreter.memory import CheckedMemory, InputChanged, OutOfBounds
 from referee.interpreter.request import Request, Run
 from referee.plan import Copy, Fill, Launch, LaunchConfig, View
 
@@ -60,8 +60,9 @@ class Interpreter:
         config = step.configs[min(run.config, len(step.configs) - 1)]
         base = region.data_ptr()
         names = _buffer_names(config)
-        slots = enumerate(run.places.slots)
-        self.memory.allow({names.get(i, f"buffer {i}"): (base + slot.start, base + slot.end) for i, slot in slots})
+        slots = {names.get(number, f"buffer {number}"): slot for number, slot in enumerate(run.places.slots)}
+        ranges = {name: (base + slot.start, base + slot.end) for name, slot in slots.items()}
+        self.memory.allow(ranges, [name for name, slot in slots.items() if slot.input is not None])
         kernel = getattr(self._kernels, step.kernel)
         function, given = kernel.rewrite(), arguments(kernel.fn, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
@@ -102,11 +103,9 @@ def _import_text(text: str, scratch: str) -> Any:
     return module
 
 
-def _failure(error: Exception, violation: OutOfBounds | Race | None) -> dict[str, str]:
-    if isinstance(violation, Race):
-        return {"kind": "race", "message": str(violation)}
+def _failure(error: Exception, violation: OutOfBounds | Race | InputChanged | None) -> dict[str, str]:
     if violation is not None:
-        return {"kind": "out_of_bounds", "message": str(violation)}
+        return {"kind": violation.kind, "message": str(violation)}
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)

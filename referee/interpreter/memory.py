@@ -2,12 +2,13 @@
 
 Triton's interpreter reads and writes real addresses. A masked-out lane touches nothing; any other lane must lie in a
 buffer of the running plan, else the launch ends with `OutOfBounds`, and no two programs or lanes may use one element without
-order, else it ends with `Race`. Limits: within a buffer, a wrong index is not seen.
+order, else it ends with `Race`. An input may not be changed at any time, else the launch ends with `InputChanged`; that it is as it
+was afterwards is for the judge to see. Limits: within a buffer, a wrong index is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,14 @@ MOST_LANES = 1 << 32
 
 class OutOfBounds(Exception):
     """A lane reached outside every buffer; the message names program, argument and distance."""
+
+    kind = "out_of_bounds"
+
+
+class InputChanged(Exception):
+    """A lane gave an element of an input another value; the message names program and argument."""
+
+    kind = "input_changed"
 
 
 def install(interpreter: Any, memory: CheckedMemory) -> None:
@@ -51,13 +60,15 @@ class CheckedMemory:
         self._names: list[str] = []
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
         self._shapes: dict[tuple[int, ...], int] = {}
-        self.violation: OutOfBounds | Race | None = None
+        self._inputs: frozenset[str] = frozenset()
+        self.violation: OutOfBounds | Race | InputChanged | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
-    def allow(self, buffers: Mapping[str, tuple[int, int]]) -> None:
-        """A new launch: only these address ranges [start, end) may be touched; the keys name them in messages."""
+    def allow(self, buffers: Mapping[str, tuple[int, int]], inputs: Iterable[str] = ()) -> None:
+        """A new launch: only these address ranges [start, end) may be touched, `inputs` only be read; the keys name them in messages."""
+        self._inputs = frozenset(inputs)
         ranges = sorted((start, end, name) for name, (start, end) in buffers.items())
         self._starts = np.array([start for start, _, _ in ranges], np.uint64)
         self._ends = np.array([end for _, end, _ in ranges], np.uint64)
@@ -88,36 +99,45 @@ class CheckedMemory:
         return result
 
     def store(self, pointers: Array, value: Array, mask: Array) -> Any:
-        """As the native store; raises OutOfBounds before any memory is written."""
+        """As the native store; raises OutOfBounds or InputChanged before any memory is written."""
         touched = self._check(pointers, mask, value.dtype.itemsize, "writes")
         if not touched.size:
             return self._native.store(pointers, value, mask)
-        given = _bits(np.asarray(value)[np.asarray(mask).astype(bool)])
-        changes = given != self._there(touched, given.dtype)
+        bits = f"u{value.dtype.itemsize}"
+        given = np.ascontiguousarray(np.asarray(value)[np.asarray(mask).astype(bool)]).view(bits)
+        changes = given != self._there(touched, bits)
         for home, offsets, lanes in self._homes(touched):
+            self._spare(home, changes[lanes])
             places = self._places(mask)[lanes]
             self._unless(self._conflicts.write(home, self._size(home), offsets, places, changes[lanes]), home)
         result = self._native.store(pointers, value, mask)
-        lost = touched[given != self._there(touched, given.dtype)]
+        lost = touched[given != self._there(touched, bits)]
         for home, _, _ in self._homes(lost):
             self._note(f"two lanes of program {tuple(self._program())} store different values to one element of `{self._names[home]}`")
         return result
 
     def atomic_rmw(self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any) -> Any:
-        """As the native read-modify-write; raises OutOfBounds first."""
-        if self._check(pointers, mask, value.dtype.itemsize, "updates").size:
-            self._order_by(semantics)
-        return self._native.atomic_rmw(operation, pointers, value, mask, semantics)
+        """As the native read-modify-write; raises OutOfBounds first, and InputChanged afterwards."""
+        touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
+        return self._update(touched, semantics, value, lambda: self._native.atomic_rmw(operation, pointers, value, mask, semantics))
 
     def atomic_cas(self, pointers: Array, compare: Array, value: Array, semantics: Any) -> Any:
-        """As the native compare-and-swap; raises OutOfBounds first."""
-        self._check(pointers, np.ones_like(pointers, dtype=bool), value.dtype.itemsize, "updates")
-        self._order_by(semantics)
-        return self._native.atomic_cas(pointers, compare, value, semantics)
+        """As the native compare-and-swap; raises OutOfBounds first, and InputChanged afterwards."""
+        touched = self._check(pointers, np.ones_like(pointers, dtype=bool), value.dtype.itemsize, "updates")
+        return self._update(touched, semantics, value, lambda: self._native.atomic_cas(pointers, compare, value, semantics))
 
-    def _order_by(self, semantics: Any) -> None:
+    def _update(self, touched: Array, semantics: Any, value: Array, native: Callable[[], Any]) -> Any:
+        if not touched.size:
+            return native()
         both = semantics.name == "ACQUIRE_RELEASE"
         self._conflicts.atomic(releases=both or semantics.name == "RELEASE", acquires=both or semantics.name == "ACQUIRE")
+        bits = f"u{value.dtype.itemsize}"
+        before = self._there(touched, bits)
+        result = native()
+        changes = before != self._there(touched, bits)
+        for home, _, lanes in self._homes(touched):
+            self._spare(home, changes[lanes])
+        return result
 
     def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> Array:
         """The addresses touched, all of them in buffers."""
@@ -155,13 +175,19 @@ class CheckedMemory:
         places: Array = np.flatnonzero(taken) + self._shapes.setdefault(taken.shape, len(self._shapes)) * MOST_LANES
         return places
 
-    def _there(self, touched: Array, dtype: Any) -> Array:
-        """What memory holds."""
+    def _there(self, touched: Array, bits: str) -> Array:
+        """What memory holds, as unsigned integers."""
+        dtype = np.dtype(bits)
         held: Array = self._native.load(touched, np.ones(touched.shape, bool), np.zeros(touched.shape, dtype), dtype)
         return held
 
     def _size(self, home: int) -> int:
         return int(self._ends[home] - self._starts[home])
+
+    def _spare(self, home: int, changes: Array) -> None:
+        if self._names[home] in self._inputs and changes.any():
+            self.violation = InputChanged(f"program {tuple(self._program())} changes the input `{self._names[home]}`")
+            raise self.violation
 
     def _unless(self, other: int | None, home: int) -> None:
         if other is None:
@@ -185,8 +211,3 @@ class CheckedMemory:
         where = f"{'past the end' if after else 'before the start'} of `{self._names[index]}`" if index >= 0 else "outside every buffer"
         lanes = "1 element" if bad.size == 1 else f"{bad.size} elements"
         return f"program {self._program()} {verb} {lanes} {where}"
-
-
-def _bits(values: Array) -> Array:
-    """The same bytes as unsigned integers."""
-    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")

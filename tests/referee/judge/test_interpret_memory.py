@@ -48,11 +48,26 @@ def test_reaching_outside_a_buffer_is_named_before_it_happens(interpreter: Zygot
     assert found.guard == "out_of_bounds" and words in found.reason, found
 
 
-def test_writing_an_input_is_found(interpreter: Zygote) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tl.store(x0 + row * n + cols, v * 0, mask=mask)",
+        "tl.store(x0 + row * n + cols, v * 0, mask=mask)\n    tl.store(x0 + row * n + cols, v, mask=mask)",
+        "tl.atomic_add(x0 + row * n + cols, v, mask=mask)\n    tl.atomic_add(x0 + row * n + cols, -v, mask=mask)",
+        "tl.atomic_cas(x0.to(tl.pointer_type(tl.int32)), 0x3F800000, 7)\n    tl.store(x0, 1.0)",
+    ],
+)
+def test_writing_an_input_is_found_though_it_be_put_back(interpreter: Zygote, body: str) -> None:
     plan = rowwise("kernel", (3, 40), "float32", block=64)
-    text = ROW.format(body="tl.store(x0 + row * n + cols, v * 0, mask=mask)", result="v")
-    found = rejection(run(interpreter, text, Execution(plan, (torch.ones(3, 40),))))
-    assert (found.stage, found.guard) == ("honest", "input_mutated") and "input 0" in found.reason
+    found = rejection(run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),))))
+    assert (found.stage, found.guard) == ("honest", "input_mutated") and "program (0, 0, 0) changes the input `x0`" in found.reason
+
+
+@pytest.mark.parametrize("body", ["tl.store(x0 + row * n + cols, v, mask=mask)", "v += tl.atomic_add(x0 + row * n, 0.0) * 0"])
+def test_storing_what_an_input_holds_changes_nothing(interpreter: Zygote, body: str) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),)))
+    assert isinstance(answers[0], Executed), answers
 
 
 def test_unwritten_outputs_show_the_poison(interpreter: Zygote) -> None:
