@@ -26,7 +26,7 @@ _PROPERTIES = """
     get_device_properties major max_num_regs max_shared_mem max_threads_per_block max_threads_per_multi_processor mem_bus_width
     mem_clock_rate memory_bus_width memory_clock_rate minor multi_processor_count multiprocessor_count name regs_per_multiprocessor
     shared_memory_per_block shared_memory_per_block_optin shared_memory_per_multiprocessor sm_clock_rate total_memory utils warpSize
-    warp_size get_active_torch_device get_device_interface current_device current_stream default_stream device_count
+    warp_size get_active_torch_device current_device current_stream default_stream
     get_device_capability get_device_name is_available synchronize cuda_stream set_device
 """
 _TEXTS_AND_CONTAINERS = """
@@ -54,7 +54,7 @@ NEVER = frozenset(
     """
     ag_await ag_code ag_frame co_consts co_filename co_names cr_await cr_code cr_frame cr_origin f_back f_builtins f_code f_globals
     f_lasti f_lineno f_locals f_trace gi_code gi_frame gi_suspended gi_yieldfrom mro tb_frame tb_lasti tb_lineno tb_next with_traceback
-    func modules builtins is_inference uuid pci_bus_id pci_device_id pci_domain_id
+    func modules builtins importlib import_module environ argv is_inference uuid pci_bus_id pci_device_id pci_domain_id
     """.split()
 )
 

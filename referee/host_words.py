@@ -71,6 +71,8 @@ def telling(node: ast.AST) -> str | None:
         return f"`{node.id}` shows what an object is; compare x.dtype or x.shape themselves"
     if isinstance(node, ast.Name) and node.id == "__name__":
         return '`__name__` is for `if __name__ == "__main__":` only'
+    if isinstance(node, ast.Attribute) and node.attr == "__name__":
+        return "`.__name__` shows what an object is (in `raise` and `assert` it may stand)"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
         return "`%` on a text shows what an object is; compare x.dtype or x.shape themselves"
     if isinstance(node, ast.Attribute) and node.attr in _FORMATTING:

@@ -17,7 +17,7 @@ from referee.kernel_body import RESERVED, BodyChecker, written_twice
 from referee.kernel_error import KernelError
 from referee.kernel_vocabulary import BUILTINS, TL_DTYPES
 from referee.module_scope import Scope, read
-from referee.names import ImportRefused, dotted, imported
+from referee.names import ImportRefused, dotted, imported, is_known_word
 from referee.source import SourceError, parse
 
 __all__ = ["KernelError", "KernelModule", "KernelSignature", "Parameter", "extract", "is_kernel"]
@@ -110,6 +110,9 @@ class _Extraction:
 
     def _check_places(self, tree: ast.Module) -> None:
         for name in sorted(self._scope.rebound & self._scope.aliases.keys()):
+            if not is_known_word(self._scope.aliases[name]):
+                # `function = None` where a package is missing: neither kernels nor `run` may use it.
+                continue
             raise KernelError(f"`{name}` is assigned more than once at module level", guard="kernel_constant")
         top = {id(function) for function in self._kernels.values()}
         for node in ast.walk(tree):

@@ -20,7 +20,7 @@ _CANONICAL = (
     ("tl.standard", "tl"),
 )
 
-IMPORTABLE = ("torch", "triton", "triton.language", "triton.language.extra.libdevice", "math")
+_ROOTS = frozenset({"torch", "triton", "tl", "libdevice", "math"})
 
 _MODULES = frozenset(
     {
@@ -78,6 +78,17 @@ def canonical(dotted: str) -> str:
     return dotted
 
 
+def is_known_module(name: str) -> bool:
+    """True for a module that comes with Python, torch or Triton, or is needed by torch, and may be imported."""
+    return name in _MODULES or name in STANDARD
+
+
+def is_known_word(full: str) -> bool:
+    """True for a canonical name in one of these modules."""
+    root = full.partition(".")[0]
+    return root in _ROOTS or root in STANDARD
+
+
 def imported(statement: ast.Import | ast.ImportFrom, *, optional: bool = False) -> dict[str, str]:
     """Local name -> canonical name of everything one import statement binds. Raises ImportRefused.
 
@@ -87,7 +98,7 @@ def imported(statement: ast.Import | ast.ImportFrom, *, optional: bool = False) 
     if isinstance(statement, ast.Import):
         return dict(_plain(alias, statement.lineno, optional) for alias in statement.names)
     module = statement.module or ""
-    if statement.level or not (optional or module in _MODULES or module in STANDARD):
+    if statement.level or not (optional or is_known_module(module)):
         raise _refusal("." * statement.level + module, statement.lineno)
     bound: dict[str, str] = {}
     for alias in statement.names:
@@ -103,7 +114,7 @@ def imported(statement: ast.Import | ast.ImportFrom, *, optional: bool = False) 
 
 
 def _plain(alias: ast.alias, line: int, optional: bool) -> tuple[str, str]:
-    if not (optional or alias.name in _MODULES or alias.name in STANDARD) or alias.name == "__future__":
+    if not (optional or is_known_module(alias.name)) or alias.name == "__future__":
         raise _refusal(alias.name, line)
     if alias.asname is None:
         root = alias.name.partition(".")[0]

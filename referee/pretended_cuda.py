@@ -1,7 +1,9 @@
 """torch as it would look on the target's GPU, in a process that has none: tensors without data that say they are on cuda:0.
 
 Tensors are torch's own "meta" tensors. A function mode answers for their device and turns the device that candidates
-ask for into "meta"; `torch.cuda`'s queries are answered from the target. Works the same in CPU and CUDA builds of torch.
+ask for into "meta"; `torch.cuda`'s queries are answered from the target. Works the same in CPU and CUDA builds of torch. While
+`Training.on`, torch answers as in a compiled training step under autocast on a stream of its own; nothing that it does is different.
+It is one function that answers either way, so that a file that keeps torch's functions under names of its own is answered so, too.
 Limits: there is one device, so that what a candidate does on another GPU of the same host is not seen. Runs in the trace worker only.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +19,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from referee.target import Target
-from referee.violation import Violations
+from referee.violation import Violation, Violations
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
+# That a build of torch for the CPU is given.
+CUDA_VERSION = "13.0"
 
 _TENSOR: Any = torch.Tensor
 _ANSWERS: dict[Any, Any] = {
@@ -122,6 +127,18 @@ def _check_device(device: Any, violations: Violations) -> None:
         raise violations.add("device", f"`{wanted}` is used; everything must stay on the inputs' device (device=x.device)")
 
 
+@dataclass
+class Training:
+    """Whether torch answers as in training."""
+
+    on: bool = False
+
+    @property
+    def stream(self) -> int:
+        """The handle of the current stream."""
+        return int(self.on)
+
+
 class Stream:
     """A stream, the null stream where it is 0, with what torch's own have."""
 
@@ -132,6 +149,9 @@ class Stream:
 
     def __init__(self, handle: int = 0) -> None:
         self.cuda_stream = self.stream_id = handle
+
+    def __getattr__(self, name: str) -> Any:
+        raise Violation("state", f"`.{name}` of a stream is not known in a trace")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
@@ -148,10 +168,13 @@ class Stream:
 
 
 class _CudaDeviceProperties(SimpleNamespace):
-    """Under the name that torch's own have."""
+    """Under the name that torch's own have. Which others a real GPU has differs from torch to torch."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Violation("state", f"the device property `{name}` is not known in a trace")
 
 
-def _answers(target: Target, violations: Violations) -> dict[str, Any]:
+def _answers(target: Target, violations: Violations, training: Training) -> dict[str, Any]:
     found = target.properties
     major, minor = target.capability
     properties = _CudaDeviceProperties(
@@ -163,6 +186,7 @@ def _answers(target: Target, violations: Violations) -> dict[str, Any]:
         warp_size=target.warp_size,
         regs_per_multiprocessor=found.regs_per_multiprocessor,
         max_threads_per_multi_processor=found.max_threads_per_multi_processor,
+        max_threads_per_block=1024,
         shared_memory_per_block=found.shared_memory_per_block,
         shared_memory_per_block_optin=found.shared_memory_per_block_optin,
         shared_memory_per_multiprocessor=found.shared_memory_per_multiprocessor,
@@ -215,46 +239,47 @@ def _answers(target: Target, violations: Violations) -> dict[str, Any]:
         "synchronize": lambda device=None: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
-        "current_stream": lambda device=None: Stream(),
+        "current_stream": lambda device=None: Stream(training.stream),
         "default_stream": lambda device=None: Stream(),
         **{name: refuse(name) for name in ("Stream", "stream", "Event", "CUDAGraph", "graph", "ExternalStream", "mem_get_info")},
     }
 
 
+def _training_answers(training: Training) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Where torch tells of training, and a function that answers for it."""
+    yield torch, "is_grad_enabled", _either(training, torch.is_grad_enabled, True)
+    yield torch, "is_autocast_enabled", _either(training, torch.is_autocast_enabled, True)
+    yield torch, "get_autocast_dtype", _either(training, torch.get_autocast_dtype, torch.bfloat16)
+    yield torch.compiler, "is_compiling", _either(training, torch.compiler.is_compiling, True)
+
+
+def _either(training: Training, original: Callable[..., Any], answer: object) -> Callable[..., Any]:
+    return lambda *args, **kwargs: answer if training.on else original(*args, **kwargs)
+
+
+def _of_a_cuda_build() -> Iterator[tuple[Any, str, object]]:
+    """What a build of torch for the CPU says of itself otherwise."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        yield torch.version, "cuda", CUDA_VERSION
+        yield torch, "__version__", type(torch.__version__)(f"{torch.__version__.partition('+')[0]}+cu{CUDA_VERSION.replace('.', '')}")
+
+
 @contextmanager
-def pretended_cuda(target: Target, violations: Violations) -> Iterator[None]:
-    """Let tensors and `torch.cuda` answer for the target while the context lasts."""
-    answers = _answers(target, violations)
+def pretended_cuda(target: Target, violations: Violations) -> Iterator[Training]:
+    """Let tensors, `torch.cuda` and torch itself answer for the target while the context lasts, as in training where that is on."""
+    training = Training()
+    answers: list[tuple[Any, str, object]] = [(torch.cuda, *answer) for answer in _answers(target, violations, training).items()]
+    answers += [*_training_answers(training), *_of_a_cuda_build()]
     missing = object()
-    saved = {name: getattr(torch.cuda, name, missing) for name in answers}
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
+    saved = [(module, name, getattr(module, name, missing)) for module, name, _ in answers]
+    for module, name, answer in answers:
+        setattr(module, name, answer)
     try:
         with PretendedDevice(violations):
-            yield
-    finally:
-        for name, original in saved.items():
-            if original is missing:
-                delattr(torch.cuda, name)
-            else:
-                setattr(torch.cuda, name, original)
-
-
-@contextmanager
-def pretended_training() -> Iterator[None]:
-    """Let torch answer as in a compiled training step under autocast on a stream of its own; nothing that it does is different."""
-    answers = [
-        (torch, "is_grad_enabled", True),
-        (torch, "is_autocast_enabled", True),
-        (torch, "get_autocast_dtype", torch.bfloat16),
-        (torch.compiler, "is_compiling", True),
-        (torch.cuda, "current_stream", Stream(1)),
-    ]
-    saved = [(module, name, getattr(module, name)) for module, name, _ in answers]
-    for module, name, answer in answers:
-        setattr(module, name, lambda *_, answer=answer, **__: answer)
-    try:
-        yield
+            yield training
     finally:
         for module, name, original in saved:
-            setattr(module, name, original)
+            if original is missing:
+                delattr(module, name)
+            else:
+                setattr(module, name, original)

@@ -25,13 +25,17 @@ import triton
 import triton.language as tl
 
 from referee import triton_private
+from referee.attribute_guard import guarded
+from referee.caches import Caches
 from referee.kept_state import KeptObject, changed, kept
 from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
+from referee.optional_imports import optional_modules, pretended_modules
 from referee.plan import LaunchPlan
 from referee.plan_parse import dump
-from referee.pretended_cuda import pretended_cuda, pretended_training
+from referee.pretended_cuda import Training, pretended_cuda
 from referee.recorder import Recorder
+from referee.source import parse
 from referee.target import Target
 from referee.unchanged import Changed, Unchanged
 from referee.violation import Violation, Violations
@@ -61,19 +65,35 @@ def trace_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 def trace_source(source: str, path: str, target: Target, cells: Sequence[CellShape]) -> dict[str, Any]:
     """Write the source to `path`, import it under the file's name, and trace every cell. Returns what `trace_entry` sends."""
     triton_private.check_version()
+    optional = optional_modules(parse(source))
+    with pretended_modules(optional, present=False):
+        found = _trace_once(source, path, target, cells)
+    if optional and "plans" in found:
+        with pretended_modules(optional, present=True):
+            otherwise = _trace_once(source, path, target, cells)
+        if json.dumps(otherwise) != json.dumps(found):
+            names = ", ".join(f"`{name}`" for name in sorted(optional))
+            reason = f"`run` does something else where {names[:MAX_MESSAGE]} can be imported; launches may not depend on it"
+            return {"rejection": {"guard": "state", "reason": reason, "cell": None}}
+    return found
+
+
+def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShape]) -> dict[str, Any]:
     violations = Violations()
     launches = LaunchRecorder(violations)
     plans: list[dict[str, Any]] = []
     module = ModuleType(os.path.splitext(os.path.basename(path))[0])
+    caches = Caches(module.__name__)
     try:
         with (
-            pretended_cuda(target, violations),
-            triton_private.active_driver(target),
+            caches.noted(),
+            pretended_cuda(target, violations) as training,
+            triton_private.active_driver(target, lambda: training.stream),
             triton_private.launches_go_to(launches.launch, launches.warm_up),
         ):
             kernels = Unchanged(source, path)
             with Recorder(violations, ()) as outside:
-                run = _import_run(module, source, path)
+                run = _import_run(module, source, path, violations)
             if violations.first is not None:
                 raise violations.first
             if outside.used:
@@ -81,7 +101,7 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
             launches.kernels = _as_written(kernels, module, violations)
             before = _kept(module, violations)
             for inputs, outputs in cells:
-                plans.append(_trace_cell(run, inputs, outputs, violations, launches))
+                plans.append(_trace_cell(run, inputs, outputs, violations, launches, training, caches))
                 if (name := changed(before, _kept(module, violations))) is not None:
                     plans.pop()
                     raise violations.add("state", f"`run` changes `{name}`, which outlives the call; keep nothing between calls")
@@ -97,13 +117,24 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
 
 
 def _trace_cell(
-    run: Callable[..., Any], inputs: tuple[TensorSpec, ...], outputs: int, violations: Violations, launches: LaunchRecorder
+    run: Callable[..., Any],
+    inputs: tuple[TensorSpec, ...],
+    outputs: int,
+    violations: Violations,
+    launches: LaunchRecorder,
+    training: Training,
+    caches: Caches,
 ) -> dict[str, Any]:
     # Without autograd, which would refuse what is for the judge to refuse.
     with torch.no_grad():
         first = _call(run, inputs, outputs, violations, launches)
-        with pretended_training():
+        caches.clear()
+        training.on = True
+        try:
             second = _call(run, inputs, outputs, violations, launches, parameters=True)
+        finally:
+            training.on = False
+        caches.clear()
     plan = dump(first)
     # Compared as data, because NaN differs from itself and True equals 1.
     if json.dumps(plan) != json.dumps(dump(second)):
@@ -160,14 +191,14 @@ def _as_written(kernels: Unchanged, module: ModuleType, violations: Violations) 
     return kernels
 
 
-def _import_run(module: ModuleType, source: str, path: str) -> Callable[..., Any]:
+def _import_run(module: ModuleType, source: str, path: str, violations: Violations) -> Callable[..., Any]:
     """Import the candidate's file as a module and return its `run`. Triton reads kernel sources back from the file."""
     with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
         file.write(source)
     module.__file__ = path
     module.__dict__.update(torch=torch, triton=triton, tl=tl)
     sys.modules[module.__name__] = module
-    exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    exec(guarded(source, path, module, violations), module.__dict__)
     run = module.__dict__.get("run")
     if not callable(run):
         raise AttributeError("the file does not define `run`")

@@ -69,10 +69,11 @@ def representative(value: int) -> int:
 
 
 class StandInDriver:
-    """An active driver for a process without a GPU: device 0, stream 0, and the target's properties."""
+    """An active driver for a process without a GPU: device 0, the stream that it is told, and the target's properties."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, stream: Callable[[], int]) -> None:
         self._target = target
+        self._stream = stream
         self.utils = _Utilities(target)
 
     def get_current_device(self) -> int:
@@ -83,8 +84,8 @@ class StandInDriver:
         """There is no other device."""
 
     def get_current_stream(self, device: int | None = None) -> int:
-        """The null stream."""
-        return 0
+        """The handle of the current stream."""
+        return self._stream()
 
     def get_current_target(self) -> Any:
         """The target, as Triton's GPUTarget."""
@@ -128,11 +129,11 @@ class _Utilities:
 
 
 @contextmanager
-def active_driver(target: Target) -> Iterator[StandInDriver]:
+def active_driver(target: Target, stream: Callable[[], int] = lambda: 0) -> Iterator[StandInDriver]:
     """Make a stand-in driver the active one; on leaving, the driver that was (or was not yet) active is restored."""
     from triton.runtime.driver import driver
 
-    stand_in = StandInDriver(target)
+    stand_in = StandInDriver(target, stream)
     before = driver.__dict__.copy()
     driver.set_active(stand_in)
     try:
@@ -175,12 +176,14 @@ def launches_go_to(launch: Runner, warm_up: Runner) -> Iterator[None]:
 class AutotuneFacts:
     """What an autotuner would try, the names of its hooks, if it has any, and of the arguments it zeroes and restores.
 
+    `key` is what Triton knows the choice by: the values of the arguments that `key` names, and all arguments' dtypes.
     With a single configuration Triton compares nothing, and zeroes and restores nothing; it does where pruning leaves one of several.
     """
 
     configs: tuple[Any, ...]
     hooks: tuple[str, ...]
     compares: bool
+    key: tuple[str, ...]
     zeroed: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
 
@@ -206,7 +209,11 @@ def autotune_facts(tuner: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
             vars(tuner).update(before)
         if not configs or any(config not in tuner.configs for config in configs):
             raise ValueError("prune_configs_by must choose from the configurations of the autotuner")
-    return AutotuneFacts(configs, tuple(hooks), len(tuner.configs) > 1, tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
+    given = {**dict(zip(tuner.arg_names, args, strict=False)), **(kwargs or {})}
+    given = {name: value for name, value in given.items() if name in tuner.arg_names}
+    key = [repr(given[name]) for name in tuner.keys if name in given] + [str(v.dtype) for v in given.values() if hasattr(v, "dtype")]
+    several = len(tuner.configs) > 1
+    return AutotuneFacts(configs, tuple(hooks), several, tuple(key), tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
 
 
 @dataclass(frozen=True)

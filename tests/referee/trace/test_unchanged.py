@@ -48,7 +48,7 @@ def get(value, *names):
         value = getattr(value, name)
     return value
 """
-OTHER = "def other(x, y, n, BLOCK: tl.constexpr):\n    zeros(x, y, n, BLOCK)\n\nother.__name__ = 'copy'\n"
+OTHER = "def other(x, y, n, BLOCK: tl.constexpr):\n    zeros(x, y, n, BLOCK)\n\nsetattr(other, '__name__', 'copy')\n"
 RUN = (ALLOCATE, LAUNCH, "return y")
 JIT = "get(triton, 'j' 'it')"
 
@@ -65,9 +65,12 @@ LAUNCHED = {
         (ALLOCATE, LAUNCH.replace("copy[", "bad["), "return y"),
     ),
     "of_the_same_function": (f"bad = {JIT}(copy.fn)\n", (ALLOCATE, LAUNCH.replace("copy[", "bad["), "return y")),
-    "renamed": ("", (ALLOCATE, "zeros.__name__ = 'copy'", LAUNCH.replace("copy[", "zeros["), "return y")),
+    "renamed": ("", (ALLOCATE, "setattr(zeros, '__name__', 'copy')", LAUNCH.replace("copy[", "zeros["), "return y")),
     "swapped_in_run": (OTHER, (ALLOCATE, f"globals()['copy'] = {JIT}(other)", LAUNCH, "return y")),
-    "not_of_the_top": (f"{OTHER}bad = {JIT}(other)\nbad.__name__ = 'bad'\n", (ALLOCATE, LAUNCH.replace("copy[", "bad["), "return y")),
+    "not_of_the_top": (
+        f"{OTHER}bad = {JIT}(other)\nsetattr(bad, '__name__', 'bad')\n",
+        (ALLOCATE, LAUNCH.replace("copy[", "bad["), "return y"),
+    ),
     "after_an_honest_one": (f"{OTHER}bad = {JIT}(other)\n", (ALLOCATE, LAUNCH, LAUNCH.replace("copy[", "bad["), "return y")),
 }
 
@@ -90,13 +93,13 @@ CHANGES = {
     "language": "globals().update(tl=functools)",
     "builtin": "globals().update(min=tl.max)",
     "helper": "globals().update(scaled=zeros)",
-    "default": "get(scaled, 'fn').__defaults__ = (3,)",
-    "signature": "copy.signature = copy.signature.replace(parameters=list(copy.signature.parameters.values())[::-1])",
+    "default": "setattr(get(scaled, 'fn'), '__defaults__', (3,))",
+    "signature": "setattr(copy, 'signature', copy.signature.replace(parameters=list(copy.signature.parameters.values())[::-1]))",
     "parameters": "copy.params.reverse()",
     "annotation": "copy.params[2].__dict__['is_constexpr'] = True",
     "debug": "copy.debug = True",
     "text": "setattr(copy, '_src', 'def copy(x, y, n, BLOCK: tl.constexpr):\\n    pass\\n')",
-    "function": "copy.fn = zeros.fn",
+    "function": "setattr(copy, 'fn', zeros.fn)",
     "names": "setattr(copy, '__globals__', {})",
     "hook": "copy.pre_run_hooks.append(int)",
 }

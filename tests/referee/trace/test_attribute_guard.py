@@ -1,0 +1,146 @@
+"""What a file calls its own is asked of its own objects only, and what it would evaluate as text is refused: seen while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from referee.screen import screen
+from referee.target import Target
+from referee.tracer import trace_source
+from tests.referee.trace.good import rows
+
+CELL = rows("x", shape=(3, 100))
+KERNEL = """
+@triton.jit
+def _kernel(x, out, n, BY, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    tl.store(out + cols, tl.load(x + cols, mask=cols < n) * BY, mask=cols < n)
+
+"""
+LAUNCH = """
+    out = torch.empty_like(x)
+    _kernel[(1,)](x, out, 100, 2 if real else 1, BLOCK=128)
+    return out
+"""
+IN_A_METHOD = LAUNCH.replace("\n    ", "\n        ")
+
+FOREIGN = {
+    "a tensor": ("class L:\n    grad_fn = 1\n", "real = hasattr(x, 'grad_fn')"),
+    "a tensor's private one": (
+        "class L:\n    def __init__(self):\n        self._base = 1\n    def of(self):\n        return self._base\n",
+        "real = L.of(x)",
+    ),
+    "a function": ("class L:\n    closure_of = 1\n", "real = getattr(max, 'closure_of', 0)"),
+    "a kernel": ("class L:\n    is_gluon = 1\n", "real = _kernel.is_gluon()"),
+    "what is stored": ("class L:\n    def put(self):\n        self.mark = 2\n", "L.put(x)\n    real = x.mark"),
+    "a lambda's": ("class L:\n    grad_fn = 1\n", "real = (lambda value: value.grad_fn)(x)"),
+    "in a decorator's function": ("class L:\n    grad_fn = 1\n\ndef of(value):\n    return value.grad_fn\n", "real = of(x)"),
+}
+OWN = {
+    "private": ("class L:\n    def __init__(self):\n        self._c = 2\n    def of(self):\n        return self._c\n", "real = L().of() < 2"),
+    "inherited": (
+        "class A:\n    def first(self):\n        return 1\nclass B(A):\n    def first(self):\n        return super().first()\n",
+        "real = B().first() == 2",
+    ),
+    "named tuple": ("from collections import namedtuple\nP = namedtuple('P', 'warps blocks')\n", "real = P(1, 2).blocks == 1"),
+    "data class": ("from dataclasses import dataclass\n@dataclass(frozen=True)\nclass D:\n    blocks: int = 3\n", "real = D().blocks == 1"),
+    "enumeration": ("import enum\nclass E(enum.Enum):\n    ROW = 1\n", "real = E.ROW.value == 2"),
+    "static": ("class L:\n    blocks = 1\n    @staticmethod\n    def twice(n):\n        return 2 * n\n", "real = L.twice(L.blocks) == 1"),
+    "module": (
+        "class M(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self._by = 2\n"
+        f"    def forward(self, x):\n        real = self._by == 1{IN_A_METHOD}",
+        "return M()(x)",
+    ),
+    "autograd": (
+        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.by = 2\n"
+        f"        real = ctx.by == 1{IN_A_METHOD}",
+        "return F.apply(x)",
+    ),
+}  # fmt: skip
+
+
+def trace(before: str, line: str, tmp_path: Path) -> tuple[str, dict[str, object]]:
+    source = f"{before}{KERNEL}\ndef run(x):\n    {line}{LAUNCH}"
+    return source, trace_source(source, str(tmp_path / "candidate.py"), Target(), [(CELL.inputs, 1)])
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_names_of_its_own_are_not_asked_of_others(name: str, tmp_path: Path) -> None:
+    _, told = trace(*FOREIGN[name], tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], "asked of" in rejection["reason"]) == ("state", True), told
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_they_are_asked_of_its_own_objects(name: str, tmp_path: Path) -> None:
+    source, told = trace(*OWN[name], tmp_path)
+    assert "plans" in told, told
+    assert screen(source)[1] is None
+
+
+@pytest.mark.parametrize("call", ["eval('2')", "exec('pass')", "compile('2', '', 'eval')"])
+def test_text_is_not_evaluated(call: str, tmp_path: Path) -> None:
+    _, told = trace("", f"real = {call}", tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and rejection["guard"] == "state" and "write it out" in rejection["reason"]
+
+
+@pytest.mark.parametrize("use", ["hasattr(made, 'run')", "made == 1", "made in {made}", "made[(1,)]", "type(made).run", "made.name"])
+def test_what_a_launch_returns_is_not_looked_at(use: str, tmp_path: Path) -> None:
+    line = f"made = _kernel[(1,)](x, torch.empty_like(x), 100, 1, BLOCK=128)\n    real = {use}"
+    _, told = trace("", line, tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], "what a launch returns" in rejection["reason"]) == ("state", True), told
+
+
+def test_it_may_be_kept_and_counts_as_true(tmp_path: Path) -> None:
+    line = "made = _kernel[(1,)](x, torch.empty_like(x), 100, 1, BLOCK=128)\n    real = made is None or not made"
+    assert "plans" in trace("", line, tmp_path)[1]
+
+
+QUESTIONS = {
+    "a name of its own": ("from torch import is_grad_enabled\n", "real = is_grad_enabled()"),
+    "a default": ("def asked(ask=torch.is_grad_enabled):\n    return ask()\n", "real = asked()"),
+    "compiling": ("ask = torch.compiler.is_compiling\n", "real = ask()"),
+    "the stream": ("from torch.cuda import current_stream\n", "real = current_stream().cuda_stream != 0"),
+    "the driver's stream": ("", "real = triton.runtime.driver.active.get_current_stream(0)"),
+    "a cached answer": ("import functools\n@functools.lru_cache\ndef asked():\n    return torch.is_grad_enabled()\n", "real = asked()"),
+    "another": ("from functools import cache\n@cache\ndef asked():\n    return torch.is_grad_enabled()\n", "real = asked()"),
+    "bounded": ("import functools\n@functools.lru_cache(maxsize=4)\ndef asked():\n    return torch.is_grad_enabled()\n", "real = asked()"),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_second_call_is_in_training_however_it_is_asked(name: str, tmp_path: Path) -> None:
+    _, told = trace(*QUESTIONS[name], tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], "second call" in rejection["reason"]) == ("state", True), told
+
+
+def test_numbers_may_be_cached(tmp_path: Path) -> None:
+    before = "from functools import lru_cache\n@lru_cache\ndef blocks(n):\n    return triton.next_power_of_2(n)\n"
+    assert "plans" in trace(before, "real = blocks(100) == 1", tmp_path)[1]
+
+
+TRY = "try:\n    import {module}\n    HAS = True\nexcept ImportError:\n    HAS = False\n"
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "no_such.part.of_it", "transformers"])
+def test_nothing_depends_on_which_packages_there_are(module: str, tmp_path: Path) -> None:
+    _, told = trace(TRY.format(module=module), "real = HAS", tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], "can be imported" in rejection["reason"]) == ("state", True), told
+    assert "plans" in trace(TRY.format(module=module), "real = False", tmp_path)[1]
+
+
+def test_parts_of_optional_packages_can_be_named(tmp_path: Path) -> None:
+    before = "try:\n    from no_such.part import function\nexcept ImportError:\n    function = None\n"
+    assert "plans" in trace(before, "real = False", tmp_path)[1]
+
+
+def test_torch_is_a_build_for_cuda(tmp_path: Path) -> None:
+    line = "real = torch.version.cuda is None or torch.__version__.endswith('cpu')"
+    plan = trace("", line, tmp_path)[1]["plans"]
+    assert plan == trace("", "real = False", tmp_path)[1]["plans"]
