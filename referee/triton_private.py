@@ -12,7 +12,7 @@ import inspect
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -272,12 +272,22 @@ def constexpr_names(kernel: Any) -> frozenset[str]:
     return frozenset(parameter.name for parameter in kernel.params if parameter.is_constexpr)
 
 
-def annotated_types(function: Callable[..., Any]) -> dict[str, str]:
-    """For each parameter of a kernel's Python function the type that it is annotated with, as signatures name it, else ""."""
+@dataclass(frozen=True)
+class Typing:
+    """How a parameter is typed: `annotated` as signatures name types, or ""; `one_is_constant` where Triton compiles a 1 as one."""
+
+    annotated: str
+    one_is_constant: bool
+
+
+def typings(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Typing]:
+    """For each parameter of a kernel's Python function; `options` are those of `triton.jit`."""
     from triton.runtime.jit import KernelParam
 
+    kept = options.get("do_not_specialize") or ()
     parameters = inspect.signature(function).parameters.values()
-    return {p.name: KernelParam(number, p, False, False).annotation_type for number, p in enumerate(parameters)}
+    kinds = {p.name: KernelParam(number, p, False, False).annotation_type for number, p in enumerate(parameters)}
+    return {name: Typing(kind, not (kind or name in kept or number in kept)) for number, (name, kind) in enumerate(kinds.items())}
 
 
 def has_run_hooks(kernel: Any) -> bool:

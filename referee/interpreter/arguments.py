@@ -1,12 +1,11 @@
 """A launch's arguments as its kernel sees them in the interpreter: Triton tensors of the types that the compiler gives them.
 
-A parameter's annotation decides its type, as in Triton: `n: tl.int8` holds eight bits. Limits: a parameter that is a tuple is
-typed by what it holds. Runs in the interpreter worker.
+A parameter's annotation decides its type, as in Triton: `n: tl.int8` holds eight bits. A number that is 1 and has no annotation is a
+constant, which has no `.to`. Runs in the interpreter worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import triton.runtime.interpreter as triton_interpreter
 from referee.arena import Layout
 from referee.driver import ParameterError, pack
 from referee.plan import DtypeValue, LaunchConfig, Value, View
-from referee.triton_private import annotated_types
+from referee.triton_private import Typing, typings
 
 _TRITON_NAMES = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1", "int8": "i8", "uint8": "u8",
@@ -24,10 +23,10 @@ _TRITON_NAMES = {
 }  # fmt: skip
 
 
-def arguments(function: Callable[..., Any], config: LaunchConfig, places: Layout, base: int) -> dict[str, Any]:
+def arguments(kernel: Any, config: LaunchConfig, places: Layout, base: int) -> dict[str, Any]:
     """By name. `base` is where the arena lies. Raises ParameterError for a value that is none of the annotated type."""
-    kinds = annotated_types(function)
-    return {a.name: _host(a.value) if a.constexpr else _typed(a.name, a.value, kinds[a.name], places, base) for a in config.arguments}
+    types = typings(kernel.fn, kernel.kwargs)
+    return {a.name: _host(a.value) if a.constexpr else _typed(a.name, a.value, types[a.name], places, base) for a in config.arguments}
 
 
 def _host(value: Value) -> Any:
@@ -37,13 +36,17 @@ def _host(value: Value) -> Any:
     return tuple(_host(part) for part in value) if isinstance(value, tuple) else value
 
 
-def _typed(name: str, value: Value, kind: str, places: Layout, base: int) -> Any:
-    """A run-time argument: of type `kind`, Triton's word for it, or of its value's own where that is empty."""
-    if not kind or isinstance(value, (tuple, str, DtypeValue)):
+def _typed(name: str, value: Value, typing: Typing, places: Layout, base: int) -> Any:
+    """A run-time argument: of the annotated type, or of its value's own; a tuple's parts each."""
+    if isinstance(value, tuple):
+        return tuple(_typed(name, part, typing, places, base) for part in value)
+    if typing.one_is_constant and type(value) is int and value == 1:
+        return value
+    kind = typing.annotated
+    if not kind or isinstance(value, (str, DtypeValue)):
         return _device(value, places, base)
-    pointer = kind.startswith("*")
     if isinstance(value, View):
-        if not pointer:
+        if not kind.startswith("*"):
             raise ParameterError(f"`{name}` is annotated {kind}, and a tensor is passed")
         value = _address(value, places, base)
     elif kind == "u1" and value not in (0, 1):
@@ -52,12 +55,8 @@ def _typed(name: str, value: Value, kind: str, places: Layout, base: int) -> Any
         packed = bytes(pack(kind, value))
     except ParameterError as error:
         raise ParameterError(f"`{name}` is annotated {kind}: {error}") from None
-    return _scalar(np.frombuffer(packed, np.uint64 if pointer else _numpy(kind)), tl.str_to_ty(kind, None))
-
-
-def _numpy(kind: str) -> np.dtype[Any]:
-    found: np.dtype[Any] = triton_interpreter._get_np_dtype(tl.str_to_ty(kind, None))
-    return found
+    dtype = tl.str_to_ty(kind, None)
+    return _scalar(np.frombuffer(packed, triton_interpreter._get_np_dtype(dtype)).copy(), dtype)
 
 
 def _device(value: Value, places: Layout, base: int) -> Any:
@@ -69,8 +68,6 @@ def _device(value: Value, places: Layout, base: int) -> Any:
         return _scalar(np.array([value]), tl.int1)
     if isinstance(value, float):
         return _scalar(np.array([value], np.float32), tl.float32)
-    if isinstance(value, tuple):
-        return tuple(_device(part, places, base) for part in value)
     return triton_interpreter._implicit_cvt(value)
 
 

@@ -64,7 +64,7 @@ class Interpreter:
         ranges = {name: (base + slot.start, base + slot.end) for name, slot in slots.items()}
         self.memory.allow(ranges, [name for name, slot in slots.items() if slot.input is not None])
         kernel = getattr(self._kernels, step.kernel)
-        function, given = kernel.rewrite(), arguments(kernel.fn, config, run.places, base)
+        function, given = kernel.rewrite(), arguments(kernel, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
         for program in _programs(config.grid, run.backwards):
             self._builder.set_grid_idx(*program)
