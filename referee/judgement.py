@@ -24,8 +24,9 @@ from referee.ops.spec import Cell
 from referee.plan import Launch, LaunchPlan
 from referee.prepare import settle
 from referee.report import Rejected, Report
+from referee.sampling import compile_sample
 from referee.screen import screen
-from referee.subject import Subject, capabilities, compile_sample, feasible, partition_by_rows, required
+from referee.subject import Subject, capabilities, feasible, partition_by_rows, required
 from referee.target import Target
 from referee.trace import trace
 from referee.verdict import CellResult, Rejection, Verdict
@@ -136,7 +137,7 @@ class Judgement:
         wanted = required(self.subject.cells("cpu"))
         bench = self.subject.bench()
         traced = self.trace(module, [*wanted, *([bench] if bench and bench not in wanted else [])])
-        self.compile(module, [traced[index][1] for index in compile_sample([cell for cell, _ in traced])])
+        self.compile(module, compile_sample(traced))
         why = "the level asked for is compile"
         return self.report.ended("unsure", f"compiles for {self.target.name}; no kernel was run", unreached=why)
 
@@ -229,12 +230,14 @@ class Judgement:
         cells += fresh_cells(self.subject.op, seed, gpu=False)
         bench = self.subject.bench()
         traced = self.trace(module, [*cells, *([bench] if bench and bench not in cells else [])])
+        many: Traced = []
         if self.subject.op.origin != "user":
-            self._trace_many_rows(module, partition_by_rows(required(self.subject.cells("gpu")))[1])
+            many = self._trace_many_rows(module, partition_by_rows(required(self.subject.cells("gpu")))[1])
         variants = self._with_few_multiprocessors(module, traced[: len(cells)])
-        sample = [traced[index][1] for index in compile_sample([cell for cell, _ in traced])]
+        sample = compile_sample([*traced, *many])
         if _autotuned(sample[0]):
-            sample = sample[:1]
+            # Each plan is as many kernels as there are configurations.
+            sample = compile_sample([*traced, *many], dtypes=1, ones=False)
         binaries = self.compile(module, sample)
         configs = configurations(sample[0], binaries[0].dropped)
         path = CpuPath(interpreters(), task, module.text, _atomic(module, traced), seed, configs, variants)
@@ -252,8 +255,8 @@ class Judgement:
         if _autotuned(sample[0]):
             report.passes("autotune", f"{len(configs)} configurations, and the first call, which tries them on the same memory")
         there = required(self.subject.cells("gpu"))
-        stricter = f"a replay on a GPU is stricter ({len(there)} cells, up to {_largest(there)})"
-        reason = f"{len(cells)} cells, up to {_largest(cells)}, agree with float64 in Triton's interpreter; {stricter}; not timed: {why}"
+        replayed = f"a replay on a GPU is of compiled code, at larger shapes ({len(there)} cells, up to {_largest(there)})"
+        reason = f"{len(cells)} cells, up to {_largest(cells)}, agree with float64 in Triton's interpreter; {replayed}; not timed: {why}"
         return report.ended("correct", reason, unreached=why)
 
 

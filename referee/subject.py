@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # A larger cell would keep the interpreter busy for minutes, one program at a time.
 MOST_ELEMENTS = 1 << 18
-COMPILED_CELLS = 3
 # CUDA's limit for the second and third axis of a grid.
 MOST_ROWS = 65535
 
@@ -101,15 +100,6 @@ def capabilities(cells: Sequence[Cell]) -> list[Cell]:
 def feasible(cell: Cell) -> bool:
     """True when the interpreter can run the cell in reasonable time."""
     return all(prod(spec.shape) <= MOST_ELEMENTS for spec in (*cell.inputs, *cell.outputs))
-
-
-def compile_sample(cells: Sequence[Cell]) -> list[int]:
-    """Which cells to compile where none is replayed: the timed one and one of each other dtype, at most COMPILED_CELLS."""
-    order = sorted(range(len(cells)), key=lambda index: cells[index].role != "bench")
-    chosen: dict[str, int] = {}
-    for index in order:
-        chosen.setdefault(cells[index].inputs[0].dtype, index)
-    return list(chosen.values())[:COMPILED_CELLS]
 
 
 def _in_catalogue(op: Op) -> bool:

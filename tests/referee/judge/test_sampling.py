@@ -1,0 +1,65 @@
+"""Which plans are compiled where none is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from referee import ops
+from referee.ops.spec import Cell
+from referee.plan import Launch, LaunchPlan, Value
+from referee.sampling import MOST_PLANS, compile_sample
+from tests.referee.judge.plans import buffers_of, dense, launch
+
+CELLS = {cell.inputs[0].dtype: cell for cell in ops.cells(ops.get("silu"), profile="cpu")}
+BENCH = next(cell for cell in ops.cells(ops.get("silu"), profile="gpu") if cell.role == "bench")
+X = dense(0, (8,), "float32")
+
+
+def plan(kernel: str = "kernel", constants: dict[str, Value] | None = None, **arguments: Value) -> LaunchPlan:
+    step = launch(kernel, (1, 1, 1), {"BLOCK": 64, **(constants or {})}, x=X, **arguments)
+    return LaunchPlan(buffers_of(X, inputs=1), (X,), (step,), ())
+
+
+def sampled(*plans: LaunchPlan, dtypes: int = 1, ones: bool = True) -> list[int]:
+    """Which of the plans are compiled, all at cells of one dtype."""
+    cell = CELLS["float32"]
+    return [plans.index(one) for one in compile_sample([(cell, plan) for plan in plans], dtypes=dtypes, ones=ones)]
+
+
+def test_the_timed_cell_comes_first_and_then_one_of_each_other_dtype() -> None:
+    cells: list[Cell] = [*CELLS.values(), *CELLS.values(), BENCH]
+    traced = [(cell, plan(n=100 + number)) for number, cell in enumerate(cells)]
+    found = compile_sample(traced)
+    assert len(CELLS) == 3 and len(found) == 3
+    assert found[0] == traced[-1][1]
+    assert compile_sample(traced, dtypes=1) == [traced[-1][1]]
+
+
+def test_each_further_kernel_is_compiled_once() -> None:
+    both = replace(plan(n=3), steps=(*plan(n=3).steps, *plan("finish", n=3).steps))
+    assert sampled(plan(n=1000), plan(n=2000), plan("long", n=2), plan("long", n=3), both) == [0, 2, 4]
+
+
+def test_each_set_of_flags_is_compiled_once() -> None:
+    def flagged(even: Value, act: Value = "silu", bias: Value = 3) -> LaunchPlan:
+        return plan(constants={"EVEN": even, "ACT": act}, bias=bias)
+
+    assert sampled(flagged(True), flagged(False), flagged(True, None), flagged(False), flagged(True, "gelu")) == [0, 1, 2, 4]
+    assert sampled(flagged(True), flagged(True, bias=None)) == [0, 1]
+
+
+def test_numbers_decide_nothing_unless_they_are_one() -> None:
+    sizes = (plan(constants={"BLOCK": 32}, n=1000), plan(n=64), plan(n=1), plan(n=1, m=3), plan(n=3, eps=1.0))
+    assert sampled(*sizes) == [0, 2]
+    assert sampled(*sizes, ones=False) == [0]
+
+
+def test_all_configurations_of_a_launch_are_known() -> None:
+    (one,), (other,) = plan(constants={"EVEN": True}).steps, plan(constants={"EVEN": False}).steps
+    assert isinstance(one, Launch) and isinstance(other, Launch)
+    tuned = replace(plan(), steps=(replace(one, configs=one.configs + other.configs),))
+    assert sampled(tuned, plan(constants={"EVEN": False}), plan(constants={"EVEN": None})) == [0, 2]
+
+
+def test_so_many_are_compiled_at_most() -> None:
+    assert len(sampled(*(plan(f"kernel{number}") for number in range(20)))) == MOST_PLANS
