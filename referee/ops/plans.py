@@ -56,6 +56,9 @@ _CPU = (
     # Rows longer than any block size that is usually written down.
     Draft(2, 16385, F16, "normal", 8.0),
     Draft(2, 16385, F32, "mixed"),
+    # Sizes that blocks, tiles and unrolled loops divide, where kernels leave masks out, and rows by the dozen.
+    Draft(4, 4096, F16, "mixed"),
+    Draft(16, 1024, F32, "mixed"),
     Draft(2, 1000, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 
@@ -107,6 +110,7 @@ _ROPE_CPU = (
     Draft(2, 128, F32, "normal", SMALL),
     Draft(1, 256, F32, "normal"),
     Draft(300, 64, F16, "mixed"),
+    Draft(16, 128, BF16, "mixed"),
 )
 
 _ROPE_GPU = (
