@@ -1,7 +1,8 @@
 """An autotuned kernel with one configuration written in: a saved file must not time itself again in every process.
 
-On a GPU the referee has picked the configuration, and has checked and timed that one alone; without a GPU it has run all of
-them, and the first is taken. Only one autotuned kernel a file, and only configurations written out as literals.
+On a GPU the referee has picked the configuration, and has timed that one alone; without a GPU it has run all of them, and the first is
+taken. Only one autotuned kernel a file, only configurations written out as literals, and none that are pruned: which of them are left
+is told by running code, and the verdict numbers those that were.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def fix_configuration(source: str, verdict: Mapping[str, Any]) -> tuple[str, Cho
     if len(tuned) > 1:
         raise NotSaveable(f"{len(tuned)} of its kernels are autotuned; only one can be saved with a fixed configuration", fix=_WAY_OUT)
     ((name, call),) = tuned.items()
+    if any(keyword.arg in (None, "prune_configs_by") for keyword in call.keywords) or len(call.args) > 2:
+        raise NotSaveable("its autotuned kernel prunes its configurations (prune_configs_by)", fix=_WAY_OUT)
     configurations = _configurations(call, scope)
     number, reason = _choice(verdict, len(configurations))
     scope.functions[name].decorator_list.remove(call)
@@ -113,4 +116,4 @@ def _choice(verdict: Mapping[str, Any], count: int) -> tuple[int, str]:
         return 0, "the only one"
     if len(picked) != 1 or not 0 <= min(picked) < count:
         raise NotSaveable("the verdict does not say which one configuration of its autotuned kernel was judged", fix="judge it again")
-    return picked.pop(), "the fastest at the timed cell, picked by the referee, and the only one it checked and timed"
+    return picked.pop(), "the fastest at the timed cell, picked by the referee, and the only one it timed"

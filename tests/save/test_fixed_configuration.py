@@ -51,6 +51,13 @@ def test_without_a_gpu_it_is_the_first() -> None:
     assert chosen is not None and chosen.values == {"BLOCK": 512, "num_warps": 4} and "none was timed" in chosen.reason
 
 
+@pytest.mark.parametrize("pruned", ["prune_configs_by={'top_k': 1}", "**OPTIONS"])
+@pytest.mark.parametrize("mode", ["replay", "interpret"])
+def test_what_is_pruned_is_not_saved(pruned: str, mode: str) -> None:
+    with pytest.raises(NotSaveable, match="prunes"):
+        fix_configuration(tuned().replace("key=['N']", f"key=['N'], {pruned}"), verdict("configuration by step: {0: 0}", mode))
+
+
 @pytest.mark.parametrize("detail", ["", "configuration by step: {0: 7}", "configuration by step: {0: 0, 1: 1}"])
 def test_what_was_not_judged_is_not_guessed(detail: str) -> None:
     with pytest.raises(NotSaveable, match="which one configuration"):
