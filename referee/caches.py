@@ -39,6 +39,6 @@ class Caches:
             cached.cache_clear()
 
     def _note(self, cached: Any) -> Any:
-        if cached.__module__ == self._module:
+        if getattr(cached, "__module__", None) == self._module:
             self._made.append(cached)
         return cached

@@ -39,6 +39,7 @@ class LaunchRecorder:
 
     def __init__(self, violations: Violations) -> None:
         self._violations = violations
+        self._launched = launched(violations)
         self.recorder: Recorder | None = None
         # Set by the tracer once the file is imported.
         self.kernels: Unchanged | None = None
@@ -60,7 +61,7 @@ class LaunchRecorder:
         # Keyed by their text, because True, 1 and 1.0 are equal but compile differently.
         unique = {repr(config): config for config in configs}
         recorder.add(Launch(resolved[0][0].__name__, tuple(unique.values()), self._tuning))
-        return launched(self._violations)
+        return self._launched()
 
     def warm_up(self, kernel: Any) -> None:
         """Refuse a compilation that `run` asks for."""

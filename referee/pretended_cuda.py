@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from referee.target import Target
-from referee.violation import Violation, Violations
+from referee.violation import Violations
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
@@ -147,11 +147,12 @@ class Stream:
     device_index = 0
     device = CUDA
 
-    def __init__(self, handle: int = 0) -> None:
+    def __init__(self, violations: Violations, handle: int = 0) -> None:
+        self._violations = violations
         self.cuda_stream = self.stream_id = handle
 
     def __getattr__(self, name: str) -> Any:
-        raise Violation("state", f"`.{name}` of a stream is not known in a trace")
+        raise self.__dict__["_violations"].add("state", f"`.{name}` of a stream is not known in a trace")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
@@ -171,13 +172,14 @@ class _CudaDeviceProperties(SimpleNamespace):
     """Under the name that torch's own have. Which others a real GPU has differs from torch to torch."""
 
     def __getattr__(self, name: str) -> Any:
-        raise Violation("state", f"the device property `{name}` is not known in a trace")
+        raise self.__dict__["_violations"].add("state", f"the device property `{name}` is not known in a trace")
 
 
 def _answers(target: Target, violations: Violations, training: Training) -> dict[str, Any]:
     found = target.properties
     major, minor = target.capability
     properties = _CudaDeviceProperties(
+        _violations=violations,
         name=found.name,
         major=major,
         minor=minor,
@@ -239,8 +241,8 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         "synchronize": lambda device=None: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
-        "current_stream": lambda device=None: Stream(training.stream),
-        "default_stream": lambda device=None: Stream(),
+        "current_stream": lambda device=None: Stream(violations, training.stream),
+        "default_stream": lambda device=None: Stream(violations),
         **{name: refuse(name) for name in ("Stream", "stream", "Event", "CUDAGraph", "graph", "ExternalStream", "mem_get_info")},
     }
 

@@ -87,12 +87,40 @@ def test_text_is_not_evaluated(call: str, tmp_path: Path) -> None:
     assert isinstance(rejection, dict) and rejection["guard"] == "state" and "write it out" in rejection["reason"]
 
 
-@pytest.mark.parametrize("use", ["hasattr(made, 'run')", "made == 1", "made in {made}", "made[(1,)]", "type(made).run", "made.name"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        "hasattr(made, 'run')",
+        "made == 1",
+        "made in {made}",
+        "made in [_kernel[(1,)](x, torch.empty_like(x), 100, 1, BLOCK=128)]",
+        "made[(1,)]",
+        "type(made).run",
+        "made.name",
+    ],
+)
 def test_what_a_launch_returns_is_not_looked_at(use: str, tmp_path: Path) -> None:
     line = f"made = _kernel[(1,)](x, torch.empty_like(x), 100, 1, BLOCK=128)\n    real = {use}"
     _, told = trace("", line, tmp_path)
     rejection = told.get("rejection")
     assert isinstance(rejection, dict) and (rejection["guard"], "what a launch returns" in rejection["reason"]) == ("state", True), told
+
+
+HIDES = "class Hides:\n    def __enter__(self):\n        return self\n    def __exit__(self, *error):\n        return True\n"
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        "type(_kernel[(1,)](x, torch.empty_like(x), 100, 1, BLOCK=128)).run",
+        "torch.cuda.get_device_properties(0).no_such_thing",
+        "torch.cuda.current_stream().no_such_thing",
+    ],
+)
+def test_no_context_hides_that_something_was_asked(look: str, tmp_path: Path) -> None:
+    _, told = trace(HIDES, f"real = False\n    with Hides():\n        {look}", tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and rejection["guard"] == "state", told
 
 
 def test_it_may_be_kept_and_counts_as_true(tmp_path: Path) -> None:
