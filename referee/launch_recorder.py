@@ -17,6 +17,7 @@ from referee.dtypes import TRITON_DTYPES
 from referee.launched import launched
 from referee.plan import Argument, DtypeValue, Launch, LaunchConfig, Tuning, Value, View
 from referee.plan_parse import MAX_CONFIGS, MAX_TEXT
+from referee.pruning import Pruning
 from referee.recorder import Recorder
 from referee.unchanged import Changed, Unchanged
 from referee.violation import Violation, Violations
@@ -44,8 +45,7 @@ class LaunchRecorder:
         # Set by the tracer once the file is imported.
         self.kernels: Unchanged | None = None
         self._tuning: Tuning | None = None
-        # By kernel and key: the configurations that were left by pruning, over all cells.
-        self._pruned: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
+        self.pruning = Pruning()
 
     def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> object:
         """Add one launch step. Raises Violation for what a plan cannot hold, and what Triton would raise for misuse."""
@@ -99,12 +99,12 @@ class LaunchRecorder:
             if facts.hooks:
                 hooks = ", ".join(facts.hooks)
                 raise self._fail("launch_feature", f"autotune {hooks} is not supported: the judge tries every configuration itself")
-            if len(facts.configs) > MAX_CONFIGS:
+            configs = self.pruning.left(kernel, args, kwargs, facts)
+            if len(configs) > MAX_CONFIGS:
                 raise self._fail("plan_size", f"more than {MAX_CONFIGS} autotune configurations")
             if facts.compares:
-                self._check_pruned(kernel, facts)
                 self._note_tuning(facts, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
-            for config in facts.configs:
+            for config in configs:
                 chosen = config.all_kwargs()
                 conflicts = sorted(chosen.keys() & kwargs.keys())
                 if conflicts:
@@ -112,13 +112,6 @@ class LaunchRecorder:
                 yield from self._resolve(kernel.fn, args, {**kwargs, **chosen})
         else:
             raise self._fail("launch_feature", f"a {type(kernel).__name__} is launched; only @triton.jit kernels are supported")
-
-    def _check_pruned(self, kernel: Any, facts: triton_private.AutotuneFacts) -> None:
-        """Triton prunes, and compares, at the first launch of each key only, and keeps what it picked for all launches of that key."""
-        name, left = triton_private.innermost(kernel).__name__, frozenset(map(str, facts.configs))
-        if self._pruned.setdefault((name, facts.key), left) != left:
-            reason = "prune_configs_by chooses by something that `key` does not name: Triton prunes once for each value of the key"
-            raise self._fail("launch_feature", f"{reason} and keeps what it picked; name in `key` what pruning looks at")
 
     def _note_tuning(self, facts: triton_private.AutotuneFacts, given: dict[str, Any]) -> None:
         zeroed, restored = (tuple(self._named(name, given) for name in names) for names in (facts.zeroed, facts.restored))

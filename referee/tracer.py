@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -100,7 +100,9 @@ def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShap
                 raise violations.add("module_level", "tensors are made while the file is being imported; make them in `run`")
             launches.kernels = _as_written(kernels, module, violations)
             before = _kept(module, violations)
-            for inputs, outputs in cells:
+            for number, (inputs, outputs) in enumerate(_rounds(cells, launches)):
+                if number == len(cells):
+                    plans.clear()
                 plans.append(_trace_cell(run, inputs, outputs, violations, launches, training, caches))
                 if (name := changed(before, _kept(module, violations))) is not None:
                     plans.pop()
@@ -114,6 +116,13 @@ def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShap
     finally:
         sys.modules.pop(module.__name__, None)
     return {"plans": plans}
+
+
+def _rounds(cells: Sequence[CellShape], launches: LaunchRecorder) -> Iterator[CellShape]:
+    """Every cell, and once more where only then it is known which configurations its launches may be of."""
+    yield from cells
+    if launches.pruning.grew:
+        yield from cells
 
 
 def _trace_cell(

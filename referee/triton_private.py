@@ -199,7 +199,7 @@ def autotune_facts(tuner: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     if any(getattr(config, "ir_override", None) is not None for config in tuner.configs):
         hooks.append("Config(ir_override=...)")
     configs = tuple(tuner.configs)
-    if len(configs) > 1 and not hooks and (tuner.early_config_prune or tuner.perf_model):
+    if prunes(tuner) and not hooks:
         before = dict(vars(tuner))
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         try:
@@ -214,6 +214,11 @@ def autotune_facts(tuner: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     key = [repr(given[name]) for name in tuner.keys if name in given] + [str(v.dtype) for v in given.values() if hasattr(v, "dtype")]
     several = len(tuner.configs) > 1
     return AutotuneFacts(configs, tuple(hooks), several, tuple(key), tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
+
+
+def prunes(tuner: Any) -> bool:
+    """True when an Autotuner asks `prune_configs_by` which configurations to try."""
+    return len(tuner.configs) > 1 and bool(tuner.early_config_prune or tuner.perf_model)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,73 @@
+"""Which configurations of an autotuned kernel may run at a launch, where it prunes them.
+
+Triton prunes, and compares, at the first launch of each key only (the arguments that `key` names, and all dtypes), and keeps what it
+picked for every launch of that key, whatever its other arguments are. So what may run is what pruning leaves for that key with the other
+arguments of any launch: those of a kernel that prunes by something its key does not name, too. Runs in the trace worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from referee import triton_private
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class _Call:
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    key: tuple[str, ...]
+
+
+class Pruning:
+    """What is left of each kernel's configurations for each key, over all launches so far. `grew`: for a key that was launched before."""
+
+    def __init__(self) -> None:
+        self.grew = False
+        self._calls: dict[str, dict[object, _Call]] = {}
+        self._known: dict[tuple[str, tuple[str, ...]], set[int]] = {}
+
+    def left(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], facts: triton_private.AutotuneFacts) -> list[Any]:
+        """The configurations that this launch may be of, in the autotuner's order."""
+        if not triton_private.prunes(kernel):
+            return list(facts.configs)
+        name = triton_private.innermost(kernel).__name__
+        calls, this = self._calls.setdefault(name, {}), _Call(args, kwargs, facts.key)
+        known = self._known.setdefault((name, facts.key), set())
+        self._add(known, kernel, facts.configs, new=not known)
+        if calls.setdefault(_shape_of(kernel, this), this) is this:
+            for other in list(calls.values()):
+                self._add(known, kernel, _left(kernel, this, other))
+                self._add(self._known[name, other.key], kernel, _left(kernel, other, this))
+        return [config for number, config in enumerate(kernel.configs) if number in known]
+
+    def _add(self, known: set[int], kernel: Any, left: tuple[Any, ...], *, new: bool = False) -> None:
+        found = {number for number, config in enumerate(kernel.configs) if config in left}
+        self.grew = self.grew or (not new and not found <= known)
+        known |= found
+
+
+def _left(kernel: Any, keyed: _Call, rest: _Call) -> tuple[Any, ...]:
+    """What pruning leaves for the key of one launch with the other arguments of another; nothing where it fails on them."""
+    names = kernel.arg_names
+    others = {**dict(zip(names, rest.args, strict=False)), **rest.kwargs}
+
+    def mixed(name: str, value: Any) -> Any:
+        return value if name in kernel.keys else others.get(name, value)
+
+    args = tuple(mixed(name, value) for name, value in zip(names, keyed.args, strict=False))
+    try:
+        return triton_private.autotune_facts(kernel, args, {name: mixed(name, value) for name, value in keyed.kwargs.items()}).configs
+    except Exception:
+        return ()
+
+
+def _shape_of(kernel: Any, call: _Call) -> object:
+    """What pruning can see of a launch: numbers, and tensors' shapes."""
+    given = {**dict(zip(kernel.arg_names, call.args, strict=False)), **call.kwargs}
+    shapes = {name: value if isinstance(value, _PLAIN) else getattr(value, "shape", None) for name, value in given.items()}
+    return call.key, tuple((name, repr(shape)) for name, shape in shapes.items())
