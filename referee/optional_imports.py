@@ -32,8 +32,12 @@ def optional_modules(tree: ast.AST) -> frozenset[str]:
             names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
-    parts = (name.split(".") for name in names if not is_known_module(name))
-    return frozenset(".".join(one[:end]) for one in parts for end in range(1, len(one) + 1) if not is_known_module(".".join(one[:end])))
+    parts = (name.split(".") for name in names if not _is_everywhere(name))
+    return frozenset(".".join(one[:end]) for one in parts for end in range(1, len(one) + 1) if not _is_everywhere(".".join(one[:end])))
+
+
+def _is_everywhere(name: str) -> bool:
+    return is_known_module(name) or name.partition(".")[0] in sys.stdlib_module_names
 
 
 @contextmanager
