@@ -1,44 +1,73 @@
-"""The cached functions of a candidate's file, so that a later call of `run` is not answered from what an earlier one put there.
+"""The cached functions of a candidate's file: a later call of `run` is not answered from what an earlier one put there, nor by way of it.
 
-A function under `functools.lru_cache` that asks whether gradients are on keeps the first answer. Runs in the trace worker.
+A function under `functools.lru_cache` that asks whether gradients are on keeps the first answer, and one that returns an object keeps
+what is done to it. Runs in the trace worker. Limit: torch's objects in what is returned count by identity only.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType, ModuleType
 from typing import Any
+
+from referee.kept_state import contents
 
 
 class Caches:
-    """The cached functions that a module of this name makes while `noted` lasts."""
+    """The cached functions that a module makes while it is imported (`noted`), and what they have returned since `clear`."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: ModuleType) -> None:
         self._module = module
         self._made: list[Any] = []
+        self._returned: list[tuple[Any, tuple[object, ...]]] = []
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Replace `functools.lru_cache`, which `functools.cache` calls too, by one that notes what it makes."""
+        """Replace `functools.lru_cache`, which `functools.cache` calls too, by one that notes what it makes for the module.
+
+        What the module has bound to it is the original again afterwards.
+        """
         original: Callable[..., Any] = functools.lru_cache
 
         def lru_cache(maxsize: Any = 128, typed: bool = False) -> Any:
-            made = original(maxsize, typed)
-            return self._note(made) if callable(maxsize) else lambda function: self._note(made(function))
+            if not self._is_ours(sys._getframe(1)):
+                return original(maxsize, typed)
+            if callable(maxsize):
+                return self._note(original(128, typed), maxsize)
+            return lambda function: self._note(original(maxsize, typed), function)
 
         functools.lru_cache = lru_cache
         try:
             yield
         finally:
             functools.lru_cache = original
+            names = vars(self._module)
+            names.update({name: original for name, value in names.items() if value is lru_cache})
+
+    def changed(self) -> bool:
+        """True when something that a cached function returned is not what it was then."""
+        return any(contents(value, self._module.__name__) != before for value, before in self._returned)
 
     def clear(self) -> None:
         """Forget what all of them remember."""
+        self._returned.clear()
         for cached in self._made:
             cached.cache_clear()
 
-    def _note(self, cached: Any) -> Any:
-        if getattr(cached, "__module__", None) == self._module:
-            self._made.append(cached)
+    def _is_ours(self, caller: FrameType | None) -> bool:
+        # `functools.cache` may stand between.
+        frames = (caller, caller.f_back if caller else None)
+        return any(frame is not None and frame.f_globals.get("__name__") == self._module.__name__ for frame in frames)
+
+    def _note(self, caching: Callable[..., Any], function: Callable[..., Any]) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            value = function(*args, **kwargs)
+            self._returned.append((value, contents(value, self._module.__name__)))
+            return value
+
+        cached = caching(functools.update_wrapper(noted, function))
+        self._made.append(cached)
         return cached

@@ -38,6 +38,11 @@ def kept(module: Mapping[str, Any], own: str) -> dict[str, tuple[object, ...]]:
     return {name: tuple(_Walk(own).below(value)) for name, value in module.items() if name != "__builtins__"}
 
 
+def contents(value: object, own: str) -> tuple[object, ...]:
+    """The same for one value. Raises KeptObject."""
+    return tuple(_Walk(own).below(value))
+
+
 def changed(before: Mapping[str, tuple[object, ...]], after: Mapping[str, tuple[object, ...]]) -> str | None:
     """The first name that is new, gone or different; None when all is as it was."""
     for name in (*before, *after):

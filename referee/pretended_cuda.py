@@ -1,17 +1,17 @@
 """torch as it would look on the target's GPU, in a process that has none: tensors without data that say they are on cuda:0.
 
 Tensors are torch's own "meta" tensors. A function mode answers for their device and turns the device that candidates
-ask for into "meta"; `torch.cuda`'s queries are answered from the target. Works the same in CPU and CUDA builds of torch. While
-`Training.on`, torch answers as in a compiled training step under autocast on a stream of its own; nothing that it does is different.
-It is one function that answers either way, so that a file that keeps torch's functions under names of its own is answered so, too.
+ask for into "meta"; `torch.cuda`'s queries are answered from the target. Works the same in CPU and CUDA builds of torch. What torch
+says of training, compilation and streams it says as `Training` has it; nothing that it does is different. It is one function that
+answers either way, so that a file that keeps torch's functions under names of its own is answered so, too.
 Limits: there is one device, so that what a candidate does on another GPU of the same host is not seen. Runs in the trace worker only.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +37,7 @@ _ANSWERS: dict[Any, Any] = {
     # Memory on a GPU counts as shared.
     _TENSOR.is_shared: True,
 }
+_REQUIRES_GRAD = _TENSOR.requires_grad.__get__
 _VALUE_READERS = {
     _TENSOR.item: "item()",
     _TENSOR.tolist: "tolist()",
@@ -71,14 +72,17 @@ _HOST_DATA = {torch.tensor: "torch.tensor", torch.as_tensor: "torch.as_tensor", 
 class PretendedDevice(TorchFunctionMode):
     """Answers device queries with cuda:0 and refuses what would need a tensor's values or address."""
 
-    def __init__(self, violations: Violations) -> None:
+    def __init__(self, violations: Violations, training: Training) -> None:
         super().__init__()
         self._violations = violations
+        self._training = training
 
     def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Called for every torch function and tensor property while the mode is on."""
         if function in _ANSWERS:
             return _ANSWERS[function]
+        if function == _REQUIRES_GRAD:
+            self._check_asked_of_given(args[0])
         if function is torch.device:
             return function(*args, **(kwargs or {}))
         if function is _TENSOR.cuda:
@@ -96,6 +100,14 @@ class PretendedDevice(TorchFunctionMode):
             name: str = function(args[0])
             return name.replace(".meta.", ".cuda.")
         return function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in (kwargs or {}).items()})
+
+    def _check_asked_of_given(self, tensor: Any) -> None:
+        """Note that somebody asks whether a tensor requires gradients."""
+        # Called for the mode by C: what asks is the frame outside of it.
+        caller = _caller(2)
+        self._training.ask("parameters", caller)
+        if not _is_torch(caller) and not any(tensor is one for one in self._training.given):
+            raise self._violations.add("state", "`.requires_grad` of a tensor that `run` makes depends on how it is called")
 
     def _meta(self, value: Any) -> Any:
         """`value` with cuda devices replaced by the meta device; other devices are refused."""
@@ -127,16 +139,39 @@ def _check_device(device: Any, violations: Violations) -> None:
         raise violations.add("device", f"`{wanted}` is used; everything must stay on the inputs' device (device=x.device)")
 
 
-@dataclass
 class Training:
-    """Whether torch answers as in training."""
+    """What torch says of the call that is running: each of FLAGS is `on` or not. `asked` are those that the file has asked for.
 
-    on: bool = False
+    `given` are the tensors that `run` got: of others nobody can say here whether they would require gradients.
+    """
 
-    @property
+    FLAGS = frozenset({"gradients", "autocast", "autocast_dtype", "compiling", "stream", "scripting", "tracing", "parameters"})
+
+    def __init__(self) -> None:
+        self.on: frozenset[str] = frozenset()
+        self.asked: set[str] = set()
+        self.given: list[Any] = []
+
+    def ask(self, flag: str, caller: str) -> bool:
+        """Whether the flag is on, and note that a module of this name asks: torch's own do so all the time."""
+        if not _is_torch(caller):
+            self.asked.add(flag)
+        elif flag in ("scripting", "tracing"):
+            # There it would do something else.
+            return False
+        return flag in self.on
+
     def stream(self) -> int:
         """The handle of the current stream."""
-        return int(self.on)
+        return int(self.ask("stream", _caller(2)))
+
+
+def _is_torch(module: str) -> bool:
+    return module.partition(".")[0] == "torch"
+
+
+def _caller(depth: int) -> str:
+    return str(sys._getframe(depth + 1).f_globals.get("__name__", ""))
 
 
 class Stream:
@@ -241,7 +276,7 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         "synchronize": lambda device=None: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
-        "current_stream": lambda device=None: Stream(violations, training.stream),
+        "current_stream": lambda device=None: Stream(violations, training.stream()),
         "default_stream": lambda device=None: Stream(violations),
         **{name: refuse(name) for name in ("Stream", "stream", "Event", "CUDAGraph", "graph", "ExternalStream", "mem_get_info")},
     }
@@ -249,14 +284,19 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
 
 def _training_answers(training: Training) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Where torch tells of training, and a function that answers for it."""
-    yield torch, "is_grad_enabled", _either(training, torch.is_grad_enabled, True)
-    yield torch, "is_autocast_enabled", _either(training, torch.is_autocast_enabled, True)
-    yield torch, "get_autocast_dtype", _either(training, torch.get_autocast_dtype, torch.bfloat16)
-    yield torch.compiler, "is_compiling", _either(training, torch.compiler.is_compiling, True)
+    for module, name, flag, answer in (
+        (torch, "is_grad_enabled", "gradients", True),
+        (torch, "is_autocast_enabled", "autocast", True),
+        (torch, "get_autocast_dtype", "autocast_dtype", torch.bfloat16),
+        (torch.compiler, "is_compiling", "compiling", True),
+        (torch.jit, "is_scripting", "scripting", True),
+        (torch.jit, "is_tracing", "tracing", True),
+    ):
+        yield module, name, _either(training, flag, getattr(module, name), answer)
 
 
-def _either(training: Training, original: Callable[..., Any], answer: object) -> Callable[..., Any]:
-    return lambda *args, **kwargs: answer if training.on else original(*args, **kwargs)
+def _either(training: Training, flag: str, original: Callable[..., Any], answer: object) -> Callable[..., Any]:
+    return lambda *args, **kwargs: answer if training.ask(flag, _caller(1)) else original(*args, **kwargs)
 
 
 def _of_a_cuda_build() -> Iterator[tuple[Any, str, object]]:
@@ -277,7 +317,7 @@ def pretended_cuda(target: Target, violations: Violations) -> Iterator[Training]
     for module, name, answer in answers:
         setattr(module, name, answer)
     try:
-        with PretendedDevice(violations):
+        with PretendedDevice(violations, training):
             yield training
     finally:
         for module, name, original in saved:

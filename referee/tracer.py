@@ -11,9 +11,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import string
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from types import ModuleType
 from typing import Any
 
@@ -58,7 +61,7 @@ def trace_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     request = json.loads(payload)
     cells = [(tuple(_spec(spec) for spec in cell["inputs"]), cell["outputs"]) for cell in request["cells"]]
     # A name that no candidate can know beforehand, so that none behaves well under this one only.
-    path = os.path.join(scratch, f"kernel_{secrets.token_hex(4)}.py")
+    path = os.path.join(scratch, f"{''.join(secrets.choice(string.ascii_lowercase) for _ in range(12))}.py")
     return json.dumps(trace_source(request["source"], path, Target.from_json(request["target"]), cells), allow_nan=False).encode()
 
 
@@ -83,27 +86,27 @@ def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShap
     launches = LaunchRecorder(violations)
     plans: list[dict[str, Any]] = []
     module = ModuleType(os.path.splitext(os.path.basename(path))[0])
-    caches = Caches(module.__name__)
+    caches = Caches(module)
     try:
         with (
-            caches.noted(),
             pretended_cuda(target, violations) as training,
-            triton_private.active_driver(target, lambda: training.stream),
+            triton_private.active_driver(target, training.stream),
             triton_private.launches_go_to(launches.launch, launches.warm_up),
         ):
             kernels = Unchanged(source, path)
-            with Recorder(violations, ()) as outside:
+            with Recorder(violations, ()) as outside, caches.noted():
                 run = _import_run(module, source, path, violations)
             if violations.first is not None:
                 raise violations.first
             if outside.used:
                 raise violations.add("module_level", "tensors are made while the file is being imported; make them in `run`")
             launches.kernels = _as_written(kernels, module, violations)
+            tracing = _Tracing(run, violations, launches, training, caches)
             before = _kept(module, violations)
             for number, (inputs, outputs) in enumerate(_rounds(cells, launches)):
                 if number == len(cells):
                     plans.clear()
-                plans.append(_trace_cell(run, inputs, outputs, violations, launches, training, caches))
+                plans.append(tracing.cell(inputs, outputs))
                 if (name := changed(before, _kept(module, violations))) is not None:
                     plans.pop()
                     raise violations.add("state", f"`run` changes `{name}`, which outlives the call; keep nothing between calls")
@@ -125,53 +128,53 @@ def _rounds(cells: Sequence[CellShape], launches: LaunchRecorder) -> Iterator[Ce
         yield from cells
 
 
-def _trace_cell(
-    run: Callable[..., Any],
-    inputs: tuple[TensorSpec, ...],
-    outputs: int,
-    violations: Violations,
-    launches: LaunchRecorder,
-    training: Training,
-    caches: Caches,
-) -> dict[str, Any]:
-    # Without autograd, which would refuse what is for the judge to refuse.
-    with torch.no_grad():
-        first = _call(run, inputs, outputs, violations, launches)
-        caches.clear()
-        training.on = True
+@dataclass(frozen=True)
+class _Tracing:
+    """What the calls of one trace share."""
+
+    run: Callable[..., Any]
+    violations: Violations
+    launches: LaunchRecorder
+    training: Training
+    caches: Caches
+
+    def cell(self, inputs: tuple[TensorSpec, ...], outputs: int) -> dict[str, Any]:
+        """The plan of a call, which must be that of a call in training as well, and in any mixture of what the file asks about."""
+        # Without autograd, which would refuse what is for the judge to refuse.
+        with torch.no_grad():
+            plan = self._call(inputs, outputs, frozenset())
+            done = {frozenset[str]()}
+            while wanted := [on for on in _mixtures(self.training) if on not in done]:
+                for on in wanted:
+                    done.add(on)
+                    # Compared as data, because NaN differs from itself and True equals 1.
+                    if json.dumps(self._call(inputs, outputs, on)) != json.dumps(plan):
+                        raise self.violations.add("state", _OTHERWISE)
+        return plan
+
+    def _call(self, inputs: tuple[TensorSpec, ...], outputs: int, on: frozenset[str]) -> dict[str, Any]:
+        """One call; with "parameters" floating-point inputs are `torch.nn.Parameter` and require gradients."""
+        self.caches.clear()
+        recorder = Recorder(self.violations, inputs)
+        given = [torch.nn.Parameter(x) if "parameters" in on and x.is_floating_point() else x for x in recorder.inputs]
+        self.launches.recorder, self.training.on, self.training.given = recorder, on, given
         try:
-            second = _call(run, inputs, outputs, violations, launches, parameters=True)
+            with recorder:
+                result = self.run(*given)
         finally:
-            training.on = False
-        caches.clear()
-    plan = dump(first)
-    # Compared as data, because NaN differs from itself and True equals 1.
-    if json.dumps(plan) != json.dumps(dump(second)):
-        raise violations.add("state", _OTHERWISE)
-    return plan
+            self.launches.recorder, self.training.on = None, frozenset()
+        if self.violations.first is not None:
+            raise self.violations.first
+        if self.caches.changed():
+            raise self.violations.add("state", "what a cached function returned is changed by a call; let it return numbers or a tuple")
+        return dump(recorder.plan(_tensors(result, outputs, given, self.violations)))
 
 
-def _call(
-    run: Callable[..., Any],
-    inputs: tuple[TensorSpec, ...],
-    outputs: int,
-    violations: Violations,
-    launches: LaunchRecorder,
-    *,
-    parameters: bool = False,
-) -> LaunchPlan:
-    """One call; `parameters`: floating-point inputs are `torch.nn.Parameter` and require gradients."""
-    recorder = Recorder(violations, inputs)
-    given = [torch.nn.Parameter(tensor) if parameters and tensor.is_floating_point() else tensor for tensor in recorder.inputs]
-    launches.recorder = recorder
-    try:
-        with recorder:
-            result = run(*given)
-    finally:
-        launches.recorder = None
-    if violations.first is not None:
-        raise violations.first
-    return recorder.plan(_tensors(result, outputs, given, violations))
+def _mixtures(training: Training) -> Iterator[frozenset[str]]:
+    """Everything in training; and, where the file asks, every mixture of what it asks about."""
+    yield training.FLAGS
+    asked = sorted(training.asked | {"parameters"} if training.asked else ())
+    yield from (frozenset(some) for size in range(len(asked) + 1) for some in combinations(asked, size))
 
 
 def _tensors(result: Any, outputs: int, given: Sequence[torch.Tensor], violations: Violations) -> Sequence[torch.Tensor]:

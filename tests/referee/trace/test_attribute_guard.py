@@ -129,6 +129,13 @@ def test_it_may_be_kept_and_counts_as_true(tmp_path: Path) -> None:
 
 
 QUESTIONS = {
+    "a mixture": ("", "real = torch.is_grad_enabled() and not torch.is_autocast_enabled()"),
+    "another mixture": ("", "real = torch.is_autocast_enabled() and torch.get_autocast_dtype('cuda') == torch.float16"),
+    "of three": ("", "real = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not x.requires_grad"),
+    "asked after another": ("", "real = torch.compiler.is_compiling() and not (torch.is_grad_enabled() or torch.jit.is_tracing())"),
+    "tracing": ("", "real = torch.jit.is_tracing()"),
+    "a foreign function cached": ("import functools\nasked = functools.lru_cache(torch.is_grad_enabled)\n", "real = asked()"),
+    "a part of it cached": ("import functools\nasked = functools.lru_cache(functools.partial(torch.is_grad_enabled))\n", "real = asked()"),
     "a name of its own": ("from torch import is_grad_enabled\n", "real = is_grad_enabled()"),
     "a default": ("def asked(ask=torch.is_grad_enabled):\n    return ask()\n", "real = asked()"),
     "compiling": ("ask = torch.compiler.is_compiling\n", "real = ask()"),
@@ -145,6 +152,28 @@ def test_the_second_call_is_in_training_however_it_is_asked(name: str, tmp_path:
     _, told = trace(*QUESTIONS[name], tmp_path)
     rejection = told.get("rejection")
     assert isinstance(rejection, dict) and (rejection["guard"], "second call" in rejection["reason"]) == ("state", True), told
+
+
+@pytest.mark.parametrize("made", ["x.clone()", "torch.empty_like(x)", "x.view(-1)"])
+def test_whether_a_tensor_of_its_own_requires_gradients_is_not_known(made: str, tmp_path: Path) -> None:
+    rejection = trace("", f"real = ({made}).requires_grad", tmp_path)[1].get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], ".requires_grad" in rejection["reason"]) == ("state", True)
+
+
+CACHED = {
+    "a list": ("    return [0]\n", "s = kept()\n    s[0] += 1\n    real = s[0] > 3"),
+    "a dictionary": ("    return {}\n", "s = kept()\n    s[len(s)] = 1\n    real = len(s) > 3"),
+    "an object": ("    return S()\n", "real = kept().bump() > 3"),
+}
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_what_is_cached_is_not_changed(name: str, tmp_path: Path) -> None:
+    returned, line = CACHED[name]
+    counter = "class S:\n    def __init__(self):\n        self.n = 0\n    def bump(self):\n        self.n += 1\n        return self.n\n"
+    before = f"import functools\n{counter}@functools.lru_cache\ndef kept():\n{returned}"
+    rejection = trace(before, line, tmp_path)[1].get("rejection")
+    assert isinstance(rejection, dict) and rejection["guard"] == "state", rejection
 
 
 def test_numbers_may_be_cached(tmp_path: Path) -> None:
