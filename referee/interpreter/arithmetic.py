@@ -1,10 +1,10 @@
 """Where Triton's interpreter computes something else than a GPU does, the GPU's meaning is put in its place.
 
 Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate; a float
-that no integer holds becomes any; min and max spread a NaN that hardware drops; a dot in TF32 keeps all bits; a reduction with a
-custom combiner runs one element at a time. Here bfloat16 goes through float32 and is rounded to nearest even after every operation,
-and every reduction or scan is the same tree of calls to its combiner that the compiler emits. float32 arithmetic itself stays
-NumPy's.
+that no integer holds becomes any; a sum of booleans is their "or", where one bit makes it their "xor"; min and max spread a NaN that
+hardware drops; a dot in TF32 keeps all bits; a reduction with a custom combiner runs one element at a time. Here bfloat16 goes
+through float32 and is rounded to nearest even after every operation, and every reduction or scan is the same tree of calls to its
+combiner that the compiler emits. float32 arithmetic itself stays NumPy's.
 """
 
 from __future__ import annotations
@@ -94,6 +94,9 @@ def install(interpreter: Any) -> None:
         return plain_convert(self, source, target, rounding)
 
     def binary(self: Any, left: Any, right: Any, operation: Any) -> Any:
+        # One bit, added or subtracted: NumPy has "or" and an error.
+        if operation in (np.add, np.subtract) and left.data.dtype == np.bool_:
+            operation = np.logical_xor
         if left.dtype.scalar != tl.bfloat16:
             return plain_binary(self, left, right, operation)
         return encoded(operation(decoded(left), decoded(right)), tl.bfloat16)
