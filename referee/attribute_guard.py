@@ -3,8 +3,8 @@
 The screen lets host code ask any object for the attributes that the file gives to its classes, and a method ask what it calls `self` for
 private ones: of what type a value is the text does not say. So where the text asks for such a name, the file is compiled with a call in
 between, which refuses objects that are not the file's own: a class that has an `importlib` lends that name to no module. Text that the
-file would evaluate is refused, because nothing in it is looked at. Runs in the trace worker. Limit: what the file's classes inherit from
-torch is theirs, too.
+file would evaluate is refused, because nothing in it is looked at. What its classes inherit from torch or Python is not theirs, but for
+what the screen knows. Runs in the trace worker.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
+import torch
 from torch.autograd.function import FunctionCtx
 
 from referee import host_attributes
@@ -25,6 +26,9 @@ from referee.source import parse
 from referee.violation import Violations
 
 _ASKING = ("getattr", "hasattr")
+# Of what torch gives to modules, what a kernel's wrapper needs.
+_INHERITED = frozenset({"register_buffer", "register_parameter", "parameters"})
+_OF_A_MODULE = frozenset(vars(torch.nn.Module()))
 # What runs text in which no name was looked at.
 _TEXT = ("eval", "exec", "compile")
 
@@ -32,9 +36,12 @@ _TEXT = ("eval", "exec", "compile")
 def guarded(source: str, path: str, module: ModuleType, violations: Violations) -> CodeType:
     """The compiled file, to be executed in `module`, whose builtins from now on hold the check that it calls."""
     word = f"_{secrets.token_hex(8)}"
+    tree = parse(source)
+    names = host_attributes.own(tree) - host_attributes.KNOWN
 
     def check(value: Any, name: str) -> Any:
-        if _is_own(value, name, module.__name__):
+        wanted = name in names or name.startswith("_")
+        if _is_own(value, name, module.__name__) if wanted else not _is_inherited(value, name, module.__name__):
             return value
         kind = value.__name__ if isinstance(value, (type, ModuleType)) else type(value).__name__
         raise violations.add("state", f"`.{name}` is asked of `{kind}`; what the file gives to its own classes is asked of these only")
@@ -46,24 +53,41 @@ def guarded(source: str, path: str, module: ModuleType, violations: Violations) 
         return refuse
 
     module.__dict__["__builtins__"] = {**vars(builtins), **{name: refused(name) for name in _TEXT}, word: check}
-    tree = parse(source)
-    guards = _Guards(word, host_attributes.own(tree) - host_attributes.KNOWN, read(parse(source)))
+    guards = _Guards(word, read(parse(source)))
     return compile(ast.fix_missing_locations(guards.visit(tree)), path, "exec", dont_inherit=True)
 
 
 def _is_own(value: Any, name: str, module: str) -> bool:
+    """True when the file's own code gave the value this attribute."""
     if isinstance(value, FunctionCtx):
         return name in vars(value) or not name.startswith("_")
-    kind = vars(super)["__thisclass__"].__get__(value) if isinstance(value, super) else value if isinstance(value, type) else type(value)
-    return bool(kind.__module__ == module)
+    return _kind(value).__module__ == module and not _is_inherited(value, name, module)
+
+
+def _is_inherited(value: Any, name: str, module: str) -> bool:
+    """True when the value is of a class of the file, and has this attribute from a class that is not the file's."""
+    kind = _kind(value)
+    if kind.__module__ != module or name in _INHERITED:
+        return False
+    for cls in kind.__mro__:
+        if name in vars(cls):
+            return bool(cls.__module__ != module)
+    # The instance has it itself, where torch may have put it.
+    return issubclass(kind, torch.nn.Module) and name in _OF_A_MODULE
+
+
+def _kind(value: Any) -> type:
+    if isinstance(value, super):
+        of: type = vars(super)["__thisclass__"].__get__(value)
+        return of
+    return value if isinstance(value, type) else type(value)
 
 
 class _Guards(ast.NodeTransformer):
-    """Puts the check around every value that is asked for one of `names`, or for a private one; kernels stay as they are."""
+    """Puts the check around every value that is asked for a name that not everything has; kernels stay as they are."""
 
-    def __init__(self, word: str, names: frozenset[str], scope: Scope) -> None:
+    def __init__(self, word: str, scope: Scope) -> None:
         self._word = word
-        self._names = names
         self._scope = scope
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
@@ -76,7 +100,7 @@ class _Guards(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
         """`value.name` becomes `check(value, "name").name`."""
-        if self._guards(node.attr) and not self._is_word(node):
+        if _guards(node.attr) and not self._is_word(node):
             node.value = self._checked(self.visit(node.value), node.attr)
         else:
             self.generic_visit(node)
@@ -87,12 +111,9 @@ class _Guards(ast.NodeTransformer):
         self.generic_visit(node)
         match node:
             case ast.Call(func=ast.Name(id=called), args=[value, ast.Constant(value=str(name)), *rest]) if called in _ASKING:
-                if self._guards(name):
+                if _guards(name):
                     node.args = [self._checked(value, name), node.args[1], *rest]
         return node
-
-    def _guards(self, name: str) -> bool:
-        return name in self._names or (name.startswith("_") and not name.startswith("__"))
 
     def _is_word(self, node: ast.expr) -> bool:
         """True for `torch.float16`: what may be asked of modules by their names is for the screen to say."""
@@ -103,3 +124,7 @@ class _Guards(ast.NodeTransformer):
     def _checked(self, value: ast.expr, name: str) -> ast.expr:
         call = ast.Call(ast.Name(self._word, ast.Load()), [value, ast.Constant(name)], [])
         return ast.copy_location(call, value)
+
+
+def _guards(name: str) -> bool:
+    return name not in host_attributes.KNOWN and not name.startswith("__")

@@ -14,6 +14,7 @@ import torch
 
 from referee import triton_private
 from referee.dtypes import TRITON_DTYPES
+from referee.kept_state import contents
 from referee.launched import launched
 from referee.plan import Argument, DtypeValue, Launch, LaunchConfig, Tuning, Value, View
 from referee.plan_parse import MAX_CONFIGS, MAX_TEXT
@@ -46,6 +47,8 @@ class LaunchRecorder:
         self.kernels: Unchanged | None = None
         self._tuning: Tuning | None = None
         self.pruning = Pruning()
+        # The name of the candidate's module.
+        self.module = ""
 
     def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> object:
         """Add one launch step. Raises Violation for what a plan cannot hold, and what Triton would raise for misuse."""
@@ -140,7 +143,7 @@ class LaunchRecorder:
             raise self._fail("launch_feature", "num_ctas > 1: block clusters are not supported")
         constexpr = triton_private.constexpr_names(kernel)
         arguments = tuple(self._argument(name, value, name in constexpr) for name, value in bound.arguments.items())
-        sizes = self._grid(grid(bound.arguments) if callable(grid) else grid)
+        sizes = self._grid(self._called(grid, bound.arguments) if callable(grid) else grid)
         return LaunchConfig(
             grid=sizes,
             arguments=arguments,
@@ -148,6 +151,15 @@ class LaunchRecorder:
             num_stages=numbers.get("num_stages", 3),
             maxnreg=numbers.get("maxnreg"),
         )
+
+    def _called(self, grid: Any, arguments: dict[str, Any]) -> Any:
+        """What a grid function returns. Triton calls it once a launch; here it is called once for each configuration."""
+        parts = (grid, getattr(grid, "__self__", None))
+        before = contents(parts, self.module)
+        sizes = grid(arguments)
+        if contents(parts, self.module) != before:
+            raise self._fail("state", "the grid function changes something with every call; let it compute the grid only")
+        return sizes
 
     def _option(self, name: str, value: Any) -> int:
         try:

@@ -34,7 +34,6 @@ from referee.kept_state import KeptObject, changed, kept
 from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
 from referee.optional_imports import optional_modules, pretended_modules
-from referee.plan import LaunchPlan
 from referee.plan_parse import dump
 from referee.pretended_cuda import Training, pretended_cuda
 from referee.recorder import Recorder
@@ -86,7 +85,7 @@ def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShap
     launches = LaunchRecorder(violations)
     plans: list[dict[str, Any]] = []
     module = ModuleType(os.path.splitext(os.path.basename(path))[0])
-    caches = Caches(module)
+    caches, launches.module = Caches(module), module.__name__
     try:
         with (
             pretended_cuda(target, violations) as training,

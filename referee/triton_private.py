@@ -198,6 +198,10 @@ def autotune_facts(tuner: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
         hooks.append("Config(pre_hook=...)")
     if any(getattr(config, "ir_override", None) is not None for config in tuner.configs):
         hooks.append("Config(ir_override=...)")
+    measures = tuner._do_bench
+    # Triton's own, for `warmup`, `rep` and `use_cuda_graph`, are written in the autotuner's module.
+    if measures is not None and getattr(measures, "__globals__", None) is not vars(inspect.getmodule(type(tuner))):
+        hooks.append("do_bench")
     configs = tuple(tuner.configs)
     if prunes(tuner) and not hooks:
         before = dict(vars(tuner))

@@ -35,6 +35,15 @@ FOREIGN = {
     "a function": ("class L:\n    closure_of = 1\n", "real = getattr(max, 'closure_of', 0)"),
     "a kernel": ("class L:\n    is_gluon = 1\n", "real = _kernel.is_gluon()"),
     "what is stored": ("class L:\n    def put(self):\n        self.mark = 2\n", "L.put(x)\n    real = x.mark"),
+    "what a module has from torch": (
+        "class M(torch.nn.Module):\n    def of(self):\n        return self._forward_hooks\n",
+        "real = M().of()",
+    ),
+    "what torch does for it": (
+        "class M(torch.nn.Module):\n    def of(self):\n        return self.register_forward_hook(max)\n",
+        "real = M().of()",
+    ),
+    "an enumeration's": ("import enum\nclass E(enum.Enum):\n    ROW = 1\n", "real = E._missing_(1)"),
     "a lambda's": ("class L:\n    grad_fn = 1\n", "real = (lambda value: value.grad_fn)(x)"),
     "in a decorator's function": ("class L:\n    grad_fn = 1\n\ndef of(value):\n    return value.grad_fn\n", "real = of(x)"),
 }
@@ -126,6 +135,32 @@ def test_no_context_hides_that_something_was_asked(look: str, tmp_path: Path) ->
 def test_it_may_be_kept_and_counts_as_true(tmp_path: Path) -> None:
     line = "made = _kernel[(1,)](x, torch.empty_like(x), 100, 1, BLOCK=128)\n    real = made is None or not made"
     assert "plans" in trace("", line, tmp_path)[1]
+
+
+CHANGING = {
+    "a closure": ("", "calls = []\n    grid = lambda meta: (calls.append(1), 1)[1:]"),
+    "a default": ("", "grid = lambda meta, calls=[]: (calls.append(1), 1)[1:]"),
+    "an object": (
+        "class G:\n    def __init__(self):\n        self.n = 0\n    def of(self, meta):\n        self.n += 1\n        return (1,)\n",
+        "grid = G().of",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_grid_function_changes_nothing(name: str, tmp_path: Path) -> None:
+    before, line = CHANGING[name]
+    _, told = trace(before, f"{line}\n    _kernel[grid](x, torch.empty_like(x), 100, 1, BLOCK=128)\n    real = 0", tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], "grid function" in rejection["reason"]) == ("state", True), told
+
+
+@pytest.mark.parametrize(("option", "passes"), [("do_bench=lambda call, quantiles: [1.0] * 3", False), ("use_cuda_graph=False", True)])
+def test_an_autotuner_measures_as_triton_does(option: str, passes: bool, tmp_path: Path) -> None:
+    tuned = f"@triton.autotune([triton.Config({{'BLOCK': block}}) for block in (128, 256)], key=['n'], {option})\n@triton.jit"
+    source = f"{KERNEL.replace('@triton.jit', tuned)}\ndef run(x):\n    real = 0{LAUNCH.replace(', BLOCK=128', '')}"
+    told = trace_source(source, str(tmp_path / "candidate.py"), Target(), [(CELL.inputs, 1)])
+    assert told.get("rejection", {"guard": None})["guard"] == (None if passes else "launch_feature"), told
 
 
 QUESTIONS = {
