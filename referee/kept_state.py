@@ -23,6 +23,8 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(
 _TRITON = frozenset({"JITFunction", "Autotuner", "Heuristics", "Config", "constexpr"})
 
 
+# What Python itself keeps in a module: the second name once the module has warned, for which warnings were given.
+_PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 _CACHED = type(functools.lru_cache(lambda: None))
 
 
@@ -35,7 +37,7 @@ def kept(module: Mapping[str, Any], own: str) -> dict[str, tuple[object, ...]]:
 
     Raises KeptObject.
     """
-    return {name: tuple(_Walk(own).below(value)) for name, value in module.items() if name != "__builtins__"}
+    return {name: tuple(_Walk(own).below(value)) for name, value in module.items() if name not in _PYTHONS}
 
 
 def contents(value: object, own: str) -> tuple[object, ...]:

@@ -78,6 +78,13 @@ def test_new_and_rebound_names_show() -> None:
     assert changed(before, kept(file, "kernel_under_test")) == "a"
 
 
+def test_a_warning_leaves_nothing_behind() -> None:
+    file = module(a=1)
+    before = kept(file, "kernel_under_test")
+    file["__warningregistry__"] = {"version": 1, ("text", UserWarning, 3): True}
+    assert changed(before, kept(file, "kernel_under_test")) is None
+
+
 @pytest.mark.parametrize("value", [iter([1]), itertools.count(), (i for i in range(3)), [zip([1], [2], strict=True)], {"a": reversed([1])}])
 def test_iterators_are_refused_wherever_they_are(value: Any) -> None:
     with pytest.raises(KeptObject, match="iterator"):
