@@ -11,6 +11,7 @@ import ast
 import builtins
 import math
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from referee import host_attributes
 from referee.host_vocabulary import (
@@ -26,7 +27,7 @@ from referee.host_vocabulary import (
     TRITON_QUERIES,
     VALUE_READERS,
 )
-from referee.host_words import KERNEL_ATTRIBUTES, allowed_names, excused, telling
+from referee.host_words import KERNEL_ATTRIBUTES, LOGGER_METHODS, Meaning, allowed_names, excused, telling
 from referee.kernel_vocabulary import TL_DTYPES
 from referee.module_scope import Scope
 from referee.names import dotted
@@ -37,6 +38,7 @@ _IN_ANNOTATIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tup
 _MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runtime", "math", *STANDARD_WORDS})
 
 IN_TRITON = "the answer must be computed in Triton"
+WRITTEN_OUT = "write the context out, as in `with torch.cuda.device(x.device):`"
 OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
 
 REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
@@ -114,14 +116,14 @@ def _wrapped(decorator: ast.expr, scope: Scope) -> Iterator[ast.expr]:
 class Checker:
     """Walks one statement or decorator.
 
-    `variables` are the name nodes that mean a function's own; `module_names` are bound at the top level; `own` names what a method may
-    set attributes of; `attributes` are the file's own. What runs `at_import` may fill containers of the file.
+    `names` says what names certainly mean; `module_names` are bound at the top level; `own` names what a method may set attributes
+    of; `attributes` are the file's own. What runs `at_import` may fill containers of the file.
     """
 
     def __init__(
         self,
         scope: Scope,
-        variables: frozenset[int],
+        names: Meaning,
         module_names: frozenset[str],
         own: frozenset[str] = frozenset(),
         *,
@@ -130,7 +132,9 @@ class Checker:
         at_import: bool = False,
     ) -> None:
         self._scope = scope
-        self._variables = variables
+        self._names = replace(names, aliases=scope.aliases)
+        self._variables = names.variables
+        self._contexts: set[int] = set()
         self._module = module_names
         self._own = own
         self._attributes = attributes
@@ -140,11 +144,11 @@ class Checker:
     def check(self, root: ast.AST) -> None:
         """Raise HostRefused for the first thing that cannot pass."""
         pending = [root]
-        harmless = set(excused(root))
+        harmless = {*excused(root, self._names), *self._variables}
         while pending:
             node = pending.pop()
-            harmless.update(allowed_names(node))
-            if id(node) not in harmless and (reason := telling(node)) is not None:
+            harmless.update(allowed_names(node, self._names))
+            if id(node) not in harmless and (reason := telling(node, self._names)) is not None:
                 raise HostRefused("vocabulary", reason, node)
             if type(node) in REFUSED_SYNTAX and not (self._generator and isinstance(node, ast.Yield)):
                 guard, reason = REFUSED_SYNTAX[type(node)]
@@ -166,10 +170,18 @@ class Checker:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
             yield from self._named_attribute(node)
             return
+        elif isinstance(node, ast.Call) and dotted(node.func, self._scope.aliases) == "logging.basicConfig":
+            if node.args or any(keyword.arg not in ("level", "format", "datefmt") for keyword in node.keywords):
+                raise HostRefused("vocabulary", "`logging.basicConfig` may set level, format and datefmt only", node)
+            yield from (keyword.value for keyword in node.keywords)
+            return
         elif isinstance(node, ast.With):
             for item in node.items:
                 called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else item.context_expr
                 own = isinstance(called, ast.Name) and called.id in self._module | self._scope.functions.keys()
+                self._contexts.add(id(called))
+                if id(called) in self._variables:
+                    raise HostRefused("vocabulary", f"`with {ast.unparse(item.context_expr)[:60]}`: {WRITTEN_OUT}", node)
                 if not own and dotted(called, self._scope.aliases) not in CONTEXTS:
                     raise HostRefused("vocabulary", f"`with {ast.unparse(item.context_expr)[:60]}` is not supported", node)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
@@ -194,6 +206,8 @@ class Checker:
             return
         if name in REFUSED_NAMES:
             raise HostRefused("vocabulary", f"`{name}` is not allowed: {REFUSED_NAMES[name]}", node)
+        if self._names.is_logger(node):
+            raise HostRefused("vocabulary", f"`{name}` is for logging only, as in `{name}.info(...)`", node)
         if name in ("getattr", "hasattr"):
             raise HostRefused("vocabulary", f"`{name}` may only be called, with a name that is written out", node)
         if name in self._scope.aliases:
@@ -219,6 +233,8 @@ class Checker:
                 raise HostRefused("vocabulary", f"`.{node.attr}` is private; use public attributes of tensors", node)
         if own:
             return
+        if node.attr in LOGGER_METHODS and isinstance(node.ctx, ast.Load) and self._names.is_logger(node.value):
+            return
         if not isinstance(node.ctx, ast.Load):
             raise HostRefused("state", f"setting `.{node.attr}` keeps state between calls", node)
         root: ast.expr = node
@@ -236,7 +252,9 @@ class Checker:
                 raise HostRefused("state", f"attributes of the function `{root.id}` keep state between calls", node)
             if node.attr in MUTATORS:
                 self._no_global(root, node)
-        self._asked(node.attr, node, limit=self._is_limit(node))
+        # Elsewhere than in a message these two are refused as telling.
+        if node.attr not in ("__name__", "format"):
+            self._asked(node.attr, node, limit=self._is_limit(node))
         yield node.value
 
     def _asked(self, attribute: str, node: ast.expr, *, limit: bool = False) -> None:
@@ -266,6 +284,8 @@ class Checker:
         module, _, rest = full.partition(".")
         if full in _MODULES:
             raise HostRefused("vocabulary", f"`{full}` is a module; name what is meant of it, as in `{full}.…`", node)
+        if full == "torch.set_grad_enabled" and id(node) not in self._contexts:
+            raise HostRefused("state", "`torch.set_grad_enabled` outlasts the call; write `with torch.set_grad_enabled(...):`", node)
         if full.startswith(("torch.__version__", "triton.__version__")):
             return
         if any(part.startswith("_") and part != "__version__" for part in rest.split(".")):

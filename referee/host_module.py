@@ -11,7 +11,18 @@ from dataclasses import replace
 
 from referee import host_attributes
 from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, check_annotations, defaults, stored
-from referee.host_vocabulary import ALLOCATIONS, BASES, CACHES, CLASS_DECORATORS, DECORATORS, METHOD_DECORATORS, MUTATORS
+from referee.host_vocabulary import (
+    ALLOCATIONS,
+    BASES,
+    CACHES,
+    CLASS_DECORATORS,
+    DECORATORS,
+    ENUMS,
+    METHOD_DECORATORS,
+    MUTATORS,
+    PLAIN_BASES,
+)
+from referee.host_words import meaning
 from referee.kernels import is_kernel
 from referee.local_names import local_names
 from referee.module_scope import Scope, is_main_guard, is_optional_import
@@ -19,6 +30,10 @@ from referee.names import ImportRefused, dotted, imported
 from referee.reachable import reachable
 
 _WORDS = (ast.Name, ast.Attribute)
+
+# Python hands these what stands beside an object in a message, as in `"%s" + x`.
+_TEXT_METHODS = frozenset({"__add__", "__format__", "__mod__", "__radd__", "__rmod__"})
+_NOT_ASSIGNED = _TEXT_METHODS | {"__del__", "__exit__", "_ignore_"}
 
 
 def check_host(tree: ast.Module, scope: Scope) -> None:
@@ -36,9 +51,12 @@ class _Module:
         self._classes = frozenset(statement.name for statement in tree.body if isinstance(statement, ast.ClassDef))
         bound = (name for statement in tree.body if not isinstance(statement, ast.FunctionDef) for name in stored(statement))
         self._names = frozenset(bound) | self._classes
+        self._meaning = meaning(tree, scope, local_names(tree), self._names)
+        # What is read anywhere; `FLASH = flash_attn.__version__` may stand where nothing reads it.
+        nodes = [node.target if isinstance(node, ast.AugAssign) else node for node in ast.walk(tree) if not _is_bound_only(node)]
+        self._read = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         self._makers = _makers(scope)
         self._attributes = host_attributes.own(tree)
-        self._variables = local_names(tree)
 
     def check(self, body: Sequence[ast.stmt]) -> None:
         """Check statements of the top level, also of those that stand in an `if`, a loop or a `try` of imports there."""
@@ -56,7 +74,8 @@ class _Module:
                 self.check([*statement.body, *statement.orelse])
             elif isinstance(statement, ast.Try) and is_optional_import(statement):
                 handlers = (part for handler in statement.handlers for part in handler.body)
-                self.check([*statement.body, *handlers, *statement.orelse, *statement.finalbody])
+                body = [part for part in statement.body if not self._unread_version(part)]
+                self.check([*body, *handlers, *statement.orelse, *statement.finalbody])
             elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_alias(statement, self._scope):
                 continue
             elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Assert)) or self._fills(statement):
@@ -66,13 +85,20 @@ class _Module:
                 raise HostRefused(guard, reason or "only imports, constants, functions and classes may stand at the top level", statement)
 
     def _expression(self, node: ast.AST) -> None:
-        Checker(self._scope, self._variables, self._names, attributes=self._attributes, at_import=True).check(node)
+        Checker(self._scope, self._meaning, self._names, attributes=self._attributes, at_import=True).check(node)
 
     def _fills(self, statement: ast.stmt) -> bool:
         """True for `configs.append(...)` and words of `logging` and `warnings`."""
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attribute))):
                 return (name in self._names and attribute in MUTATORS) or self._scope.aliases.get(name) in ("logging", "warnings")
+        return False
+
+    def _unread_version(self, statement: ast.stmt) -> bool:
+        """True for `FLASH = flash_attn.__version__` that nothing reads: there are more versions than a trace could be made with."""
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute(value=ast.Name(id=module), attr="__version__")):
+                return name not in self._read and module in self._scope.aliases
         return False
 
     def _seeds(self, statement: ast.stmt) -> bool:
@@ -99,13 +125,17 @@ class _Module:
                 raise HostRefused("state", "a mutable default argument keeps state between calls", default)
         own = frozenset(argument.arg for argument in function.args.args if argument.arg in ("self", "ctx")) if owner else frozenset()
         generator = any(dotted(node, self._scope.aliases) == "contextlib.contextmanager" for node in function.decorator_list)
-        checker = Checker(self._with_imports(function), self._variables, self._names, own, attributes=self._attributes, generator=generator)
+        if generator and not (len(function.decorator_list) == 1 and _is_generator(function)):
+            # Of something else than a generator the library would ask what to do with an exception.
+            raise HostRefused("try_except", f"`{function.name}` has to be a plain generator, for @contextmanager alone", function)
+        checker = Checker(self._with_imports(function), self._meaning, self._names, own, attributes=self._attributes, generator=generator)
         for statement in function.body:
             checker.check(statement)
 
     def _with_imports(self, function: ast.FunctionDef) -> Scope:
         """The scope inside a function, with what is imported there, under names that mean nothing else in the file."""
         found = dict(self._scope.aliases)
+        taken = {*stored(function), *self._names, *self._scope.functions}
         for node in ast.walk(function):
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
@@ -114,7 +144,7 @@ class _Module:
             except ImportRefused as error:
                 raise HostRefused("imports", str(error).partition(": ")[2], node) from None
             for name, full in here.items():
-                if found.setdefault(name, full) != full or name in self._names or name in self._scope.functions:
+                if found.setdefault(name, full) != full or name in taken:
                     raise HostRefused("imports", f"`{name}` is imported here and means something else elsewhere in the file", node)
         return replace(self._scope, aliases=found)
 
@@ -136,16 +166,40 @@ class _Module:
             for argument in (*decorator.args, *(keyword.value for keyword in decorator.keywords)):
                 self._expression(argument)
 
+    def _base(self, base: ast.expr, statement: ast.ClassDef) -> None:
+        match base:
+            case ast.Name(id=name) if name in self._classes or (name in PLAIN_BASES and not self._is_bound(name)):
+                # `class Act(str, Enum)`; a text that is no member of an enumeration could do more than a text.
+                if name not in ("str", "int") or any(dotted(one, self._scope.aliases) in ENUMS for one in statement.bases):
+                    return
+            case ast.Subscript(value=generic) if dotted(generic, self._scope.aliases) == "typing.Generic":
+                self._expression(base)
+                return
+            case _ if dotted(base, self._scope.aliases) in BASES:
+                return
+        reason = f"class `{statement.name}` inherits from `{ast.unparse(base)[:60]}`; only torch.autograd.Function, torch.nn.Module, Enum,"
+        raise HostRefused("statement", f"{reason} NamedTuple, ABC and plain classes are supported", base)
+
+    def _is_bound(self, name: str) -> bool:
+        return name in self._names or name in self._scope.functions or name in self._scope.aliases
+
+    def _is_member(self, part: ast.stmt) -> bool:
+        """True for `ONE_PASS = "one"` in an enumeration: not for what is none there, such as a property."""
+        match part:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
+                plain = isinstance(value, (ast.Constant, ast.Tuple, ast.UnaryOp))
+                called = value.func if isinstance(value, ast.Call) else None
+                auto = called is not None and dotted(called, self._scope.aliases) == "enum.auto"
+                dtype = isinstance(value, ast.Attribute) and value.attr.startswith(("bfloat", "bool", "float", "int", "uint"))
+                return not name.startswith("_") and (plain or auto or dtype)
+        return False
+
     def _class(self, statement: ast.ClassDef) -> None:
         for base in statement.bases:
-            if (
-                not (isinstance(base, ast.Name) and base.id in {"object"} | self._classes)
-                and dotted(base, self._scope.aliases) not in BASES
-            ):
-                reason = (
-                    f"class `{statement.name}` inherits from `{ast.unparse(base)[:60]}`; only torch.autograd.Function, torch.nn.Module and"
-                )
-                raise HostRefused("statement", f"{reason} plain classes are supported", base)
+            self._base(base, statement)
+        if any(dotted(base, self._scope.aliases) in ENUMS for base in statement.bases) and not any(map(self._is_member, statement.body)):
+            # Called, it would make a class of any names, as `type` does.
+            raise HostRefused("statement", f"`{statement.name}` is an enumeration without members; write them out", statement)
         for node in statement.decorator_list:
             called = node.func if isinstance(node, ast.Call) else node
             if dotted(called, self._scope.aliases) not in CLASS_DECORATORS:
@@ -155,11 +209,39 @@ class _Module:
             raise HostRefused("statement", "classes with keywords are not supported", statement)
         for part in statement.body:
             if isinstance(part, ast.FunctionDef):
+                _check_method(part)
                 self._function(part, statement)
             elif isinstance(part, (ast.Assign, ast.AnnAssign)):
+                for name in _NOT_ASSIGNED.intersection(stored(part)):
+                    raise HostRefused("statement", f"`{name}` may not be assigned in a class", part)
                 self._expression(part)
             elif not _is_docstring(part):
                 raise HostRefused("statement", "a class holds methods and constants only", part)
+
+
+def _is_bound_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _is_generator(function: ast.FunctionDef) -> bool:
+    """True when the function itself yields, and no function inside it could do so in its place."""
+    inside = [node for statement in function.body for node in ast.walk(statement)]
+    return any(isinstance(node, ast.Yield) for node in inside) and not any(
+        isinstance(node, (ast.FunctionDef, ast.Lambda)) for node in inside
+    )
+
+
+def _check_method(method: ast.FunctionDef) -> None:
+    """Raise HostRefused for a method that Python calls when nobody asked, or that hides what went wrong."""
+    if method.name == "__del__":
+        raise HostRefused("state", "`__del__` runs whenever Python likes; remove it", method)
+    if method.name in _TEXT_METHODS:
+        raise HostRefused("statement", f"`{method.name}` may be given texts of messages; give the method a name of its own", method)
+    if method.name == "__exit__":
+        returned = (node.value for node in ast.walk(method) if isinstance(node, ast.Return))
+        hides = any(not (value is None or (isinstance(value, ast.Constant) and value.value in (None, False))) for value in returned)
+        if hides or method.decorator_list:
+            raise HostRefused("try_except", "`__exit__` could hide a failing kernel; let it return nothing", method)
 
 
 def _makers(scope: Scope) -> frozenset[str]:

@@ -71,18 +71,19 @@ TYPING = (
 )
 
 # Of the standard library, and numpy: what may run. A module's other names include the modules that it uses itself, such as `sys`.
+# Not what makes classes when it is called, such as ABCMeta and Enum: as bases they may stand.
 STANDARD_WORDS = {
-    "abc": "ABC ABCMeta abstractmethod",
+    "abc": "ABC abstractmethod",
     "collections": "ChainMap Counter OrderedDict abc defaultdict deque namedtuple",
     "collections.abc": "Callable Collection Container Hashable Iterable Iterator Mapping MutableMapping Sequence Set Sized",
-    "contextlib": "ExitStack contextmanager nullcontext",
+    "contextlib": "ExitStack nullcontext",
     "copy": "copy deepcopy",
     "dataclasses": "KW_ONLY MISSING asdict astuple dataclass field fields is_dataclass replace",
-    "enum": "Enum Flag IntEnum IntFlag auto unique",
+    "enum": "auto unique",
     "functools": "cache lru_cache partial reduce",
     "itertools": "accumulate chain combinations combinations_with_replacement count cycle dropwhile filterfalse groupby islice pairwise"
     " permutations product repeat starmap takewhile tee zip_longest",
-    "logging": "DEBUG ERROR INFO Logger WARNING basicConfig debug error getLogger info warning",
+    "logging": "DEBUG ERROR INFO Logger WARNING debug error getLogger info warning",
     "numbers": "Complex Integral Number Rational Real",
     "numpy": "ceil floor inf int32 int64 float32 log2 pi prod sqrt",
     "operator": "add and_ eq floordiv ge gt index le lt mod mul ne neg not_ or_ pos sub truediv xor",
@@ -107,12 +108,14 @@ DECORATORS = frozenset(
 )
 CLASS_DECORATORS = frozenset({"dataclasses.dataclass", "enum.unique"})
 METHOD_DECORATORS = frozenset({"classmethod", "property", "staticmethod"})
+ENUMS = frozenset({"enum.Enum", "enum.IntEnum"})
 BASES = frozenset(
     {
         *("torch.autograd.Function", "torch.nn.Module", "abc.ABC", "typing.NamedTuple", "typing.TypedDict", "typing.Protocol"),
-        *("enum.Enum", "enum.IntEnum"),
+        *ENUMS,
     }
 )
+PLAIN_BASES = frozenset({"object", "str", "int"})
 
 # What makes a tensor: not for helpers whose results are kept.
 ALLOCATIONS = frozenset(

@@ -1,18 +1,32 @@
 """Host code that could tell a trace from a real call: texts of objects, identity, a module's name, what a kernel object keeps.
 
 A text such as `str(x)` or `f"{kernel}"` shows what an object is made of, `is` tells a fresh object from a kept one, and a kernel
-object remembers its launches. None of it is needed to launch a kernel; texts in `raise`, `assert` and a log are harmless.
+object remembers its launches. None of it is needed to launch a kernel; texts in `raise`, `assert` and a log of the library are harmless.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from referee.host_vocabulary import BUILTINS, ENUMS
+from referee.module_scope import Scope, bound_names
+from referee.names import dotted
 
 _TEXT_OF = frozenset({"dtype", "device", "shape", "type"})
 _TEXTS = frozenset({"str", "repr", "format", "bytes"})
-_LOGS = frozenset({"critical", "debug", "error", "info", "warn", "warning"})
-_TELLS = frozenset({"debug", "info", "warning", "error", "warn"})
+_LOGS = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
+_LOG_WORDS = frozenset({"warnings.warn", *(f"logging.{word}" for word in _LOGS)})
+_GET_LOGGER = "logging.getLogger"
+LOGGER_METHODS = _LOGS | {"setLevel"}
+# Of Python's own, what makes a message of its arguments and hands them to nothing else.
+_PLAIN = frozenset(
+    {
+        *("bool", "float", "format", "int", "len", "list", "repr", "str", "tuple", "type"),
+        *(name for name in BUILTINS if name.endswith(("Error", "Exception", "Warning"))),
+    }
+)
 _FORMATTING = frozenset({"format", "format_map"})
 
 # Attributes of Triton's kernels, autotuners and heuristics, of what a launch returns, and of cached functions; no tensor has them.
@@ -26,51 +40,150 @@ KERNEL_ATTRIBUTES = frozenset(
 )
 
 
-def excused(root: ast.AST) -> frozenset[int]:
-    """Identities of the nodes within `raise` statements, messages of `assert` and of loggers, and of docstrings."""
-    found: set[int] = set()
+@dataclass(frozen=True)
+class Meaning:
+    """What the names of a file certainly mean where they stand; a name that a class body binds as well is never certain.
+
+    `aliases` are imported, `variables` the name nodes that mean a function's own, `taken` what the top level binds or a class does,
+    `in_classes` the latter alone.
+    """
+
+    aliases: Mapping[str, str]
+    variables: frozenset[int]
+    taken: frozenset[str]
+    in_classes: frozenset[str]
+    loggers: Mapping[str, ast.Call]
+    enums: frozenset[str]
+
+    def is_builtin(self, node: ast.expr, names: Collection[str]) -> bool:
+        """True for one of these names of Python's."""
+        known = isinstance(node, ast.Name) and node.id in names and node.id not in self.taken | self.aliases.keys()
+        return known and id(node) not in self.variables
+
+    def is_logger(self, node: ast.expr) -> bool:
+        """True for a name of the top level that is bound once, to `logging.getLogger(...)`."""
+        return isinstance(node, ast.Name) and node.id in self.loggers and id(node) not in self.variables
+
+    def is_log(self, called: ast.expr) -> bool:
+        """`logger.info(...)`, `warnings.warn(...)` of the library: what is written there does not come back."""
+        if self._word(called) in _LOG_WORDS:
+            return True
+        if not (isinstance(called, ast.Attribute) and called.attr in _LOGS):
+            return False
+        made = called.value
+        return self.is_logger(made) or (isinstance(made, ast.Call) and self._word(made.func) == _GET_LOGGER)
+
+    def _word(self, node: ast.expr) -> str | None:
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        certain = isinstance(root, ast.Name) and id(root) not in self.variables and root.id not in self.in_classes
+        return dotted(node, self.aliases) if certain else None
+
+
+def meaning(tree: ast.AST, scope: Scope, variables: frozenset[int], bound: frozenset[str]) -> Meaning:
+    """The names of a file: its `scope`, and what its top level `bound` other than by imports."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    in_classes = frozenset(name for statement in classes for part in statement.body for name in bound_names(part))
+    uncertain = in_classes | scope.rebound
+    loggers = {
+        name: value
+        for name, value in scope.assigned.items()
+        if name not in uncertain and isinstance(value, ast.Call) and dotted(value.func, scope.aliases) == _GET_LOGGER
+    }
+    enums = (statement.name for statement in classes if any(dotted(base, scope.aliases) in ENUMS for base in statement.bases))
+    taken = bound | scope.functions.keys() | in_classes
+    return Meaning(scope.aliases, variables, taken, in_classes, loggers, frozenset(enums) - uncertain)
+
+
+def excused(root: ast.AST, names: Meaning) -> Iterator[int]:
+    """Identities of the nodes of messages: in `raise`, in `assert`, for loggers; and of what the file's loggers are called."""
     for node in ast.walk(root):
-        messages: list[ast.AST | None] = []
+        messages: list[ast.expr | None] = []
         if isinstance(node, ast.Raise):
             messages = [node.exc, node.cause]
         elif isinstance(node, ast.Assert):
             messages = [node.msg]
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            messages = [node.value]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TELLS:
+        elif isinstance(node, ast.Call) and names.is_log(node.func):
             messages = [*node.args]
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _is_log(node.value.func):
-            messages = list(node.value.args)
-        found.update(id(part) for message in messages if message is not None for part in ast.walk(message))
-    return frozenset(found)
+            if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+                messages += node.func.value.args
+        for message in messages:
+            yield from _message(message, names)
+    yield from (id(argument) for call in names.loggers.values() for argument in call.args)
 
 
-def _is_log(called: ast.expr) -> bool:
-    """`logger.info(...)`, `warnings.warn(...)`: what is written there does not come back."""
-    return isinstance(called, ast.Attribute) and called.attr in _LOGS
+def _message(node: ast.expr | None, names: Meaning) -> Iterator[int]:
+    """Identities of a message's nodes, as far as their values become its text and nothing else.
+
+    What `:=` keeps, or a function of the file is given, could come back: what stands in there is no message.
+    """
+    inside: list[ast.expr] = []
+    match node:
+        case None | ast.NamedExpr():
+            return
+        case ast.Call(func=called) if names.is_builtin(called, _PLAIN) or _of_text(called):
+            inside = [called, *node.args, *(keyword.value for keyword in node.keywords)]
+        case ast.Call(func=called, args=[kind, *values]) if names.is_builtin(called, ("map",)) and names.is_builtin(kind, _TEXTS):
+            inside = [kind, *values]
+        case ast.JoinedStr(values=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
+            inside = parts
+        case ast.FormattedValue(value=part) | ast.Attribute(value=part) | ast.Subscript(value=part) | ast.Starred(value=part):
+            inside = [part]
+        case ast.GeneratorExp(elt=part) | ast.ListComp(elt=part):
+            inside = [part]
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mod(), right=right):
+            inside = [left, right]
+        case ast.IfExp(body=body, orelse=orelse):
+            inside = [body, orelse]
+    yield id(node)
+    for part in inside:
+        yield from _message(part, names)
 
 
-def allowed_names(node: ast.AST) -> Iterator[int]:
-    """Identities of names such as `str` that may stand below this node: for a harmless text, for `isinstance`, for a logger."""
-    if not isinstance(node, ast.Call):
-        return
-    called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    if called in _TEXTS and len(node.args) == 1 and _harmless(node.args[0]):
-        yield id(node.func)
-    elif called in ("isinstance", "issubclass"):
-        yield from (id(part) for argument in node.args[1:] for part in ast.walk(argument))
-    elif called == "getLogger":
-        yield from map(id, node.args)
+def _of_text(called: ast.expr) -> bool:
+    """`"...".format`, `", ".join`."""
+    return isinstance(called, ast.Attribute) and called.attr in ("format", "join") and _is_text(called.value)
 
 
-def telling(node: ast.AST) -> str | None:
+def allowed_names(node: ast.AST, names: Meaning) -> Iterator[int]:
+    """Identities of names such as `str` and `type` that may stand below this node: for a harmless text, for `isinstance`, compared."""
+    types: list[ast.expr] = []
+    if isinstance(node, ast.Call):
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if called in _TEXTS and len(node.args) == 1 and _harmless(node.args[0]):
+            yield id(node.func)
+        elif names.is_builtin(node.func, ("isinstance", "issubclass")):
+            types = node.args
+            yield from (id(part) for argument in node.args[1:] for part in _alternatives(argument))
+    elif isinstance(node, ast.Compare):
+        types = [node.left, *node.comparators]
+    elif isinstance(node, ast.Attribute):
+        types = [node.value]
+    for side in types:
+        match side:
+            case ast.Call(func=ast.Name(id="type") as name, args=[given], keywords=[]) if not isinstance(given, ast.Starred):
+                yield id(name)
+
+
+def _alternatives(kind: ast.expr) -> Iterator[ast.expr]:
+    """The kinds in `(int, str)` and `int | str`."""
+    if isinstance(kind, ast.BinOp):
+        yield from (*_alternatives(kind.left), *_alternatives(kind.right))
+    else:
+        yield from kind.elts if isinstance(kind, ast.Tuple) else [kind]
+
+
+def telling(node: ast.AST, names: Meaning) -> str | None:
     """Why this node, which is not excused, could tell a trace from a real call; None when it could not."""
     if isinstance(node, ast.JoinedStr) and not all(_harmless(value) for value in _formatted(node)):
         return "a formatted string shows what an object is; compare x.dtype or x.shape themselves (in `raise` and `assert` it may stand)"
     if isinstance(node, ast.Name) and node.id in _TEXTS and isinstance(node.ctx, ast.Load):
         return f"`{node.id}` shows what an object is; compare x.dtype or x.shape themselves"
+    if isinstance(node, ast.Name) and node.id == "type" and isinstance(node.ctx, ast.Load):
+        return "`type` may only be asked what one thing is, where that is compared: `type(x) == ...`, or isinstance"
     if isinstance(node, ast.Name) and node.id == "__name__":
-        return '`__name__` is for `if __name__ == "__main__":` only'
+        return '`__name__` is for `if __name__ == "__main__":` and for `logger = logging.getLogger(__name__)` at the top level only'
     if isinstance(node, ast.Attribute) and node.attr == "__name__":
         return "`.__name__` shows what an object is (in `raise` and `assert` it may stand)"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
@@ -79,7 +192,7 @@ def telling(node: ast.AST) -> str | None:
         return f"`.{node.attr}` shows what an object is; compare x.dtype or x.shape themselves"
     if isinstance(node, ast.Compare) and any(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops):
         sides = [node.left, *node.comparators]
-        if not any(_settled(side) for side in sides) and not all(_is_dtype(side) for side in sides):
+        if not any(_settled(side, names) for side in sides) and not all(_is_dtype(side) for side in sides):
             return "`is` tells objects apart that are equal; compare with =="
     return None
 
@@ -100,8 +213,10 @@ def _is_dtype(side: ast.expr) -> bool:
     return isinstance(side, ast.Attribute) and side.attr == "dtype"
 
 
-def _settled(side: ast.expr) -> bool:
-    """A constant, or a word such as `torch.float16`."""
+def _settled(side: ast.expr, names: Meaning) -> bool:
+    """A constant, a word such as `torch.float16`, or a member of an enumeration of the file."""
     if isinstance(side, ast.Constant):
         return True
-    return isinstance(side, ast.Attribute) and isinstance(side.value, ast.Name) and side.value.id in ("torch", "tl")
+    if not (isinstance(side, ast.Attribute) and isinstance(side.value, ast.Name)):
+        return False
+    return side.value.id in ("torch", "tl") or (side.value.id in names.enums and id(side.value) not in names.variables)

@@ -16,9 +16,12 @@ from referee.names import is_known_module
 
 
 class _Module(ModuleType):
-    """A module of which everything can be imported, and nothing used."""
+    """A module of which everything can be imported, and nothing used; it has a version."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            # The screen lets no file read it, for a trace could not be made with every version.
+            return "0"
         if name.startswith("__"):
             raise AttributeError(name)
         return _Module(f"{self.__name__}.{name}")

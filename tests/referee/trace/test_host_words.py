@@ -29,6 +29,14 @@ REFUSED = {
     'assert __name__ != "candidate"': "`__name__`",
     "same = x.device is x.device": "`is`",
     "k = _k; seen = len(k.device_caches)": "`.device_caches`",
+    "kinds = list(map(type, [x]))": "`type`",
+    'made = type("T", (torch.Tensor,), {})': "`type`",
+    "made = type(torch.Tensor)": "`type`",
+    "plain = isinstance(x, (kind := str))": "`str`",
+    "raise ValueError(where := __name__)": "`__name__`",
+    'raise ValueError(f"{(text := str(x))}")': "`str`",
+    "raise ValueError(triton.cdiv(1, str(x)))": "`str`",
+    "raise ValueError([0 for size in [repr(x)]])": "`repr`",
 }
 ALLOWED = (
     'assert x.is_cuda, f"{x.shape} is on {x.device}"',
@@ -39,6 +47,10 @@ ALLOWED = (
     "same = x.dtype is x.dtype",
     "odd = x.numel() % 2",
     'import warnings\n    warnings.warn(f"{x.shape} is small: {type(x)}")',
+    'import logging\n    logging.getLogger(__name__).info("%s", type(x))',
+    'if x.dim() != 2:\n        raise ValueError(f"{x.dtype} {type(x).__name__} {list(map(str, x.shape))}")',
+    'if x.dim() != 2:\n        raise ValueError(", ".join(repr(size) for size in x.shape) + "{}".format(str(x)))',
+    "plain = type(x) == torch.Tensor or isinstance(x, (str, int)) or isinstance(x, type)",
 )
 
 
@@ -52,3 +64,59 @@ def test_what_tells_a_trace_from_a_call_is_refused(line: str) -> None:
 def test_messages_dtypes_and_numbers_pass(line: str) -> None:
     _, rejection = screen(KERNEL % line)
     assert rejection is None
+
+
+LOGGER = "import logging\nlogger = logging.getLogger(__name__)\n"
+OWN_LOG = """
+class Log:
+    def __init__(self):
+        self.text = ""
+
+    def info(self, text):
+        self.text = text
+
+"""
+# What stands at the top level, and a line of `run`.
+BESIDE_A_LOG = {
+    "its name": (LOGGER, "real = logger.name"),
+    "its name by getattr": (LOGGER, 'real = getattr(logger, "name")'),
+    "the logger by another name": (LOGGER, "other = logger"),
+    "the logger handed on": (LOGGER, "list(map(run, [logger]))"),
+    "a walrus": (LOGGER, 'logger.debug("%s", (real := __name__))'),
+    "a function of the file": (LOGGER + "def keep(text):\n    return text\n", 'logger.debug("%s", keep(repr(x)))'),
+    "a log of the file": (OWN_LOG, "Log().info(__name__)"),
+    "a text for a log of the file": (OWN_LOG, "Log().info(repr(x))"),
+    "a logger bound twice": (LOGGER + OWN_LOG + "logger = Log()\n", "logger.info(repr(x))"),
+    "a logger in a function": (LOGGER + OWN_LOG, "logger = Log(); logger.info(repr(x))"),
+    "a module in a function": (LOGGER + OWN_LOG, "logging = Log(); logging.info(repr(x))"),
+    "a module imported and bound": (OWN_LOG, "import logging; logging = Log(); logging.info(repr(x))"),
+    "a logger in a class": (LOGGER + OWN_LOG + "class A:\n    logger = Log()\n    text = logger.info(__name__)\n", "a = A()"),
+    "a module in a class": (LOGGER + OWN_LOG + "class A:\n    logging = Log()\n    text = logging.info(__name__)\n", "a = A()"),
+    "a method of the class Logger": (LOGGER + OWN_LOG, "logging.Logger.info(Log(), __name__)"),
+    "getLogger of the file": ("class A:\n    def getLogger(self, text):\n        return text\n", "real = A().getLogger(__name__)"),
+    "isinstance of the file": ("def isinstance(value, kind):\n    return kind(value)\n", "real = isinstance(x, str)"),
+    "where a log goes": (LOGGER + OWN_LOG + "logging.basicConfig(stream=Log())\n", "logger.info(x.shape)"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_A_LOG)
+def test_what_is_logged_does_not_come_back(name: str) -> None:
+    before, line = BESIDE_A_LOG[name]
+    _, rejection = screen("import torch, triton\nimport triton.language as tl\n" + before + KERNEL % line)
+    assert rejection is not None and rejection.guard in ("vocabulary", "imports"), rejection
+
+
+@pytest.mark.parametrize("line", ['logger.info("%s", x.shape)', 'logger.warning(f"{type(x)}")', "logger.setLevel(logging.INFO)"])
+def test_a_logger_of_the_library_logs(line: str) -> None:
+    _, rejection = screen(LOGGER + "logging.basicConfig(level=logging.INFO)\n" + KERNEL % line)
+    assert rejection is None
+
+
+STRATEGY = "from enum import Enum\nclass Strategy(Enum):\n    ONE_PASS = 1\n    TWO_PASS = 2\n"
+
+
+def test_members_of_enumerations_of_the_file_may_be_compared_by_is() -> None:
+    line = "how = Strategy.ONE_PASS if x.numel() > 9 else Strategy.TWO_PASS\n    one = how is Strategy.ONE_PASS"
+    assert screen(STRATEGY + KERNEL % line)[1] is None
+    _, rejection = screen(STRATEGY + KERNEL % "Strategy = x; one = x.dtype is Strategy.device")
+    assert rejection is not None and "`is`" in rejection.reason

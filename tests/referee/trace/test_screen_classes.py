@@ -1,0 +1,125 @@
+"""Classes, contexts and optional imports in the screen's eyes: what could hide a failure, or make what is not in the text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from referee.screen import screen
+from referee.target import Target
+from referee.tracer import trace_source
+from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
+from tests.referee.trace.good import rows
+
+ENUM = "from enum import Enum\n"
+
+
+def candidate(before: str, *lines: str) -> str:
+    """A candidate that is right, with these definitions and these lines in `run`."""
+    return COPY + body(*lines, ALLOCATE, LAUNCH, "return y", before=before)
+
+
+def exits(*lines: str, decorator: str = "") -> str:
+    """A class whose `__exit__` has these lines."""
+    method = "".join(f"        {line}\n" for line in lines)
+    above = f"    {decorator}\n" if decorator else ""
+    return f"class Timer:\n    def __enter__(self):\n        return self\n{above}    def __exit__(self, *error):\n{method}\n"
+
+
+REFUSED = {
+    "del": ("state", "__del__", "class A:\n    def __del__(self):\n        pass\n"),
+    "del_assigned": ("statement", "__del__", "def f(a):\n    pass\nclass A:\n    __del__ = f\n"),
+    "exit": ("try_except", "__exit__", exits("return True")),
+    "exit_sometimes": ("try_except", "__exit__", exits("if error[0] is None:", "    return", "return len(error)")),
+    "exit_decorated": ("try_except", "__exit__", "def yes(f):\n    return lambda *a: True\n" + exits("pass", decorator="@yes")),
+    "exit_assigned": ("statement", "__exit__", "class A:\n    __exit__ = lambda self, *error: True\n"),
+    "exit_of_an_enumeration": ("vocabulary", "enum.Enum", 'import enum\nE = enum.Enum("E", {"__exit__": max, "A": 1})\n'),
+    "enumeration_to_call": ("statement", "without members", ENUM + "class E(Enum):\n    pass\n"),
+    "enumeration_of_a_property": ("statement", "without members", ENUM + "class E(Enum):\n    A = property(len)\n"),
+    "enumeration_ignored": ("statement", "_ignore_", ENUM + "class E(Enum):\n    _ignore_ = 'A'\n    A = 1\n"),
+    "metaclass": ("vocabulary", "abc.ABCMeta", 'import abc\nT = abc.ABCMeta("T", (torch.Tensor,), {})\n'),
+    "operator_with_a_text": ("statement", "__radd__", "class A:\n    def __radd__(self, text):\n        return text\n"),
+    "base": ("statement", "Enum, NamedTuple, ABC", "class A(Exception):\n    pass\n"),
+    "text": ("statement", "inherits from `str`", "class A(str):\n    pass\n"),
+    "another_text": ("statement", "inherits from `str`", ENUM + "str = torch.Tensor\nclass A(str, Enum):\n    B = 1\n"),
+    "generic_that_runs": ("vocabulary", "`eval`", "from typing import Generic\nclass A(Generic[eval('1')]):\n    pass\n"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_classes_that_hide_something_are_refused(name: str) -> None:
+    guard, says, before = REFUSED[name]
+    _, rejection = screen(candidate(before))
+    assert rejection is not None and (rejection.guard, says in rejection.reason) == (guard, True), rejection
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        exits("self.done = 1"),
+        exits("if error:", "    return False", "return None"),
+        ENUM + 'class Act(str, Enum):\n    RELU = "relu"\n',
+        ENUM + "from enum import auto\nclass Act(int, Enum):\n    RELU = auto()\n",
+        ENUM + "class Kind(Enum):\n    HALF = torch.float16\n",
+        'from typing import Generic, TypeVar\nT = TypeVar("T")\nclass A(Generic[T]):\n    pass\n',
+        "from abc import ABC\nfrom typing import NamedTuple\nclass A(ABC):\n    pass\nclass B(NamedTuple):\n    n: int\n",
+    ],
+)
+def test_ordinary_classes_pass(before: str) -> None:
+    assert screen(candidate(before))[1] is None
+
+
+CONTEXT = "import contextlib\n@contextlib.contextmanager\ndef guard():\n"
+# Asked by the library what to do with an exception, it says that all is well.
+NO_GENERATOR = "class A:\n    def __next__(self):\n        return 1\n    def throw(self, *error):\n        return next(iter(()))\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        CONTEXT + "    try:\n        yield\n    except Exception:\n        pass\n",
+        NO_GENERATOR + CONTEXT + "    return A()\n",
+        NO_GENERATOR + CONTEXT + "    made = lambda: (yield)\n    return A()\n",
+        NO_GENERATOR + "def d(f):\n    return A\n" + CONTEXT.replace("def guard", "@d\ndef guard") + "    yield\n",
+    ],
+)
+def test_a_context_of_the_library_swallows_nothing(before: str) -> None:
+    _, rejection = screen(candidate(before, "with guard():", "    pass"))
+    assert rejection is not None and rejection.guard == "try_except", rejection
+
+
+def test_a_context_of_the_library_passes() -> None:
+    assert screen(candidate(CONTEXT + "    with torch.no_grad():\n        yield\n", "with guard():", "    pass"))[1] is None
+
+
+def test_a_context_in_a_variable_is_to_be_written_out() -> None:
+    _, rejection = screen(candidate(exits("pass"), "ctx = torch.cuda.device(x.device)", "with ctx, Timer():", "    pass"))
+    assert rejection is not None and "`with ctx`: write the context out" in rejection.reason
+
+
+@pytest.mark.parametrize(
+    "line", ["torch.set_grad_enabled(False)", "mode = torch.set_grad_enabled", "made = [torch.set_grad_enabled(True)]"]
+)
+def test_gradients_are_switched_in_a_with_only(line: str) -> None:
+    _, rejection = screen(candidate("", line))
+    assert rejection is not None and rejection.guard == "state" and "torch.set_grad_enabled" in rejection.reason
+    assert screen(candidate("", "with torch.set_grad_enabled(False):", "    pass"))[1] is None
+    assert screen(candidate("@torch.set_grad_enabled(False)\ndef f():\n    pass\n", "f()"))[1] is None
+
+
+FLASH = "try:\n    import flash_attn\n    FLASH = flash_attn.__version__\nexcept ImportError:\n    FLASH = None\n"
+
+
+def test_the_version_of_an_optional_module_may_be_kept_and_not_read(tmp_path: Path) -> None:
+    source = candidate(FLASH)
+    assert screen(source)[1] is None
+    cell = rows("x", shape=(3, 100))
+    told = trace_source(source, str(tmp_path / "candidate.py"), Target(), [(cell.inputs, len(cell.outputs))])
+    assert "plans" in told, told
+    for before, line in (
+        (FLASH, "new = FLASH"),
+        (FLASH + "class A:\n    pass\nFLASH *= A()\n", ""),
+        (FLASH, "new = flash_attn.__version__"),
+    ):
+        assert screen(candidate(before, line or "pass"))[1] is not None
