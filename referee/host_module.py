@@ -31,9 +31,13 @@ from referee.reachable import reachable
 
 _WORDS = (ast.Name, ast.Attribute)
 
-# Python hands these what stands beside an object in a message, as in `"%s" + x`.
-_TEXT_METHODS = frozenset({"__add__", "__format__", "__mod__", "__radd__", "__rmod__"})
-_NOT_ASSIGNED = _TEXT_METHODS | {"__del__", "__exit__", "_ignore_"}
+# Python hands these what stands beside an object, as in `"text" + a` or `type(x) == a`, and it need not be spelled as an argument.
+_GIVEN = frozenset(
+    """
+    __add__ __contains__ __eq__ __format__ __ge__ __gt__ __le__ __lt__ __mod__ __ne__ __radd__ __rmod__ __subclasshook__
+    """.split()
+)
+_NOT_ASSIGNED = _GIVEN | {"__del__", "__exit__", "_ignore_"}
 
 
 def check_host(tree: ast.Module, scope: Scope) -> None:
@@ -235,8 +239,8 @@ def _check_method(method: ast.FunctionDef) -> None:
     """Raise HostRefused for a method that Python calls when nobody asked, or that hides what went wrong."""
     if method.name == "__del__":
         raise HostRefused("state", "`__del__` runs whenever Python likes; remove it", method)
-    if method.name in _TEXT_METHODS:
-        raise HostRefused("statement", f"`{method.name}` may be given texts of messages; give the method a name of its own", method)
+    if method.name in _GIVEN:
+        raise HostRefused("statement", f"`{method.name}` is given what nobody handed over; give the method a name of its own", method)
     if method.name == "__exit__":
         returned = (node.value for node in ast.walk(method) if isinstance(node, ast.Return))
         hides = any(not (value is None or (isinstance(value, ast.Constant) and value.value in (None, False))) for value in returned)

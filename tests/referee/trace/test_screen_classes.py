@@ -40,6 +40,7 @@ REFUSED = {
     "enumeration_ignored": ("statement", "_ignore_", ENUM + "class E(Enum):\n    _ignore_ = 'A'\n    A = 1\n"),
     "metaclass": ("vocabulary", "abc.ABCMeta", 'import abc\nT = abc.ABCMeta("T", (torch.Tensor,), {})\n'),
     "operator_with_a_text": ("statement", "__radd__", "class A:\n    def __radd__(self, text):\n        return text\n"),
+    "comparison": ("statement", "__eq__", "class A:\n    def __eq__(self, kind):\n        return kind('T', (), {})\n"),
     "base": ("statement", "Enum, NamedTuple, ABC", "class A(Exception):\n    pass\n"),
     "text": ("statement", "inherits from `str`", "class A(str):\n    pass\n"),
     "another_text": ("statement", "inherits from `str`", ENUM + "str = torch.Tensor\nclass A(str, Enum):\n    B = 1\n"),
