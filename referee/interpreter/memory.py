@@ -1,7 +1,7 @@
 """Loads, stores and atomics of the interpreter, checked address by address against the plan's buffers.
 
 Triton's interpreter reads and writes real addresses. A masked-out lane touches nothing; any other lane must lie in a
-buffer of the running plan, else the launch ends with `OutOfBounds`, and no two programs or lanes may use one element without
+buffer of the running plan, else the launch ends with `OutOfBounds`, and no two programs or threads may use one element without
 order, else it ends with `Race`. An input may not be changed at any time, else the launch ends with `InputChanged`; that it is as it
 was afterwards is for the judge to see. Limits: within a buffer, a wrong index is not seen.
 """
@@ -17,10 +17,6 @@ from numpy.typing import NDArray
 from referee.interpreter.conflicts import Conflicts, Race
 
 Array = NDArray[Any]
-
-
-MOST_LANES = 1 << 32
-"""More than any access has: Triton's tensors are far smaller."""
 
 
 class OutOfBounds(Exception):
@@ -59,7 +55,6 @@ class CheckedMemory:
         self._ends: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._names: list[str] = []
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
-        self._shapes: dict[tuple[int, ...], int] = {}
         self._inputs: frozenset[str] = frozenset()
         self.violation: OutOfBounds | Race | InputChanged | None = None
 
@@ -87,14 +82,14 @@ class CheckedMemory:
             raise self.violation
 
     def barrier(self) -> None:
-        """The running program's lanes wait for each other."""
+        """The running program's threads wait for each other."""
         self._conflicts.barrier()
 
     def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Array:
         """As the native load; raises OutOfBounds before any memory is read."""
         touched = self._check(pointers, mask, np.dtype(dtype).itemsize, "reads")
-        for home, offsets, lanes in self._homes(touched):
-            self._unless(self._conflicts.read(home, self._size(home), offsets, self._places(mask)[lanes]), home)
+        for home, offsets, _ in self._homes(touched):
+            self._unless(self._conflicts.read(home, self._size(home), offsets), home)
         result: Array = self._native.load(pointers, mask, other, dtype)
         return result
 
@@ -108,8 +103,7 @@ class CheckedMemory:
         changes = given != self._there(touched, bits)
         for home, offsets, lanes in self._homes(touched):
             self._spare(home, changes[lanes])
-            places = self._places(mask)[lanes]
-            self._unless(self._conflicts.write(home, self._size(home), offsets, places, changes[lanes]), home)
+            self._unless(self._conflicts.write(home, self._size(home), offsets, changes[lanes], block=value.size > 1), home)
         result = self._native.store(pointers, value, mask)
         lost = touched[given != self._there(touched, bits)]
         for home, _, _ in self._homes(lost):
@@ -129,8 +123,10 @@ class CheckedMemory:
     def _update(self, touched: Array, semantics: Any, value: Array, native: Callable[[], Any]) -> Any:
         if not touched.size:
             return native()
-        both = semantics.name == "ACQUIRE_RELEASE"
-        self._conflicts.atomic(releases=both or semantics.name == "RELEASE", acquires=both or semantics.name == "ACQUIRE")
+        # Of a block every thread updates its own lanes, and no thread is in order with another.
+        if value.size == 1:
+            both = semantics.name == "ACQUIRE_RELEASE"
+            self._conflicts.atomic(releases=both or semantics.name == "RELEASE", acquires=both or semantics.name == "ACQUIRE")
         bits = f"u{value.dtype.itemsize}"
         before = self._there(touched, bits)
         result = native()
@@ -169,12 +165,6 @@ class CheckedMemory:
             lanes = homes == home
             yield home, (touched[lanes] - self._starts[home]).astype(np.int64), lanes
 
-    def _places(self, mask: Array) -> Array:
-        """Of the addresses touched, in which lane of an access of which shape they are, as one number."""
-        taken = np.asarray(mask).astype(bool)
-        places: Array = np.flatnonzero(taken) + self._shapes.setdefault(taken.shape, len(self._shapes)) * MOST_LANES
-        return places
-
     def _there(self, touched: Array, bits: str) -> Array:
         """What memory holds, as unsigned integers."""
         dtype = np.dtype(bits)
@@ -194,10 +184,12 @@ class CheckedMemory:
             return
         me, name = tuple(self._program()), self._names[home]
         if other == len(self._order):
-            self._note(f"two lanes of program {me} use one element of `{name}`, and one changes it, with no tl.debug_barrier() between")
+            self._note(
+                f"program {me} stores to `{name}` and another thread of it may use the element before: add tl.debug_barrier() between"
+            )
         else:
             pair = f"programs {self._order[other - 1]} and" if other else "another program and"
-            self._note(f"{pair} {me} use the same element of `{name}`, and one changes it")
+            self._note(f"{pair} {me} use the same element of `{name}`, and one changes it; add tl.debug_barrier() before a ticket or lock")
 
     def _note(self, race: str) -> None:
         self._race = self._race or race

@@ -19,13 +19,13 @@ def kernel(x0, out):
     at = tl.arange(0, 4)
     x = tl.load(x0 + at)
     a, b = x > 0, x % 2 == 1
-    tl.store(out + at, ({sum}).to(tl.int32))
+    tl.store(out + at, ({value}).to(tl.int32))
 """
 )
 
 
 @pytest.mark.parametrize(
-    ("sum", "expected"),
+    ("value", "expected"),
     [
         ("a + b", [0, 0, 1, 0]),
         ("a - b", [0, 0, 1, 0]),
@@ -37,9 +37,9 @@ def kernel(x0, out):
         ("tl.reduce(b, 0, tl.standard._sum_combine) + at * 0", [0, 0, 0, 0]),
     ],
 )
-def test_booleans_are_added_in_one_bit(interpreter: Zygote, sum: str, expected: list[int]) -> None:
+def test_booleans_are_added_in_one_bit(interpreter: Zygote, value: str, expected: list[int]) -> None:
     x, out = dense(0, (4,), "int32"), dense(1, (4,), "int32")
     plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (launch("kernel", (1, 1, 1), {}, x0=x, out=out),), (out,))
-    answer = run(interpreter, TEXT.format(sum=sum), Execution(plan, (torch.arange(4, dtype=torch.int32),)))[0]
+    answer = run(interpreter, TEXT.format(value=value), Execution(plan, (torch.arange(4, dtype=torch.int32),)))[0]
     assert isinstance(answer, Executed), answer
     assert answer.outputs[0].tolist() == expected

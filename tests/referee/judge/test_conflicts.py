@@ -1,4 +1,4 @@
-"""Data races between programs and between lanes, as the interpreter's memory sees them."""
+"""Data races between programs and between threads of one, as the interpreter's memory sees them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import numpy as np
 from referee.interpreter.conflicts import Conflicts
 
 HERE = np.array([0, 4, 8], np.int64)
-LANES = np.arange(3, dtype=np.int64)
 YES, NO = np.ones(3, bool), np.zeros(3, bool)
 SIZE = 16
 
 
 def launch(*accesses: tuple[int, str]) -> list[int | None]:
     """What each access of the same three elements by a program answers: "r", "w" a new value, "s" the same value; an atomic
-    that is "a" acquiring and releasing, "<" acquiring, ">" releasing, "-" relaxed; "b" a barrier. Capitals: by other lanes.
+    that is "a" acquiring and releasing, "<" acquiring, ">" releasing, "-" relaxed; "b" a barrier. Capitals: stored as a block.
     """
     watched, answers = Conflicts(), list[int | None]()
     for program, kind in accesses:
@@ -24,13 +23,14 @@ def launch(*accesses: tuple[int, str]) -> list[int | None]:
         elif kind == "b":
             watched.barrier()
         else:
-            access = (0, SIZE, HERE, LANES[::-1] if kind.isupper() else LANES)
-            answers.append(watched.read(*access) if kind in "rR" else watched.write(*access, YES if kind in "wW" else NO))
+            changes, block = YES if kind in "wW" else NO, kind.isupper()
+            answers.append(watched.read(0, SIZE, HERE) if kind == "r" else watched.write(0, SIZE, HERE, changes, block=block))
     return answers
 
 
-def test_what_one_program_does_alone_is_in_order() -> None:
-    assert launch((1, "r"), (1, "w"), (1, "r"), (1, "w")) == [None] * 4
+def test_what_one_program_does_alone_is_in_order_where_threads_wait() -> None:
+    assert launch((1, "r"), (1, "w"), (1, "w"), (1, "s")) == [None] * 4
+    assert launch((1, "r"), (1, "W"), (1, "b"), (1, "r"), (1, "W")) == [None] * 4
 
 
 def test_reading_and_storing_the_same_value_are_no_race() -> None:
@@ -66,32 +66,40 @@ def test_an_atomic_orders_as_its_semantics_say() -> None:
     assert launch((1, "r"), (2, "-"), (2, "w")) == [None, 1]
 
 
+def test_an_atomic_releases_a_block_only_behind_a_barrier() -> None:
+    assert launch((1, "W"), (1, "a"), (2, "a"), (2, "r")) == [None, 1]
+    assert launch((1, "W"), (1, "b"), (1, "a"), (2, "a"), (2, "r")) == [None, None]
+    assert launch((1, "W"), (1, "a"), (1, "b"), (2, "a"), (2, "r")) == [None, 1]
+    assert launch((1, "b"), (1, "W"), (1, "a"), (2, "a"), (2, "W")) == [None, 1]
+
+
 def test_other_elements_and_other_buffers_do_not_meet() -> None:
     watched = Conflicts()
     watched.program(1)
-    watched.write(0, SIZE, HERE, LANES, YES)
+    watched.write(0, SIZE, HERE, YES, block=True)
     watched.program(2)
-    assert watched.write(0, SIZE, HERE + 1, LANES, YES) is None
-    assert watched.read(1, SIZE, HERE, LANES) is None
+    assert watched.write(0, SIZE, HERE + 1, YES, block=True) is None
+    assert watched.read(1, SIZE, HERE) is None
 
 
-def test_what_a_lane_wrote_another_may_use_only_behind_a_barrier() -> None:
-    assert launch((1, "w"), (1, "R")) == [None, 1]
-    assert launch((1, "w"), (1, "W")) == [None, 1]
-    assert launch((1, "w"), (1, "b"), (1, "R"), (1, "W"), (1, "w")) == [None, None, None, 1]
-    assert launch((1, "w"), (1, "a"), (1, "R")) == [None, None]
-    assert launch((1, "w"), (1, "-"), (1, "R")) == [None, 1]
-    assert launch((1, "w"), (1, "S"), (1, "R")) == [None, None, None]
-    assert launch((1, "b"), (1, "w"), (1, "R")) == [None, 1]
+def test_what_a_program_wrote_it_may_use_only_behind_a_barrier() -> None:
+    assert launch((1, "w"), (1, "r")) == [None, 1]
+    assert launch((1, "W"), (1, "r")) == [None, 1]
+    assert launch((1, "W"), (1, "W")) == launch((1, "W"), (1, "w")) == launch((1, "w"), (1, "W")) == [None, 1]
+    assert launch((1, "W"), (1, "b"), (1, "r"), (1, "W"), (1, "w")) == [None, None, None, 1]
+    assert launch((1, "w"), (1, "a"), (1, "r")) == [None, None]
+    assert launch((1, "W"), (1, "a"), (1, "r")) == [None, 1]
+    assert launch((1, "w"), (1, "-"), (1, "r")) == [None, 1]
+    assert launch((1, "b"), (1, "W"), (1, "r")) == [None, 1]
 
 
-def test_lanes_of_one_program_race_though_another_s_writes_are_in_order() -> None:
+def test_threads_of_one_program_race_though_another_s_writes_are_in_order() -> None:
     watched = Conflicts()
     watched.program(1)
-    watched.write(0, SIZE, HERE, LANES, YES)
+    watched.write(0, SIZE, HERE, YES, block=False)
     watched.atomic(releases=True, acquires=True)
     watched.program(2)
     watched.atomic(releases=True, acquires=True)
-    watched.write(0, SIZE, HERE[:1], LANES[:1], YES[:1])
-    assert watched.read(0, SIZE, HERE, LANES) is None
-    assert watched.read(0, SIZE, HERE, LANES + 1) == 2
+    assert watched.read(0, SIZE, HERE) is None
+    watched.write(0, SIZE, HERE[:1], YES[:1], block=True)
+    assert watched.read(0, SIZE, HERE) == 2

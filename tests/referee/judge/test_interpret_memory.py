@@ -139,18 +139,21 @@ def kernel(x0, scratch, out, n, BLOCK: tl.constexpr):
 """
 )
 
+BARRIER = "program (0, 0, 0) stores to `scratch` and another thread of it may use the element before: add tl.debug_barrier() between"
+
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("tl.store(scratch + cols, v)\n    v = tl.load(scratch + cols)", ""),
+        ("tl.store(scratch + cols, v)\n    tl.debug_barrier()\n    v = tl.load(scratch + cols)", ""),
         ("tl.store(scratch + cols, v)\n    tl.debug_barrier()\n    v = tl.load(scratch + back)", ""),
-        ("tl.store(scratch + back, v)\n    tl.store(scratch + back, v + 1)\n    v = tl.load(scratch + back)", ""),
-        ("tl.store(scratch, tl.sum(v))\n    v += tl.load(scratch)", ""),
-        ("tl.store(scratch + cols, v)\n    v = tl.load(scratch + back)", "with no tl.debug_barrier() between"),
-        ("tl.store(scratch + cols, v)\n    v += tl.load(scratch)", "two lanes of program (0, 0, 0) use one element of `scratch`"),
-        ("tl.store(scratch, tl.sum(v))\n    v += tl.load(scratch + 0 * cols)", "use one element of `scratch`"),
-        ("tl.store(scratch + cols, v)\n    tl.store(scratch + back, v)", "use one element of `scratch`"),
+        ("tl.store(scratch, tl.sum(v))\n    tl.store(scratch, 1.0)\n    tl.debug_barrier()\n    v += tl.load(scratch)", ""),
+        ("tl.store(scratch + cols, v)\n    v = tl.load(scratch + cols)", BARRIER),
+        ("tl.store(scratch + cols, v)\n    v = tl.load(scratch + back)", BARRIER),
+        ("tl.store(scratch + cols, v)\n    v += tl.load(scratch)", BARRIER),
+        ("tl.store(scratch, tl.sum(v))\n    v += tl.load(scratch)", BARRIER),
+        ("tl.store(scratch, tl.sum(v))\n    v += tl.load(scratch + 0 * cols)", BARRIER),
+        ("tl.store(scratch + cols, v)\n    tl.store(scratch + back, v)", BARRIER),
         (
             "h = cols[:, None] + tl.zeros((1, 2), tl.int32)\n    tl.store(scratch + h, v[:, None] + h)\n    tl.debug_barrier()\n    "
             "v = tl.load(scratch + cols[None, :]).reshape((BLOCK,))",
@@ -160,7 +163,7 @@ def kernel(x0, scratch, out, n, BLOCK: tl.constexpr):
         ("tl.store(scratch + cols // 2, v * 0)", ""),
     ],
 )
-def test_lanes_that_exchange_values_through_memory_need_a_barrier(interpreter: Zygote, body: str, words: str) -> None:
+def test_threads_that_exchange_values_through_memory_need_a_barrier(interpreter: Zygote, body: str, words: str) -> None:
     x, scratch, out = dense(0, (40,), "float32"), dense(1, (64,), "float32"), dense(2, (40,), "float32")
     step = launch("kernel", (1, 1, 1), {"BLOCK": 64}, x0=x, scratch=scratch, out=out, n=40)
     plan = LaunchPlan(buffers_of(x, scratch, out, inputs=1), (x,), (step,), (out,))
@@ -170,3 +173,25 @@ def test_lanes_that_exchange_values_through_memory_need_a_barrier(interpreter: Z
         assert (found.stage, found.guard) == ("honest", "not_deterministic") and words in found.reason
     else:
         assert isinstance(answers[0], Executed), answers
+
+
+@pytest.mark.parametrize(
+    ("store", "counter", "ordered"),
+    [
+        ("tl.store(parts + row * n + cols, v, mask=mask)", "count", False),
+        ("tl.store(parts + row * n + cols, v, mask=mask)\n    tl.debug_barrier()", "count", True),
+        ("tl.store(parts + row * n, tl.sum(v))", "count", True),
+        ("tl.store(parts + row * n, tl.sum(v))", "count + tl.arange(0, 2)", False),
+    ],
+)
+def test_a_ticket_is_for_what_one_thread_stored_or_all_before_a_barrier(
+    interpreter: Zygote, store: str, counter: str, ordered: bool
+) -> None:
+    body = f"{store}\n    done = tl.max(tl.atomic_add({counter}, 1) + tl.zeros((1,), tl.int32), 0)\n    if done == 2:\n        "
+    body += "v += tl.load(parts + (row + 1) % 3 * n)"
+    text = ROW.replace("kernel(x0, out", "kernel(x0, parts, count, out").format(body=body, result="v")
+    x, parts, count, out = dense(0, (3, 40), "float32"), dense(1, (3, 40), "float32"), dense(2, (2,), "int32"), dense(3, (3, 40), "float32")
+    step = launch("kernel", (3, 1, 1), {"BLOCK": 64}, x0=x, parts=parts, count=count, out=out, n=40)
+    plan = LaunchPlan(buffers_of(x, parts, count, out, inputs=1), (x,), (Fill(count, 0), step), (out,))
+    answers = run(interpreter, text, Execution(plan, (torch.ones(3, 40),)))
+    assert isinstance(answers[0], Executed) if ordered else rejection(answers).guard == "not_deterministic", answers
