@@ -74,7 +74,7 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
         with pretended_modules(optional, present=True):
             otherwise = _trace_once(source, path, target, cells)
         if json.dumps(otherwise) != json.dumps(found):
-            names = ", ".join(f"`{name}`" for name in sorted(optional))
+            names = ", ".join(f"`{name}`" for name in sorted(optional) if "." not in name)
             reason = f"`run` does something else where {names[:MAX_MESSAGE]} can be imported; launches may not depend on it"
             return {"rejection": {"guard": "state", "reason": reason, "cell": None}}
     return found
