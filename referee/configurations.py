@@ -7,15 +7,16 @@ dtypes: the wide cells and all values are for the one that is picked. Torch-free
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from referee.jobs import CellJob
 from referee.ops.spec import Cell
-from referee.plan import Launch
+from referee.plan import Launch, LaunchPlan
 
 SEVERAL_ROWS, SEVERAL_COLUMNS = 5, 64
+MOST_CONFIGS = 16
 
 
 def telling(cells: Sequence[Cell]) -> list[Cell]:
@@ -23,6 +24,17 @@ def telling(cells: Sequence[Cell]) -> list[Cell]:
     several = [cell for cell in cells if _rows(cell) >= SEVERAL_ROWS and _width(cell) >= SEVERAL_COLUMNS] or list(cells)
     smallest = {cell.inputs[0].dtype: cell for cell in sorted(several, key=_elements, reverse=True)}
     return [max(cells, key=_width), *smallest.values()]
+
+
+def usable_configurations(plan: LaunchPlan, compiled: Collection[tuple[int, int]]) -> tuple[int, ...]:
+    """The numbers of the configurations that every launch of the plan can be of, MOST_CONFIGS at most and one at least.
+
+    `compiled` has (step, configuration) pairs. A launch of fewer configurations than others takes its last one instead.
+    """
+    launches = [(number, step) for number, step in enumerate(plan.steps) if isinstance(step, Launch)]
+    most = max((len(step.configs) for _, step in launches), default=1)
+    usable = [which for which in range(most) if all((number, min(which, len(step.configs) - 1)) in compiled for number, step in launches)]
+    return tuple(usable[:MOST_CONFIGS]) or (0,)
 
 
 def other_configurations(jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Iterator[tuple[int, list[CellJob]]]:

@@ -28,7 +28,6 @@ from referee.workers import Workers
 
 SECONDS = 20.0
 """Of processor time, for all cells of a kernel; the slowest right ones of the selftest take four where this was chosen."""
-MOST_CONFIGS = 16
 PROGRAMS_TWICE = 128
 """So many programs of a cell run twice: what depends on their order, or on memory that nothing wrote, shows with fewer as well."""
 
@@ -59,6 +58,7 @@ class CpuPath:
     seed: int
     configs: tuple[int, ...] = (0,)
     variants: Mapping[str, tuple[LaunchPlan, str]] = field(default_factory=dict)
+    seconds: float = SECONDS
 
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
@@ -66,7 +66,7 @@ class CpuPath:
         # One cell of each dtype stands for what depends on memory that an earlier call left behind.
         again = {cell.inputs[0].dtype: cell for cell, _ in reversed(traced)}.values()
         groups = [self._runs(cell, plan, others=cell in others, again=cell in again) for cell, plan in traced]
-        answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=SECONDS))
+        answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=self.seconds))
         results: list[CellResult] = []
         for (cell, _), runs in zip(traced, groups, strict=True):
             result, rejection = self._judged(cell, runs, answers)
@@ -81,7 +81,7 @@ class CpuPath:
         left = list(traced)
         while left:
             groups = [self._runs(cell, plan, first=False) for cell, plan in left]
-            answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=SECONDS))
+            answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=self.seconds))
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 result, _ = self._judged(cell, runs, answers)
                 yield result
@@ -148,20 +148,12 @@ class CpuPath:
 
     def _after_a_call(self, cell: Cell, run: Execution, found: CellResult) -> tuple[CellResult, Rejection]:
         """Whether these values alone are too much for a kernel that failed in used memory, or the memory is to blame."""
-        (fresh,) = execute(self.workers, self.text, [replace(run, poison=NAN, after=None)], seconds=SECONDS)
+        (fresh,) = execute(self.workers, self.text, [replace(run, poison=NAN, after=None)], seconds=self.seconds)
         if isinstance(fresh, Executed) and compare(self.task, cell, run.inputs, fresh.outputs).status == "pass":
             reason = f"{LEFT_BEHIND} ({found.detail})"
             failed = CellResult(cell.name, cell.role, "fail", detail=reason)
             return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
         return found, Rejection("correct", "wrong_answer", f"at {cell.name}: {found.detail}")
-
-
-def configurations(plan: LaunchPlan, dropped: Mapping[tuple[int, int], str]) -> tuple[int, ...]:
-    """The configuration numbers of the plan's autotuned launches that compiled, at most MOST_CONFIGS."""
-    launches = [(number, step) for number, step in enumerate(plan.steps) if isinstance(step, Launch)]
-    most = max((len(step.configs) for _, step in launches), default=1)
-    usable = [config for config in range(most) if all((number, config) not in dropped for number, _ in launches)]
-    return tuple(usable[:MOST_CONFIGS]) or (0,)
 
 
 def _programs(plan: LaunchPlan, config: int) -> int:

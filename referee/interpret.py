@@ -156,7 +156,7 @@ def _parsed(data: bytes, count: int) -> list[dict[str, str] | None]:
 
 def _explained(kind: str, message: str) -> Rejection:
     if kind == "unsupported":
-        raise InterpreterUnsupported(f"the CPU path cannot run {message}: judge this kernel on a GPU")
+        raise InterpreterUnsupported(f"Triton's interpreter cannot run {message}")
     if kind == "out_of_bounds":
         return Rejection("correct", "out_of_bounds", f"{message}: check offsets and masks")
     if kind == "input_changed":

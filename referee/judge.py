@@ -4,7 +4,7 @@
     verdict = judge(open("softmax.py").read(), "softmax")
 
 The candidate's text is screened; its Python runs only in the trace worker, on tensors without values; its kernels, cut out by
-the judge, are compiled; then the traced plan is replayed on a GPU or interpreted on the CPU. The secret seed is drawn when the
+the judge, are compiled; then the traced plan is replayed on a GPU, and interpreted on the CPU. The secret seed is drawn when the
 text is fixed, and a cell's inputs from it only when its plan and kernels are; some shapes come from it too. Several threads may judge
 at once. What goes wrong on the referee's own side is a verdict "error", never "rejected". A level below "correct" ends in
 "unsure": nothing was found, and nothing more is known.
@@ -65,8 +65,9 @@ class Referee:
         self._host_screen = host_screen
         self._lock = threading.Lock()
         # Beside a GPU the process that keeps its queue full goes first: what it waits for, every candidate waits for.
-        self._workers = Workers(nice=COMPILERS_NICE if self.mode == "replay" else 0)
-        self._interpreters = Workers(interpret=True) if self.mode == "interpret" else None
+        nice = COMPILERS_NICE if self.mode == "replay" else 0
+        self._workers = Workers(nice=nice)
+        self._interpreters = Workers(interpret=True, nice=nice)
         self._replayer = Replayer(cache=cache / "baselines" if cache else None) if self.mode == "replay" else None
         self._device: dict[str, Any] | None = None
         self._vacuity: dict[TaskName | int, tuple[str, ...]] = {}
@@ -82,9 +83,7 @@ class Referee:
         self._workers.close()
         if self._replayer and self._replayer.busy:
             self._replayer.interrupt()
-        with self._lock:
-            if self._interpreters:
-                self._interpreters.close()
+        self._interpreters.close()
         if self._replayer:
             self._replayer.close()
 
@@ -112,7 +111,9 @@ class Referee:
             return self._judged(report, source, subject, level, wanted)
         except Rejected as rejected:
             return report.rejected(rejected.rejection)
-        except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost, InterpreterUnsupported) as error:
+        except InterpreterUnsupported as error:
+            return report.failed("referee", f"{error}: judge this kernel on a GPU")
+        except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost) as error:
             return report.failed("referee", str(error))
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
@@ -161,8 +162,8 @@ class Referee:
         if level == "compile":
             return judgement.compile_only(module)
         if why is None and self._replayer:
-            return judgement.replay(module, self._replayer, level, self._timing)
-        return judgement.interpret(module, self._interpreter, why or "the referee was opened without a GPU")
+            return judgement.replay(module, self._replayer, self._interpreters, level, self._timing)
+        return judgement.interpret(module, self._interpreters, why or "the referee was opened without a GPU")
 
     def _settle(self, report: Report, subject: Subject, wanted: Target | None) -> tuple[Target, str | None]:
         """The target, and why it cannot be replayed on; both go into the report."""
@@ -186,11 +187,6 @@ class Referee:
         report.environment.setdefault("device", "cpu")
         report.environment["target"] = target.name
         return target, why
-
-    def _interpreter(self) -> Workers:
-        with self._lock:
-            self._interpreters = self._interpreters or Workers(interpret=True)
-            return self._interpreters
 
     def _note_vacuity(self, report: Report, subject: Subject) -> None:
         """Whether a user's reference can tell a right answer from an obviously wrong one; it does not change the verdict."""

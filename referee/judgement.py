@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from referee.badges import each_badge
+from referee.beside import SECONDS as INTERPRETER_SECONDS
+from referee.beside import Seen, look, small_cells
 from referee.binaries import Binaries
 from referee.checking import Checking
 from referee.compile import PATIENCE, SECONDS, Part, compile_in_parts, compile_plans, effort
+from referee.configurations import usable_configurations
 from referee.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
@@ -141,8 +144,10 @@ class Judgement:
         why = "the level asked for is compile"
         return self.report.ended("unsure", f"compiles for {self.target.name}; no kernel was run", unreached=why)
 
-    def replay(self, module: KernelModule, replayer: Replayer, level: Level, options: TimingOptions | None) -> Verdict:
-        """Everything on the GPU."""
+    def replay(
+        self, module: KernelModule, replayer: Replayer, interpreters: Workers, level: Level, options: TimingOptions | None
+    ) -> Verdict:
+        """Everything on the GPU, and small cells in the interpreter beside it."""
         name, report = self.subject.name, self.report
         assert name is not None
         cells = self.subject.cells("gpu")
@@ -150,14 +155,20 @@ class Judgement:
         wanted = [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)]
         usual, many = (wanted, []) if self.subject.op.origin == "user" else partition_by_rows(wanted)
         traced = self.trace(module, usual) + self._trace_many_rows(module, many)
-        # The CPU compiles while the GPU checks what is compiled. Nothing runs beside the timing.
-        with ThreadPoolExecutor(1, thread_name_prefix="capabilities") as aside:
+        # The CPU compiles and interprets while the GPU checks what is compiled. Nothing runs beside the timing.
+        with ThreadPoolExecutor(2, thread_name_prefix="aside") as aside:
             extra = aside.submit(self._capability_jobs, module, with_fresh_layouts(self.subject.op, capabilities(cells), seed))
             candidate = Prepared(name, (), _atomic(module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(_autotuned(plan) or _compares(plan) for _, plan in traced)
+            seen = None if whole else aside.submit(self._beside, module, interpreters, seed)
             make = self._settled if whole else self._checked_as_compiled
             prepared = make(module, traced, candidate, replayer, seed)
+            # Which configurations can be launched is known only now.
+            first = prepared.jobs[0]
+            seen = seen or aside.submit(self._beside, module, interpreters, seed, usable_configurations(first.plan, first.binaries))
+            with report.during("correct"):
+                self._take_seen(seen.result())
             with report.during("compile"):
                 more, unready = extra.result()
         with report.during("correct"):
@@ -215,12 +226,35 @@ class Judgement:
         report.cells = checked.cells
         _stop(checked.rejection)
         report.passes("kernel_error", "no launch failed")
-        report.skips("out_of_bounds", "on a GPU the guard bands catch writes; only the CPU path checks every address")
         report.passes("same_plan", "the plan that is timed is the plan that was checked")
 
-    def interpret(self, module: KernelModule, interpreters: Callable[[], Workers], why: str) -> Verdict:
+    def _beside(self, module: KernelModule, interpreters: Workers, seed: int, configs: tuple[int, ...] = (0,)) -> Seen:
+        """What the interpreter says of small cells. Notes nothing in the report."""
+        from referee.cpu_path import CpuPath
+
+        cells = small_cells(self.subject)
+        plans = trace(self._workers, self.source, cells, self.target, module) if cells else ()
+        if isinstance(plans, Rejection):
+            return Seen(rejection=plans)
+        traced = list(zip(cells, plans, strict=True))
+        task, atomic = self.subject.task("cpu"), _atomic(module, traced)
+        return look(CpuPath(interpreters, task, module.text, atomic, seed, configs, seconds=INTERPRETER_SECONDS), traced)
+
+    def _take_seen(self, seen: Seen) -> None:
+        report = self.report
+        if seen.why_not:
+            report.skips("interpreted", seen.why_not)
+            report.skips("out_of_bounds", f"the guard bands catch writes; only the interpreter looks at addresses: {seen.why_not}")
+            return
+        if seen.rejection:
+            report.cells = (*report.cells, *seen.cells)
+            raise Rejected(seen.rejection)
+        report.passes("interpreted", f"{len(seen.cells)} small cells agree with float64 in Triton's interpreter too")
+        report.passes("out_of_bounds", f"every address read or written lies in a buffer, at {len(seen.cells)} cells in the interpreter")
+
+    def interpret(self, module: KernelModule, interpreters: Workers, why: str) -> Verdict:
         """Correctness on the CPU; `why` says why no GPU is used."""
-        from referee.cpu_path import CpuPath, configurations
+        from referee.cpu_path import CpuPath
 
         report, task = self.report, self.subject.task("cpu")
         cells = [cell for cell in required(task.cells) if feasible(cell)]
@@ -239,8 +273,8 @@ class Judgement:
             # Each plan is as many kernels as there are configurations.
             sample = compile_sample([*traced, *many], dtypes=1, ones=False)
         binaries = self.compile(module, sample)
-        configs = configurations(sample[0], binaries[0].dropped)
-        path = CpuPath(interpreters(), task, module.text, _atomic(module, traced), seed, configs, variants)
+        configs = usable_configurations(sample[0], binaries[0].found)
+        path = CpuPath(interpreters, task, module.text, _atomic(module, traced), seed, configs, variants)
         with report.during("correct"):
             report.cells, rejection = path.required(traced[: len(cells)])
             _stop(rejection)

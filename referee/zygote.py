@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from referee.limits import Limits
 from referee.outcome import Outcome
@@ -88,7 +89,7 @@ class Zygote:
         self._closed = False
         self._server: _Server | None = self._start()
 
-    def __enter__(self) -> Zygote:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

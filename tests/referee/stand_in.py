@@ -1,12 +1,41 @@
-"""What the replay worker answers when it is asked to check cells, for tests that replace it: the cells named fail."""
+"""Stands in for the replay worker where there is no GPU: it notes what it is asked, and fails the cells named. All else is real."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
-from referee.gpu import Checked, unreached
+from referee.gpu import Checked, Frozen, unreached
+from referee.jobs import Prepared
+from referee.judgement import Judgement
 from referee.ops.spec import Cell
-from referee.verdict import CellResult, Check, Rejection
+from referee.plan import Launch
+from referee.report import Rejected, Report
+from referee.subject import Subject
+from referee.target import Target
+from referee.verdict import CellResult, Check, Rejection, Verdict
+from referee.workers import Workers
+
+SEED = 11
+KERNEL = """@triton.jit
+def _silu(x_ptr, y_ptr, total, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < total).to(tl.float32)
+    tl.store(y_ptr + at, x * tl.sigmoid(x), mask=at < total)
+
+
+def run(x):
+    y = torch.empty_like(x)
+"""
+SOURCE = KERNEL + """    BLOCK = 256
+    _silu[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK=BLOCK)
+    return y
+"""
+TUNED = f"""@triton.autotune([triton.Config({{"BLOCK": 256}}), triton.Config({{"BLOCK": 512}})], key=["total"])
+{KERNEL}    _silu[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+"""
 
 
 def checked(cells: Sequence[Cell], failing: Collection[str]) -> Checked:
@@ -20,3 +49,46 @@ def checked(cells: Sequence[Cell], failing: Collection[str]) -> Checked:
     checks = (Check("wrong_answer", "fail" if rejection else "pass", rejection.reason if rejection else "agree"),)
     seconds = {result.name: 0.1 for result in results}
     return Checked((*results, *map(unreached, cells[first + 1 :])), rejection, checks, seconds)
+
+
+@dataclass
+class Replayer:
+    """Fails the cells named, and notes what it was asked."""
+
+    failing: frozenset[str] = frozenset()
+    checked: list[list[str]] = field(default_factory=list)
+    choices: list[dict[int, int]] = field(default_factory=list)
+    tuned: int = 0
+    whenever: Callable[[], None] = lambda: None
+
+    def check(self, prepared: Prepared, *, seed: int) -> Checked:
+        assert seed == SEED
+        self.whenever()
+        cells = [job.cell for job in prepared.jobs]
+        for job in prepared.jobs:
+            launches = [(number, step) for number, step in enumerate(job.plan.steps) if isinstance(step, Launch)]
+            assert set(job.binaries) == {(number, config) for number, step in launches for config in range(len(step.configs))}
+        self.checked.append([cell.name for cell in cells])
+        self.choices.append(dict(prepared.choice))
+        return checked(cells, self.failing)
+
+    def tune(self, prepared: Prepared, *, seed: int) -> Frozen:
+        self.tuned += 1
+        return Frozen({0: 1}, {}, {})
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The fork servers: for tracing and compiling, and for the interpreter."""
+
+    workers: Workers
+    interpreters: Workers
+
+
+def judged(servers: Servers, source: str, replayer: Replayer, op: str = "silu") -> tuple[Report, Verdict | Rejection]:
+    report = Report(op, "replay", SEED, environment={"device": "a stand-in"})
+    judgement = Judgement(report, source, Subject(op), Target(), servers.workers, None)
+    try:
+        return report, judgement.replay(judgement.screen(), cast("Any", replayer), servers.interpreters, "correct", None)
+    except Rejected as rejected:
+        return report, rejected.rejection

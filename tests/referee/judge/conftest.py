@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from referee.workers import Workers
 from referee.zygote import Zygote
+from tests.referee.stand_in import Servers
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +14,10 @@ def interpreter() -> Iterator[Zygote]:
     """A fork server for the CPU path."""
     with Zygote(interpret=True) as zygote:
         yield zygote
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """Fork servers for everything but replay."""
+    with Workers() as workers, Workers(interpret=True) as interpreters:
+        yield Servers(workers, interpreters)

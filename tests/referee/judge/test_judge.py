@@ -121,7 +121,7 @@ def test_a_killed_worker_is_no_verdict_on_the_candidate(referee: Referee) -> Non
         own.judge(SOFTMAX, "softmax", level="screen")
         thread = threading.Thread(target=lambda: verdicts.extend(own.judge(SOFTMAX, "softmax") for _ in range(3)))
         thread.start()
-        servers = [own._workers.pid, own._interpreter().pid]
+        servers = [own._workers.pid, own._interpreters.pid]
         for server in servers:
             os.kill(server, signal.SIGKILL)
         thread.join()

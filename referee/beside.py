@@ -1,0 +1,59 @@
+"""Beside a replay: small cells in Triton's interpreter, which looks at what no run on a GPU shows.
+
+Every address that is read, what programs and threads do to each other's values, whether hints are true, rows longer than any usual
+block. So what is right here is also right where no GPU is. Limits: what the interpreter cannot run, or not in time, it says nothing
+of; then the verdict is the replay's alone, and says so. Cells of many rows are left to the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from referee.interpret import InterpreterUnsupported
+from referee.ops.spec import Cell
+from referee.plan import LaunchPlan
+from referee.subject import Subject, feasible, required
+from referee.verdict import CellResult, Rejection
+
+if TYPE_CHECKING:
+    from referee.cpu_path import CpuPath
+
+SECONDS = 5.0
+"""Of processor time for all cells of a kernel, which take a third of a second where that was measured."""
+FEW_ROWS = 16
+# A right kernel may be slow in an interpreter, or too large for it.
+_UNDECIDED = frozenset({"timeout", "memory_limit"})
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the interpreter found at its cells, or why it was not asked."""
+
+    cells: tuple[CellResult, ...] = ()
+    rejection: Rejection | None = None
+    why_not: str | None = None
+
+
+def small_cells(subject: Subject) -> list[Cell]:
+    """The cells of the CPU path with few rows; those of a user's task that are small enough."""
+    cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
+    if subject.op.origin == "user":
+        return cells
+    return [cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS]
+
+
+def look(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> Seen:
+    """Run the plans. Raises JobLost."""
+    if not traced:
+        return Seen(why_not="no cell of this task is small enough for it")
+    try:
+        cells, rejection = path.required(traced)
+    except InterpreterUnsupported as error:
+        return Seen(why_not=str(error))
+    if rejection is None:
+        return Seen(cells)
+    if rejection.guard in _UNDECIDED:
+        return Seen(why_not=rejection.reason)
+    return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))

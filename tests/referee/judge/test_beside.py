@@ -1,0 +1,110 @@
+"""Beside a replay the interpreter looks at small cells: what it rejects though every replay was right, and what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from referee import judgement
+from referee.beside import FEW_ROWS, small_cells
+from referee.configurations import usable_configurations
+from referee.plan import Launch, LaunchConfig, LaunchPlan
+from referee.selftest.corpus import KINDS, load
+from referee.subject import Subject
+from referee.verdict import Rejection, Verdict
+from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, judged
+
+BEYOND = SOURCE.replace("at < total).to", "at < total + 1).to")
+UNKNOWN = SOURCE.replace("x * tl.sigmoid(x)", "x * tl.sigmoid(x) + 0.0 * libdevice.j0(x)").replace(
+    "@triton.jit", "from triton.language.extra import libdevice\n\n@triton.jit", 1
+)
+SECOND_IS_WRONG = TUNED.replace("x * tl.sigmoid(x)", "x * tl.sigmoid(x) * (BLOCK == 256)")
+SHORT_ROWS_ONLY = SOURCE.replace("    y = torch", "    assert x.shape[1] <= 16000\n    y = torch")
+SPECIMENS = {one.name: one for kind in KINDS for one in load(kind)}
+
+
+def rejected(servers: Servers, source: str, op: str = "silu") -> Rejection:
+    _, found = judged(servers, source, Replayer(), op)
+    assert isinstance(found, Rejection), found
+    return found
+
+
+@pytest.mark.parametrize("source", [SOURCE, TUNED], ids=["plain", "tuned"])
+def test_a_right_kernel_is_said_to_be_right_there_too(servers: Servers, source: str) -> None:
+    report, found = judged(servers, source, Replayer())
+    assert isinstance(found, Verdict) and found.verdict == "correct", found
+    checks = {check.name: check for check in found.checks}
+    cells = len(small_cells(Subject("silu")))
+    assert checks["interpreted"].status == checks["out_of_bounds"].status == "pass"
+    assert checks["interpreted"].detail == f"{cells} small cells agree with float64 in Triton's interpreter too"
+    assert not {cell.name for cell in small_cells(Subject("silu"))} & {cell.name for cell in report.cells}, "a replay has its own cells"
+
+
+@pytest.mark.parametrize(
+    ("name", "guard"),
+    [
+        ("layernorm_block_16384", "wrong_answer"),
+        ("layernorm_two_columns", "wrong_answer"),
+        ("softmax_racing_maximum", "not_deterministic"),
+        ("rope_no_barrier", "not_deterministic"),
+        ("softmax_borrows_input", "input_mutated"),
+        ("072_lucky_neighbours", "out_of_bounds"),
+        ("073_race_behind_an_atomic", "not_deterministic"),
+    ],
+)
+def test_what_no_replay_need_show_is_rejected(servers: Servers, name: str, guard: str) -> None:
+    found = rejected(servers, SPECIMENS[name].source, SPECIMENS[name].op)
+    assert found.guard == guard and found.reason.startswith("in Triton's interpreter at "), found
+
+
+def test_what_a_replay_finds_is_told_first(servers: Servers) -> None:
+    report, found = judged(servers, BEYOND, Replayer())
+    assert isinstance(found, Rejection) and found.guard == "out_of_bounds", found
+    assert [cell.name for cell in report.cells if cell.status == "fail"] == ["f32-5x1000-mixed-x1"]
+    failing = next(cell.name for cell in report.cells)
+    for _ in range(2):
+        _, found = judged(servers, BEYOND, Replayer(frozenset([failing])))
+        assert found == Rejection("correct", "wrong_answer", f"at {failing}: wrong")
+
+
+def test_every_configuration_that_can_be_launched_is_looked_at(servers: Servers) -> None:
+    found = rejected(servers, SECOND_IS_WRONG)
+    assert found.guard == "wrong_answer" and "with configuration 1" in found.reason, found
+
+
+def test_what_is_not_launched_for_small_cells_is_rejected_where_it_is_traced(servers: Servers) -> None:
+    found = rejected(servers, SHORT_ROWS_ONLY)
+    assert found.stage == "trace" and "16385" in found.reason, found
+
+
+def test_what_the_interpreter_cannot_run_is_left_to_the_replay(servers: Servers) -> None:
+    report, found = judged(servers, UNKNOWN, Replayer())
+    assert isinstance(found, Verdict) and found.verdict == "correct", found
+    for name in ("interpreted", "out_of_bounds"):
+        assert report.checks[name].status == "skipped" and "libdevice function" in report.checks[name].detail
+
+
+def test_what_the_interpreter_takes_too_long_for_is_left_to_the_replay(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judgement, "INTERPRETER_SECONDS", 0.01)
+    report, found = judged(servers, SOURCE, Replayer())
+    assert isinstance(found, Verdict) and found.verdict == "correct", found
+    assert report.checks["interpreted"].status == "skipped" and "did not end within 0.01 s" in report.checks["interpreted"].detail
+
+
+@pytest.mark.parametrize("op", ["softmax", "rope", "rmsnorm_wide", "cross_entropy"])
+def test_small_cells_have_few_rows_and_more_columns_than_usual_blocks(op: str) -> None:
+    cells = small_cells(Subject(op))
+    assert all(cell.inputs[0].shape[0] <= FEW_ROWS for cell in cells)
+    assert {cell.inputs[0].dtype for cell in cells} == {"float32", "float16", "bfloat16"}
+    assert op == "rope" or max(cell.inputs[0].shape[1] for cell in cells) > 16384
+
+
+def test_a_configuration_is_usable_where_every_launch_has_it_or_has_fewer() -> None:
+    one = LaunchConfig((1, 1, 1), ())
+    plan = LaunchPlan((), (), (Launch("_a", (one, one, one)), Launch("_b", (one,))), ())
+    every = {(0, 0), (0, 1), (0, 2), (1, 0)}
+    assert usable_configurations(plan, every) == (0, 1, 2)
+    assert usable_configurations(plan, every - {(0, 1)}) == (0, 2)
+    assert usable_configurations(plan, every - {(1, 0)}) == (0,)
+    assert usable_configurations(replace(plan, steps=()), set()) == (0,)
