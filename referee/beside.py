@@ -1,8 +1,8 @@
 """Beside a replay: small cells in Triton's interpreter, which looks at what no run on a GPU shows.
 
 Every address that is read, what programs and threads do to each other's values, whether hints are true, rows longer than any usual
-block. So what is right here is also right where no GPU is. Limits: what the interpreter cannot run, or not in time, it says nothing
-of; then the verdict is the replay's alone, and says so. Cells of many rows are left to the GPU.
+block. So what passes on a GPU passes where there is none. Limits: what takes the interpreter too long it says nothing of; then the
+verdict is the replay's alone, and says so. Cells of many rows are left to the GPU.
 """
 
 from __future__ import annotations

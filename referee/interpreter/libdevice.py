@@ -1,18 +1,22 @@
-"""CUDA's libdevice functions for the interpreter, which has none: the floating ones that kernels of this catalogue use.
+"""CUDA's libdevice functions for the interpreter, which has none: those of floating numbers. `libdevice_bits.py` has the others.
 
-A call to any other ends in `Unsupported`, which is no fault of the kernel. Results are NumPy's, computed in float64
-and rounded once, so they are a little more accurate than the device's.
+A call to one that is in neither ends in `Unsupported`, which is no fault of the kernel. Results are computed in float64 and rounded
+once, to nearest also where the name asks for another direction, so they are a little more accurate than the device's.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from numpy.typing import NDArray
+
+from referee.interpreter.libdevice_bits import bits_function
 
 Array = NDArray[Any]
 
@@ -26,34 +30,73 @@ def _slow(function: Callable[[float], float]) -> Callable[[Array], Array]:
     return lambda values: np.asarray(vectorised(values))
 
 
+def _special(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Array], Array]:
+    return lambda values: np.asarray(function(torch.as_tensor(values)).numpy())
+
+
+def _gamma(value: float) -> float:
+    try:
+        return math.gamma(value)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return math.copysign(math.inf, value) if value == 0 else math.nan
+
+
+def _remainder(x: float, y: float) -> float:
+    return math.remainder(x, y) if math.isfinite(x) and y != 0 or math.isnan(y) else math.nan
+
+
+def _logb(values: Array) -> Array:
+    exponents = np.frexp(values)[1] - 1.0
+    return np.where(values == 0, -np.inf, np.where(np.isfinite(values), exponents, np.abs(values)))
+
+
+def _length(*values: Array) -> Array:
+    return np.asarray(np.sqrt(sum(np.square(value) for value in values)))
+
+
 def _half_away(values: Array) -> Array:
     return np.asarray(np.copysign(np.floor(np.abs(values) + 0.5), values))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fabs": np.abs, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "nearbyint": np.rint, "round": _half_away,
-    "sqrt": np.sqrt, "fsqrt_rn": np.sqrt, "cbrt": np.cbrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "frsqrt_rn": lambda x: 1.0 / np.sqrt(x),
-    "rcbrt": lambda x: 1.0 / np.cbrt(x), "frcp_rn": lambda x: 1.0 / x,
+    "sqrt": np.sqrt, "cbrt": np.cbrt, "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "rcbrt": lambda x: 1.0 / np.cbrt(x), 
     "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "expm1": np.expm1,
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
     "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "erf": _slow(math.erf), "erfc": _slow(math.erfc), "normcdf": _slow(lambda x: 0.5 * math.erfc(-x / math.sqrt(2.0))),
-    "pow": np.power, "powi": np.power, "ldexp": lambda x, n: x * np.exp2(n), "scalbn": lambda x, n: x * np.exp2(n), "signbit": np.signbit,
+    "pow": np.power, "powi": np.power, "ldexp": lambda x, n: x * np.exp2(n), "scalbn": lambda x, n: x * np.exp2(n),
+    "signbit": np.signbit, "signbitd": np.signbit,
     "sinpi": lambda x: np.sin(np.pi * x), "cospi": lambda x: np.cos(np.pi * x), "rhypot": lambda x, y: 1.0 / np.hypot(x, y),
     "fmod": np.fmod, "hypot": np.hypot, "fdim": lambda x, y: np.maximum(x - y, 0.0), "copysign": np.copysign,
-    "fadd_rn": np.add, "fsub_rn": np.subtract, "fmul_rn": np.multiply, "fdiv_rn": np.divide, "fdividef": np.divide,
-    "fma": lambda x, y, z: x * y + z, "fma_rn": lambda x, y, z: x * y + z, "saturatef": lambda x: np.fmin(np.fmax(x, 0.0), 1.0),
+    "fdividef": np.divide,
+    "fma": lambda x, y, z: x * y + z, "saturatef": lambda x: np.fmin(np.fmax(x, 0.0), 1.0),
+    "j0": _special(torch.special.bessel_j0), "j1": _special(torch.special.bessel_j1),
+    "y0": _special(torch.special.bessel_y0), "y1": _special(torch.special.bessel_y1),
+    "cyl_bessel_i0": _special(torch.special.i0), "cyl_bessel_i1": _special(torch.special.i1),
+    "erfinv": _special(torch.special.erfinv), "erfcx": _special(torch.special.erfcx), "normcdfinv": _special(torch.special.ndtri),
+    "erfcinv": lambda x: _special(torch.special.ndtri)(x / 2.0) / -math.sqrt(2.0),
+    "lgamma": _special(torch.special.gammaln), "tgamma": _slow(_gamma), "remainder": np.vectorize(_remainder, otypes=[np.float64]),
+    "logb": _logb, "norm3d": _length, "norm4d": _length,
+    "rnorm3d": lambda *values: 1.0 / _length(*values), "rnorm4d": lambda *values: 1.0 / _length(*values),
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "rcp": lambda x: 1.0 / x,
     "isnan": np.isnan, "isnand": np.isnan, "isinf": np.isinf, "isinfd": np.isinf, "finite": np.isfinite, "isfinited": np.isfinite,
 }  # fmt: skip
 
 
-def _function(symbol: str) -> Callable[..., Any]:
-    name = symbol.removeprefix("__nv_").removeprefix("fast_")
-    for candidate in (name, name.removesuffix("f"), name.replace("f_", "_")):
-        if candidate in FUNCTIONS:
-            return FUNCTIONS[candidate]
-    raise Unsupported(f"libdevice function {symbol} in the interpreter")
+_ROUNDED = re.compile(r"[fd]?(add|sub|mul|div|rcp|sqrt|rsqrt|fma)f?_r[nzdu]")
+
+
+def float_function(name: str) -> Callable[..., Any] | None:
+    """What computes the libdevice function of this name, without its `__nv_`, from float64 arrays."""
+    name = name.removeprefix("fast_")
+    if rounded := _ROUNDED.fullmatch(name):
+        return FUNCTIONS[rounded[1]]
+    return FUNCTIONS.get(name) or FUNCTIONS.get(name.removesuffix("f"))
 
 
 def install(interpreter: Any) -> None:
@@ -62,12 +105,17 @@ def install(interpreter: Any) -> None:
     from triton.language.extra.cuda import libdevice as device
 
     def extern(self: Any, library: str, path: str, symbol: str, arguments: list[Any], target: Any, pure: bool) -> Any:
-        exact = [np.asarray(argument.data, np.float64) for argument in arguments]
-        result = np.asarray(_function(symbol)(*exact))
-        return interpreter.TensorHandle(result.astype(interpreter._get_np_dtype(target)), target.scalar)
+        name, dtype = symbol.removeprefix("__nv_"), np.dtype(interpreter._get_np_dtype(target)).type
+        if on_bits := bits_function(name):
+            result = on_bits(*(argument.data for argument in arguments), dtype)
+        elif on_floats := float_function(name):
+            result = np.asarray(on_floats(*(np.asarray(argument.data, np.float64) for argument in arguments)))
+        else:
+            raise Unsupported(f"libdevice function {symbol}")
+        return interpreter.TensorHandle(np.asarray(result).astype(dtype), target.scalar)
 
     def assembly(self: Any, *arguments: Any) -> Any:
-        raise Unsupported("inline assembly in the interpreter")
+        raise Unsupported("inline assembly")
 
     def bound(member: Any) -> Any:
         return lambda *args, **kwargs: member(*args, **kwargs, _semantic=interpreter.interpreter_semantic)

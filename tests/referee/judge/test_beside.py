@@ -9,6 +9,7 @@ import pytest
 from referee import judgement
 from referee.beside import FEW_ROWS, small_cells
 from referee.configurations import usable_configurations
+from referee.interpret import InterpreterUnsupported
 from referee.plan import Launch, LaunchConfig, LaunchPlan
 from referee.selftest.corpus import KINDS, load
 from referee.subject import Subject
@@ -16,9 +17,6 @@ from referee.verdict import Rejection, Verdict
 from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, judged
 
 BEYOND = SOURCE.replace("at < total).to", "at < total + 1).to")
-UNKNOWN = SOURCE.replace("x * tl.sigmoid(x)", "x * tl.sigmoid(x) + 0.0 * libdevice.j0(x)").replace(
-    "@triton.jit", "from triton.language.extra import libdevice\n\n@triton.jit", 1
-)
 SECOND_IS_WRONG = TUNED.replace("x * tl.sigmoid(x)", "x * tl.sigmoid(x) * (BLOCK == 256)")
 SHORT_ROWS_ONLY = SOURCE.replace("    y = torch", "    assert x.shape[1] <= 16000\n    y = torch")
 SPECIMENS = {one.name: one for kind in KINDS for one in load(kind)}
@@ -78,11 +76,17 @@ def test_what_is_not_launched_for_small_cells_is_rejected_where_it_is_traced(ser
     assert found.stage == "trace" and "16385" in found.reason, found
 
 
-def test_what_the_interpreter_cannot_run_is_left_to_the_replay(servers: Servers) -> None:
-    report, found = judged(servers, UNKNOWN, Replayer())
+def test_what_the_interpreter_cannot_run_is_left_to_the_replay(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No word that the screen lets through is one of these; a later Triton may bring some.
+    monkeypatch.setattr("referee.interpret._explained", unsupported)
+    report, found = judged(servers, BEYOND, Replayer())
     assert isinstance(found, Verdict) and found.verdict == "correct", found
     for name in ("interpreted", "out_of_bounds"):
-        assert report.checks[name].status == "skipped" and "libdevice function" in report.checks[name].detail
+        assert report.checks[name].status == "skipped" and "cannot run a word" in report.checks[name].detail
+
+
+def unsupported(kind: str, message: str) -> Rejection:
+    raise InterpreterUnsupported("Triton's interpreter cannot run a word of tomorrow")
 
 
 def test_what_the_interpreter_takes_too_long_for_is_left_to_the_replay(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
