@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -154,19 +154,20 @@ class Judgement:
         seed = report.seed = _fresh(report.seed)
         wanted = [*required(cells), *fresh_cells(self.subject.op, seed, gpu=True)]
         usual, many = (wanted, []) if self.subject.op.origin == "user" else partition_by_rows(wanted)
-        traced = self.trace(module, usual) + self._trace_many_rows(module, many)
         # The CPU compiles and interprets while the GPU checks what is compiled. Nothing runs beside the timing.
-        with ThreadPoolExecutor(2, thread_name_prefix="aside") as aside:
+        with ThreadPoolExecutor(3, thread_name_prefix="aside") as aside:
+            small = aside.submit(self._trace_small, module)
+            traced = self.trace(module, usual) + self._trace_many_rows(module, many)
             extra = aside.submit(self._capability_jobs, module, with_fresh_layouts(self.subject.op, capabilities(cells), seed))
             candidate = Prepared(name, (), _atomic(module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(_autotuned(plan) or _compares(plan) for _, plan in traced)
-            seen = None if whole else aside.submit(self._beside, module, interpreters, seed)
+            seen = None if whole else aside.submit(self._beside, module, small, interpreters, seed)
             make = self._settled if whole else self._checked_as_compiled
             prepared = make(module, traced, candidate, replayer, seed)
             # Which configurations can be launched is known only now.
             first = prepared.jobs[0]
-            seen = seen or aside.submit(self._beside, module, interpreters, seed, usable_configurations(first.plan, first.binaries))
+            seen = seen or aside.submit(self._beside, module, small, interpreters, seed, usable_configurations(first.plan, first.binaries))
             with report.during("correct"):
                 self._take_seen(seen.result())
             with report.during("compile"):
@@ -228,15 +229,21 @@ class Judgement:
         report.passes("kernel_error", "no launch failed")
         report.passes("same_plan", "the plan that is timed is the plan that was checked")
 
-    def _beside(self, module: KernelModule, interpreters: Workers, seed: int, configs: tuple[int, ...] = (0,)) -> Seen:
-        """What the interpreter says of small cells. Notes nothing in the report."""
-        from referee.cpu_path import CpuPath
-
+    def _trace_small(self, module: KernelModule) -> Traced | Rejection:
+        """Plans for what the interpreter looks at beside a replay. Notes nothing in the report."""
         cells = small_cells(self.subject)
         plans = trace(self._workers, self.source, cells, self.target, module) if cells else ()
-        if isinstance(plans, Rejection):
-            return Seen(rejection=plans)
-        traced = list(zip(cells, plans, strict=True))
+        return plans if isinstance(plans, Rejection) else list(zip(cells, plans, strict=True))
+
+    def _beside(
+        self, module: KernelModule, small: Future[Traced | Rejection], interpreters: Workers, seed: int, configs: tuple[int, ...] = (0,)
+    ) -> Seen:
+        """What the interpreter says of them. Notes nothing in the report."""
+        from referee.cpu_path import CpuPath
+
+        traced = small.result()
+        if isinstance(traced, Rejection):
+            return Seen(rejection=traced)
         task, atomic = self.subject.task("cpu"), _atomic(module, traced)
         return look(CpuPath(interpreters, task, module.text, atomic, seed, configs, seconds=INTERPRETER_SECONDS), traced)
 
