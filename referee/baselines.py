@@ -29,7 +29,6 @@ from referee.compare import compare
 from referee.measurement import AUTOTUNE, COMPILE, EAGER, GRAPHED
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.ops.values import draw
 from referee.rounds import Entry, Flush, run_block
 
 Callee = Callable[..., Any]
@@ -94,7 +93,7 @@ class BaselineStore:
 
     def _fastest(self, task: Task, cell: Cell, name: str) -> Callee | str:
         """The fastest of the builds, or why the first of them failed. Raises torch.OutOfMemoryError."""
-        inputs = draw(cell, 0, "cuda")
+        inputs = task.inputs(cell, 0, "cuda")
         ready: list[Callee] = []
         failures: list[str] = []
         for number in range(PICKS.get(name, 1)):
@@ -140,7 +139,7 @@ def _quickest(callees: Sequence[Callee], inputs: Sequence[Tensor], flush: Flush)
 
 def _build(task: Task, cell: Cell, name: str, inputs: Sequence[Tensor]) -> Callee | str:
     try:
-        callee = task.eager if name == EAGER else _compiled(task, MODES[name])
+        callee = (task.timed or task.eager) if name == EAGER else _compiled(task, MODES[name])
         for _ in range(3):
             made = callee(*inputs)
         torch.cuda.synchronize()
@@ -165,7 +164,7 @@ def _failure(error: Exception) -> str:
 def _compiled(task: Task, mode: str | None) -> Callee:
     # User references may break the graph, as they would for their author; the catalogue's never do.
     whole = task.op.origin != "user"
-    compiled: Callee = torch.compile(_own_code(task.eager), fullgraph=whole, dynamic=False, mode=mode)
+    compiled: Callee = torch.compile(_own_code(task.timed or task.eager), fullgraph=whole, dynamic=False, mode=mode)
     return compiled
 
 

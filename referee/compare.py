@@ -64,11 +64,11 @@ def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[
 
 def _plainly_right(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
     """Every element is finite and within a part of its budget; False says nothing."""
-    for value, output in zip(evaluate(task.oracle, inputs), outputs, strict=True):
+    for number, (value, output) in enumerate(zip(evaluate(task.oracle, inputs), outputs, strict=True)):
         if not (value.is_floating_point() and output.is_floating_point()):
             return False
         exact = value.double()
-        if not bool(((output - exact).abs_() <= least_budget(exact, output.dtype)).all()):
+        if not bool(((output - exact).abs_() <= least_budget(exact, output.dtype, alone=task.traits.alone(number))).all()):
             return False
     return True
 
@@ -79,6 +79,8 @@ def against(expected: Expected, output: Tensor, *, first_row: int = 0) -> Compar
         return Comparison(0.0, 0.0, None)
     if not output.is_floating_point():
         wrong = output != expected.value
+        for other in expected.also:
+            wrong &= output != other.to(output.dtype)
         error, budget = (output.double() - expected.value.double()).abs(), expected.budget
     else:
         error, wrong = _judged(expected, output)
@@ -113,7 +115,10 @@ def _judged(expected: Expected, output: Tensor) -> tuple[Tensor, Tensor]:
     overflows = value.isfinite() & (value.abs() + budget > limit) & (answer == torch.copysign(torch.full_like(value, torch.inf), value))
     same_infinity = value.isinf() & (answer == value)
     both_nan = value.isnan() & answer.isnan()
-    return error, ~(within | overflows | same_infinity | both_nan)
+    right = within | overflows | same_infinity | both_nan
+    for other in expected.also:
+        right |= value.isfinite() & (value.abs() > limit) & (answer == other.double())
+    return error, ~right
 
 
 def _contract(cell: Cell, outputs: Sequence[Tensor]) -> str | None:

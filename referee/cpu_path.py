@@ -20,7 +20,6 @@ from referee.configurations import telling
 from referee.interpret import Executed, Execution, execute
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.ops.values import draw
 from referee.plan import Launch, LaunchPlan
 from referee.rehearsal import blamed, rehearsal
 from referee.verdict import CellResult, Rejection
@@ -97,13 +96,13 @@ class CpuPath:
         With `again` one more, on other values in the memory that the first left behind; with `others` one of every other
         configuration; with `first` one of the first call, where something is autotuned: what that spoils may show at some values only.
         """
-        inputs = draw(cell, self.seed)
+        inputs = self.task.inputs(cell, self.seed)
         config = self.configs[0]
         runs = [_Run(Execution(plan, inputs, NAN, config=config))]
         if again or _programs(plan, config) <= PROGRAMS_TWICE:
             runs.append(_Run(Execution(plan, inputs, HUGE, reverse=True, backwards=True, config=config), repeats=True))
         if again:
-            runs.append(_Run(Execution(plan, draw(cell, self.seed + 1), PLAIN, config=config, after=len(runs))))
+            runs.append(_Run(Execution(plan, self.task.inputs(cell, self.seed + 1), PLAIN, config=config, after=len(runs))))
         if cell.name in self.variants:
             variant, when = self.variants[cell.name]
             runs.append(_Run(Execution(variant, inputs, config=config), f" {when}"))

@@ -190,6 +190,9 @@ class Referee:
 
     def _note_vacuity(self, report: Report, subject: Subject) -> None:
         """Whether a user's reference can tell a right answer from an obviously wrong one; it does not change the verdict."""
+        from referee.ops.user_cells import drawn_values
+
+        report.passes("values", drawn_values(subject.task("gpu" if report.mode == "replay" else "cpu").required))
         key = subject.name or id(subject.task("cpu"))
         if key not in self._vacuity:
             from referee.user_task import accepted_impostors

@@ -21,7 +21,6 @@ from referee.compare import compare
 from referee.driver import ILLEGAL_ADDRESS, CudaError, Driver
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.ops.values import draw
 from referee.plan import LaunchPlan
 from referee.replay import Choice, PlanFault, Region, Runner, differ, slab_bytes
 from referee.verdict import CellResult, Rejection
@@ -92,7 +91,7 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
     between runs, so each run is compared on its own instead of bit by bit.
     """
     host.progress(f"drawing inputs for {cell.name}", REFEREE_SECONDS, "referee")
-    inputs = draw(cell, seed, host.device)
+    inputs = task.inputs(cell, seed, host.device)
     lead = wrapping_room(host, runner.plan, cell)
     regions: list[Region] = []
     runs: list[list[Tensor]] = []
@@ -129,7 +128,7 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
 
 def _after_a_call(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, region: Region, choice: Choice) -> CellOutcome | None:
     """Other values in the memory that a call left behind: what is wrong there, or None."""
-    inputs = draw(cell, seed + 1, host.device)
+    inputs = task.inputs(cell, seed + 1, host.device)
     region.change_inputs(inputs)
     result = _replayed(host, runner, task, cell, region, choice)
     if isinstance(result, CellOutcome) or result.status == "pass":

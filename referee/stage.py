@@ -33,7 +33,6 @@ from referee.fingerprint import Noted, fingerprint, fingerprints, read
 from referee.mixing import Drawn, Mixed, Values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.ops.values import draw
 from referee.plan import LaunchPlan
 from referee.replay import Bound, Choice, PlanFault, Region, Runner, bands, differ, slab_bytes
 from referee.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of, secret_rows
@@ -153,7 +152,8 @@ class Stage:
         self._host.wait()
 
     def _draw(self, *purpose: object) -> tuple[Tensor, ...]:
-        tensors = draw(self._contest.cell, subseed(self._contest.seed, *purpose), self._host.device)
+        contest = self._contest
+        tensors = contest.task.inputs(contest.cell, subseed(contest.seed, *purpose), self._host.device)
         return tuple(tensor.contiguous() for tensor in tensors)
 
     def ahead(self) -> None:

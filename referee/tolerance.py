@@ -20,8 +20,17 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 - The last is for softmax and the KL divergence alone: a probability may be computed as exp(z - s) with s = log(sum(exp(z))), whose own
   rounding (half an ulp of L) every probability of the row shares as a relative error. No change of single inputs shows that.
 
-Rows are the last dimension; an output of one dimension has one element a row. A user's eager may round to half precision in the
-middle, so its own error in the cell's dtype is added to the second line. There is no share of elements that may be wrong.
+Rows are the last dimension; an output of one dimension has one element a row. There is no share of elements that may be wrong.
+
+For a user's reference, of which no name says anything, `ops/traits.py` says what it does:
+- Its eager may round to half precision in the middle, so its own error in the cell's dtype counts in the second line.
+- Where no element depends on other columns than its own, each is a row of its own: a large neighbour excuses nothing. Of the error in
+  half precision such an element has half an ulp at least, where its row has any.
+- Where it calls activations whose usual form cancels, A is at least one, or 64 times the row's largest |expected| if that is less: the
+  scale of its answers is the user's.
+- An integer or bool may be what float64, its perturbed inputs, or eager in fp32 or its own dtype gives: rounding falls either way.
+- A budget that is not finite, because dtypes end in different places, allows nothing but the rounding. Beyond the end of the output's
+  dtype eager's own answer is right too: a fill with the dtype's least number is another number in float64.
 """
 
 from __future__ import annotations
@@ -29,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -56,11 +66,12 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Expected:
-    """One output's float64 value and allowance, elementwise, and the dtype the answer must have."""
+    """One output's float64 value and allowance, elementwise, the dtype the answer must have, and other values that are right as well."""
 
     value: Tensor
     budget: Tensor
     dtype: torch.dtype
+    also: tuple[Tensor, ...] = ()
 
 
 def ulp(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -80,26 +91,60 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
     native = evaluate(task.eager, inputs) if task.op.origin == "user" else ()
     expected = []
     for index, value in enumerate(exact):
+        others = [result[index] for result in (*moved, single, *([native] if native else []))]
+        also: Tensors
         if not value.is_floating_point() or not dtypes[index].is_floating_point:
-            expected.append(Expected(value, torch.zeros_like(value, dtype=torch.float64), dtypes[index]))
+            also = tuple(others) if task.op.origin == "user" else ()
+            expected.append(Expected(value, torch.zeros_like(value, dtype=torch.float64), dtypes[index], also))
             continue
         value = value.double()
-        errors = [_row_max(_difference(other[index], value)) for other in (*moved, single, *([native] if native else []))]
-        spread = torch.stack(errors).amax(0)
-        budget = ULPS * ulp(value, dtypes[index]) + ERRORS * spread + FLOOR * EPS32 * _magnitude(task.op, value, inputs) + TINY
-        budget = budget + EPS32 * _largest_logit(task.op, value, inputs) * _size(value)
-        expected.append(Expected(value, budget, dtypes[index]))
+        least = ULPS * ulp(value, dtypes[index])
+        if task.op.origin == "user":
+            budget = least + _user_allowance(task, index, value, others, dtypes[index], inputs)
+            # Of an infinite value the comparison looks at the value alone.
+            budget = torch.where(budget.isfinite() | ~value.isfinite(), budget, least)
+            also = (others[-1],)
+        else:
+            spread = torch.stack([_row_max(_difference(other, value)) for other in others]).amax(0)
+            budget = least + ERRORS * spread + FLOOR * EPS32 * _magnitude(task.op, value, inputs)
+            budget, also = budget + EPS32 * _largest_logit(task.op, value, inputs) * _size(value), ()
+        expected.append(Expected(value, budget + TINY, dtypes[index], also))
     return tuple(expected)
 
 
-def least_budget(value: Tensor, dtype: torch.dtype) -> Tensor:
+def _user_allowance(
+    task: Task, index: int, value: Tensor, others: Sequence[Tensor], dtype: torch.dtype, inputs: Sequence[Tensor]
+) -> Tensor:
+    """All lines of the budget but the first, for one output of a user's reference; the last of `others` is eager's own."""
+    traits = task.traits
+    alone = traits.alone(index)
+    errors = [_difference(other, value) for other in others]
+    if alone:
+        native = torch.minimum(torch.maximum(errors[-1], 0.5 * ulp(value, dtype).nan_to_num(posinf=0.0)), _row_max(errors[-1]))
+        spread = torch.stack([*errors[:-1], native]).amax(0)
+        magnitude = _size(value)
+    else:
+        spread = torch.stack([_row_max(error) for error in errors]).amax(0)
+        magnitude = _magnitude(task.op, value, inputs)
+    if traits.cancelling:
+        magnitude = torch.maximum(magnitude, (64.0 * _row_max(_size(value))).clamp(max=1.0))
+    allowance = ERRORS * spread + FLOOR * EPS32 * magnitude
+    if traits.probabilities and value.numel():
+        # Its logits are what it makes of its inputs; these are what is known of their size.
+        sizes = [_per_row(_size(tensor), value) for tensor in inputs if tensor.is_floating_point() and tensor.numel()]
+        allowance = allowance + EPS32 * reduce(torch.maximum, sizes, value.new_zeros(())) * _size(value)
+    return allowance
+
+
+def least_budget(value: Tensor, dtype: torch.dtype, *, alone: bool = False) -> Tensor:
     """What the module's formula allows whatever the operation, and needs nothing but the finite float64 `value`: a lower bound.
 
-    An ulp is more than eps / 2 of its number and never below that of the smallest normal one; A is at least the row's largest |value|.
+    An ulp is more than eps / 2 of its number and never below that of the smallest normal one; A is at least the row's largest |value|,
+    or |value| where each element stands alone.
     """
     info = torch.finfo(dtype)
     size = value.abs()
-    largest = _row_max(size)
+    largest = size if alone else _row_max(size)
     return size.clamp(min=2 * info.smallest_normal) * (ULPS / 2 * info.eps) + largest * (FLOOR * EPS32)
 
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from referee.compare import compare
 from referee.ops.task import Task
 from referee.ops.vacuity import impostors, prove
-from referee.ops.values import draw
 
 
 def accepted_impostors(task: Task, seed: int) -> tuple[str, ...]:
@@ -22,7 +21,7 @@ def accepted_impostors(task: Task, seed: int) -> tuple[str, ...]:
     task = replace(task, eager=_once(task.eager), oracle=_once(task.oracle))
     found = prove(task, compare, seed=seed)
     tried = {finding.impostor for finding in found.findings}
-    offered = {name: None for cell in task.required for name, _ in impostors(task, draw(cell, seed))}
+    offered = {name: None for cell in task.required for name, _ in impostors(task, task.inputs(cell, seed))}
     return (*found.accepted, *(name for name in offered if name not in tried))
 
 

@@ -9,11 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from referee.ops.catalogue import get
 from referee.ops.cells import Profile, cells
 from referee.ops.reference import eager, oracle
 from referee.ops.spec import Cell, Op
 from referee.ops.tolerance import Tolerance, public_tolerances
+from referee.ops.traits import Traits
+from referee.ops.user_cells import inputs_of
+from referee.ops.values import draw
 
 Function = Callable[..., Any]
 
@@ -23,7 +28,9 @@ class Task:
     """One op with its trusted forms and cells.
 
     `tolerances` are hints by dtype (see `tolerance.py`). `rowwise` promises that output row i depends on row i of every
-    input with the rows' leading dimension, so that a huge cell may be compared in pieces.
+    input with the rows' leading dimension, so that a huge cell may be compared in pieces. `given` has the inputs that are not
+    drawn, by cell, None for those that are; `traits` are those of a user's reference. `timed` is what baselines are built of,
+    where `eager` does something besides to protect its inputs.
     """
 
     op: Op
@@ -32,6 +39,14 @@ class Task:
     oracle: Function
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     rowwise: bool = False
+    given: Mapping[str, tuple[Tensor | None, ...]] = field(default_factory=dict)
+    traits: Traits = Traits()
+    timed: Function | None = None
+
+    def inputs(self, cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
+        """The inputs of one of its cells on `device`: drawn from `seed`, or fresh copies of those given for it."""
+        own = self.given.get(cell.name)
+        return draw(cell, seed, device) if own is None else inputs_of(cell, own, seed, device)
 
     @property
     def required(self) -> tuple[Cell, ...]:

@@ -13,13 +13,12 @@ itself. The tensors of the file serve as examples of shape, dtype and kind of va
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import keyword
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,13 +29,11 @@ from referee.ops.promote import in_float64
 from referee.ops.spec import Op
 from referee.ops.task import Task
 from referee.ops.tolerance import PUBLIC
-from referee.ops.user_cells import Unusable, user_cells
+from referee.ops.traits import Traits, traits_of
+from referee.ops.user_cells import CHECKED_ELEMENTS, Unusable, elements, user_cells
+from referee.ops.user_file import UserReferenceError, chosen_of, example_of, examples_of, import_file, told, torch_as_it_was
 
-_HELPERS = frozenset({"get_inputs", "get_init_inputs"})
-
-
-class UserReferenceError(ValueError):
-    """The file cannot serve as a reference; the message says what is missing in one line."""
+__all__ = ["UserReferenceError", "load_user", "split_reference"]
 
 
 @dataclass(frozen=True)
@@ -48,66 +45,11 @@ class _Reference:
     examples: tuple[tuple[Tensor, ...], ...]
 
 
-def _import(path: Path) -> ModuleType:
-    name = f"kmint_user_reference_{abs(hash(path.resolve()))}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserReferenceError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Registered while it runs: dataclasses and pickling look their module up by name.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except FileNotFoundError:
-        raise UserReferenceError(f"{path} does not exist") from None
-    except (Exception, SystemExit) as error:
-        raise UserReferenceError(f"{path} failed on import: {_told(error)}") from error
-    return module
-
-
-def _examples(module: ModuleType) -> list[list[Any]]:
-    listed = getattr(module, "EXAMPLES", None)
-    if listed is not None:
-        examples = [list(example) if isinstance(example, Sequence) else [example] for example in listed]
-    elif callable(getattr(module, "get_inputs", None)):
-        examples = [_example(module.get_inputs)]
-    else:
-        raise UserReferenceError("the file defines neither get_inputs() nor EXAMPLES")
-    if not examples or not all(any(isinstance(value, Tensor) for value in example) for example in examples):
-        raise UserReferenceError("every example needs at least one tensor")
-    return examples
-
-
-def _example(make: Callable[[], Iterable[Any]]) -> list[Any]:
-    try:
-        return list(make())
-    except (Exception, SystemExit) as error:
-        raise UserReferenceError(f"{getattr(make, '__name__', 'get_inputs')}() failed: {_told(error)}") from error
-
-
-def _told(error: BaseException) -> str:
-    """A failure of the user's code in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _chosen(module: ModuleType, name: str | None) -> Any:
-    if name is not None:
-        if not callable(getattr(module, name, None)):
-            raise UserReferenceError(f"the file defines no function {name!r}")
-        return getattr(module, name)
-    if hasattr(module, "Model"):
-        return module.Model
-    own = [
-        value for key, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and key not in _HELPERS and not key.startswith("_")
-    ]
-    if len(own) != 1:
-        raise UserReferenceError(f"the file defines {len(own)} functions: name the reference as FILE.py:function")
-    return own[0]
-
-
 def _of_function(function: Callable[..., Any], examples: list[list[Any]]) -> _Reference:
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    kinds = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in kinds):
+        raise UserReferenceError("the reference takes *args: name every argument")
+    parameters = [p for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     first = examples[0]
     if len(first) > len(parameters):
         raise UserReferenceError(f"the reference takes {len(parameters)} arguments, the example has {len(first)}")
@@ -115,6 +57,9 @@ def _of_function(function: Callable[..., Any], examples: list[list[Any]]) -> _Re
     for example in examples[1:]:
         if [i for i, value in enumerate(example) if isinstance(value, Tensor)] != positions or len(example) != len(first):
             raise UserReferenceError("the examples differ in which arguments are tensors")
+        for i, (value, other) in enumerate(zip(first, example, strict=True)):
+            if i not in positions and value != other:
+                raise UserReferenceError(f"the examples differ in {parameters[i].name}, which is no tensor and thus fixed for good")
 
     def with_tensors(*tensors: Tensor) -> Any:
         values = list(first)
@@ -123,24 +68,28 @@ def _of_function(function: Callable[..., Any], examples: list[list[Any]]) -> _Re
         return function(*values)
 
     names = tuple(parameters[i].name for i in positions)
-    return _Reference(with_tensors, names, tuple(tuple(example[i] for i in positions) for example in examples))
+    return _Reference(with_tensors, names, tuple(tuple(example[i].detach() for i in positions) for example in examples))
 
 
 def _of_module(model: torch.nn.Module, examples: list[list[Any]]) -> _Reference:
     base = _of_function(model.forward, examples)
+    count = len(base.names)
     state: Mapping[str, Tensor] = {
         **{name: value.detach() for name, value in model.named_parameters()},
         **{name: value.detach() for name, value in model.named_buffers() if value.is_floating_point()},
     }
-    inputs, count = examples[0], len(base.names)
+    fixed = [value for name, value in model.named_buffers() if name not in state]
+    inputs = examples[0]
     positions = [i for i, value in enumerate(inputs) if isinstance(value, Tensor)]
 
     def with_state(*tensors: Tensor) -> Any:
         values = list(inputs)
         for position, tensor in zip(positions, tensors[:count], strict=True):
             values[position] = tensor
-        # Clones, because a module may update its buffers in place and the judge's inputs must not change.
-        given = {name: tensor.clone() for name, tensor in zip(state, tensors[count:], strict=True)}
+        given = dict(zip(state, tensors[count:], strict=True))
+        if fixed and fixed[0].device != tensors[0].device:
+            model.to(tensors[0].device)
+            fixed[:] = [value for name, value in model.named_buffers() if name not in state]
         with torch.no_grad():
             return torch.func.functional_call(model, given, tuple(values))
 
@@ -162,10 +111,44 @@ def _returns_tensors(function: Callable[..., Any]) -> Callable[..., Tensor | tup
     return reference
 
 
+def _protecting(function: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
+    """`function` on copies of its inputs, which it may change, with the default dtype that the file sets; its outputs carry no gradient."""
+
+    def protected(*inputs: Tensor) -> Any:
+        with _default_dtype(dtype):
+            result = function(*(tensor.clone() for tensor in inputs))
+        return tuple(out.detach() for out in result) if isinstance(result, tuple) else result.detach()
+
+    return protected
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    kept = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(kept)
+
+
 def _is_deterministic(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> bool:
     first, second = function(*inputs), function(*inputs)
     first, second = (x if isinstance(x, tuple) else (x,) for x in (first, second))
     return all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(first, second, strict=True))
+
+
+def _traits(eager: Callable[..., Any], oracle: Callable[..., Any], task_inputs: tuple[Tensor, ...]) -> Traits:
+    return traits_of(eager, oracle, task_inputs) if sum(tensor.numel() for tensor in task_inputs) <= CHECKED_ELEMENTS else Traits()
+
+
+def _checked_names(names: tuple[str, ...]) -> None:
+    """`run` and the saved function have these parameters."""
+    for number, name in enumerate(names):
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UserReferenceError(f"{name!r} cannot be the name of an argument: rename that part of the module")
+        if name in names[:number]:
+            raise UserReferenceError(f"two arguments are called {name!r}: rename one of them")
 
 
 def split_reference(reference: str) -> tuple[Path, str | None]:
@@ -180,28 +163,38 @@ def load_user(file: str | Path, function: str | None, profile: Profile) -> Task:
     Raises UserReferenceError with a one-line reason.
     """
     path, name = Path(file), function
-    module = _import(path)
-    chosen, examples = _chosen(module, name), _examples(module)
+    with torch_as_it_was():
+        module = import_file(path)
+        chosen = chosen_of(module, name)
+        found = _found(chosen, module)
+        dtype = torch.get_default_dtype()
+    _checked_names(found.names)
     title = path.stem if not name or name == path.stem else f"{path.stem}:{name}"
-    if isinstance(chosen, type) and issubclass(chosen, torch.nn.Module):
-        init = _example(module.get_init_inputs) if hasattr(module, "get_init_inputs") else []
-        try:
-            model = chosen(*init)
-        except (Exception, SystemExit) as error:
-            raise UserReferenceError(f"{chosen.__name__}({len(init)} arguments) failed: {_told(error)}") from error
-        found = _of_module(model, examples)
-    else:
-        found = _of_function(chosen, examples)
-    eager = _returns_tensors(found.function)
+    plain = _returns_tensors(found.function)
+    eager = _protecting(plain, dtype)
+    oracle = in_float64(eager)
     try:
-        made = user_cells(found.names, found.examples, eager, profile)
+        made, given = user_cells(found.names, found.examples, eager, oracle, profile)
         if not _is_deterministic(eager, found.examples[0]):
             raise UserReferenceError("the reference gives different answers to the same inputs (dropout, random numbers?)")
     except Unusable as error:
         raise UserReferenceError(str(error)) from None
-    description = inspect.getdoc(chosen) or f"the same as {title}"
+    description = inspect.cleandoc(vars(chosen).get("__doc__") or "") if isinstance(chosen, type) else inspect.getdoc(chosen)
     op = Op(
-        name=title, kind="user", family="user", title=title, formula=description.splitlines()[0], difficulty="hard",
-        origin="user", arguments=found.names,
+        name=title, kind="user", family="user", title=title, formula=(description or f"the same as {title}").splitlines()[0],
+        difficulty="hard", origin="user", arguments=found.names,
     )
-    return Task(op, made, eager, in_float64(eager), dict(PUBLIC), rowwise=False)
+    task = Task(op, made, eager, oracle, dict(PUBLIC), rowwise=False, given=given, timed=plain)
+    return replace(task, traits=_traits(eager, oracle, task.inputs(min(made, key=elements), 0)))
+
+
+def _found(chosen: Any, module: Any) -> _Reference:
+    examples = examples_of(module)
+    if not (isinstance(chosen, type) and issubclass(chosen, torch.nn.Module)):
+        return _of_function(chosen, examples)
+    init = example_of(module.get_init_inputs) if hasattr(module, "get_init_inputs") else []
+    try:
+        model = chosen(*init)
+    except (Exception, SystemExit) as error:
+        raise UserReferenceError(f"{chosen.__name__}({len(init)} arguments) failed: {told(error)}") from error
+    return _of_module(model, examples)

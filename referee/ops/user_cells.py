@@ -1,16 +1,21 @@
 """Cells of a user's reference, derived from its example inputs.
 
-Shapes and dtypes are those of the examples. Values are redrawn with the same kind of distribution: integers between the
-example's smallest and largest value; floats uniform from 0 when the example is nowhere negative, else normal, with the
-example's own magnitude. Each example is judged as given, at 1/64 and at 8 times its magnitude, and with the structures that find
-out kernels (constant, shifted, cancelling, one-hot rows) where the reference stays finite on them; the largest example is the bench
-cell of the gpu profile, and the cpu profile keeps the smallest one and two more small ones, because Triton's interpreter is slow.
+Shapes and dtypes are those of the examples. Each example is judged as it is, and with values that are redrawn with the same kind of
+distribution: integers between the example's smallest and largest value, or among its own where most between are missing; masks of both
+values; floats uniform from 0 when the example is nowhere negative, else normal, with the example's own magnitude; few different floats
+among themselves; a tensor with infinities or NaN stays as it is. Redrawn values also come at 1/64 and at 8 times their magnitude, with
+the structures that find out kernels (constant, shifted, cancelling, one-hot rows), with both signs where the example has none, at 256
+times their magnitude, and as zeros; of these cells those are left out that the reference cannot be evaluated on or does not stay finite on.
+
+The largest example is the bench cell of the gpu profile. The cpu profile keeps the smallest one and two more small ones, because
+Triton's interpreter is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, get_args
 
 import torch
@@ -18,10 +23,18 @@ from torch import Tensor
 
 from referee.ops.cells import Profile, contiguous_strides
 from referee.ops.spec import Cell, Dtype, Role, TensorSpec
-from referee.ops.values import draw
+from referee.ops.user_file import UserReferenceError
+from referee.ops.values import draw, place
 
-_FACTORS = ((1.0, "given"), (1.0 / 64.0, "small"), (8.0, "large"))
 CPU_EXAMPLES, CPU_ELEMENTS = 3, 1 << 15
+CHECKED_ELEMENTS = 1 << 22
+"""Up to so many elements a reference is evaluated at every cell beforehand, in its own dtypes and in float64."""
+MOST_LISTED, MOST_FLOATS, SPARSE = 64, 8, 4
+OWN = "own"
+"""The recipe of an operand whose values are those of the example."""
+
+Function = Callable[..., Any]
+Given = dict[str, tuple[Tensor | None, ...]]
 
 
 class Unusable(ValueError):
@@ -31,7 +44,118 @@ class Unusable(ValueError):
 @dataclass(frozen=True)
 class _Kind:
     recipe: str
-    scale: float
+    scale: float = 1.0
+
+    @property
+    def scaled(self) -> bool:
+        return self.recipe in ("normal", "uniform")
+
+
+_FACTORS = {"given": 1.0, "small": 1.0 / 64.0, "large": 8.0, "mixed": 1.0, "signed": 1.0, "huge": 256.0, "zero": 0.0, "itself": 1.0}
+_FINITE = ("mixed", "signed", "huge", "zero")
+
+
+def elements(cell: Cell) -> int:
+    """How many elements its inputs have."""
+    return sum(prod(spec.shape) for spec in cell.inputs)
+
+
+def user_cells(
+    names: tuple[str, ...], examples: tuple[tuple[Tensor, ...], ...], eager: Function, oracle: Function, profile: Profile
+) -> tuple[tuple[Cell, ...], Given]:
+    """The cells of the examples, and the values that are not drawn: by cell, None for an operand that is. Raises Unusable."""
+    ordered = sorted(enumerate(examples), key=lambda item: sum(tensor.numel() for tensor in item[1]))
+    if profile == "cpu":
+        small = [item for item in ordered[1:] if max(tensor.numel() for tensor in item[1]) <= CPU_ELEMENTS]
+        chosen = [ordered[0], *small[: CPU_EXAMPLES - 1]]
+    else:
+        chosen = ordered
+    largest = ordered[-1][0]
+    made: list[Cell] = []
+    given: Given = {}
+    for index, example in chosen:
+        one = _Example(index, names, example, eager, oracle, timed=profile == "gpu" and index == largest)
+        made += one.cells()
+        given |= {cell.name: one.own for cell in made if cell.name not in given and any(tensor is not None for tensor in one.own)}
+        itself = one.cell("itself", [OWN] * len(example))
+        made.append(itself)
+        given[itself.name] = example
+    return tuple(made), given
+
+
+class _Example:
+    """One example on its way to cells. Raises Unusable where the reference fails on it."""
+
+    def __init__(
+        self, index: int, names: tuple[str, ...], example: tuple[Tensor, ...], eager: Function, oracle: Function, *, timed: bool
+    ) -> None:
+        self._index, self._eager, self._oracle, self._timed = index, eager, oracle, timed
+        self._inputs = tuple(_spec(name, tensor) for name, tensor in zip(names, example, strict=True))
+        self._outputs = _outputs(eager, oracle, example)
+        self._kinds = [_kind(tensor) for tensor in example]
+        self.own = tuple(tensor if kind.recipe == OWN else None for kind, tensor in zip(self._kinds, example, strict=True))
+
+    def cell(self, label: str, recipes: Sequence[str]) -> Cell:
+        role: Role = "bench" if self._timed and label == "given" else "required"
+        scales = tuple(kind.scale * _FACTORS[label] if kind.scaled else 1.0 for kind in self._kinds)
+        values = "".join(f"{recipe}|" for recipe in recipes)
+        return Cell(f"example{self._index}-{label}", self._inputs, self._outputs, values, scales, role)
+
+    def cells(self) -> list[Cell]:
+        """Those of redrawn values that the reference takes."""
+        given = [kind.recipe for kind in self._kinds]
+        mixed = ["mixed" if recipe == "normal" else recipe for recipe in given]
+        signed = self._signed(given)
+        recipes = dict.fromkeys(("given", "small", "large"), given) | {"mixed": mixed, "signed": signed, "huge": signed, "zero": given}
+        cells = [self.cell(label, wanted) for label, wanted in recipes.items() if label not in ("mixed", "signed") or wanted != given]
+        return [cell for cell in cells if self._judges(cell)]
+
+    def _signed(self, recipes: Sequence[str]) -> list[str]:
+        """The recipes, with both signs for each operand that had none and for which the reference takes them."""
+        found = list(recipes)
+        for position, recipe in enumerate(recipes):
+            # Structures take several rows.
+            tries = ("mixed", "normal") if len(self._inputs[position].shape) > 1 else ("normal",)
+            for signed in tries if recipe == "uniform" else ():
+                wanted = [*found[:position], signed, *found[position + 1 :]]
+                if self._judges(self.cell("signed", wanted)):
+                    found = wanted
+                    break
+        return found
+
+    def _judges(self, cell: Cell) -> bool:
+        return _can_be_judged(self._eager, self._oracle, cell, self.own)
+
+
+def inputs_of(cell: Cell, own: Sequence[Tensor | None], seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
+    """The cell's inputs where some are given: fresh copies of these, and the others drawn."""
+    drawn = draw(cell, seed, device)
+    return tuple(
+        one if tensor is None else place(spec, tensor.to(device, copy=True))
+        for spec, one, tensor in zip(cell.inputs, drawn, own, strict=True)
+    )
+
+
+def drawn_values(cells: Sequence[Cell]) -> str:
+    """For people: which values each operand takes in the cells."""
+    said = []
+    for position, spec in enumerate(cells[0].inputs):
+        recipes = dict.fromkeys(cell.values.split("|")[position] for cell in cells)
+        said.append(f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}")
+    return f"{'; '.join(said)}; no NaN or infinities; and the examples as they are"
+
+
+def _in_words(recipes: Sequence[str]) -> str:
+    kind, _, rest = recipes[0].partition(":")
+    if kind == "range":
+        low, high = rest.split(":")
+        return f"only {low}" if low == high else f"{low} to {high}"
+    if kind == "choice":
+        values = rest.split(":")
+        return f"among {', '.join(values[:4])}{' and so on' if len(values) > 4 else ''}"
+    if kind == "uniform":
+        return "never negative" if len(recipes) == 1 else "not negative, and of both signs"
+    return "as in the examples only" if kind == OWN else "of both signs"
 
 
 def _dtype(tensor: Tensor, what: str) -> Dtype:
@@ -49,62 +173,77 @@ def _spec(name: str, tensor: Tensor) -> TensorSpec:
 
 
 def _kind(tensor: Tensor) -> _Kind:
+    if tensor.dtype == torch.bool:
+        return _Kind("range:0:1")
     if tensor.numel() == 0:
-        return _Kind("normal" if tensor.is_floating_point() else "range:0:1", 1.0)
+        return _Kind("normal" if tensor.is_floating_point() else "range:0:1")
     if not tensor.is_floating_point():
-        values = tensor.to(torch.int64)
-        return _Kind(f"range:{int(values.min())}:{int(values.max())}", 1.0)
+        low, high = int(tensor.min()), int(tensor.max())
+        different = _different(tensor, MOST_LISTED)
+        sparse = different and SPARSE * len(different) < high - low + 1
+        return _Kind(f"choice:{_joined(different)}" if sparse else f"range:{low}:{high}")
+    if not bool(tensor.isfinite().all()):
+        return _Kind(OWN)
+    different = _different(tensor, MOST_FLOATS)
+    if 1 < len(different) < tensor.numel():
+        return _Kind(f"choice:{_joined(different)}")
     values = tensor.detach().double()
-    values = values[values.isfinite()]
-    if values.numel() == 0:
-        return _Kind("normal", 1.0)
     if bool((values >= 0).all()):
         return _Kind("uniform", float(values.max()) or 1.0)
     return _Kind("normal", float(values.square().mean().sqrt()))
 
 
-def _outputs(eager: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[TensorSpec, ...]:
+def _different(tensor: Tensor, most: int) -> list[float]:
+    """The different values in order, empty where there are more than `most`."""
+    # Sorting millions takes seconds, and most tensors have too many values in any piece.
+    for piece in (tensor.detach().flatten()[: 1 << 12], tensor.detach().flatten()):
+        found: list[float] = sorted(set(piece.tolist())) if piece.numel() <= 1 << 20 else []
+        if len(found) > most:
+            return []
+    return found
+
+
+def _joined(values: Sequence[float]) -> str:
+    return ":".join(repr(value) for value in values)
+
+
+def _outputs(eager: Function, oracle: Function, inputs: tuple[Tensor, ...]) -> tuple[TensorSpec, ...]:
     try:
-        result = eager(*inputs)
+        outputs = _tuple(eager(*inputs))
+    except UserReferenceError:
+        raise
     except Exception as error:
-        raise Unusable(f"the reference fails on its own example: {type(error).__name__}: {error}") from error
-    outputs = result if isinstance(result, tuple) else (result,)
+        raise Unusable(f"the reference fails on its own example: {_told(error)}") from error
+    if sum(tensor.numel() for tensor in inputs) <= CHECKED_ELEMENTS:
+        try:
+            exact = _tuple(oracle(*inputs))
+        except Exception as error:
+            raise Unusable(f"the reference cannot be evaluated in float64, by which it is judged: {_told(error)}") from error
+        if [tuple(out.shape) for out in exact] != [tuple(out.shape) for out in outputs]:
+            raise Unusable("the reference returns other shapes in float64, by which it is judged")
     names = ("out",) if len(outputs) == 1 else tuple(f"out{i}" for i in range(len(outputs)))
     return tuple(_spec(name, out) for name, out in zip(names, outputs, strict=True))
 
 
-def user_cells(
-    names: tuple[str, ...], examples: tuple[tuple[Tensor, ...], ...], eager: Callable[..., Any], profile: Profile
-) -> tuple[Cell, ...]:
-    """The cells of the examples. Runs the reference once an example, for the output shapes. Raises Unusable."""
-    ordered = sorted(enumerate(examples), key=lambda item: sum(tensor.numel() for tensor in item[1]))
-    if profile == "cpu":
-        small = [item for item in ordered[1:] if max(tensor.numel() for tensor in item[1]) <= CPU_ELEMENTS]
-        chosen = [ordered[0], *small[: CPU_EXAMPLES - 1]]
-    else:
-        chosen = ordered
-    largest = ordered[-1][0]
-    made = []
-    for index, example in chosen:
-        inputs = tuple(_spec(name, tensor) for name, tensor in zip(names, example, strict=True))
-        outputs = _outputs(eager, example)
-        kinds = [_kind(tensor) for tensor in example]
-        recipe = "".join(f"{kind.recipe}|" for kind in kinds)
-        for factor, label in _FACTORS:
-            role: Role = "bench" if profile == "gpu" and index == largest and factor == 1.0 else "required"
-            scales = tuple(kind.scale * factor for kind in kinds)
-            made.append(Cell(f"example{index}-{label}", inputs, outputs, recipe, scales, role))
-        structured = "".join(f"{'mixed' if kind.recipe == 'normal' else kind.recipe}|" for kind in kinds)
-        cell = Cell(f"example{index}-mixed", inputs, outputs, structured, tuple(kind.scale for kind in kinds), "required")
-        if structured != recipe and _stays_finite(eager, cell):
-            made.append(cell)
-    return tuple(made)
-
-
-def _stays_finite(eager: Callable[..., Any], cell: Cell) -> bool:
+def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[Tensor | None]) -> bool:
+    """Whether the reference takes redrawn values of this kind: it does not fail, and stays finite where that is asked for."""
+    finite = cell.name.rpartition("-")[2] in _FINITE
+    if elements(cell) > CHECKED_ELEMENTS and not finite:
+        return True
+    inputs = inputs_of(cell, own, 0)
     try:
-        result = eager(*draw(cell, 0))
+        outputs = _tuple(eager(*inputs))
+        exact = _tuple(oracle(*inputs)) if elements(cell) <= CHECKED_ELEMENTS else outputs
     except Exception:
         return False
-    outputs = result if isinstance(result, tuple) else (result,)
-    return all(bool(output.isfinite().all()) for output in outputs)
+    if finite:
+        return all(bool(output.isfinite().all()) for output in outputs)
+    return all(bool((out.isfinite() | ~want.isfinite()).all()) for out, want in zip(outputs, exact, strict=True))
+
+
+def _tuple(result: Any) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _told(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

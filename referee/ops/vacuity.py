@@ -1,7 +1,8 @@
 """Proof that a task's cells can tell right from wrong: impostors that must fail, run through the judge's own comparator.
 
 Impostors: zeros, one constant, every input passed through, an answer 1 % too large, an answer whose last column or last
-row is missing, an answer computed from half-precision inputs (fp32 cells), and the op's near misses (`near_miss.py`).
+row is missing, an answer computed from half-precision inputs (fp32 cells), for a user's reference one that does not heed an input or
+its sign, and the op's near misses (`near_miss.py`).
 An impostor that equals the right answer on a cell (the softmax of one column is 1) says nothing there and is skipped.
 """
 
@@ -16,7 +17,6 @@ from torch import Tensor
 from referee.ops.near_miss import near_misses
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.ops.values import draw
 from referee.verdict import CellResult
 
 Tensors = tuple[Tensor, ...]
@@ -90,8 +90,27 @@ def impostors(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
         yield "the last row missing", tuple(_without_last(out, 0) for out in right)
     if any(t.dtype == torch.float32 for t in inputs):
         yield "inputs rounded to bfloat16", _tuple(task.eager(*_halved_inputs(inputs)))
+    if task.op.origin == "user":
+        yield from _inputs_unheeded(task, inputs)
     for name, wrong in near_misses(task.op).items():
         yield name, (wrong(*inputs),)
+
+
+def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
+    """What comes of not looking at one of the inputs, or not at its sign."""
+    for position, (spec, tensor) in enumerate(zip(task.cells[0].inputs, inputs, strict=True)):
+        if not tensor.numel():
+            continue
+        usual = tensor.double().mean() if tensor.is_floating_point() else tensor.flatten()[0]
+        wrong = {f"any {spec.name}": torch.full_like(tensor, usual.item())}
+        if tensor.dtype != torch.bool and bool((tensor < 0).any()):
+            wrong[f"{spec.name} of the wrong sign"] = tensor.abs()
+        for name, other in wrong.items():
+            try:
+                yield name, _tuple(task.eager(*inputs[:position], other, *inputs[position + 1 :]))
+            except Exception:
+                # The reference takes no such values, so that nobody asks for an answer to them.
+                continue
 
 
 def _says_nothing(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
@@ -119,5 +138,5 @@ def prove(task: Task, compare: Comparator, *, seed: int, device: str = "cpu") ->
     findings: list[Finding] = []
     for cell in task.required:
         if all(size for spec in cell.outputs for size in spec.shape):
-            findings.extend(examine(task, cell, draw(cell, seed, device), compare))
+            findings.extend(examine(task, cell, task.inputs(cell, seed, device), compare))
     return Vacuity(tuple(findings))

@@ -44,11 +44,11 @@ def generator_for(seed: int, cell: str, position: int, name: str, device: str) -
 
 
 def _normal(shape: tuple[int, int], g: Generator) -> Tensor:
-    return torch.randn(shape, generator=g, device=g.device)
+    return torch.randn(shape, generator=g, device=g.device, dtype=torch.float32)
 
 
 def _uniform(shape: tuple[int, ...], g: Generator) -> Tensor:
-    return torch.rand(shape, generator=g, device=g.device)
+    return torch.rand(shape, generator=g, device=g.device, dtype=torch.float32)
 
 
 def _integers(low: int, high: int, shape: tuple[int, ...], g: Generator) -> Tensor:
@@ -58,7 +58,7 @@ def _integers(low: int, high: int, shape: tuple[int, ...], g: Generator) -> Tens
 def _signs(rows: int, g: Generator) -> Tensor:
     """A column of alternating signs with a random start, so that no draw of several rows is one-sided."""
     parity = torch.arange(rows, device=g.device) + _integers(0, 2, (1,), g)
-    return (1.0 - 2.0 * (parity % 2)).unsqueeze(1)
+    return (1.0 - 2.0 * (parity % 2).float()).unsqueeze(1)
 
 
 def _sorted(shape: tuple[int, int], g: Generator) -> Tensor:
@@ -71,7 +71,7 @@ def _constant(shape: tuple[int, int], g: Generator) -> Tensor:
 
 
 def _one_hot(shape: tuple[int, int], g: Generator) -> Tensor:
-    out = torch.zeros(shape, device=g.device)
+    out = torch.zeros(shape, device=g.device, dtype=torch.float32)
     if shape[1]:
         out.scatter_(1, _integers(0, shape[1], (shape[0], 1), g), _SPIKE * _signs(shape[0], g))
     return out
@@ -91,7 +91,7 @@ def _cancellation(shape: tuple[int, int], g: Generator) -> Tensor:
 
 
 def _mixed(shape: tuple[int, int], g: Generator) -> Tensor:
-    out = torch.empty(shape, device=g.device)
+    out = torch.empty(shape, device=g.device, dtype=torch.float32)
     count = len(MIXTURE)
     # A secret rotation, but only where every structure still gets a row: with fewer rows the hardest come first.
     turn = int(_integers(0, count, (1,), g)) if shape[0] >= count else 0
@@ -143,13 +143,26 @@ PARAMETERS: dict[str, Draw] = {"w": _weight, "b": _normal, "bias": _normal, "cos
 # Two one-hot operands would multiply to nothing at all, or hide each other's row.
 _COMPANIONS = frozenset({"up", "residual"})
 
-# Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH].
-OPERAND_RECIPES: dict[str, Draw] = {**RECIPES, "uniform": _uniform, "around_one": _around_one}
+# Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH], "choice:A:B:C" any of
+# the numbers listed. "own" values come from elsewhere.
+OPERAND_RECIPES: dict[str, Draw] = {**RECIPES, "uniform": _uniform, "around_one": _around_one, "own": _normal}
 
 
 def _range(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
     low, high = (int(bound) for bound in recipe.split(":")[1:])
     return _integers(low, high + 1, shape, g)
+
+
+def _choice(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
+    # Listed as text, so that infinities and 64-bit integers come back as they were.
+    words = recipe.split(":")[1:]
+    whole = all(word.lstrip("-").isdecimal() for word in words)
+    numbers = [int(word) if whole else float(word) for word in words]
+    listed = torch.tensor(numbers, device=g.device, dtype=torch.int64 if whole else torch.float32)
+    return listed[_integers(0, len(words), shape, g)]
+
+
+_LISTED = {"range": _range, "choice": _choice}
 
 
 def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
@@ -159,7 +172,8 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
     shape = (rows, spec.shape[-1] if spec.shape else 1)
     if "|" in cell.values:
         recipe = cell.values.split("|")[position]
-        return _range(recipe, shape, g) if recipe.startswith("range:") else OPERAND_RECIPES[recipe](shape, g)
+        kind = recipe.partition(":")[0]
+        return _LISTED[kind](recipe, shape, g) if kind in _LISTED else OPERAND_RECIPES[recipe](shape, g)
     if spec.dtype == "int8":
         return _integers(-128, 128, shape, g)
     if spec.dtype == "int64":

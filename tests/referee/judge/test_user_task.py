@@ -23,7 +23,7 @@ def fn(x, w):
 def get_inputs():
     return [torch.randn(16, 24), torch.randn(24)]
 """
-MOST_EVALUATIONS = 10
+MOST_EVALUATIONS = 14
 
 
 def task(tmp_path: Path, body: str) -> Task:

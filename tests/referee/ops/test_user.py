@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from referee.ops.task import Task
+from referee.ops.traits import Traits
 from referee.ops.user import UserReferenceError, load_user, split_reference
+from referee.ops.user_cells import drawn_values
 from referee.ops.values import draw
 
 FUNCTION = """
@@ -64,7 +66,7 @@ def write(folder: Path, text: str, name: str = "reference.py") -> Path:
 
 def run_all_cells(task: Task) -> None:
     for cell in task.cells:
-        inputs = draw(cell, 3)
+        inputs = task.inputs(cell, 3)
         made, exact = task.eager(*inputs), task.oracle(*inputs)
         made, exact = (result if isinstance(result, tuple) else (result,) for result in (made, exact))
         assert len(made) == len(exact) == len(cell.outputs)
@@ -81,7 +83,7 @@ def test_a_function_with_get_inputs(tmp_path: Path) -> None:
     assert task.op.origin == "user"
     assert task.op.arguments == ("a", "b")
     assert task.op.formula == "a plus alpha times b, rows softmaxed"
-    assert [cell.role for cell in task.cells] == ["bench", "required", "required", "required"]
+    assert [cell.role for cell in task.cells] == ["bench", *["required"] * 7]
     assert {spec.dtype for cell in task.cells for spec in (*cell.inputs, *cell.outputs)} == {"bfloat16"}
     run_all_cells(task)
 
@@ -92,7 +94,10 @@ def test_the_only_function_needs_no_name(tmp_path: Path) -> None:
 
 def test_values_keep_the_kind_and_size_of_the_example(tmp_path: Path) -> None:
     task = load_user(write(tmp_path, FUNCTION), None, "cpu")
-    given, small, large, mixed = (draw(cell, 1) for cell in task.cells)
+    given, small, large, mixed, signed, huge, zero, itself = (task.inputs(cell, 1) for cell in task.cells)
+    assert float(huge[0].float().std()) > 100 * float(given[0].float().std()) and not any(tensor.any() for tensor in zero)
+    again = load_user(tmp_path / "reference.py", None, "gpu")
+    assert float(signed[1].min()) < 0 and torch.equal(itself[0], again.inputs(task.cells[-1], 2)[0])
     assert float(given[0].min()) < 0 <= float(given[1].min())
     assert 2 < float(given[1].max()) <= 4.1
     assert float(small[0].float().std()) * 64 == pytest.approx(float(given[0].float().std()), rel=0.5)
@@ -151,6 +156,33 @@ def test_structured_values_are_left_out_where_the_reference_does_not_stay_finite
         assert any(cell.name.endswith("mixed") for cell in task.cells) == kept
 
 
+SEQUENTIAL = """
+import torch
+
+class Model(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Linear(2, 2))
+
+def get_inputs():
+    return [torch.ones(3, 2)]
+"""
+
+SAME_NAMES = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, w):
+        return w + self.w
+
+def get_inputs():
+    return [torch.ones(3, 2)]
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "function", "reason"),
     [
@@ -167,8 +199,15 @@ def test_structured_values_are_left_out_where_the_reference_does_not_stay_finite
         ("import torch\ndef f(x): return torch.rand_like(x)\nEXAMPLES = [(torch.ones(9),)]", None, "different answers"),
         ("import torch\ndef f(x): return x\nEXAMPLES = [(torch.ones(2), torch.ones(2))]", None, "takes 1 arguments"),
         ("import torch\ndef f(x, y): return x\nEXAMPLES = [(torch.ones(2), 1), (1, torch.ones(2))]", None, "which arguments are tensors"),
+        ("import torch\ndef f(x, y): return x * y\nEXAMPLES = [(torch.ones(2), 1.5), (torch.ones(2), 2.5)]", None, "differ in y"),
+        ("import torch\ndef f(*xs): return xs[0]\nEXAMPLES = [(torch.ones(2),)]", None, r"takes \*args"),
+        ("import torch\ndef f(xs): return xs[0]\nEXAMPLES = [([torch.ones(2)],)]", None, "holds tensors in a list"),
+        ("import torch\ndef f(x): return x\ndef get_inputs(): return torch.ones(2, 3)", None, "must return a list of arguments"),
+        ("import torch\ndef f(x): return x.view(torch.int32).float()\nEXAMPLES = [(torch.ones(2),)]", None, "other shapes in float64"),
+        (SEQUENTIAL, None, "cannot be the name of an argument"),
+        (SAME_NAMES, None, "two arguments are called 'w'"),
     ],
-)
+)  # fmt: skip
 def test_an_unusable_file_says_why(tmp_path: Path, text: str, function: str | None, reason: str) -> None:
     with pytest.raises(UserReferenceError, match=reason) as caught:
         load_user(write(tmp_path, text), function, "cpu")
@@ -183,6 +222,137 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
 def test_a_reference_argument_splits_into_file_and_function() -> None:
     assert split_reference("a/b.py:fn") == (Path("a/b.py"), "fn")
     assert split_reference("a/b.py") == (Path("a/b.py"), None)
+
+
+LEAVING = """
+import torch
+torch.set_default_dtype(torch.bfloat16)
+torch.set_grad_enabled(False)
+torch.manual_seed(7)
+
+def f(x):
+    return x + torch.ones(3)
+
+def get_inputs():
+    return [torch.randn(4, 3)]
+"""
+
+
+def test_what_a_file_sets_for_good_ends_with_it(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3), draw(load_user(write(tmp_path, FUNCTION), None, "cpu").cells[0], 1)
+    torch.manual_seed(1)
+    task = load_user(write(tmp_path, LEAVING, "leaving.py"), None, "cpu")
+    assert [spec.dtype for spec in (*task.cells[0].inputs, *task.cells[0].outputs)] == ["bfloat16"] * 2
+    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
+    assert torch.equal(torch.rand(3), expected[0])
+    assert task.eager(*task.inputs(task.cells[0], 1)).dtype == torch.bfloat16, "its functions run as the file set torch"
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_values_do_not_depend_on_torch_s_default_dtype(tmp_path: Path) -> None:
+    cell = load_user(write(tmp_path, FUNCTION.replace("dtype=torch.bfloat16", "dtype=torch.float32")), None, "cpu").cells[3]
+    expected = draw(cell, 1)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert all(torch.equal(one, other) for one, other in zip(draw(cell, 1), expected, strict=True))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+IN_PLACE = """
+import torch
+
+def f(x, w):
+    x.clamp_(min=0)
+    return x.mul_(w)
+
+def get_inputs():
+    return [torch.randn(6, 50), torch.randn(50)]
+"""
+
+
+def test_a_reference_may_write_into_its_inputs(tmp_path: Path) -> None:
+    task = load_user(write(tmp_path, IN_PLACE), None, "cpu")
+    x, w = task.inputs(task.cells[0], 1)
+    before = x.clone()
+    assert float(x.min()) < 0, "the example is looked at before it is changed"
+    assert torch.equal(task.eager(x, w), before.clamp(min=0) * w) and torch.equal(x, before)
+    assert task.timed is not None and task.timed(x, w) is not None and not torch.equal(x, before), "a baseline makes no copies"
+
+
+def test_a_baseline_of_a_module_copies_no_parameters(tmp_path: Path) -> None:
+    task = load_user(write(tmp_path, MODEL), None, "cpu")
+    inputs = task.inputs(task.cells[0], 1)
+    with torch.profiler.profile() as seen:
+        assert task.timed is not None
+        task.timed(*inputs)
+    assert "aten::clone" not in {event.name for event in seen.events() or ()}
+
+
+@pytest.mark.parametrize(
+    ("made", "recipe"),
+    [
+        ("torch.ones(64, dtype=torch.bool)", "range:0:1"),
+        ("torch.randint(0, 50, (4000,))", "range:0:49"),
+        ("torch.tensor([-100, 3, 4, 5] * 9)", "choice:-100:3:4:5"),
+        ("torch.tensor([0.0, -1e9] * 9)", "choice:-1000000000.0:0.0"),
+        ("torch.tensor([0.0, float('-inf')] * 9)", "own"),
+        ("torch.rand(64)", "uniform"),
+        ("torch.ones(64)", "uniform"),
+        ("torch.randn(64)", "normal"),
+    ],
+)
+def test_values_are_of_the_kind_of_the_example(tmp_path: Path, made: str, recipe: str) -> None:
+    task = load_user(write(tmp_path, f"import torch\ndef f(x): return x.sum() * 1.0\nEXAMPLES = [({made},)]\n"), None, "cpu")
+    assert task.cells[0].values == f"{recipe}|"
+    for cell in task.cells:
+        (x,) = task.inputs(cell, 5)
+        allowed = set(task.inputs(task.cells[-1], 0)[0].tolist())
+        assert recipe not in ("own",) and not recipe.startswith("choice") or set(x.tolist()) <= allowed
+    assert task.cells[-1].name == "example0-itself"
+
+
+def test_both_signs_are_drawn_where_the_reference_takes_them(tmp_path: Path) -> None:
+    text = "import torch\ndef f(x, v): return x * torch.rsqrt(v)\ndef get_inputs(): return [torch.rand(9, 20), torch.rand(20) + 0.5]\n"
+    task = load_user(write(tmp_path, text), None, "cpu")
+    assert [cell.values for cell in task.cells if cell.name.endswith("signed")] == ["mixed|uniform|"]
+
+
+def test_what_is_drawn_is_said(tmp_path: Path) -> None:
+    said = drawn_values(load_user(write(tmp_path, PICKING), "pick", "gpu").required)
+    assert said == "table of both signs; index 6 to 29; mask 0 to 1; no NaN or infinities; and the examples as they are"
+
+
+def test_cells_that_the_reference_refuses_are_left_out(tmp_path: Path) -> None:
+    text = "import torch\ndef f(p, t): return torch.nn.functional.binary_cross_entropy(p, t, reduction='none')\n"
+    text += "def get_inputs(): return [torch.rand(6, 40), torch.rand(6, 40)]\n"
+    names = [cell.name for cell in load_user(write(tmp_path, text), None, "cpu").cells]
+    assert names[0] == "example0-given" and not {"example0-large", "example0-huge"} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("body", "traits"),
+    [
+        ("x * 2", Traits(mixes=(False,))),
+        ("torch.tanh(x)", Traits(cancelling=True, mixes=(False,))),
+        ("torch.softmax(x, -1)", Traits(probabilities=True, mixes=(True,))),
+        ("x / x.norm(dim=-1, keepdim=True)", Traits(mixes=(True,))),
+        ("x.cumsum(-1)", Traits(mixes=(True,))),
+        ("x.sum(-1)", Traits(mixes=(True,))),
+        ("(x + 1, x - x.mean())", Traits(mixes=(False, True))),
+        ("torch.cat([x, x], -1)", Traits(mixes=(True,))),
+    ],
+)
+def test_what_a_reference_does_is_found_by_running_it(tmp_path: Path, body: str, traits: Traits) -> None:
+    text = f"import torch\ndef f(x): return {body}\ndef get_inputs(): return [torch.randn(6, 40)]\n"
+    assert load_user(write(tmp_path, text), None, "cpu").traits == traits
+
+
+def test_constants_of_a_reference_meet_float64(tmp_path: Path) -> None:
+    text = "import torch\nW = torch.randn(40, 40)\ndef f(x): return x @ W\ndef get_inputs(): return [torch.randn(6, 40)]\n"
+    task = load_user(write(tmp_path, text), None, "cpu")
+    assert task.oracle(*task.inputs(task.cells[0], 1)).dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""What is right and what is wrong by a user's reference: wrong answers that its examples hide, right ones that round in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from referee.compare import compare
+from referee.ops.task import Task
+from referee.ops.user import load_user
+from referee.tolerance import evaluate
+
+Answer = Callable[..., Tensor | tuple[Tensor, ...]]
+SEEDS = range(10)
+
+MASK = "torch.ones(32, 32, dtype=torch.bool).tril()"
+WHERE = "torch.where(torch.ones(16, 16).tril() > 0, 0.0, {})"
+
+
+def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
+    file = folder / "reference.py"
+    file.write_text(f"import torch\nimport torch.nn.functional as F\ndef f({arguments}):\n    return {body}\nEXAMPLES = [({inputs},)]\n")
+    return load_user(file, "f", "cpu")
+
+
+def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
+    """The cells at which the answer is wrong."""
+    found = []
+    for cell in judged.required:
+        inputs = judged.inputs(cell, seed)
+        outputs = evaluate(answer, [tensor.clone() for tensor in inputs])
+        if compare(judged, cell, inputs, tuple(out.contiguous() for out in outputs)).status != "pass":
+            found.append(cell.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs", "wrong"),
+    [
+        # A large neighbour in the row excuses nothing where columns are on their own.
+        ("x, m", "(x * 0.125).masked_fill(~m, -1e9)", f"torch.randn(4, 32, 32), {MASK}",
+         lambda x, m: torch.where(m, 0.0, -1e9).expand(x.shape)),
+        ("x, m", "x.masked_fill(~m, torch.finfo(x.dtype).min)", f"torch.randn(4, 32, 32), {MASK}",
+         lambda x, m: torch.full_like(x, 12345.0)),
+        ("x, w", "x * x * x * w", "torch.randn(16, 128, dtype=torch.bfloat16), torch.randn(128, dtype=torch.bfloat16)",
+         lambda x, w: _small_ones_dropped(x.float() ** 3 * w.float()).bfloat16()),
+        # What the example hides: signs, masks, the values themselves.
+        ("x, w", "F.gelu(torch.relu(x)) * w", "torch.rand(16, 64), torch.rand(64)", lambda x, w: torch.nn.functional.gelu(x) * w),
+        ("x, b", "x + b", "torch.randn(16, 64), torch.zeros(64)", lambda x, b: x + torch.relu(b)),
+        ("x, m", "x.masked_fill(m, 0.0)", "torch.randn(8, 64), torch.zeros(8, 64, dtype=torch.bool)", lambda x, m: x),
+        ("x, m", "x + m", "torch.randn(4, 16, 16), " + WHERE.format("-torch.inf"), lambda x, m: x + m.abs()),
+        ("x, m", "torch.softmax(x + m, -1)", f"torch.randn(4, 16, 16), {WHERE.format(-1e9)}",
+         lambda x, m: torch.softmax(m, -1).expand(x.shape)),
+        ("x", "torch.softmax(x, -1)", "torch.rand(16, 64)", lambda x: torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)),
+        ("x", "F.normalize(x, dim=-1)", "torch.randn(16, 64)", lambda x: x / x.norm(dim=-1, keepdim=True)),
+        ("x", "x.argmax(-1)", "torch.rand(12, 70)", lambda x: 69 - x.flip(-1).argmax(-1)),
+    ],
+    ids="fill finfo cube relu bias mask causal scores overflow zero ties".split(),
+)  # fmt: skip
+def test_a_wrong_answer_is_rejected_whatever_the_example_hides(
+    tmp_path: Path, arguments: str, body: str, inputs: str, wrong: Answer
+) -> None:
+    judged = task(tmp_path, arguments, body, inputs)
+    assert all(rejecting(judged, wrong, seed) for seed in SEEDS)
+    assert not any(rejecting(judged, judged.eager, seed) for seed in SEEDS), "the reference itself is right"
+
+
+def _small_ones_dropped(y: Tensor) -> Tensor:
+    return torch.where(y.abs() < 8e-4 * y.abs().amax(-1, keepdim=True), 0.0, y)
+
+
+def _log_sum(x: Tensor) -> Tensor:
+    top = x.amax(-1, keepdim=True)
+    return top + torch.log(torch.exp(x - top).sum(-1, keepdim=True))
+
+
+def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0
+    return torch.round(x * (127.0 / (scale * 127.0))).clamp(-128, 127).to(torch.int8), scale
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs", "other"),
+    [
+        ("x", "torch.tanh(x)", "torch.randn(16, 64)", lambda x: 2.0 * torch.sigmoid(2.0 * x) - 1.0),
+        ("x", "F.elu(x)", "torch.randn(16, 64)", lambda x: torch.where(x > 0, x, torch.exp(x) - 1.0)),
+        ("x", "F.softplus(x)", "torch.randn(16, 64)", lambda x: torch.where(x > 20, x, torch.log(1.0 + torch.exp(x)))),
+        ("x", "F.softmax(x, -1)", "torch.randn(16, 64)", lambda x: torch.exp(x - _log_sum(x))),
+        ("x, y", "F.binary_cross_entropy_with_logits(x, y, reduction='none')", "torch.randn(16, 64), torch.rand(16, 64)",
+         lambda x, y: x.clamp(min=0) - x * y + torch.log(1.0 + torch.exp(-x.abs()))),
+        ("x", "(torch.round(x / (x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)).clamp(-128, 127).to(torch.int8), "
+         "x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)", "torch.randn(64, 256)", _quantised),
+    ],
+    ids="tanh elu softplus softmax bce quantised".split(),
+)  # fmt: skip
+def test_a_right_answer_may_be_computed_in_another_usual_form(
+    tmp_path: Path, arguments: str, body: str, inputs: str, other: Answer
+) -> None:
+    judged = task(tmp_path, arguments, body, inputs)
+    assert not any(rejecting(judged, other, seed) for seed in SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        ("x.argmax(-1)", "torch.randn(32, 128, dtype=torch.bfloat16)"),
+        ("torch.floor(x * 3).to(torch.int32)", "torch.randn(32, 128, dtype=torch.float16)"),
+        ("x > x.mean(-1, keepdim=True)", "torch.randn(32, 128, dtype=torch.bfloat16)"),
+        ("x.masked_fill(x > 1, torch.finfo(x.dtype).min)", "torch.randn(32, 128, dtype=torch.float16)"),
+        ("(x * x).mean(-1, keepdim=True).sqrt() * x", "torch.randn(32, 128, dtype=torch.float16)"),
+    ],
+)
+def test_a_reference_passes_its_own_cells(tmp_path: Path, body: str, inputs: str) -> None:
+    judged = task(tmp_path, "x", body, inputs)
+    assert not any(rejecting(judged, judged.eager, seed) for seed in SEEDS)
