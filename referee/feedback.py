@@ -10,6 +10,8 @@ from referee.tolerance import Expected
 
 _SAMPLE = 1 << 20
 _SPREAD = 1e-3
+_SMALL = 1e-2
+_CANCELS = "in a norm subtract the mean before squaring, for E[x^2] - E[x]^2 cancels"
 
 
 def explain(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor, *, first_row: int = 0) -> str:
@@ -103,17 +105,26 @@ def _pattern(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
     picked = usable.nonzero()[:_SAMPLE]
     ratio = answer[usable][:_SAMPLE] / value[usable][:_SAMPLE]
     if _steady(ratio):
-        return f"every wrong element is {float(ratio.median()):.4g} times the expected: check a constant factor"
+        near = f", or the row statistic ({_CANCELS})" if abs(float(ratio.median()) - 1) < _SMALL else ""
+        return f"every wrong element is {float(ratio.median()):.4g} times the expected: check a constant factor{near}"
     if wrong.dim() == 2 and wrong.shape[1] > 2:
         rows = picked[:, 0][:: max(1, len(picked) // 64)].tolist()
         if all(_steady(ratio[picked[:, 0] == row]) for row in set(rows)):
-            return "each row is off by a factor of its own: check the row statistic (eps, divisor, fp32 accumulation)"
+            near = f"; {_CANCELS}" if float((ratio - 1).abs().max()) < _SMALL else ""
+            return f"each row is off by a factor of its own: check the row statistic (eps, divisor, fp32 accumulation{near})"
         shift = (answer - value)[usable][:_SAMPLE]
         if all(_steady(shift[picked[:, 0] == row]) for row in set(rows)):
             return "each row is off by a constant: check what is subtracted from or added to the row"
     positive = bool((value[wrong] >= 0).all())
-    if positive or bool((value[wrong] <= 0).all()):
+    # Where no answer has the other sign, as after a relu, this says nothing.
+    if (positive and bool((value < 0).any())) or (bool((value[wrong] <= 0).all()) and bool((value > 0).any())):
         return f"only elements whose answer is {'positive' if positive else 'negative'} are wrong: check that branch of the formula"
+    largest = float(((answer - value).abs() / value.abs().amax(-1, keepdim=True))[usable].max()) if value.isfinite().all() else 1.0
+    if largest < _SMALL:
+        return (
+            f"the errors are small, at most {100 * largest:.2g} % of a row's largest answer: an approximate formula, or rounding"
+            f" (accumulate in fp32; {_CANCELS})"
+        )
     if int(wrong.sum()) < wrong.numel() // 2:
         large = value.abs()[wrong].median() > 2 * value.abs().median()
         small = value.abs()[wrong].median() < 0.5 * value.abs().median()

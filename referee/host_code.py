@@ -39,7 +39,14 @@ _MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runti
 
 IN_TRITON = "the answer must be computed in Triton"
 WRITTEN_OUT = "write the context out, as in `with torch.cuda.device(x.device):`"
+MAIN_GUARD = 'below `if __name__ == "__main__":`'
+FALLBACK = "take this fallback out, for the inputs are on the GPU: "
 OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
+
+_INSTEAD_OF_PRIVATE = {
+    "__class__": "ask `isinstance(x, ...)` or `type(x) == ...`",
+    "_check": "write `if not ...: raise ValueError(...)` or `assert`",
+}
 
 REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
     ast.Try: ("try_except", "try/except hides a failing kernel behind another path; remove it (a top-level one around imports may stay)"),
@@ -140,10 +147,12 @@ class Checker:
         self._attributes = attributes
         self._generator = generator
         self._at_import = at_import
+        self._fallbacks: frozenset[int] = frozenset()
 
     def check(self, root: ast.AST) -> None:
         """Raise HostRefused for the first thing that cannot pass."""
         pending = [root]
+        self._fallbacks = frozenset(_fallbacks(root))
         harmless = {*excused(root, self._names), *self._variables}
         while pending:
             node = pending.pop()
@@ -167,7 +176,7 @@ class Checker:
                 raise HostRefused("state", "a mutable default argument keeps state between calls", node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             return
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+        elif isinstance(node, ast.Call) and self._names.is_builtin(node.func, ("getattr", "hasattr")):
             yield from self._named_attribute(node)
             return
         elif isinstance(node, ast.Call) and dotted(node.func, self._scope.aliases) == "logging.basicConfig":
@@ -204,6 +213,8 @@ class Checker:
         name = node.id
         if not isinstance(node.ctx, ast.Load) or id(node) in self._variables:
             return
+        if name in self._names.unclear:
+            raise HostRefused("imports", f"`{name}` is imported, and may be something else as well; let one import bind it", node)
         if name in REFUSED_NAMES:
             raise HostRefused("vocabulary", f"`{name}` is not allowed: {REFUSED_NAMES[name]}", node)
         if self._names.is_logger(node):
@@ -229,8 +240,9 @@ class Checker:
     def _attribute(self, node: ast.Attribute) -> Iterator[ast.AST]:
         own = isinstance(node.value, ast.Name) and node.value.id in self._own
         if node.attr.startswith("_") and node.attr not in ("__name__", "__version__") and not (own and not node.attr.startswith("__")):
-            if not (node.attr == "__init__" and _is_super(node.value)):
-                raise HostRefused("vocabulary", f"`.{node.attr}` is private; use public attributes of tensors", node)
+            if not (node.attr == "__init__" and isinstance(node.value, ast.Call) and self._names.is_builtin(node.value.func, ("super",))):
+                instead = _INSTEAD_OF_PRIVATE.get(node.attr, "use public attributes of tensors")
+                raise HostRefused("vocabulary", f"`.{node.attr}` is private; {instead}", node)
         if own:
             return
         if node.attr in LOGGER_METHODS and isinstance(node.ctx, ast.Load) and self._names.is_logger(node.value):
@@ -264,7 +276,7 @@ class Checker:
         if attribute in KERNEL_ATTRIBUTES:
             raise HostRefused("state", f"`.{attribute}` is what a kernel object remembers; only launch kernels", node)
         if attribute in TENSOR_COMPUTE - self._attributes and not limit:
-            raise HostRefused("torch_compute", f"`.{attribute}`: {IN_TRITON}", node)
+            raise HostRefused("torch_compute", f"`.{attribute}`: {self._in_triton(node)}", node)
         if attribute not in host_attributes.KNOWN | self._attributes:
             reason = f"`.{attribute}` is nothing that host code may ask for: launches depend on shapes, dtypes and the device only"
             raise HostRefused("vocabulary", reason, node)
@@ -311,7 +323,8 @@ class Checker:
         module = _longest(full, STANDARD_WORDS)
         word = full[len(module) + 1 :].partition(".")[0]
         if not module or (full != module and word not in STANDARD_WORDS[module].split()):
-            raise HostRefused("vocabulary", f"`{full}` has no place in `run`: launches depend on shapes, dtypes and the device only", node)
+            where = "at the top level" if self._at_import else "in `run`"
+            raise HostRefused("vocabulary", f"`{full}` has no place {where}: launches depend on shapes, dtypes and the device only", node)
         self._asked_on(full, f"{module}.{word}", node)
 
     def _asked_on(self, full: str, known: str, node: ast.expr) -> None:
@@ -333,14 +346,36 @@ class Checker:
             raise HostRefused("vocabulary", f"`{full}` is not supported in host code", node)
         if parts[0] in ("tensor", "as_tensor", "from_numpy"):
             raise HostRefused("torch_compute", f"`{full}` builds data on the host; use torch.full or pass the number to the kernel", node)
-        raise HostRefused("torch_compute", f"`{full}`: {IN_TRITON}", node)
+        if full in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
+            reason = f"`{full}` has no place in host code: `run` is given its tensors, plain ones and parameters alike"
+            raise HostRefused("torch_compute", reason, node)
+        raise HostRefused("torch_compute", f"`{full}`: {self._in_triton(node)}", node)
+
+    def _in_triton(self, node: ast.AST) -> str:
+        if self._at_import:
+            return f"{IN_TRITON}; what only tests need goes {MAIN_GUARD}"
+        return (FALLBACK if id(node) in self._fallbacks else "") + IN_TRITON
+
+
+def _fallbacks(root: ast.AST) -> Iterator[int]:
+    """The nodes that run for a tensor that is not on the GPU: what an `if` that asks for that comes to."""
+    for node in ast.walk(root):
+        if isinstance(node, (ast.If, ast.IfExp)):
+            asked = {_place(part) for part in ast.walk(node.test)}
+            if asked & {"cpu", "cuda"}:
+                taken = node.body if asked & {"cpu", "not"} else node.orelse
+                yield from (id(part) for one in (taken if isinstance(taken, list) else [taken]) for part in ast.walk(one))
+
+
+def _place(node: ast.AST) -> str:
+    """What a part of a condition says of where a tensor is: "cpu", "cuda", or that it is "not" there."""
+    if isinstance(node, (ast.Not, ast.NotEq)):
+        return "not"
+    word = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
+    return {"is_cpu": "cpu", "cpu": "cpu", "is_cuda": "cuda", "cuda": "cuda"}.get(word, "") if isinstance(word, str) else ""
 
 
 def _longest(full: str, words: Collection[str]) -> str:
     """The longest beginning of a dotted name that is one of the words, or ""."""
     parts = full.split(".")
     return next((found for end in range(len(parts), 0, -1) if (found := ".".join(parts[:end])) in words), "")
-
-
-def _is_super(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "super"

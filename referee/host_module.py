@@ -6,11 +6,11 @@ What no judgement runs is not looked at: tests, benchmarks and references in PyT
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from referee import host_attributes
-from referee.host_code import REFUSED_SYNTAX, Checker, HostRefused, check_annotations, defaults, stored
+from referee.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker, HostRefused, check_annotation, check_annotations, defaults, stored
 from referee.host_vocabulary import (
     ALLOCATIONS,
     BASES,
@@ -18,6 +18,7 @@ from referee.host_vocabulary import (
     CLASS_DECORATORS,
     DECORATORS,
     ENUMS,
+    ERROR_BASES,
     METHOD_DECORATORS,
     MUTATORS,
     PLAIN_BASES,
@@ -27,7 +28,7 @@ from referee.kernels import is_kernel
 from referee.local_names import local_names
 from referee.module_scope import Scope, is_main_guard, is_optional_import
 from referee.names import ImportRefused, dotted, imported
-from referee.reachable import reachable
+from referee.reachable import at_import, reachable
 
 _WORDS = (ast.Name, ast.Attribute)
 
@@ -42,6 +43,12 @@ _NOT_ASSIGNED = _GIVEN | {"__del__", "__exit__", "_ignore_"}
 
 def check_host(tree: ast.Module, scope: Scope) -> None:
     """Raise HostRefused for the first thing that cannot pass in what a judgement runs: the top level, and what `run` reaches."""
+    for statement in tree.body:
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name))) if name in scope.functions:
+                # Before what it comes to is looked at, which a test may well hold.
+                reason = f"`{name}` is called at the top level, where only imports, constants, functions and classes may stand"
+                raise HostRefused("module_level", f"{reason}; put the call {MAIN_GUARD}", statement)
     _Module(tree, scope).check(tree.body)
 
 
@@ -55,7 +62,10 @@ class _Module:
         self._classes = frozenset(statement.name for statement in tree.body if isinstance(statement, ast.ClassDef))
         bound = (name for statement in tree.body if not isinstance(statement, ast.FunctionDef) for name in stored(statement))
         self._names = frozenset(bound) | self._classes
-        self._meaning = meaning(tree, scope, local_names(tree), self._names)
+        # An import that may be made, or not, of a name that means something else otherwise: `len` need not be Python's own then.
+        self._unclear = frozenset(_imported(tree.body)) - scope.aliases.keys()
+        self._meaning = replace(meaning(tree, scope, local_names(tree), self._names), unclear=self._unclear)
+        self._errors = self._error_classes(tree)
         # What is read anywhere; `FLASH = flash_attn.__version__` may stand where nothing reads it.
         nodes = [node.target if isinstance(node, ast.AugAssign) else node for node in ast.walk(tree) if not _is_bound_only(node)]
         self._read = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
@@ -73,6 +83,8 @@ class _Module:
                 self._function(statement)
             elif isinstance(statement, ast.ClassDef):
                 self._class(statement)
+            elif isinstance(statement, ast.For) and any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(statement)):
+                raise HostRefused("imports", "an import in a loop; import at the top of the file", statement)
             elif isinstance(statement, (ast.If, ast.For)):
                 self._expression(statement.test if isinstance(statement, ast.If) else statement.iter)
                 self.check([*statement.body, *statement.orelse])
@@ -86,7 +98,8 @@ class _Module:
                 self._expression(statement)
             else:
                 guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", ""))
-                raise HostRefused(guard, reason or "only imports, constants, functions and classes may stand at the top level", statement)
+                allowed = f"only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
+                raise HostRefused(guard, reason or allowed, statement)
 
     def _expression(self, node: ast.AST) -> None:
         Checker(self._scope, self._meaning, self._names, attributes=self._attributes, at_import=True).check(node)
@@ -139,7 +152,7 @@ class _Module:
     def _with_imports(self, function: ast.FunctionDef) -> Scope:
         """The scope inside a function, with what is imported there, under names that mean nothing else in the file."""
         found = dict(self._scope.aliases)
-        taken = {*stored(function), *self._names, *self._scope.functions}
+        taken = {*stored(function), *self._names, *self._scope.functions, *self._unclear}
         for node in ast.walk(function):
             if not isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
@@ -156,9 +169,13 @@ class _Module:
         called = node.func if isinstance(node, ast.Call) else node
         self._given(node)
         word = dotted(called, self._scope.aliases)
-        own = isinstance(called, ast.Name) and (called.id in self._scope.functions or (method and called.id in METHOD_DECORATORS))
+        name = called.id if isinstance(called, ast.Name) else ""
+        own = name in self._scope.functions.keys() - self._unclear
+        own = own or (method and name in METHOD_DECORATORS and not self._is_bound(name))
         if word not in DECORATORS and not own and not (method and isinstance(called, ast.Attribute) and called.attr == "setter"):
-            raise HostRefused("state", f"decorator `{ast.unparse(node)[:60]}` is not supported on host functions", node)
+            reason = f"decorator `{ast.unparse(node)[:60]}` is not supported: only torch.no_grad and its like, functools.lru_cache and"
+            reason += f" functions of the file are looked into; take it off, or put a function that `run` does not need {MAIN_GUARD}"
+            raise HostRefused("state", reason, node)
         if word in CACHES and id(function) in self._needed and (function.name in self._makers or method):
             raise HostRefused(
                 "state", f"`{function.name}` is cached and makes or launches something; keep only numbers between calls", node
@@ -170,9 +187,30 @@ class _Module:
             for argument in (*decorator.args, *(keyword.value for keyword in decorator.keywords)):
                 self._expression(argument)
 
+    def _error_classes(self, tree: ast.Module) -> frozenset[str]:
+        """The classes of the file that are raised: `class ShapeError(ValueError)`, and those made of them."""
+        found: frozenset[str] = frozenset()
+        classes = [statement for statement in tree.body if isinstance(statement, ast.ClassDef)]
+        while grown := {
+            statement.name
+            for statement in classes
+            if statement.name not in found
+            and any(isinstance(base, ast.Name) and (self._is_error(base.id) or base.id in found) for base in statement.bases)
+        }:
+            found |= grown
+        return found
+
+    def _is_error(self, name: str) -> bool:
+        return name in ERROR_BASES and not self._is_bound(name)
+
     def _base(self, base: ast.expr, statement: ast.ClassDef) -> None:
+        if statement.name in self._errors and isinstance(base, ast.Name) and (self._is_error(base.id) or base.id in self._errors):
+            # Then it can do no more than the one of Python's own that it is made of.
+            if len(statement.bases) > 1 or not all(map(_is_docstring, statement.body)):
+                raise HostRefused("statement", f"`{statement.name}` is an error: let it have one base and nothing but `pass`", statement)
+            return
         match base:
-            case ast.Name(id=name) if name in self._classes or (name in PLAIN_BASES and not self._is_bound(name)):
+            case ast.Name(id=name) if (name in self._classes - self._unclear) or (name in PLAIN_BASES and not self._is_bound(name)):
                 # `class Act(str, Enum)`; a text that is no member of an enumeration could do more than a text.
                 if name not in ("str", "int") or any(dotted(one, self._scope.aliases) in ENUMS for one in statement.bases):
                     return
@@ -181,11 +219,13 @@ class _Module:
                 return
             case _ if dotted(base, self._scope.aliases) in BASES:
                 return
+        if (dotted(base, self._scope.aliases) or "").startswith("unittest.TestCase"):
+            raise HostRefused("statement", f"class `{statement.name}` holds tests, which no judgement needs; put it {MAIN_GUARD}", base)
         reason = f"class `{statement.name}` inherits from `{ast.unparse(base)[:60]}`; only torch.autograd.Function, torch.nn.Module, Enum,"
         raise HostRefused("statement", f"{reason} NamedTuple, ABC and plain classes are supported", base)
 
     def _is_bound(self, name: str) -> bool:
-        return name in self._names or name in self._scope.functions or name in self._scope.aliases
+        return name in self._names | self._unclear or name in self._scope.functions or name in self._scope.aliases
 
     def _is_member(self, part: ast.stmt) -> bool:
         """True for `ONE_PASS = "one"` in an enumeration: not for what is none there, such as a property."""
@@ -215,12 +255,69 @@ class _Module:
             if isinstance(part, ast.FunctionDef):
                 _check_method(part)
                 self._function(part, statement)
+            elif isinstance(part, ast.AnnAssign) and self._is_field(part, statement):
+                continue
             elif isinstance(part, (ast.Assign, ast.AnnAssign)):
                 for name in _NOT_ASSIGNED.intersection(stored(part)):
                     raise HostRefused("statement", f"`{name}` may not be assigned in a class", part)
                 self._expression(part)
             elif not _is_docstring(part):
                 raise HostRefused("statement", "a class holds methods and constants only", part)
+
+    def _is_field(self, part: ast.AnnAssign, statement: ast.ClassDef) -> bool:
+        """True for `x: int = field(...)` in a plain data class, checked.
+
+        A field knows its annotation, in which no word is looked at. So nothing of the file may hold it, or run while it is in the class.
+        """
+        match part:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func=called, args=[], keywords=keywords)):
+                known = dotted(called, self._scope.aliases) == "dataclasses.field"
+                if not known or name in _NOT_ASSIGNED or not self._is_plain_data(statement):
+                    return False
+                read = [node for root in at_import(statement) for node in ast.walk(root) if not _is_bound_only(node)]
+                if any(isinstance(node, ast.Name) and node.id == name for node in read):
+                    return False
+                check_annotation(part.annotation)
+                for keyword in keywords:
+                    self._expression(keyword.value)
+                return True
+        return False
+
+    def _is_plain_data(self, statement: ast.ClassDef) -> bool:
+        """True for a data class of which Python runs nothing of the file's until it is made: no bases, descriptors or objects."""
+        above = [node.func if isinstance(node, ast.Call) else node for node in statement.decorator_list]
+        if statement.bases or not any(dotted(node, self._scope.aliases) == "dataclasses.dataclass" for node in above):
+            return False
+        for part in statement.body:
+            values: list[ast.expr] = []
+            if isinstance(part, ast.FunctionDef):
+                if len(part.decorator_list) > 1:
+                    return False
+            elif isinstance(part, (ast.Assign, ast.AnnAssign)) and part.value is not None:
+                values = [part.value]
+                if isinstance(part.value, ast.Call) and dotted(part.value.func, self._scope.aliases) == "dataclasses.field":
+                    # What makes a default is not called before an object is made.
+                    values = [keyword.value for keyword in part.value.keywords if keyword.arg != "default_factory"]
+            if not all(self._is_inert(value) for value in values):
+                return False
+        return True
+
+    def _is_inert(self, value: ast.expr) -> bool:
+        """True for a constant, or a word such as `torch.float16`."""
+        inert = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.unaryop, ast.Attribute, ast.expr_context)
+        nodes = list(ast.walk(value))
+        return all(isinstance(node, inert) or (isinstance(node, ast.Name) and node.id in self._scope.aliases) for node in nodes)
+
+
+def _imported(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """The names that imports bind at the top level, wherever there, but for those that Python itself reads."""
+    pending: list[ast.AST] = [statement for statement in body if not is_main_guard(statement)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and getattr(node, "module", None) != "__future__":
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            pending.extend(child for child in ast.iter_child_nodes(node) if not (isinstance(child, ast.stmt) and is_main_guard(child)))
 
 
 def _is_bound_only(node: ast.AST) -> bool:

@@ -8,7 +8,8 @@ BUILTINS = frozenset(
     isinstance issubclass iter len list map max min next object pow property range repr reversed round set slice sorted staticmethod str
     sum super tuple type zip
     ArithmeticError AssertionError AttributeError Exception ImportError IndexError KeyError ModuleNotFoundError NotImplemented
-    NotImplementedError OverflowError RuntimeError TypeError UserWarning ValueError
+    NotImplementedError OverflowError RuntimeError TypeError ValueError
+    DeprecationWarning FutureWarning PendingDeprecationWarning RuntimeWarning UserWarning
     """.split()
 )
 
@@ -71,14 +72,15 @@ TYPING = (
 )
 
 # Of the standard library, and numpy: what may run. A module's other names include the modules that it uses itself, such as `sys`.
-# Not what makes classes when it is called, such as ABCMeta and Enum: as bases they may stand.
+# Not what makes classes when it is called, such as ABCMeta and Enum: as bases they may stand. Not `fields` of data classes, nor `field`
+# where its value can be had (`host_module.py`): a field hands out its annotation, in which no word is looked at.
 STANDARD_WORDS = {
     "abc": "ABC abstractmethod",
     "collections": "ChainMap Counter OrderedDict abc defaultdict deque namedtuple",
     "collections.abc": "Callable Collection Container Hashable Iterable Iterator Mapping MutableMapping Sequence Set Sized",
     "contextlib": "ExitStack nullcontext",
     "copy": "copy deepcopy",
-    "dataclasses": "KW_ONLY MISSING asdict astuple dataclass field fields is_dataclass replace",
+    "dataclasses": "KW_ONLY MISSING asdict astuple dataclass is_dataclass replace",
     "enum": "auto unique",
     "functools": "cache lru_cache partial reduce",
     "itertools": "accumulate chain combinations combinations_with_replacement count cycle dropwhile filterfalse groupby islice pairwise"
@@ -87,7 +89,7 @@ STANDARD_WORDS = {
     "numbers": "Complex Integral Number Rational Real",
     "numpy": "ceil floor inf int32 int64 float32 log2 pi prod sqrt",
     "operator": "add and_ eq floordiv ge gt index le lt mod mul ne neg not_ or_ pos sub truediv xor",
-    "sys": "version_info",
+    "sys": "maxsize version_info",
     "typing": TYPING,
     "typing_extensions": TYPING,
     "warnings": "filterwarnings simplefilter warn",
@@ -116,6 +118,8 @@ BASES = frozenset(
     }
 )
 PLAIN_BASES = frozenset({"object", "str", "int"})
+# Of these an empty class may be made, to be raised.
+ERROR_BASES = frozenset({"ArithmeticError", "AssertionError", "NotImplementedError", "RuntimeError", "TypeError", "ValueError"})
 
 # What makes a tensor: not for helpers whose results are kept.
 ALLOCATIONS = frozenset(

@@ -27,6 +27,9 @@ _PLAIN = frozenset(
         *(name for name in BUILTINS if name.endswith(("Error", "Exception", "Warning"))),
     }
 )
+_IN_A_MESSAGE = (
+    "compare x.dtype or x.shape themselves; write a message in the `raise` or `assert` itself, not in a variable or a function before it"
+)
 _FORMATTING = frozenset({"format", "format_map"})
 
 # Attributes of Triton's kernels, autotuners and heuristics, of what a launch returns, and of cached functions; no tensor has them.
@@ -45,7 +48,7 @@ class Meaning:
     """What the names of a file certainly mean where they stand; a name that a class body binds as well is never certain.
 
     `aliases` are imported, `variables` the name nodes that mean a function's own, `taken` what the top level binds or a class does,
-    `in_classes` the latter alone.
+    `in_classes` the latter alone. `unclear` are imported and, perhaps, something else: nothing that may be used.
     """
 
     aliases: Mapping[str, str]
@@ -54,10 +57,11 @@ class Meaning:
     in_classes: frozenset[str]
     loggers: Mapping[str, ast.Call]
     enums: frozenset[str]
+    unclear: frozenset[str] = frozenset()
 
     def is_builtin(self, node: ast.expr, names: Collection[str]) -> bool:
         """True for one of these names of Python's."""
-        known = isinstance(node, ast.Name) and node.id in names and node.id not in self.taken | self.aliases.keys()
+        known = isinstance(node, ast.Name) and node.id in names and node.id not in self.taken | self.aliases.keys() | self.unclear
         return known and id(node) not in self.variables
 
     def is_logger(self, node: ast.expr) -> bool:
@@ -177,19 +181,19 @@ def _alternatives(kind: ast.expr) -> Iterator[ast.expr]:
 def telling(node: ast.AST, names: Meaning) -> str | None:
     """Why this node, which is not excused, could tell a trace from a real call; None when it could not."""
     if isinstance(node, ast.JoinedStr) and not all(_harmless(value) for value in _formatted(node)):
-        return "a formatted string shows what an object is; compare x.dtype or x.shape themselves (in `raise` and `assert` it may stand)"
+        return f"a formatted string shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.Name) and node.id in _TEXTS and isinstance(node.ctx, ast.Load):
-        return f"`{node.id}` shows what an object is; compare x.dtype or x.shape themselves"
+        return f"`{node.id}` shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.Name) and node.id == "type" and isinstance(node.ctx, ast.Load):
         return "`type` may only be asked what one thing is, where that is compared: `type(x) == ...`, or isinstance"
     if isinstance(node, ast.Name) and node.id == "__name__":
         return '`__name__` is for `if __name__ == "__main__":` and for `logger = logging.getLogger(__name__)` at the top level only'
     if isinstance(node, ast.Attribute) and node.attr == "__name__":
-        return "`.__name__` shows what an object is (in `raise` and `assert` it may stand)"
+        return f"`.__name__` shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
-        return "`%` on a text shows what an object is; compare x.dtype or x.shape themselves"
+        return f"`%` on a text shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.Attribute) and node.attr in _FORMATTING:
-        return f"`.{node.attr}` shows what an object is; compare x.dtype or x.shape themselves"
+        return f"`.{node.attr}` shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.Compare) and any(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops):
         sides = [node.left, *node.comparators]
         if not any(_settled(side, names) for side in sides) and not all(_is_dtype(side) for side in sides):

@@ -2,7 +2,8 @@
 
 A name counts only when it is bound once, at the top level: what is assigned twice, or declared `global` in a function,
 has no value that can be read off the text. Imports may also stand in a top-level `try` or `if` that chooses between versions:
-of several that give a name to one and the same function (`rsqrt` of libdevice or of tl.math) the first counts.
+of several that give a name to one and the same function (`rsqrt` of libdevice or of tl.math) the first counts, and libdevice counts
+before `tl.math` in its place.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def read(tree: ast.Module) -> Scope:
     assigned: dict[str, ast.expr] = {}
     functions: dict[str, ast.FunctionDef] = {}
     times: Counter[str] = Counter()
+    instead = {id(part): name for statement in tree.body for name, part in _instead_of_libdevice(statement)}
     for statement, choice in _statements(tree.body):
+        if id(statement) in instead and aliases.get(instead[id(statement)]) == "libdevice":
+            if _is_math(statement, instead[id(statement)], aliases):
+                continue
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             for name, canonical in imported(statement, optional=choice == "try").items():
                 if choice and times[name] and _last(aliases.get(name, "")) == _last(canonical):
@@ -97,6 +102,28 @@ def is_optional_import(statement: ast.stmt) -> bool:
         return False
     caught = [name for handler in statement.handlers for name in _caught(handler)]
     return bool(caught) and set(caught) <= {"ImportError", "ModuleNotFoundError", "Exception", "AttributeError"}
+
+
+def _instead_of_libdevice(statement: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
+    """Of a `try` that imports one name and does nothing else, what its handlers do when they only bind the same name."""
+    match statement:
+        case ast.Try(
+            body=[ast.Import(names=[alias]) | ast.ImportFrom(names=[alias]) as first], handlers=handlers, orelse=[], finalbody=[]
+        ):
+            plain = is_optional_import(statement) and all(len(handler.body) == 1 and handler.name is None for handler in handlers)
+            name = alias.asname or alias.name
+            if plain and imported(first, optional=True) == {name: "libdevice"}:
+                yield from ((name, handler.body[0]) for handler in handlers)
+
+
+def _is_math(statement: ast.AST, name: str, aliases: dict[str, str]) -> bool:
+    """True for `libdevice = tl.math`, an assignment or an import: what a kernel names of the one means the same in the other."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=bound)], value=value):
+            return bound == name and dotted(value, aliases) == "tl.math"
+        case ast.Import() | ast.ImportFrom():
+            return imported(statement, optional=True) == {name: "tl.math"}
+    return False
 
 
 def _caught(handler: ast.ExceptHandler) -> Iterator[str]:

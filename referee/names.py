@@ -1,7 +1,8 @@
 """What a module-level name of a candidate stands for: torch, triton, the Triton language, libdevice or math.
 
 Candidates import the same modules under many spellings; here each gets one canonical dotted name ("tl.math.exp",
-"libdevice.tanh", "torch.cuda.device"). Only these modules may be imported at all.
+"libdevice.tanh", "torch.cuda.device"). Only these modules may be imported at all, and a few more of the standard library and
+of torch, which are loaded anyway once torch is: to import them does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ _MODULES = frozenset(
         "torch.cuda",
         "torch.nn",
         "torch.nn.functional",
+        "torch.nn.init",
+        "torch.nn.parameter",
+        "torch.optim",
+        "torch.profiler",
         "torch.testing",
+        "torch.types",
+        "torch.utils",
+        "torch.utils.checkpoint",
+        "torch.utils.data",
         "triton",
         "triton.language",
         "triton.language.core",
@@ -49,16 +58,22 @@ _MODULES = frozenset(
 )
 
 # Of the standard library, and numpy: real files import these for their tests and type hints. What host code may use of them
-# is in `host_vocabulary.py`.
+# is in `host_vocabulary.py`: of a module that has no words there nothing may be used, but where no judgement comes to it.
 STANDARD = frozenset(
     """
-    abc argparse collections collections.abc contextlib copy dataclasses enum functools inspect itertools json logging numbers
-    numpy operator os sys textwrap time typing_extensions warnings
+    abc argparse collections collections.abc contextlib copy dataclasses datetime enum functools glob inspect itertools json logging
+    numbers numpy operator os pathlib platform pprint random re shutil string sys tempfile textwrap time timeit traceback
+    types typing_extensions unittest warnings
     """.split()
 )
 
-_ALLOWED = "use only torch, triton, triton.language, libdevice and math"
+_GUARDED = 'below `if __name__ == "__main__":`'
+_ALLOWED = (
+    f"take it out, or put it and what uses it {_GUARDED}; `run` may use torch, triton, triton.language, libdevice, math, numpy and some"
+    " of the standard library"
+)
 _INSTEAD = {
+    "pytest": f"take the tests out, or put them and this import {_GUARDED}",
     "torch.library": "let `run` call the function itself, without registering an operator",
     "triton.tools": "tensor descriptors are not supported; pass the tensor and use tl.load and tl.store",
 }
@@ -103,7 +118,9 @@ def imported(statement: ast.Import | ast.ImportFrom, *, optional: bool = False) 
     bound: dict[str, str] = {}
     for alias in statement.names:
         full = f"{module}.{alias.name}"
-        if alias.name == "*" or alias.name.startswith("_"):
+        if alias.name == "*":
+            raise ImportRefused(f"line {statement.lineno}: `{full}` may not be imported; name each thing that is used")
+        if alias.name.startswith("_"):
             raise _refusal(full, statement.lineno)
         if module == "__future__":
             if alias.name != "annotations":

@@ -24,7 +24,7 @@ def reachable(tree: ast.Module, entry: str = "run") -> frozenset[int]:
     words = {entry, *(word for statement in _top(tree.body) for word in _words([statement]))}
     own = {definition.name for definition in definitions}
     for definition in definitions:
-        words.update(_words(_at_import(definition)))
+        words.update(_words(at_import(definition)))
         # A decorator of the file's may call what it is given.
         for function in (definition, *methods[id(definition)]):
             if any(own.intersection(_words([decorator])) for decorator in function.decorator_list):
@@ -36,7 +36,7 @@ def reachable(tree: ast.Module, entry: str = "run") -> frozenset[int]:
         for definition in definitions:
             if definition.name in words and id(definition) not in found:
                 found.add(id(definition))
-                words.update(_words([definition] if isinstance(definition, ast.FunctionDef) else _at_import(definition)))
+                words.update(_words([definition] if isinstance(definition, ast.FunctionDef) else at_import(definition)))
                 grown = True
             for method in methods[id(definition)] if id(definition) in found else ():
                 if id(method) not in found and (method.name in words | _IMPLIED or method.name.startswith("__")):
@@ -67,11 +67,11 @@ def _top(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
             yield statement
 
 
-def _at_import(definition: Definition) -> list[ast.AST]:
+def at_import(definition: Definition) -> list[ast.AST]:
     """What of a definition runs when the file is imported: of a class all but its methods' bodies."""
     if isinstance(definition, ast.ClassDef):
         inside = [part for part in definition.body if not isinstance(part, ast.FunctionDef)]
-        methods = (part for method in _methods(definition) for part in _at_import(method))
+        methods = (part for method in _methods(definition) for part in at_import(method))
         return [*definition.decorator_list, *definition.bases, *definition.keywords, *inside, *methods]
     given = definition.args
     return [*definition.decorator_list, *given.defaults, *(default for default in given.kw_defaults if default is not None)]

@@ -56,7 +56,8 @@ def _run(source: str, checks: list[Check]) -> Rejection | None:
 def _entry_point(tree: ast.Module, scope: Scope) -> str | None:
     run = scope.functions.get("run")
     if run is None:
-        return "the file does not define a function `run` at its top level"
+        written = "; write `def run(...):` there, which may call what was bound to it" if "run" in scope.assigned else ""
+        return f"the file does not define a function `run` at its top level{written}"
     if "run" in scope.rebound:
         return "`run` is defined more than once"
     return None

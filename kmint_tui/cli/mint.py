@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,7 +117,7 @@ def mint(
     if as_json:
         state.out.document("kmint.mint/1", result.to_json())
     elif not jsonl:
-        _show(state, err, result)
+        _show(state, err, result, reference)
     if failure is not None:
         raise failure
     if interrupted:
@@ -179,13 +180,14 @@ def _smith(request: MintRequest, log: Path) -> Smith | RemoteSmith:
     return Smith(request.model.file.path, Options(log=log, tuning=paths.private_dir(paths.cache_dir()) / "tuning.json"))
 
 
-def _show(state: State, err: Diagnostics, result: MintResult) -> None:
+def _show(state: State, err: Diagnostics, result: MintResult, reference: str | None) -> None:
     from kmint_tui.cli.report import show_result
 
     show_result(state.out, result)
     if result.best_id is not None:
         err.hint(f"see it:  kmint history show {result.best_id}")
-        err.hint(f"save it: kmint save {result.best_id} --to DIR")
+        by = f" --reference {shlex.quote(reference)}" if reference else ""
+        err.hint(f"save it: kmint save {result.best_id} --to DIR{by}")
 
 
 @contextmanager

@@ -77,13 +77,19 @@ def save_draft(
     """Save the draft of that id into `folder`. Raises KmintError."""
     from kmint_tui.cli.referee import unfit, wanted_task
     from kmint_tui.history.records import parse_id
+    from kmint_tui.save.own_reference import OwnReference, reference_file
+    from kmint_tui.save.saving import check_needs_no_reference
     from kmint_tui.save.saving import save as save_files
+    from referee.subject import Subject
 
     where = parse_id(wanted)
     if where.number is None:
         raise UsageError(f"{wanted} is a session; name one of its drafts", fix=f"for example `kmint save {wanted}.0 --to {folder}`")
     session, draft = history.session(where.session), history.draft(where.session, where.number)
+    if reference is None:
+        check_needs_no_reference(session, draft)
     op, task = wanted_task(None if reference else session.op, reference)
+    own = OwnReference(reference_file(reference), Subject(task).cells) if reference else None
 
     def judge(text: str) -> Verdict:
         verdict = referee.judge(text, task, level="correct")
@@ -91,4 +97,4 @@ def save_draft(
             raise unfit(verdict)
         return verdict
 
-    return save_files(session, draft, op, folder, judge=judge, form=form, force=force)
+    return save_files(session, draft, op, folder, judge=judge, own=own, form=form, force=force)

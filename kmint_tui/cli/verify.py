@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +13,7 @@ from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.patience import Patience
 from kmint_tui.cli.state import State
+from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
     from kmint_tui.save.verifying import Verification
@@ -33,14 +36,20 @@ def verify(state: State, path: Path, reference: str | None, level: Literal["corr
       kmint verify kernels/softmax.py
       kmint verify kernels --json          every saved kernel in a folder, for a CI
 
-    Exit code 0 means that everything holds, 1 that something does not. Another GPU or another version of torch or Triton than
+    A kernel that was minted by a reference of your own needs that again (--reference); in a folder, the others are judged by
+    their operations.
+
+    Exit code 0 means that everything holds, 1 that something does not. Another GPU, reference or version of torch or Triton than
     at the time is reported, and is no failure. Without a GPU the verdict comes from Triton's interpreter, which is weaker.
     """
     from kmint_tui.cli.referee import no_gpu_reason, open_referee, unfit, wanted_task
-    from kmint_tui.save.verifying import saved_kernels
+    from kmint_tui.save.own_reference import reference_file
+    from kmint_tui.save.verifying import own_reference, saved_kernels
     from kmint_tui.save.verifying import verify as check
 
     kernels = saved_kernels(path)
+    if not digests_only and reference is None:
+        _check_needs_no_reference(kernels)
     if digests_only:
         found = [check(file, None) for file in kernels]
     else:
@@ -48,25 +57,42 @@ def verify(state: State, path: Path, reference: str | None, level: Literal["corr
         if lonely is not None:
             state.err.note(f"no GPU ({lonely}): kernels are checked by Triton's interpreter, which is weaker")
         with open_referee() as referee, Patience(state.err) as patience:
-            known: dict[tuple[str, str], Verdict] = {}
+            known: dict[tuple[str, str, str | None], Verdict] = {}
 
-            def judge(candidate: str, op: str) -> Verdict:
+            def judge(candidate: str, op: str, by: str | None) -> Verdict:
                 # A package holds the same kernel several times.
-                if (candidate, op) not in known:
-                    patience.reading(reference)
-                    task = wanted_task(None if reference else op, reference)[1]
-                    known[candidate, op] = referee.judge(candidate, task, level=level, tell=patience.doing)
-                    if known[candidate, op].verdict == "error":
-                        raise unfit(known[candidate, op])
-                return known[candidate, op]
+                if (candidate, op, by) not in known:
+                    patience.reading(by)
+                    task = wanted_task(None if by else op, by)[1]
+                    verdict = known[candidate, op, by] = referee.judge(candidate, task, level=level, tell=patience.doing)
+                    if verdict.verdict == "error":
+                        raise unfit(verdict)
+                return known[candidate, op, by]
 
-            found = [check(file, judge) for file in kernels]
+            given = reference_file(reference) if reference else None
+            found = []
+            for file in kernels:
+                by = reference if own_reference(file) or not path.is_dir() else None
+                found.append(check(file, partial(judge, by=by), given if by else None))
     if as_json:
         state.out.document("kmint.verify/1", {"holds": all(one.holds for one in found), "kernels": [one.to_json() for one in found]})
     else:
         for one in found:
             _show(state, one)
     return ExitCode.DONE if all(one.holds for one in found) else ExitCode.NOTHING_PASSED
+
+
+def _check_needs_no_reference(kernels: Sequence[Path]) -> None:
+    """Raises UsageError naming a kernel that no operation of the catalogue can judge; its reference may have the name of one."""
+    from kmint_tui.save.verifying import own_reference
+
+    for file in kernels:
+        own = own_reference(file)
+        if own is not None:
+            raise UsageError(
+                f"{file} was minted by a reference of your own, {own.name}",
+                fix=f"`kmint verify {file} --reference PATH/TO/{own.name}`, or --digests to compare the digests alone",
+            )
 
 
 def _show(state: State, found: Verification) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from kmint_tui.save.own_reference import Judged
+from kmint_tui.save.single_file import verify_command
 from kmint_tui.save.support import Support
 from referee.ops import Op
 from referee.ops.signatures import KINDS, Parameter, Symbol
 
-_HEAD = '''"""Checks {stem}.py: `python -m pytest test_{stem}.py`. On a GPU the kernel is compared with its reference.
+_HEAD = '''"""Checks {stem}.py: `python -m pytest test_{stem}.py`. {what}
 
-Whether the file is still the one that was judged, and whether the referee still passes it, says `kmint verify {stem}.py`.
+Whether the file is still the one that was judged, and whether the referee still passes it, says `{verify}`.
 """
 
 import importlib.util
@@ -145,13 +147,35 @@ def test_backward_says_what_to_do(device):
         kernel.{stem}(*tensors).sum().backward()
 '''
 
+_COMPARED = "On a GPU the kernel is compared with its reference."
+_NOT_COMPARED = """Only what it refuses is checked: the kernel is not run,
+for the reference it was judged by is the user's own and is not in this file."""
+
 _USER = """
 
-def test_wrong_arguments_are_named():
-    for position, name in enumerate({names}):
-        tensors = [torch.zeros(1) for _ in {names}]
-        tensors[position] = None
-        with pytest.raises((TypeError, ValueError), match=r"\\b({alternatives})\\b"):
+def judged(number):
+    # On the meta device, where a tensor has no values and takes no memory.
+    return [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in kernel.JUDGED[number]]
+
+
+NUMBERS = range(len(kernel.JUDGED))
+POSITIONS = range(len(kernel.ARGUMENTS))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_what_was_judged_is_taken_on_a_gpu_only(number):
+    with pytest.raises(ValueError, match="GPU"):
+        kernel.{stem}(*judged(number))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_wrong_arguments_are_named(number, position):
+    good = judged(number)[position]
+    for wrong, error in ((None, TypeError), (good.to(torch.complex64), TypeError), (good[None, None, None], ValueError)):
+        tensors = judged(number)
+        tensors[position] = wrong
+        with pytest.raises(error, match=rf"\\b{kernel.ARGUMENTS[position]}\\b"):
             kernel.{stem}(*tensors)
 """
 
@@ -160,10 +184,11 @@ _NOT_PADDED = """    with pytest.raises(ValueError, match="contiguous"):
         kernel.{stem}(*padded(tensors))"""
 
 
-def render_test(op: Op, stem: str, support: Support | None) -> str:
-    """The text of `test_<stem>.py`; `support` is None for a user's own reference, which is not saved with the kernel."""
-    if support is None:
-        return _HEAD.format(stem=stem) + _USER.format(stem=stem, names=op.arguments, alternatives="|".join(op.arguments))
+def render_test(op: Op, stem: str, support: Support | Judged) -> str:
+    """The text of `test_<stem>.py`; a user's own reference is not saved with the kernel, which is then not compared with it."""
+    verify = verify_command(stem, support)
+    if isinstance(support, Judged):
+        return _HEAD.format(stem=stem, what=_NOT_COMPARED, verify=verify) + _USER.replace("{stem}", stem)
     parameters = KINDS[op.kind].parameters
     names = tuple(parameter.name for parameter in parameters)
     sizes = _sizes(support)
@@ -179,7 +204,7 @@ def render_test(op: Op, stem: str, support: Support | None) -> str:
         "other_columns": sizes[-1][1],
         "too_many": 2 * (support.heads[-1] if support.heads else support.max_columns),
     }
-    return _HEAD.format(stem=stem) + "\n" + _CATALOGUE.format(**fields)
+    return _HEAD.format(stem=stem, what=_COMPARED, verify=verify) + "\n" + _CATALOGUE.format(**fields)
 
 
 def _sizes(support: Support) -> tuple[tuple[int, int], ...]:

@@ -35,7 +35,8 @@ def {BLOCK_SIZE}(size):
 
 # Names that the rest of a saved file binds; the op's own name is added by the caller.
 _TAKEN = frozenset(
-    f"{BLOCK_SIZE} _check _check_tensor _cpu _fake _no_backward _op _row_gap reference COLUMNS DTYPES MAX_COLUMNS MAX_ELEMENTS".split()
+    f"{BLOCK_SIZE} _check _check_tensor _checked_run _cpu _fake _fits _no_backward _not_judged _op _row_gap reference".split()
+    + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS".split()
 )
 _OPTIONAL_IMPORTS = {"math": "import math", "libdevice": "from triton.language.extra import libdevice"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -20,15 +20,19 @@ from kmint_tui.save.hf_kernel import package
 from kmint_tui.save.host_code import NotSaveable, check
 from kmint_tui.save.judged_part import build, candidate_of
 from kmint_tui.save.kernel import Kernel
+from kmint_tui.save.own_reference import Judged, OwnReference, judged, judged_by_own
 from kmint_tui.save.receipt import seal, sha256
 from kmint_tui.save.referee_identity import referee_identity, with_versions
 from kmint_tui.save.single_file import Provenance, file_stem, render
 from kmint_tui.save.support import Support, support
 from kmint_tui.save.traceable import Registration, registration
-from referee.ops import Op
+from referee.ops import Op, UnknownOp, get
 from referee.verdict import Verdict
 
 Form = Literal["file", "hf-kernel"]
+
+_GIVE_IT = "give --reference FILE.py[:FN], the one it was minted by"
+_NOT_REGISTERED = "the reference is the user's own and is not saved with the kernel: there is nothing to run on the CPU"
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,23 @@ class Saved:
 
 
 def save(
-    session: Session, draft: Draft, op: Op, folder: Path, *, judge: Callable[[str], Verdict], form: Form = "file", force: bool = False
+    session: Session,
+    draft: Draft,
+    op: Op,
+    folder: Path,
+    *,
+    judge: Callable[[str], Verdict],
+    own: OwnReference | None = None,
+    form: Form = "file",
+    force: bool = False,
 ) -> Saved:
     """Save a draft that passed. `judge` gives the referee's verdict on a candidate's text, with a fresh seed.
 
-    Raises UsageError for a draft that did not pass, NotSaveable for one that may not be saved or whose saved form does not
+    `own` is the reference when `op` is of the user's own. Raises UsageError for a draft that did not pass or was minted by something
+    else, NotSaveable for one that may not be saved or whose saved form does not
     pass, StorageError when it cannot be written.
     """
-    kernel = prepare(session, draft, op, judge=judge)
+    kernel = prepare(session, draft, op, judge=judge, own=own)
     if form == "hf-kernel":
         texts, name = package(kernel)
     else:
@@ -57,28 +70,65 @@ def save(
     return Saved(writer.write(folder, texts, name, force=force), kernel.verdict)
 
 
-def prepare(session: Session, draft: Draft, op: Op, *, judge: Callable[[str], Verdict]) -> Kernel:
+def prepare(session: Session, draft: Draft, op: Op, *, judge: Callable[[str], Verdict], own: OwnReference | None = None) -> Kernel:
     """Everything of `save` but the writing."""
     if draft.outcome not in PASSED or draft.verdict is None:
         raise UsageError(f"draft {draft.id} is {_said(draft)}; only kernels that passed can be saved", fix=_way_out(draft))
+    _check_minted_by(session, draft, op, own)
     source, chosen = fix_configuration(draft.source, draft.verdict)
     code, stem = check(source), file_stem(op)
-    how, why = registration(code) if op.origin != "user" else (None, "the reference is the user's own: its shapes are not known")
+    how, why = registration(code) if own is None else (None, _NOT_REGISTERED)
     part = build(code, public=stem, wrap=how == "triton_op")
     verdict = judge(part.candidate)
     if not verdict.passed:
         raise NotSaveable(f"in its saved form it does not pass: {verdict.reason}")
-    able = support(op, [draft.verdict, verdict.to_json()]) if how else None
+    able = judged(op.arguments, own, verdict) if own else support(op, [draft.verdict, verdict.to_json()])
     namespace = "kmint_" + sha256(f"{op.name}\0{part.text}")[:8]
     text = render(op, part, able, how, namespace, _origin(session, draft, op, verdict))
     if candidate_of(text) != part.candidate:
         raise NotSaveable("its saved form does not hold the code that was judged")
+    test = render_test(op, stem, able)
+    _check_python(text)
+    _check_python(test)
     receipt = {
         **_receipt(session, draft, verdict, able, how, why),
+        "reference": asdict(own.file) if own else None,
         "configuration": chosen.to_json() if chosen else None,
         "namespace": namespace if how else None,
     }
-    return Kernel(stem, text, render_test(op, stem, able), receipt, verdict)
+    return Kernel(stem, text, test, receipt, verdict)
+
+
+def check_needs_no_reference(session: Session, draft: Draft) -> None:
+    """Raises UsageError when the draft was minted by a reference of the user's own, which may have the name of an operation."""
+    if judged_by_own(draft.verdict) or not _in_catalogue(session.op):
+        raise UsageError(f"draft {draft.id} was minted by a reference of your own, {session.op}", fix=_GIVE_IT)
+
+
+def _in_catalogue(name: str) -> bool:
+    try:
+        get(name)
+    except UnknownOp:
+        return False
+    return True
+
+
+def _check_minted_by(session: Session, draft: Draft, op: Op, own: OwnReference | None) -> None:
+    """Raises UsageError when the draft was minted by something else than `op`, or than `own`, the reference that `op` is from."""
+    if own is None:
+        check_needs_no_reference(session, draft)
+    elif not judged_by_own(draft.verdict):
+        raise UsageError(f"draft {draft.id} was minted by the catalogue's {session.op}, not by a reference", fix="leave out --reference")
+    if op.name != session.op:
+        raise UsageError(f"draft {draft.id} was minted by {session.op}, not by {op.name}", fix=_GIVE_IT if own else "")
+
+
+def _check_python(text: str) -> None:
+    """Nothing is written that Python cannot read, whatever the names in it are."""
+    try:
+        compile(text, "<saved>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise NotSaveable(f"its saved form is not Python: {error}") from error
 
 
 def _said(draft: Draft) -> str:
@@ -125,7 +175,9 @@ def _measured(verdict: Mapping[str, Any]) -> str:
     )
 
 
-def _receipt(session: Session, draft: Draft, verdict: Verdict, able: Support | None, how: Registration | None, why: str) -> dict[str, Any]:
+def _receipt(
+    session: Session, draft: Draft, verdict: Verdict, able: Support | Judged, how: Registration | None, why: str
+) -> dict[str, Any]:
     assert draft.verdict is not None
     return {
         "kmint_version": __version__,
@@ -133,7 +185,7 @@ def _receipt(session: Session, draft: Draft, verdict: Verdict, able: Support | N
         "op": session.op,
         "id": draft.id,
         "registration": {"kind": how or "none", "reason": why},
-        "support": able.to_json() if able else None,
+        "support": able.to_json(),
         "model": {
             "id": session.model,
             "file": session.model_file,

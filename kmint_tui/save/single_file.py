@@ -5,22 +5,34 @@ The provenance block is TOML in comments, in the manner of PEP 723, so that a fi
 
 from __future__ import annotations
 
+import builtins
 import json
+import keyword
 import re
+import shlex
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kmint_tui.save.judged_part import BEGIN, END, ENTRY_NAME, JudgedPart
+from kmint_tui.save.own_reference import Judged
 from kmint_tui.save.support import Support
 from kmint_tui.save.traceable import Registration
-from kmint_tui.save.user_wrapper import user_wrapper
+from kmint_tui.save.user_wrapper import judged_constants, user_wrapper
+from kmint_tui.save.vocabulary import RESERVED
 from kmint_tui.save.wrapper import constants, imports, wrapper
 from referee.ops import Op
 from referee.ops.signatures import KINDS
 
 _OPEN, _CLOSE = "# /// kmint", "# ///"
+
+_NO_STEMS = (
+    frozenset(keyword.kwlist) | frozenset(dir(builtins)) | frozenset(sys.stdlib_module_names) | RESERVED
+    | frozenset("ARGUMENTS JUDGED conftest numpy pytest".split())
+)  # fmt: skip
+"""No file is called like these: its function would hide a name that it uses, or the file a module from everything beside it."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +54,22 @@ class Provenance:
 
 
 def file_stem(op: Op) -> str:
-    """The name of the saved file without its ending: the op's, made a Python identifier."""
+    """The name of the saved file without its ending: the op's, made a name that a Python file and its function may have."""
     stem = re.sub(r"\W", "_", op.name)
-    return stem if stem.isidentifier() else f"op_{stem}"
+    # What the file binds beside its function begins with an underscore.
+    return stem if stem.isidentifier() and not stem.startswith("_") and stem not in _NO_STEMS else f"op_{stem}"
 
 
-def render(op: Op, part: JudgedPart, support: Support | None, how: Registration | None, namespace: str, origin: Provenance) -> str:
-    """The saved file's text; `support` and `how` are None for a user's own reference."""
+def render(op: Op, part: JudgedPart, support: Support | Judged, how: Registration | None, namespace: str, origin: Provenance) -> str:
+    """The saved file's text; for a user's own reference `support` is what it was judged with, and `how` is None."""
     stem = file_stem(op)
     judged = f"{BEGIN}\n\n{part.text}\n\n{END}\n"
-    if support is None or how is None:
+    if isinstance(support, Judged) or how is None:
+        assert isinstance(support, Judged)
         head = ["import torch", "import triton", "import triton.language as tl", "from torch import Tensor", *part.imports]
-        rest = user_wrapper(op, stem, ENTRY_NAME)
+        rest = user_wrapper(support, stem, ENTRY_NAME)
         public = [stem]
-        limits = ""
+        limits = judged_constants(support) + "\n"
     else:
         wraps = ["from torch.library import triton_op, wrap_triton"] if how == "triton_op" else []
         head = [*imports().splitlines(), *wraps, *part.imports]
@@ -65,7 +79,7 @@ def render(op: Op, part: JudgedPart, support: Support | None, how: Registration 
     head.sort(key=lambda line: (line.startswith("from") and not line.startswith("from torch import"), line.split()[1] != "math"))
     lines = [
         _docstring(op, stem, support, how, origin),
-        _block(origin),
+        _block(origin, support),
         "",
         "\n".join(head),
         "",
@@ -89,23 +103,37 @@ def provenance(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _docstring(op: Op, stem: str, support: Support | None, how: Registration | None, origin: Provenance) -> str:
-    lines = [f'"""{_plain(op.title)}.', "", f"    {_plain(op.formula)}", ""]
-    if support is not None:
-        lines += [f"{line}" for line in _contract(op, stem, support, how)]
-    else:
-        lines += [f"    {stem}({', '.join(op.arguments)})", "", "Judged against a reference supplied by the user. No backward pass."]
+def verify_command(stem: str, support: Support | Judged) -> str:
+    """What to type to have a saved file judged again."""
+    # The folder is left to the reader: the reference may well have the name of the saved file.
+    option = f" --reference {shlex.quote(f'PATH/TO/{support.reference.name}')}" if isinstance(support, Judged) else ""
+    return plain(f"kmint verify {stem}.py{option}")
+
+
+def _docstring(op: Op, stem: str, support: Support | Judged, how: Registration | None, origin: Provenance) -> str:
+    lines = [f'"""{plain(op.title)}.', "", f"    {plain(op.formula)}", ""]
+    lines += _own_contract(stem, support) if isinstance(support, Judged) else _contract(op, stem, support, how)
     lines += [
         "",
-        f"Written by {_plain(origin.model)}, judged by the kmint referee: {_plain(origin.verdict)}.",
-        _plain(origin.measured),
+        f"Written by {plain(origin.model)}, judged by the kmint referee: {plain(origin.verdict)}.",
+        plain(origin.measured),
         f"{stem}.receipt.json holds the evidence. Judge it again:",
         "",
-        f"    kmint verify {stem}.py",
+        f"    {verify_command(stem, support)}",
         '"""',
         "",
     ]
     return "\n".join(lines)
+
+
+def _own_contract(stem: str, judged: Judged) -> list[str]:
+    return [
+        f"    {stem}({', '.join(judged.names)})",
+        "",
+        f"Judged by a reference of the user's own, {plain(judged.reference.name)}.",
+        "Accepted: contiguous tensors on one GPU, with the very shapes and dtypes it was judged with: JUDGED below, and in the receipt",
+        "under `support`. For others add them to the examples of the reference, and mint again. Not supported: backward (it raises).",
+    ]
 
 
 def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> list[str]:
@@ -123,14 +151,16 @@ def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> 
     ]
 
 
-def _block(origin: Provenance) -> str:
+def _block(origin: Provenance, support: Support | Judged) -> str:
     values = {name: value for name, value in vars(origin).items() if name != "versions"}
+    if isinstance(support, Judged):
+        values |= {"reference": support.reference.name, "reference_sha256": support.reference.sha256}
     # A JSON string in ASCII is a TOML string as well.
     lines = [f"# {name} = {json.dumps(value)}" for name, value in values.items()]
     lines += [f'# versions."{name}" = {json.dumps(version)}' for name, version in origin.versions.items() if '"' not in name]
     return "\n".join([_OPEN, *lines, _CLOSE])
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that can neither end the docstring nor put an escape into it."""
     return " ".join(text.replace("\\", "/").replace('"', "'").split())

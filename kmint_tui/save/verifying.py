@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from kmint_tui.errors import UsageError
 from kmint_tui.save.judged_part import NoJudgedPart, candidate_of
+from kmint_tui.save.own_reference import ReferenceFile
 from kmint_tui.save.receipt import BadReceipt, is_whole, load
 from kmint_tui.save.referee_identity import referee_identity
 from kmint_tui.save.single_file import provenance
@@ -30,7 +31,7 @@ _ENVIRONMENT = ("device", "driver", "torch", "triton")
 
 @dataclass(frozen=True)
 class Stale:
-    """Something of the environment that is not what it was when the kernel was saved."""
+    """Something of the environment, or the reference, that is not what it was when the kernel was saved."""
 
     name: str
     then: str
@@ -81,8 +82,17 @@ def saved_kernels(path: Path) -> tuple[Path, ...]:
     return tuple(sorted(receipts | alone))
 
 
-def verify(file: Path, judge: Judge | None) -> Verification:
-    """Check one saved kernel; without `judge` by its digests only. Raises nothing for a kernel that does not hold."""
+def own_reference(file: Path) -> ReferenceFile | None:
+    """The reference of the user's own that a saved kernel was judged by, as its provenance says; None if it was not by one."""
+    origin = provenance(_read(file) or "") or {}
+    return ReferenceFile(str(origin["reference"]), str(origin.get("reference_sha256"))) if "reference" in origin else None
+
+
+def verify(file: Path, judge: Judge | None, reference: ReferenceFile | None = None) -> Verification:
+    """Check one saved kernel; without `judge` by its digests only. Raises nothing for a kernel that does not hold.
+
+    `reference` is the one that `judge` judges by, when that is the user's own.
+    """
     problems: list[str] = []
     receipt, receipt_state = _receipt(file, problems)
     text = _read(file)
@@ -98,7 +108,7 @@ def verify(file: Path, judge: Judge | None) -> Verification:
         problems += _disagreements(origin, receipt)
     op = str(receipt["op"]) if receipt else origin.get("op")
     verdict = _judged(text, op, judge, problems) if judge else None
-    stale = _stale(receipt, verdict) if receipt and verdict else ()
+    stale = _stale(receipt, verdict, own_reference(file), reference) if receipt and verdict else ()
     if receipt and verdict and verdict.passed:
         problems += _lost(receipt, verdict)
     return Verification(file, op, files, receipt_state, stale, verdict, tuple(problems))
@@ -149,6 +159,7 @@ def _file_states(file: Path, receipt: Mapping[str, Any] | None) -> dict[str, Fil
 def _disagreements(origin: Mapping[str, Any], receipt: Mapping[str, Any]) -> list[str]:
     """Where the file's own provenance names another kernel than the receipt."""
     pairs = {"op": receipt.get("op"), "id": receipt.get("id"), "source_sha256": receipt.get("source_sha256")}
+    pairs["reference_sha256"] = _mapping(receipt.get("reference")).get("sha256")
     differing = [name for name, value in pairs.items() if origin and origin.get(name) != value]
     return [f"file and receipt belong to different kernels: their {' and '.join(differing)} differ"] if differing else []
 
@@ -172,7 +183,7 @@ def _judged(text: str, op: str | None, judge: Judge, problems: list[str]) -> Ver
     return verdict
 
 
-def _stale(receipt: Mapping[str, Any], verdict: Verdict) -> tuple[Stale, ...]:
+def _stale(receipt: Mapping[str, Any], verdict: Verdict, minted_by: ReferenceFile | None, given: ReferenceFile | None) -> tuple[Stale, ...]:
     then = _mapping(receipt["verdict"].get("environment"))
     changes = []
     for name in _ENVIRONMENT:
@@ -182,6 +193,8 @@ def _stale(receipt: Mapping[str, Any], verdict: Verdict) -> tuple[Stale, ...]:
     judge, ours = _mapping(receipt.get("referee")), referee_identity()
     if judge.get("sha256") != ours["sha256"]:
         changes.append(Stale("referee", _called(judge), _called(ours)))
+    if minted_by and given and minted_by.sha256 != given.sha256:
+        changes.append(Stale("reference", str(minted_by), str(given)))
     return tuple(changes)
 
 

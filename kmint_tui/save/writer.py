@@ -25,7 +25,7 @@ def write(folder: Path, texts: Mapping[str, str], receipt: str, *, force: bool) 
                 _check_unedited(folder / name, text, known)
         for parent in {(folder / name).parent for name in texts}:
             parent.mkdir(parents=True, exist_ok=True)
-        ordered = sorted(texts, key=lambda name: (name == receipt, name))
+        ordered = sorted(texts, key=lambda name: name == receipt)
         return tuple(_write(folder / name, texts[name]) for name in ordered)
     except OSError as error:
         raise storage_error(Path(error.filename or folder), error) from error

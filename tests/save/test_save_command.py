@@ -8,14 +8,15 @@ from kmint_tui import paths
 from kmint_tui.history.records import NewDraft, NewSession
 from kmint_tui.history.store import History
 from kmint_tui.save.receipt import load
+from referee.jobs import TaskName
 from referee.judge import Referee
 from tests.cli.runner import kmint
 from tests.save.conftest import source
 
 
-def remember(referee: Referee, op: str, text: str) -> str:
-    """A judged draft in the history; its id."""
-    verdict = referee.judge(text, op, level="correct")
+def remember(referee: Referee, op: str, text: str, task: TaskName | None = None) -> str:
+    """A judged draft in the history; its id. `task` is a reference of the user's own."""
+    verdict = referee.judge(text, task or op, level="correct")
     with History(paths.history_file()) as history:
         number = history.begin(NewSession(op, "gold", "m.gguf", "ab" * 32, "s", "u", 7, 1, {}, {"torch": "2.13"}))
         history.add_draft(number, NewDraft(0, text, 1, 0.7, 10, 1.0, "stop"))

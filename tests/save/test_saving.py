@@ -203,14 +203,3 @@ def test_a_kill_leaves_whole_files(tmp_path: Path) -> None:
             lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
             assert len(lines) == 20000
             assert len(set(lines)) == 1
-
-
-def test_a_kernel_judged_by_a_reference_of_the_users_own(tmp_path: Path) -> None:
-    op = replace(get("softmax"), origin="user", name="mine:fused", kind="user", arguments=("x",))
-    files = saved(tmp_path, op=op).files
-    assert [path.name for path in files] == ["mine_fused.py", "test_mine_fused.py", "mine_fused.receipt.json"]
-    receipt = load(files[2].read_text(encoding="utf-8"))
-    assert (receipt["registration"]["kind"], receipt["support"]) == ("none", None)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
