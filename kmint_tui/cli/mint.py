@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
