@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from referee.ops.catalogue import UnknownOp, get
 from referee.ops.cells import Profile
 from referee.ops.promote import in_float64
 from referee.ops.spec import Op
@@ -151,6 +152,17 @@ def _checked_names(names: tuple[str, ...]) -> None:
             raise UserReferenceError(f"two arguments are called {name!r}: rename one of them")
 
 
+def _title(stem: str, function: str, *, named: bool) -> str:
+    """The file's name, with that of the function where it was asked for; never one by which the catalogue would be meant."""
+    if named and function != stem:
+        return f"{stem}:{function}"
+    try:
+        get(stem)
+    except UnknownOp:
+        return stem
+    return f"{stem}:{function}"
+
+
 def split_reference(reference: str) -> tuple[Path, str | None]:
     """`FILE.py:function` as its path and function name; the name is None for `FILE.py`."""
     file, colon, name = reference.rpartition(".py:")
@@ -169,7 +181,7 @@ def load_user(file: str | Path, function: str | None, profile: Profile) -> Task:
         found = _found(chosen, module)
         dtype = torch.get_default_dtype()
     _checked_names(found.names)
-    title = path.stem if not name or name == path.stem else f"{path.stem}:{name}"
+    title = _title(path.stem, str(name or getattr(chosen, "__name__", "reference")), named=name is not None)
     plain = _returns_tensors(found.function)
     eager = _protecting(plain, dtype)
     oracle = in_float64(eager)

@@ -343,7 +343,8 @@ def test_through_the_commands(referee: Referee, tmp_path: Path) -> None:
     path.write_text(SOFTMAX, encoding="utf-8")
     other.write_text(SOFTMAX, encoding="utf-8")
     own = f"{path}:softmax"
-    identity = remember(referee, "softmax", source("online_softmax"), TaskName("softmax", str(path), "softmax"))
+    name = "softmax:softmax"
+    identity = remember(referee, name, source("online_softmax"), TaskName(name, str(path), "softmax"))
     for wrong, words in (
         ([], "give --reference FILE.py"),
         (["--reference", f"{other}:softmax"], "not by other:softmax"),
@@ -355,7 +356,7 @@ def test_through_the_commands(referee: Referee, tmp_path: Path) -> None:
     done = kmint("save", identity, "--to", str(project), "--reference", own)
     assert done.code == 0, done.err
 
-    file = project / "softmax.py"
+    file = project / "softmax_softmax.py"
     refused = kmint("verify", str(file))
     assert refused.code == 2 and "--reference PATH/TO/softmax.py:softmax" in refused.err
     assert kmint("verify", str(file), "--digests").code == 0

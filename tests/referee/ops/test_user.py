@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 import torch
 
+from referee.ops.catalogue import UnknownOp, get
 from referee.ops.task import Task
 from referee.ops.traits import Traits
 from referee.ops.user import UserReferenceError, load_user, split_reference
@@ -222,6 +223,23 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
 def test_a_reference_argument_splits_into_file_and_function() -> None:
     assert split_reference("a/b.py:fn") == (Path("a/b.py"), "fn")
     assert split_reference("a/b.py") == (Path("a/b.py"), None)
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "name"),
+    [
+        ("mine.py", None, "mine"),
+        ("mine.py", "scaled_add", "mine:scaled_add"),
+        ("softmax.py", None, "softmax:scaled_add"),
+        ("rmsnorm_gelu_tanh.py", None, "rmsnorm_gelu_tanh:scaled_add"),
+        ("scaled_add.py", "scaled_add", "scaled_add"),
+    ],
+)
+def test_a_reference_has_a_name_that_the_catalogue_has_not(tmp_path: Path, file: str, function: str | None, name: str) -> None:
+    found = load_user(write(tmp_path, FUNCTION, file), function, "cpu").op.name
+    assert found == name
+    with pytest.raises(UnknownOp):
+        get(found)
 
 
 LEAVING = """
