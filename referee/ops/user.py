@@ -13,11 +13,13 @@ itself. The tensors of the file serve as examples of shape, dtype and kind of va
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import keyword
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +176,18 @@ def load_user(file: str | Path, function: str | None, profile: Profile) -> Task:
 
     Raises UserReferenceError with a one-line reason.
     """
-    path, name = Path(file), function
+    path = Path(file)
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise UserReferenceError(f"{path} does not exist" if missing else f"{path} cannot be read: {told(error)}") from None
+    return _loaded(path, digest, function, profile)
+
+
+@lru_cache(maxsize=4)
+def _loaded(path: Path, digest: str, name: str | None, profile: Profile) -> Task:
+    # A command asks for the same task several times, and large examples take seconds.
     with torch_as_it_was():
         module = import_file(path)
         chosen = chosen_of(module, name)

@@ -52,8 +52,6 @@ def import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except FileNotFoundError:
-        raise UserReferenceError(f"{path} does not exist") from None
     except (Exception, SystemExit) as error:
         raise UserReferenceError(f"{path} failed on import: {told(error)}") from error
     return module
