@@ -49,7 +49,7 @@ def test_a_baseline_for_which_memory_was_short_is_tried_again(monkeypatch: pytes
         return "not on this machine" if name == AUTOTUNE else task.eager
 
     monkeypatch.setattr(baselines, "_build", build)
-    monkeypatch.setattr(baselines, "draw", lambda cell, seed, device: [])
+    monkeypatch.setattr("referee.ops.task.draw", lambda cell, seed, device: [])
     store = BaselineStore(lambda text, seconds: None, never)
     first = store.get(load(OP, "cpu"), OP, bench_cell(OP))
     assert first.missing == {COMPILE: "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", AUTOTUNE: "not on this machine"}

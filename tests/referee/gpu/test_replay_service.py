@@ -32,7 +32,7 @@ def test_too_little_memory_is_an_answer_that_says_what_to_do(monkeypatch: pytest
     def draw(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nmore")
 
-    monkeypatch.setattr("referee.replay_check.draw", draw)
+    monkeypatch.setattr("referee.ops.task.draw", draw)
     told(Service("cpu", lambda *_: None))
 
 
