@@ -12,6 +12,7 @@ import warnings
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 80
 MAX_NODES = 10_000
+OLDEST = (3, 11)  # of the Pythons kmint runs on; what newer ones add to the grammar is read by none of the checks
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
@@ -31,7 +32,7 @@ def parse(text: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text.removeprefix("\ufeff"))
+            tree = ast.parse(text.removeprefix("\ufeff"), feature_version=OLDEST)
     except SyntaxError as error:
         raise SourceError(f"syntax error on line {error.lineno or 1}: {_short(error.msg)}") from None
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:

@@ -25,6 +25,9 @@ def test_good_candidates_pass_every_check(name: str) -> None:
 REJECTED = {
     "syntax": ("parse", "line 2", "def run(x):\n    return (x\n"),
     "no_run": ("entry_point", "`run`", COPY),
+    # Grammar of Python 3.12: refused by every Python, so that no version reads another program.
+    "type_parameters": ("parse", "syntax error", candidate("return x", before="\ndef pick[kernel](x):\n    return kernel\n")),
+    "type_statement": ("parse", "syntax error", candidate("return x", before="type copies = list[int]\n")),
     "run_twice": ("entry_point", "more than once", candidate("pass") + "\ndef run(x):\n    pass\n"),
     "run_is_a_value": ("entry_point", "`run`", COPY + "\nrun = 3\n"),
     "run_in_class": ("entry_point", "`run`", COPY + "\nclass A:\n    def run(x):\n        pass\n"),
