@@ -1,12 +1,14 @@
 """Slow-downs of a known size: how many rows a hand-written kernel has to do twice to take so much longer.
 
-A row that is done twice takes less than its share of the time, because it may still lie in a cache. So the share of rows is sought for
-which medians of plain calls, interleaved and flushed as in a verdict but judged by nobody, differ by the slow-down. Limits: known to
-about a thousandth, by events of the same GPU.
+A row that is done twice takes less than its share of the time, because it may still lie in a cache. So medians of plain calls,
+interleaved and flushed as in a verdict but judged by nobody, are taken with several shares of the rows done twice, and a line through
+the origin is laid through them: one measurement alone is off by some thousandths, as memory happens to lie. Limits: known as well as
+the line fits, which is told, by events of the same GPU.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -21,28 +23,38 @@ from referee.replay_service import Loaded
 from referee.rounds import Entry, run_block
 
 PLACES, ROUNDS, BLOCKS = 8, 100, 15  # memory that calls take turns with, calls of each in a block, blocks
-CLOSE, ATTEMPTS = 0.001, 4
+SHARES = (0.8, 1.0, 1.2, 1.4)  # of rows that are done twice, for each share of the time
+TIMES = 3
+CLOSE = 0.001
 
 
 @dataclass(frozen=True)
 class Planted:
-    """The share of rows that are done twice, and how much longer a call takes."""
+    """The share of rows that are done twice, the standard error of how much longer that takes, and (share, slower) as measured."""
 
     rows: float
-    slower: float
+    error: float
+    points: tuple[tuple[float, float], ...]
 
 
 def plant(smoke: Smoke, kernel: str, slowdown: float) -> Planted:
-    """A slow-down of that share of the time, or the last one tried. Raises RuntimeError when none is near it."""
-    found = Planted(slowdown, _slower(smoke, kernel, slowdown))
-    for _ in range(ATTEMPTS - 1):
-        if abs(found.slower - slowdown) <= CLOSE:
-            break
-        rows = found.rows + (slowdown - found.slower)
-        found = Planted(rows, _slower(smoke, kernel, rows))
-    if abs(found.slower - slowdown) > 2 * CLOSE:
-        raise RuntimeError(f"{kernel} with {found.rows:.2%} of its rows done twice is {found.slower:.2%} slower, and not {slowdown:.0%}")
-    return found
+    """A slow-down of that share of the time. Raises RuntimeError when what was measured does not lie on a line."""
+    shares = [slowdown * share for share in SHARES for _ in range(TIMES)]
+    points = tuple((share, _slower(smoke, kernel, share)) for share in shares)
+    planted = fitted(points, slowdown)
+    if planted.error > CLOSE:
+        raise RuntimeError(f"how many rows of {kernel} done twice take {slowdown:.0%} longer is not known: {points}")
+    return planted
+
+
+def fitted(points: Sequence[tuple[float, float]], slowdown: float) -> Planted:
+    """The share of rows for a slow-down, by least squares through the origin."""
+    shares, slower = np.array(points).T
+    slope = float(shares @ slower / (shares @ shares))
+    left = slower - slope * shares
+    rows = slowdown / slope
+    error = rows * float(np.sqrt(left @ left / (len(points) - 1) / (shares @ shares)))
+    return Planted(rows, error, tuple(points))
 
 
 def _slower(smoke: Smoke, kernel: str, rows: float) -> float:

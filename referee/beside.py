@@ -8,10 +8,12 @@ verdict is the replay's alone, and says so. Cells of many rows are left to the G
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from referee.interpret import InterpreterUnsupported
+from referee.one_thread import one_thread
 from referee.ops.spec import Cell
 from referee.plan import LaunchPlan
 from referee.subject import Subject, feasible, required
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from referee.cpu_path import CpuPath
 
 SECONDS = 5.0
-"""Of processor time for all cells of a kernel, which take a third of a second where that was measured."""
-FEW_ROWS = 16
+"""Of processor time for a kernel's cells of one dtype; all of them take a third of a second where that was measured."""
+FEW_ROWS, AT_ONCE = 16, 4
 # A right kernel may be slow in an interpreter, or too large for it.
 _UNDECIDED = frozenset({"timeout", "memory_limit"})
 
@@ -45,15 +47,30 @@ def small_cells(subject: Subject) -> list[Cell]:
 
 
 def look(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> Seen:
-    """Run the plans. Raises JobLost."""
+    """Run the plans, those of each dtype in a process of their own. Raises JobLost."""
     if not traced:
         return Seen(why_not="no cell of this task is small enough for it")
+    groups: dict[tuple[str, ...], list[tuple[Cell, LaunchPlan]]] = {}
+    for cell, plan in traced:
+        groups.setdefault(tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs)), []).append((cell, plan))
+    with ThreadPoolExecutor(min(len(groups), AT_ONCE), thread_name_prefix="look") as pool:
+        looked = [pool.submit(_look, path, group) for group in groups.values()]
     try:
-        cells, rejection = path.required(traced)
+        found = [one.result() for one in looked]
     except InterpreterUnsupported as error:
         return Seen(why_not=str(error))
+    results = {result.name: result for cells, _ in found for result in cells}
+    cells = tuple(results[cell.name] for cell, _ in traced)
+    rejections = [rejection for _, rejection in found if rejection is not None]
+    # A group that took too long excuses no other one.
+    rejection = min(rejections, key=lambda one: one.guard in _UNDECIDED, default=None)
     if rejection is None:
         return Seen(cells)
     if rejection.guard in _UNDECIDED:
         return Seen(why_not=rejection.reason)
     return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))
+
+
+def _look(path: CpuPath, group: Sequence[tuple[Cell, LaunchPlan]]) -> tuple[tuple[CellResult, ...], Rejection | None]:
+    with one_thread():
+        return path.required(group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -70,9 +70,12 @@ class Judgement:
         """Run the candidate's Python, without values, for every cell."""
         with self.report.during("trace"):
             plans = _unless_rejected(trace(self._workers, self.source, cells, self.target, module))
-        self.report.passes("trace", f"{len(plans)} cells traced twice each")
-        self.report.passes("output_contract", "type, dtype, shape and own memory of every output")
+        self._note_traced(len(plans))
         return list(zip(cells, plans, strict=True))
+
+    def _note_traced(self, cells: int) -> None:
+        self.report.passes("trace", f"{cells} cells traced twice each")
+        self.report.passes("output_contract", "type, dtype, shape and own memory of every output")
 
     def _trace_many_rows(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
         """As `trace`; but a grid that CUDA refuses is an error that its user sees, and no wrong answer: nothing is judged there."""
@@ -84,6 +87,20 @@ class Judgement:
             self.report.skips("many_rows", plans.reason)
             return []
         return list(zip(cells, _unless_rejected(plans), strict=True))
+
+    def _trace_both(
+        self, module: KernelModule, usual: Sequence[Cell], many: Sequence[Cell], small: Sequence[Cell]
+    ) -> tuple[Traced, Traced]:
+        """What a replay is of, cells of `many` rows among it, and what the interpreter looks at beside it: from one worker, where
+        CUDA takes every grid."""
+        with self.report.during("trace"):
+            plans = trace(self._workers, self.source, [*usual, *many, *small], self.target, module)
+        if isinstance(plans, Rejection) and plans.guard == "launch_limits":
+            traced = self.trace(module, [*usual, *small])
+            return traced[: len(usual)] + self._trace_many_rows(module, many), traced[len(usual) :]
+        both = list(zip([*usual, *many, *small], _unless_rejected(plans), strict=True))
+        self._note_traced(len(both))
+        return both[: len(usual) + len(many)], both[len(usual) + len(many) :]
 
     def _with_few_multiprocessors(self, module: KernelModule, traced: Traced) -> dict[str, tuple[LaunchPlan, str]]:
         """The other plans that the candidate makes for a card of few multiprocessors, by cell, and words for them.
@@ -156,8 +173,7 @@ class Judgement:
         usual, many = (wanted, []) if self.subject.op.origin == "user" else partition_by_rows(wanted)
         # The CPU compiles and interprets while the GPU checks what is compiled. Nothing runs beside the timing.
         with ThreadPoolExecutor(3, thread_name_prefix="aside") as aside:
-            small = aside.submit(self._trace_small, module)
-            traced = self.trace(module, usual) + self._trace_many_rows(module, many)
+            traced, small = self._trace_both(module, usual, many, small_cells(self.subject))
             extra = aside.submit(self._capability_jobs, module, with_fresh_layouts(self.subject.op, capabilities(cells), seed))
             candidate = Prepared(name, (), _atomic(module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
@@ -229,23 +245,12 @@ class Judgement:
         report.passes("kernel_error", "no launch failed")
         report.passes("same_plan", "the plan that is timed is the plan that was checked")
 
-    def _trace_small(self, module: KernelModule) -> Traced | Rejection:
-        """Plans for what the interpreter looks at beside a replay. Notes nothing in the report."""
-        cells = small_cells(self.subject)
-        plans = trace(self._workers, self.source, cells, self.target, module) if cells else ()
-        return plans if isinstance(plans, Rejection) else list(zip(cells, plans, strict=True))
-
-    def _beside(
-        self, module: KernelModule, small: Future[Traced | Rejection], interpreters: Workers, seed: int, configs: tuple[int, ...] = (0,)
-    ) -> Seen:
-        """What the interpreter says of them. Notes nothing in the report."""
+    def _beside(self, module: KernelModule, small: Traced, interpreters: Workers, seed: int, configs: tuple[int, ...] = (0,)) -> Seen:
+        """What the interpreter says of small cells. Notes nothing in the report."""
         from referee.cpu_path import CpuPath
 
-        traced = small.result()
-        if isinstance(traced, Rejection):
-            return Seen(rejection=traced)
-        task, atomic = self.subject.task("cpu"), _atomic(module, traced)
-        return look(CpuPath(interpreters, task, module.text, atomic, seed, configs, seconds=INTERPRETER_SECONDS), traced)
+        task, atomic = self.subject.task("cpu"), _atomic(module, small)
+        return look(CpuPath(interpreters, task, module.text, atomic, seed, configs, seconds=INTERPRETER_SECONDS), small)
 
     def _take_seen(self, seen: Seen) -> None:
         report = self.report

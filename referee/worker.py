@@ -156,10 +156,19 @@ def _tell(report: socket.socket, message: dict[str, Any]) -> None:
 
 def _preload(module: str) -> None:
     """Import a module of ours before forking, so that later jobs have it; a failure is the job's to report."""
+    if module in sys.modules:
+        return
     try:
         importlib.import_module(module)
     except Exception:
         return
+    _settle()
+
+
+def _settle() -> None:
+    """Nothing that is loaded is looked at by the garbage collection of a job, which would copy all of its pages."""
+    gc.collect()
+    gc.freeze()
 
 
 def main(config: str) -> NoReturn:
@@ -216,8 +225,7 @@ def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None,
         for name in settings["preload"]:
             importlib.import_module(name)
         sandbox = Sandbox(spaces, settings["readable"], settings["without"])
-        gc.collect()
-        gc.freeze()
+        _settle()
         server = Server(control, parent, sandbox)
         ready = {"scratch": sandbox.base, "protections": [asdict(protection) for protection in sandbox.protections]}
         control.send(json.dumps(ready).encode())

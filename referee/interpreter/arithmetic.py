@@ -9,6 +9,7 @@ combiner that the compiler emits. float32 arithmetic itself stays NumPy's.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,15 @@ def install(interpreter: Any) -> None:
     """Patches the `triton.runtime.interpreter` module given, once per process."""
     handle = interpreter.TensorHandle
     builder = interpreter.InterpreterBuilder
-    numpy_dtype = interpreter._get_np_dtype
+    # The original makes a table of all dtypes at every call, of which one operation takes several.
+    plain_dtype = interpreter._get_np_dtype
+    scalar_dtype = functools.cache(plain_dtype)
+
+    def numpy_dtype(dtype: Any) -> Any:
+        element = dtype.element_ty if isinstance(dtype, tl.block_type) else dtype
+        return plain_dtype(element) if isinstance(element, tl.pointer_type) else scalar_dtype(element)
+
+    interpreter._get_np_dtype = numpy_dtype
     plain_binary, plain_ternary = builder.binary_op, builder.ternary_op
     plain_cast, plain_convert, plain_dot = builder.cast_impl, builder.create_fp_to_fp, builder.create_dot
 

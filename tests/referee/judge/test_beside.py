@@ -5,20 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from referee import judgement
 from referee.beside import FEW_ROWS, small_cells
 from referee.configurations import usable_configurations
+from referee.cpu_path import CpuPath, Traced
 from referee.interpret import InterpreterUnsupported
 from referee.plan import Launch, LaunchConfig, LaunchPlan
 from referee.selftest.corpus import KINDS, load
 from referee.subject import Subject
-from referee.verdict import Rejection, Verdict
+from referee.verdict import CellResult, Rejection, Verdict
 from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, judged
 
 BEYOND = SOURCE.replace("at < total).to", "at < total + 1).to")
 SECOND_IS_WRONG = TUNED.replace("x * tl.sigmoid(x)", "x * tl.sigmoid(x) * (BLOCK == 256)")
 SHORT_ROWS_ONLY = SOURCE.replace("    y = torch", "    assert x.shape[1] <= 16000\n    y = torch")
+BY_ROWS_ON_THE_SECOND_AXIS = """@triton.jit
+def _silu(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    at = tl.program_id(1).to(tl.int64) * columns
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at + column, mask=column < columns).to(tl.float32)
+        tl.store(y_ptr + at + column, x * tl.sigmoid(x), mask=column < columns)
+
+
+def run(x):
+    y = torch.empty_like(x)
+    _silu[(1, x.shape[0])](x, y, x.shape[1], BLOCK=1024)
+    return y
+"""
 SPECIMENS = {one.name: one for kind in KINDS for one in load(kind)}
 
 
@@ -56,10 +72,19 @@ def test_what_no_replay_need_show_is_rejected(servers: Servers, name: str, guard
     assert found.guard == guard and found.reason.startswith("in Triton's interpreter at "), found
 
 
+def test_a_grid_that_cuda_refuses_at_very_many_rows_is_no_wrong_answer(servers: Servers) -> None:
+    report, found = judged(servers, BY_ROWS_ON_THE_SECOND_AXIS, Replayer())
+    assert isinstance(found, Verdict) and found.verdict == "correct", found
+    assert report.checks["many_rows"].status == "skipped" and "65535" in report.checks["many_rows"].detail
+    assert report.checks["interpreted"].status == "pass"
+
+
 def test_what_a_replay_finds_is_told_first(servers: Servers) -> None:
     report, found = judged(servers, BEYOND, Replayer())
     assert isinstance(found, Rejection) and found.guard == "out_of_bounds", found
-    assert [cell.name for cell in report.cells if cell.status == "fail"] == ["f32-5x1000-mixed-x1"]
+    failed = [cell.name for cell in report.cells if cell.status == "fail"]
+    assert [name.partition("-")[0] for name in failed] == ["f32", "f16", "bf16"], "each dtype ends at its first failure"
+    assert found.reason.startswith(f"in Triton's interpreter at {failed[0]}: ")
     failing = next(cell.name for cell in report.cells)
     for _ in range(2):
         _, found = judged(servers, BEYOND, Replayer(frozenset([failing])))
@@ -69,6 +94,19 @@ def test_what_a_replay_finds_is_told_first(servers: Servers) -> None:
 def test_every_configuration_that_can_be_launched_is_looked_at(servers: Servers) -> None:
     found = rejected(servers, SECOND_IS_WRONG)
     assert found.guard == "wrong_answer" and "with configuration 1" in found.reason, found
+
+
+def test_a_dtype_that_takes_too_long_excuses_no_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def required(self: CpuPath, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
+        dtypes = {cell.inputs[0].dtype for cell, _ in traced}
+        assert len(dtypes) == 1 and torch.get_num_threads() == 1
+        guard = {"float32": "timeout", "float16": "wrong_answer", "bfloat16": None}[dtypes.pop()]
+        return tuple(CellResult(cell.name, cell.role, "pass") for cell, _ in traced), Rejection("correct", guard, "why") if guard else None
+
+    monkeypatch.setattr(CpuPath, "required", required)
+    before = torch.get_num_threads()
+    assert rejected(servers, SOURCE) == Rejection("correct", "wrong_answer", "in Triton's interpreter why")
+    assert torch.get_num_threads() == before
 
 
 def test_what_is_not_launched_for_small_cells_is_rejected_where_it_is_traced(servers: Servers) -> None:

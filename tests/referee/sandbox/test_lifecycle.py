@@ -216,6 +216,15 @@ def test_close_waits_for_no_server_that_is_still_importing(
         assert watched.all_end()
 
 
+def test_no_job_collects_garbage_among_what_the_server_has_loaded(tmp_path: Path) -> None:
+    text = "import gc, json\nKEPT = json.loads(json.dumps([[n] for n in range(50_000)]))\n"
+    text += "def seen(payload, scratch, fds):\n    return str(len(gc.get_objects())).encode()\n"
+    (tmp_path / "many_objects.py").write_text(text, encoding="utf-8")
+    with Zygote(preload=(), extra_path=(str(tmp_path),)) as zygote:
+        outcome = zygote.run("many_objects:seen", b"", limits=LIMITS)
+    assert outcome.status == "ok" and int(outcome.data) < 10_000, outcome
+
+
 def test_many_jobs_at_once(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
     payloads = [str(number).encode() * 1000 for number in range(100)]
     jobs = [pool.submit(zygote.run, "hostile_resources:echo", payload, limits=LIMITS) for payload in payloads]
