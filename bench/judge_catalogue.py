@@ -110,7 +110,7 @@ def main() -> int:
     parser.add_argument("--sustained", type=int, default=200)
     parser.add_argument("--threads", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--level", default="full", choices=("correct", "full"))
-    parser.add_argument("--builders", type=int, default=8)
+    parser.add_argument("--builders", type=int, default=8, help="processes that build baselines first; 0 where the cache has them")
     parser.add_argument("--only", choices=("singles", "sustained"), help="the part in which verdicts are made one by one, or the other")
     parser.add_argument("--cache", type=Path, help="where built baselines are kept for the next run")
     parser.add_argument("--json", type=Path, default=None)
@@ -122,7 +122,8 @@ def main() -> int:
         chosen = candidates(names, 0)
         start = time.perf_counter()
         if gpu and given.level == "full":
-            build([name for name, _ in chosen], given.cache or Path(empty), given.builders)
+            if given.builders:
+                build([name for name, _ in chosen], given.cache or Path(empty), given.builders)
             for name, _ in chosen:
                 referee.warm(name)
         elif chosen:
