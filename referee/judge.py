@@ -13,7 +13,6 @@ at once. What goes wrong on the referee's own side is a verdict "error", never "
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import threading
 import traceback
@@ -25,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 from referee.gpu import Replayer, ReplayerError
 from referee.interpret import InterpreterUnsupported
 from referee.jobs import TaskName
-from referee.judgement import SEED_BITS, Judgement, Level
+from referee.judgement import Judgement, Level, secret_seed
 from referee.measurement import TimingOptions
+from referee.on_cpu import OnCpu
+from referee.on_gpu import OnGpu
 from referee.race import Lap, NoRace, race
 from referee.report import Rejected, Report, to_nobody
 from referee.source import unfenced
@@ -145,8 +146,7 @@ class Referee:
         try:
             target, _ = self._settle(Report(subject.op.name, self.mode, seed), subject, None)
             cache = self._cache / "kernels" if self._cache else None
-            secret = secrets.randbits(SEED_BITS) if seed is None else seed
-            return race(self._workers, self._replayer, sources, name, cell, target, seed=secret, cache=cache)
+            return race(self._workers, self._replayer, sources, name, cell, target, seed=secret_seed(seed), cache=cache)
         except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost) as error:
             raise NoRace(str(error)) from error
 
@@ -161,9 +161,10 @@ class Referee:
             self._note_vacuity(report, subject)
         if level == "compile":
             return judgement.compile_only(module)
+        seed = report.seed = secret_seed(report.seed)
         if why is None and self._replayer:
-            return judgement.replay(module, self._replayer, self._interpreters, level, self._timing)
-        return judgement.interpret(module, self._interpreters, why or "the referee was opened without a GPU")
+            return OnGpu(judgement, module, self._replayer, self._interpreters, seed).verdict(level, self._timing)
+        return OnCpu(judgement, module, self._interpreters, seed).verdict(why or "the referee was opened without a GPU")
 
     def _settle(self, report: Report, subject: Subject, wanted: Target | None) -> tuple[Target, str | None]:
         """The target, and why it cannot be replayed on; both go into the report."""
@@ -198,7 +199,7 @@ class Referee:
             from referee.user_task import accepted_impostors
 
             report.tell("testing whether the reference tells right answers from wrong ones")
-            self._vacuity[key] = accepted_impostors(subject.task("cpu"), secrets.randbits(SEED_BITS))
+            self._vacuity[key] = accepted_impostors(subject.task("cpu"), secret_seed(None))
         found = self._vacuity[key]
         if found:
             report.fails("vacuity", f"reference supplied by the user: this task accepts {', '.join(found)}")

@@ -9,6 +9,7 @@ from typing import Any, cast
 from referee.gpu import Checked, Frozen, unreached
 from referee.jobs import Prepared
 from referee.judgement import Judgement
+from referee.on_gpu import OnGpu
 from referee.ops.spec import Cell
 from referee.plan import Launch
 from referee.report import Rejected, Report
@@ -89,6 +90,7 @@ def judged(servers: Servers, source: str, replayer: Replayer, op: str = "silu") 
     report = Report(op, "replay", SEED, environment={"device": "a stand-in"})
     judgement = Judgement(report, source, Subject(op), Target(), servers.workers, None)
     try:
-        return report, judgement.replay(judgement.screen(), cast("Any", replayer), servers.interpreters, "correct", None)
+        way = OnGpu(judgement, judgement.screen(), cast("Any", replayer), servers.interpreters, SEED)
+        return report, way.verdict("correct", None)
     except Rejected as rejected:
         return report, rejected.rejection

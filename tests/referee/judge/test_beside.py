@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from referee import judgement
+from referee import on_gpu
 from referee.beside import FEW_ROWS, small_cells
 from referee.configurations import usable_configurations
 from referee.cpu_path import CpuPath, Traced
@@ -128,7 +128,7 @@ def unsupported(kind: str, message: str) -> Rejection:
 
 
 def test_what_the_interpreter_takes_too_long_for_is_left_to_the_replay(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judgement, "INTERPRETER_SECONDS", 0.01)
+    monkeypatch.setattr(on_gpu, "SECONDS", 0.01)
     report, found = judged(servers, SOURCE, Replayer())
     assert isinstance(found, Verdict) and found.verdict == "correct", found
     assert report.checks["interpreted"].status == "skipped" and "did not end within 0.01 s" in report.checks["interpreted"].detail

@@ -1,0 +1,115 @@
+"""A candidate where no GPU can be used: every cell in Triton's interpreter, and a sample compiled for the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from referee.configurations import usable_configurations
+from referee.fresh_cells import fresh_cells, with_fresh_layouts
+from referee.judgement import Judgement, Traced, atomic, autotuned, stop
+from referee.kernels import KernelModule
+from referee.ops.spec import Cell
+from referee.plan import LaunchPlan
+from referee.report import Report
+from referee.sampling import compile_sample
+from referee.subject import capabilities, feasible, partition_by_rows, required
+from referee.verdict import Rejection, Verdict
+from referee.workers import Workers
+
+# As many multiprocessors as the smallest card of today has: there a few rows or tiles are more than the programs that go through them.
+FEW_MULTIPROCESSORS, LARGE_TILE = 4, 4096
+
+
+@dataclass(frozen=True)
+class OnCpu:
+    """One candidate, with what it is judged by. Methods raise Rejected when it falls."""
+
+    judgement: Judgement
+    module: KernelModule
+    interpreters: Workers
+    seed: int
+
+    def verdict(self, why: str) -> Verdict:
+        """Correctness; `why` says why no GPU is used."""
+        from referee.cpu_path import CpuPath
+
+        judgement, report, subject = self.judgement, self.judgement.report, self.judgement.subject
+        task = subject.task("cpu")
+        cells = [cell for cell in required(task.cells) if feasible(cell)]
+        if not cells:
+            return report.failed("referee", "no cell of this task is small enough for the CPU path: judge it on a GPU")
+        cells += fresh_cells(subject.op, self.seed, gpu=False)
+        bench = subject.bench()
+        traced = judgement.trace(self.module, [*cells, *([bench] if bench and bench not in cells else [])])
+        many: Traced = []
+        if subject.op.origin != "user":
+            many = judgement.trace_many_rows(self.module, partition_by_rows(required(subject.cells("gpu")))[1])
+        variants = self._with_few_multiprocessors(traced[: len(cells)])
+        sample = compile_sample([*traced, *many])
+        if autotuned(sample[0]):
+            # Each plan is as many kernels as there are configurations.
+            sample = compile_sample([*traced, *many], dtypes=1, ones=False)
+        binaries = judgement.compile(self.module, sample)
+        configs = usable_configurations(sample[0], binaries[0].found)
+        path = CpuPath(self.interpreters, task, self.module.text, atomic(self.module, traced), self.seed, configs, variants)
+        with report.during("correct"):
+            report.cells, rejection = path.required(traced[: len(cells)])
+            stop(rejection)
+        with report.during("trace"):
+            badges = with_fresh_layouts(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed)
+            extra, untraced = judgement.trace_capabilities(self.module, badges)
+        with report.during("correct"):
+            report.cells = (*report.cells, *path.capabilities(extra), *untraced)
+        _pass_guards(report, path.atomic)
+        if variants:
+            report.passes("few_multiprocessors", f"{len(variants)} cells also as {next(iter(variants.values()))[1]}")
+        if autotuned(sample[0]):
+            report.passes("autotune", f"{len(configs)} configurations, and the first call, which tries them on the same memory")
+        there = required(subject.cells("gpu"))
+        replayed = f"a replay on a GPU is of compiled code, at larger shapes ({len(there)} cells, up to {_largest(there)})"
+        reason = f"{len(cells)} cells, up to {_largest(cells)}, agree with float64 in Triton's interpreter; {replayed}; not timed: {why}"
+        return report.ended("correct", reason, unreached=why)
+
+    def _with_few_multiprocessors(self, traced: Traced) -> dict[str, tuple[LaunchPlan, str]]:
+        """The other plans that the candidate makes for a card of few multiprocessors, by cell, and words for them.
+
+        A program that takes several rows or tiles, one after the other, takes the second one at a small cell only there. Nobody is
+        rejected for what cannot be traced for such a card: it is not the card that the verdict is for.
+        """
+        cells = [cell for cell, _ in traced if _more_than(FEW_MULTIPROCESSORS, cell)]
+        target = self.judgement.target
+        card = replace(target, device=replace(target.properties, multi_processor_count=FEW_MULTIPROCESSORS))
+        with self.judgement.report.during("trace"):
+            plans = self.judgement.traced(self.module, cells, target=card)
+        if isinstance(plans, Rejection):
+            self.judgement.report.skips("few_multiprocessors", plans.reason)
+            return {}
+        usual = {cell.name: plan for cell, plan in traced}
+        words = f"on a card of {FEW_MULTIPROCESSORS} multiprocessors"
+        return {cell.name: (plan, words) for cell, plan in plans if plan != usual[cell.name]}
+
+
+def _pass_guards(report: Report, mixed: bool) -> None:
+    report.passes("kernel_error", "no kernel failed")
+    report.passes("out_of_bounds", "every address read or written lies in a buffer")
+    report.passes("guard_band", "nothing was written outside the buffers")
+    report.passes("wrong_answer", "answers agree with float64")
+    report.passes("input_mutated", "inputs are bit for bit unchanged")
+    if mixed:
+        report.skips("not_deterministic", "the kernels use atomic operations; each run was compared on its own")
+    else:
+        report.passes("not_deterministic", "a second run with other poison, addresses and program order gave the same bits")
+
+
+def _largest(cells: Sequence[Cell]) -> str:
+    """The shape of the largest input of any of the cells, as people write it."""
+    shape = max((spec.shape for cell in cells for spec in cell.inputs), key=math.prod, default=())
+    return " x ".join(f"{size:,}" for size in shape) or "1"
+
+
+def _more_than(programs: int, cell: Cell) -> bool:
+    """Whether the cell has more rows, or more large tiles, than so many."""
+    shape = cell.inputs[0].shape
+    return (len(shape) > 1 and shape[0] > programs) or math.prod(shape) > programs * LARGE_TILE

@@ -1,0 +1,166 @@
+"""A candidate on a GPU: every cell replayed while small ones run in the interpreter, then what earns badges, then time.
+
+The CPU compiles and interprets while the GPU checks what is compiled. Nothing runs beside the timing. What the GPU finds is told before
+what the interpreter finds, so that a verdict does not depend on what was ready first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from referee.beside import SECONDS, Seen, look, small_cells
+from referee.binaries import Binaries
+from referee.checking import Checking
+from referee.compile import effort
+from referee.configurations import usable_configurations
+from referee.fresh_cells import fresh_cells, with_fresh_layouts
+from referee.gpu import Checked, Replayer
+from referee.jobs import CellJob, Prepared
+from referee.judgement import Judgement, Level, Traced, atomic, autotuned, cell_jobs, stop, unless_rejected
+from referee.kernels import KernelModule
+from referee.measurement import TimingOptions
+from referee.ops.spec import Cell
+from referee.plan import Launch, LaunchPlan
+from referee.prepare import settle
+from referee.report import Rejected, Report
+from referee.subject import capabilities, partition_by_rows, required
+from referee.verdict import CellResult, Rejection, Verdict
+from referee.workers import Workers
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """One candidate, with what it is judged by. Methods raise Rejected when it falls."""
+
+    judgement: Judgement
+    module: KernelModule
+    replayer: Replayer
+    interpreters: Workers
+    seed: int
+
+    @property
+    def _report(self) -> Report:
+        return self.judgement.report
+
+    def verdict(self, level: Level, options: TimingOptions | None) -> Verdict:
+        """Every stage there is, up to `level`."""
+        report, subject = self._report, self.judgement.subject
+        assert subject.name is not None
+        cells = subject.cells("gpu")
+        wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True)]
+        usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
+        with ThreadPoolExecutor(2, thread_name_prefix="aside") as aside:
+            traced, small = self._traced(usual, many)
+            extra = aside.submit(self._capability_jobs, with_fresh_layouts(subject.op, capabilities(cells), self.seed))
+            candidate = Prepared(subject.name, (), atomic(self.module, traced))
+            # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
+            whole = any(autotuned(plan) or _compares(plan) for _, plan in traced)
+            seen = None if whole else aside.submit(self._look, small)
+            prepared = self._settled(traced, candidate) if whole else self._checked_as_compiled(traced, candidate)
+            # Which configurations can be launched is known only now.
+            first = prepared.jobs[0]
+            seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries))
+            with report.during("correct"):
+                self._take_seen(seen.result())
+            with report.during("compile"):
+                more, unready = extra.result()
+        with report.during("correct"):
+            checked = self.replayer.check(replace(prepared, jobs=tuple(more)), seed=self.seed)
+        report.cells = (*report.cells, *checked.cells, *unready)
+        if level == "correct" or prepared.bench is None:
+            why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
+            reason = f"{_passed(report)} cells agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
+            return report.ended("correct", reason, unreached=why)
+        with report.during("timing"):
+            timing = unless_rejected(self.replayer.time(prepared, seed=self.seed, options=options))
+        report.timing = timing.to_json()
+        report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
+        return report.ended(timing.decision, timing.reason)
+
+    def _traced(self, usual: Sequence[Cell], many: Sequence[Cell]) -> tuple[Traced, Traced]:
+        """What is replayed, cells of `many` rows among it, and small cells: from one worker, where CUDA takes every grid."""
+        small = small_cells(self.judgement.subject)
+        with self._report.during("trace"):
+            plans = self.judgement.traced(self.module, [*usual, *many, *small])
+        if isinstance(plans, Rejection) and plans.guard == "launch_limits":
+            traced = self.judgement.trace(self.module, [*usual, *small])
+            return traced[: len(usual)] + self.judgement.trace_many_rows(self.module, many), traced[len(usual) :]
+        both = unless_rejected(plans)
+        self.judgement.note_traced(both)
+        return both[: len(usual) + len(many)], both[len(usual) + len(many) :]
+
+    def _settled(self, traced: Traced, candidate: Prepared) -> Prepared:
+        """Compile everything, settle autotuned launches, then check every cell with what was chosen."""
+        compiled = self.judgement.compile(self.module, [plan for _, plan in traced])
+        with self._report.during("correct"):
+            jobs = tuple(cell_jobs(traced, compiled))
+            prepared = unless_rejected(settle(self.replayer, replace(candidate, jobs=jobs), seed=self.seed))
+            if prepared.choice:
+                self._report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
+            self._take(self.replayer.check(prepared, seed=self.seed))
+        return prepared
+
+    def _checked_as_compiled(self, traced: Traced, candidate: Prepared) -> Prepared:
+        """Compile, and check each cell as soon as its kernels are there: those that take longest to compile last."""
+        order = sorted(range(len(traced)), key=lambda number: effort(traced[number][1]))
+        checking = Checking(self.replayer, candidate, [cell for cell, _ in traced], order, seed=self.seed)
+        compiled: dict[int, Binaries] = {}
+        with closing(self.judgement.compiled_in_parts(self.module, [plan for _, plan in traced])) as parts:
+            while True:
+                with self._report.during("compile"):
+                    part = next(parts, None)
+                if part is None:
+                    break
+                ready = unless_rejected(part)
+                compiled |= ready
+                with self._report.during("correct"):
+                    checking.take({number: CellJob(*traced[number], binaries.found) for number, binaries in ready.items()})
+        binaries = [compiled[number] for number in range(len(traced))]
+        self.judgement.note_compiled(binaries)
+        self._take(checking.found())
+        return replace(candidate, jobs=tuple(cell_jobs(traced, binaries)))
+
+    def _capability_jobs(self, cells: Sequence[Cell]) -> tuple[list[CellJob], list[CellResult]]:
+        """What earns badges, ready to be replayed, and a failed result for each cell that cannot be."""
+        traced, untraced = self.judgement.trace_capabilities(self.module, cells)
+        jobs, uncompiled = self.judgement.compile_capabilities(self.module, traced)
+        return jobs, [*untraced, *uncompiled]
+
+    def _take(self, checked: Checked) -> None:
+        report = self._report
+        report.add(checked.checks)
+        report.cells = checked.cells
+        stop(checked.rejection)
+        report.passes("kernel_error", "no launch failed")
+        report.passes("same_plan", "the plan that is timed is the plan that was checked")
+
+    def _look(self, small: Traced, configs: tuple[int, ...] = (0,)) -> Seen:
+        """What the interpreter says of small cells. Notes nothing in the report."""
+        from referee.cpu_path import CpuPath
+
+        task, mixed = self.judgement.subject.task("cpu"), atomic(self.module, small)
+        return look(CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, seconds=SECONDS), small)
+
+    def _take_seen(self, seen: Seen) -> None:
+        report = self._report
+        if seen.why_not:
+            report.skips("interpreted", seen.why_not)
+            report.skips("out_of_bounds", f"the guard bands catch writes; only the interpreter looks at addresses: {seen.why_not}")
+            return
+        if seen.rejection:
+            report.cells = (*report.cells, *seen.cells)
+            raise Rejected(seen.rejection)
+        report.passes("interpreted", f"{len(seen.cells)} small cells agree with float64 in Triton's interpreter too")
+        report.passes("out_of_bounds", f"every address read or written lies in a buffer, at {len(seen.cells)} cells in the interpreter")
+
+
+def _passed(report: Report) -> int:
+    return sum(cell.status == "pass" and cell.role != "capability" for cell in report.cells)
+
+
+def _compares(plan: LaunchPlan) -> bool:
+    """Whether Triton compares configurations at the first call, be it that only one of them is left or all are alike."""
+    return any(isinstance(step, Launch) and step.tuning is not None for step in plan.steps)
