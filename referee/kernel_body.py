@@ -19,6 +19,7 @@ from referee.kernel_vocabulary import (
     INSTEAD_OF,
     LIBDEVICE,
     MATH,
+    REORDERING,
     TL_DTYPES,
     TL_FUNCTIONS,
     TL_MATH,
@@ -207,6 +208,8 @@ class BodyChecker(ast.NodeTransformer):
             assert full is not None
             return self._word(full, node)
         if node.attr not in VALUE_ATTRIBUTES:
+            if node.attr in TL_REFUSED:
+                raise KernelError(f"kernel `{self._function.name}`: `.{node.attr}` is not allowed: {TL_REFUSED[node.attr]}", node=node)
             raise KernelError(f"kernel `{self._function.name}`: `.{node.attr}` is not an attribute kernels may use", node=node)
         self._note(node.attr)
         return self.generic_visit(node)
@@ -219,7 +222,19 @@ class BodyChecker(ast.NodeTransformer):
             raise KernelError("only named functions can be called in a kernel", guard="kernel_syntax", node=node)
         if isinstance(node.func, ast.Name) and node.func.id in self._locals:
             raise KernelError(f"`{node.func.id}` is a value, not a function; function arguments are not supported", node=node)
+        self._check_order(node)
         return self.generic_visit(node)
+
+    def _check_order(self, call: ast.Call) -> None:
+        """Which order elements have then, is for the compiler to choose, and differs between layouts and versions."""
+        full = dotted(call.func, self._scope.aliases)
+        word = (full or "").removeprefix("tl.") if full else call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        place = REORDERING.get(word, (None, None))[0 if full else 1]
+        asked = [keyword.value for keyword in call.keywords if keyword.arg == "can_reorder"]
+        asked += call.args[place : place + 1] if place is not None else []
+        if any(not (isinstance(value, ast.Constant) and value.value is False) for value in asked):
+            reason = f"`{word}` with `can_reorder` may put the elements in another order; leave it out, or store the parts apart"
+            raise KernelError(f"kernel `{self._function.name}`: {reason}", guard="kernel_vocabulary", node=call)
 
     def _note(self, word: str) -> None:
         self.atomic = self.atomic or word.startswith("atomic_")

@@ -22,7 +22,7 @@ TL_FUNCTIONS = frozenset(
     max max_constancy max_contiguous maximum min minimum mul multiple_of num_programs
     pair_uniform_to_normal permute philox philox_impl program_id rand rand4x randint randint4x randn randn4x
     range ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn squeeze static_assert static_range store sub sum
-    swizzle2d topk trans uint_to_uniform_float umulhi unsqueeze view where xor_sum zeros zeros_like
+    swizzle2d topk trans uint_to_uniform_float umulhi unsqueeze where xor_sum zeros zeros_like
     """.split()
 )
 
@@ -36,9 +36,13 @@ TL_REFUSED = {
     "store_tensor_descriptor": "tensor descriptors are not supported; use tl.store",
     "dot_scaled": "scaled matrix products are not judged",
     "pointer_type": "pointers come in as arguments only",
+    "view": "it may put the elements in another order; use tl.reshape",
     "map_elementwise": "write the expression out elementwise",
     "extra": "only libdevice functions of triton.language.extra are allowed",
 }
+
+# Words that put elements in another order where they may, and after how many arguments that is said: of a function, of a method.
+REORDERING = {"cat": (2, 1), "ravel": (1, 0), "reshape": (None, None)}
 
 # Without effect unless Triton runs in debug mode, or while compiling only.
 DEBUGGING = frozenset({"tl.device_assert", "tl.static_print"})
@@ -73,7 +77,7 @@ VALUE_ATTRIBUTES = frozenset(
     int_bitwidth is_bf16 is_block is_bool is_floating is_fp16 is_fp32 is_fp64 is_fp8 is_int is_int1 is_int16 is_int32 is_int64 is_int8
     is_int_signed is_int_unsigned is_ptr is_standard_floating is_uint16 is_uint32 is_uint64 is_uint8 itemsize log log2 logical_and
     logical_or max min name nbytes numel permute primitive_bitwidth ravel reduce reduce_or reshape rsqrt scalar shape sigmoid sin
-    softmax sort split sqrt sqrt_rn store sum to trans type value view xor_sum
+    softmax sort split sqrt sqrt_rn store sum to trans type value xor_sum
     """.split()
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from referee.plan import LaunchPlan
 from referee.report import Report
 from referee.sampling import compile_sample
 from referee.subject import capabilities, feasible, partition_by_rows, required
+from referee.target import GIB, DeviceProperties
 from referee.verdict import Rejection, Verdict
 from referee.workers import Workers
 
@@ -80,7 +82,7 @@ class OnCpu:
         """
         cells = [cell for cell, _ in traced if _more_than(FEW_MULTIPROCESSORS, cell)]
         target = self.judgement.target
-        card = replace(target, device=replace(target.properties, multi_processor_count=FEW_MULTIPROCESSORS))
+        card = replace(target, device=_other_card(target.properties, self.seed))
         with self.judgement.report.during("trace"):
             plans = self.judgement.traced(self.module, cells, target=card)
         if isinstance(plans, Rejection):
@@ -89,6 +91,19 @@ class OnCpu:
         usual = {cell.name: plan for cell, plan in traced}
         words = f"on a card of {FEW_MULTIPROCESSORS} multiprocessors"
         return {cell.name: (plan, words) for cell, plan in plans if plan != usual[cell.name]}
+
+
+def _other_card(card: DeviceProperties, seed: int) -> DeviceProperties:
+    """A card of few multiprocessors, with sizes and clocks as no round number has them: no launch may depend on these."""
+    odd = random.Random(seed)
+    return replace(
+        card,
+        multi_processor_count=FEW_MULTIPROCESSORS,
+        total_memory=card.total_memory - odd.randrange(1, GIB),
+        clock_rate=card.clock_rate + odd.randrange(1000, 500_000),
+        memory_clock_rate=card.memory_clock_rate + odd.randrange(1000, 500_000),
+        memory_bus_width=2 * card.memory_bus_width,
+    )
 
 
 def _pass_guards(report: Report, mixed: bool) -> None:

@@ -2,9 +2,10 @@
 
 Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate; a float
 that no integer holds becomes any; a sum of booleans is their "or", where one bit makes it their "xor"; min and max spread a NaN that
-hardware drops; a dot in TF32 keeps all bits; a reduction with a custom combiner runs one element at a time. Here bfloat16 goes
-through float32 and is rounded to nearest even after every operation, and every reduction or scan is the same tree of calls to its
-combiner that the compiler emits. float32 arithmetic itself stays NumPy's.
+hardware drops; an integer divided by zero is zero; an index below zero counts from the end; a dot in TF32 keeps all bits; a reduction
+with a custom combiner runs one element at a time. Here bfloat16 goes through float32 and is rounded to nearest even after every
+operation, and every reduction or scan is the same tree of calls to its combiner that the compiler emits. float32 arithmetic itself
+stays NumPy's.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def install(interpreter: Any) -> None:
 
     interpreter._get_np_dtype = numpy_dtype
     plain_binary, plain_ternary = builder.binary_op, builder.ternary_op
+    plain_gather, plain_histogram = builder.create_gather, builder.create_histogram
     plain_cast, plain_convert, plain_dot = builder.cast_impl, builder.create_fp_to_fp, builder.create_dot
 
     def decoded(operand: Any) -> Array:
@@ -110,6 +112,29 @@ def install(interpreter: Any) -> None:
             return plain_binary(self, left, right, operation)
         return encoded(operation(decoded(left), decoded(right)), tl.bfloat16)
 
+    def quotient(plain: Any) -> Any:
+        def divide(self: Any, left: Any, right: Any) -> Any:
+            zero = right.data == 0
+            if not zero.any():
+                return plain(self, left, right)
+            found = plain(self, left, handle(np.where(zero, right.data.dtype.type(1), right.data), right.dtype.scalar))
+            # What hardware gives is not said anywhere; where it matters, that shows with all bits set rather than with none.
+            return handle(np.where(zero, ~np.zeros_like(found.data), found.data), found.dtype.scalar)
+
+        return divide
+
+    def within(indices: Array, size: int, word: str) -> None:
+        if (outside := (indices < 0) | (indices >= size)).any():
+            raise IndexError(f"{word} has {size} places, and place {int(indices[outside].reshape(-1)[0])} is asked for")
+
+    def gather(self: Any, source: Any, indices: Any, axis: int) -> Any:
+        within(indices.data, source.data.shape[axis], "tl.gather")
+        return plain_gather(self, source, indices, axis)
+
+    def histogram(self: Any, data: Any, bins: Any, mask: Any) -> Any:
+        within(data.data if mask is None else data.data[mask.data], bins, "tl.histogram")
+        return plain_histogram(self, data, bins, mask)
+
     def ternary(self: Any, first: Any, second: Any, third: Any, operation: Any) -> Any:
         # A select moves bits and must not round-trip through float32 (its condition is no float either).
         if operation is np.where or third.dtype.scalar != tl.bfloat16:
@@ -135,6 +160,9 @@ def install(interpreter: Any) -> None:
 
     builder.cast_impl, builder.create_fp_to_fp = cast, convert
     builder.binary_op, builder.ternary_op = binary, ternary
+    builder.create_idiv = quotient(builder.create_idiv)
+    builder.create_srem, builder.create_urem = quotient(builder.create_srem), quotient(builder.create_urem)
+    builder.create_gather, builder.create_histogram = gather, histogram
     builder.create_clampf, builder.create_fma, builder.create_dot = clamp, fma, dot
     builder.create_maxnumf = lambda self, left, right: binary(self, left, right, np.fmax)
     builder.create_minnumf = lambda self, left, right: binary(self, left, right, np.fmin)

@@ -50,7 +50,8 @@ _CPU = (
     # A maximum that is still growing in the last of several blocks.
     Draft(2, 4600, F32, "sorted"),
     Draft(3, 1, F32, "normal"),
-    Draft(3, 2, F32, "normal"),
+    # As many rows as columns, where an axis may be mistaken for the other one by its size.
+    Draft(2, 2, F32, "normal"),
     # More rows than a card has multiprocessors, and more tiles of a usual size; only here are so many programs run.
     Draft(300, 129, F16, "mixed"),
     # Rows longer than any block size that is usually written down.
@@ -155,7 +156,7 @@ _WIDE_GPU = (
     Draft(7, 1000, BF16, "mixed", 64.0),
     Draft(33, 1, F32, "normal"),
 )
-_WIDE_CPU = (replace(_CPU[0], columns=5000), *_CPU[1:])
+_WIDE_CPU = (replace(_CPU[0], columns=5000), *_CPU[1:], Draft(1, 131072, F32, "mixed"))
 
 
 _NARROWER = {4096: 2048, 4097: 2049}

@@ -109,7 +109,18 @@ def test_every_configuration_meets_several_rows_and_every_dtype(referee: Referee
     assert_wrong(referee.judge(CONFIGURED.format(result=result), "silu"), "with configuration 1")
 
 
-@pytest.mark.parametrize("condition", ["(N > 8192) & (row > 0)", "M > 100", "(M >= 128) & (row > 127)"])
+@pytest.mark.parametrize("name", ["total_memory % 2**30 == 0", "clock_rate == 1_500_000", "memory_bus_width == 384"])
+def test_the_card_that_stands_for_all_has_nothing_by_which_it_could_be_known(referee: Referee, name: str) -> None:
+    host = f"N = N if torch.cuda.get_device_properties(x.device).{name} else N - 1"
+    assert_wrong(referee.judge(silu(host=host), "silu"), "multiprocessors")
+
+
+def test_wide_operations_meet_the_width_they_are_for(referee: Referee) -> None:
+    kernel = CHAIN.format(result="tl.where(N > 100_000, 0.0, x)")
+    assert_wrong(referee.judge(kernel, "rmsnorm_wide"), "f32-1x131072-mixed-x1")
+
+
+@pytest.mark.parametrize("condition", ["(N > 8192) & (row > 0)", "M > 100", "(M >= 128) & (row > 127)", "M == N"])
 def test_branches_for_long_rows_and_for_many_rows_are_reached(referee: Referee, condition: str) -> None:
     assert_wrong(referee.judge(silu(f"tl.where({condition}, 0.0, x * tl.sigmoid(x))"), "silu"))
 

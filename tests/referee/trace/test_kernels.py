@@ -52,6 +52,11 @@ def test_host_code_docstrings_and_tuning_decorators_are_gone() -> None:
     assert "whole row at once" not in extract(GOOD["whole_row"].source).text
 
 
+def test_what_keeps_the_order_stays() -> None:
+    lines = ["a = tl.cat(n, n, can_reorder=False)", "b = tl.ravel(a, False)", "c = b.reshape(4, 4).ravel()"]
+    assert clean_body(kernel(*lines)) == lines
+
+
 def test_spellings_become_canonical() -> None:
     source = kernel(
         "a = T.load(x + T.arange(0, BLOCK))",
@@ -157,6 +162,13 @@ REFUSED = {
         "inline assembly",
         kernel('tl.inline_asm_elementwise("x", "=r", [], dtype=tl.int32, is_pure=True, pack=1)'),
     ),
+    "view": ("kernel_vocabulary", "another order; use tl.reshape", kernel("a = tl.view(tl.load(x), [1])")),
+    "view_of_a_value": ("kernel_vocabulary", "`.view` is not allowed", kernel("a = tl.load(x).view(1)")),
+    "reordering_cat": ("kernel_vocabulary", "`cat` with `can_reorder`", kernel("a = tl.cat(n, n, can_reorder=True)")),
+    "reordering_cat_by_place": ("kernel_vocabulary", "`cat` with `can_reorder`", kernel("a = cat(n, n, BLOCK)", before="cat = tl.cat")),
+    "reordering_reshape": ("kernel_vocabulary", "`reshape` with `can_reorder`", kernel("a = n.reshape(4, can_reorder=BLOCK)")),
+    "reordering_ravel": ("kernel_vocabulary", "`ravel` with `can_reorder`", kernel("a = tl.ravel(n, True)")),
+    "reordering_ravel_of_a_value": ("kernel_vocabulary", "`ravel` with `can_reorder`", kernel("a = n.ravel(True)")),
     "device_print": ("kernel_vocabulary", "printing", kernel('tl.device_print("x", n)')),
     "print": ("kernel_name", "print", kernel("print(n)")),
     "clock": ("kernel_vocabulary", "libdevice", kernel("t = tl.extra.cuda.globaltimer()")),
