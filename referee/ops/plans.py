@@ -156,7 +156,8 @@ _WIDE_GPU = (
     Draft(7, 1000, BF16, "mixed", 64.0),
     Draft(33, 1, F32, "normal"),
 )
-_WIDE_CPU = (replace(_CPU[0], columns=5000), *_CPU[1:], Draft(1, 131072, F32, "mixed"))
+_WIDEST = {Draft(2, 16385, F32, "mixed"): Draft(1, 131072, F32, "mixed")}
+_WIDE_CPU = (replace(_CPU[0], columns=5000), *(_WIDEST.get(draft, draft) for draft in _CPU[1:]))
 
 
 _NARROWER = {4096: 2048, 4097: 2049}
