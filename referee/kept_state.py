@@ -54,7 +54,7 @@ _dict_of.argtypes, _dict_of.restype = [ctypes.py_object], ctypes.py_object
 
 
 class KeptObject(ValueError):
-    """A name of the module holds what can change without showing: an iterator, or a cached function's list. Says which."""
+    """A name of the module holds what can change without showing: an iterator, a cached function's list, too much. Says which."""
 
 
 def kept(module: Mapping[str, Any], own: str) -> dict[str, tuple[object, ...]]:
@@ -87,7 +87,9 @@ class _Walk:
     def below(self, root: object) -> Iterator[object]:
         """Types, sizes and plain values of everything reachable, in a fixed order."""
         pending = [root]
-        while pending and len(self._seen) < MOST_OBJECTS:
+        while pending:
+            if len(self._seen) >= MOST_OBJECTS:
+                raise KeptObject(f"more than {MOST_OBJECTS} objects are kept at the top level under one name; keep fewer")
             value = pending.pop()
             kind = type(value)
             # `issubclass` of the true type throughout: `isinstance` also asks the value, and a class may call itself what it likes.

@@ -142,6 +142,12 @@ def test_iterators_are_refused_wherever_they_are(value: Any) -> None:
         kept(module(KEPT=value), "kernel_under_test")
 
 
+def test_nothing_hides_behind_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.kept_state.MOST_OBJECTS", 100)
+    with pytest.raises(KeptObject, match="keep fewer"):
+        kept(module(KEPT=([[] for _ in range(100)], Counter())), "kernel_under_test")
+
+
 @pytest.mark.parametrize("size", [None, 128])
 def test_a_cached_function_may_remember_what_cannot_change_only(size: int | None) -> None:
     numbers = functools.lru_cache(maxsize=size)(lambda n: (n, "text", None))
