@@ -17,11 +17,11 @@ from referee.kept_state import contents
 
 
 class Caches:
-    """The cached functions that a module makes while it is imported (`noted`), and what they have returned since `clear`."""
+    """The cached functions that a module makes while it is imported (`noted`, `made`), and what they have returned since `clear`."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
-        self._made: list[Any] = []
+        self.made: list[Any] = []
         self._returned: list[tuple[Any, tuple[object, ...]]] = []
 
     @contextmanager
@@ -54,7 +54,7 @@ class Caches:
     def clear(self) -> None:
         """Forget what all of them remember."""
         self._returned.clear()
-        for cached in self._made:
+        for cached in self.made:
             cached.cache_clear()
 
     def _is_ours(self, caller: FrameType | None) -> bool:
@@ -69,5 +69,5 @@ class Caches:
             return value
 
         cached = caching(functools.update_wrapper(noted, function))
-        self._made.append(cached)
+        self.made.append(cached)
         return cached
