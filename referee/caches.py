@@ -1,7 +1,8 @@
 """The cached functions of a candidate's file: a later call of `run` is not answered from what an earlier one put there, nor by way of it.
 
 A function under `functools.lru_cache` that asks whether gradients are on keeps the first answer, and one that returns an object keeps
-what is done to it. Runs in the trace worker. Limit: torch's objects in what is returned count by identity only.
+what is done to it. Runs in the trace worker. Limits: torch's objects in what is returned count by identity only; an answer
+for an equal argument of another type is noticed in two orders of the cells that are traced (`tracer.py`), not at other shapes.
 """
 
 from __future__ import annotations
