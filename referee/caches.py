@@ -1,7 +1,8 @@
 """The cached functions of a candidate's file: a later call of `run` is not answered from what an earlier one put there, nor by way of it.
 
 A function under `functools.lru_cache` that asks whether gradients are on keeps the first answer, and one that returns an object keeps
-what is done to it. Runs in the trace worker. Limit: torch's objects in what is returned count by identity only.
+what is done to it. Runs in the trace worker. Limits: torch's objects in what is returned count by identity only; an answer
+for an equal argument of another type is noticed in two orders of the cells that are traced (`tracer.py`), not at other shapes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from referee.kept_state import contents
 
 
 class Caches:
-    """The cached functions that a module makes while it is imported (`noted`), and what they have returned since `clear`."""
+    """The cached functions that a module makes while it is imported (`noted`, `made`), and what they have returned since `clear`."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
-        self._made: list[Any] = []
+        self.made: list[Any] = []
         self._returned: list[tuple[Any, tuple[object, ...]]] = []
 
     @contextmanager
@@ -54,7 +55,7 @@ class Caches:
     def clear(self) -> None:
         """Forget what all of them remember."""
         self._returned.clear()
-        for cached in self._made:
+        for cached in self.made:
             cached.cache_clear()
 
     def _is_ours(self, caller: FrameType | None) -> bool:
@@ -69,5 +70,5 @@ class Caches:
             return value
 
         cached = caching(functools.update_wrapper(noted, function))
-        self._made.append(cached)
+        self.made.append(cached)
         return cached

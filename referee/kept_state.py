@@ -8,28 +8,53 @@ cannot change. Limits: torch's objects, other than modules, count by identity on
 
 from __future__ import annotations
 
+import abc
+import ctypes
 import functools
 import gc
 import logging
-from collections import deque
+import sys
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    GenericAlias,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any
 
 import torch
 
 MOST_OBJECTS = 50_000
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis))
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis))
 _TRITON = frozenset({"JITFunction", "Autotuner", "Heuristics", "Config", "constexpr"})
-
+# What Python makes of other objects, and keeps them in without a dict: all that it refers to is looked at.
+_HOLDING: tuple[type, ...] = (
+    *(MethodType, BuiltinFunctionType, MethodWrapperType, CellType, GenericAlias, MappingProxyType, functools.partial),
+    *(staticmethod, classmethod, property, super, slice),
+    *(type(made(base())) for base in (dict, OrderedDict) for made in (base.keys, base.values, base.items)),
+)
+# What an abstract class was asked about grows with the questions, and no answer depends on it.
+_ABSTRACT = type(vars(abc.ABC)["_abc_impl"])
 
 # What Python itself keeps in a module: the second name once the module has warned, for which warnings were given.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 _CACHED = type(functools.lru_cache(lambda: None))
+# Asked of a class, these answer what Python knows; a name that the class body binds, or its metaclass, does not come in between.
+_NAMES, _MRO, _MODULE, _QUALNAME = (type.__dict__[name].__get__ for name in ("__dict__", "__mro__", "__module__", "__qualname__"))
+_HEAP_TYPE = 1 << 9
+_dict_of = ctypes.pythonapi.PyObject_GenericGetDict
+_dict_of.argtypes, _dict_of.restype = [ctypes.py_object], ctypes.py_object
 
 
 class KeptObject(ValueError):
-    """A name of the module holds what can change without showing: an iterator, or a cached function's list. Says which."""
+    """A name of the module holds what can change without showing: an iterator, a cached function's list, too much. Says which."""
 
 
 def kept(module: Mapping[str, Any], own: str) -> dict[str, tuple[object, ...]]:
@@ -62,53 +87,110 @@ class _Walk:
     def below(self, root: object) -> Iterator[object]:
         """Types, sizes and plain values of everything reachable, in a fixed order."""
         pending = [root]
-        while pending and len(self._seen) < MOST_OBJECTS:
+        while pending:
+            if len(self._seen) >= MOST_OBJECTS:
+                raise KeptObject(f"more than {MOST_OBJECTS} objects are kept at the top level under one name; keep fewer")
             value = pending.pop()
-            if isinstance(value, _PLAIN):
+            kind = type(value)
+            # `issubclass` of the true type throughout: `isinstance` also asks the value, and a class may call itself what it likes.
+            plain = next((base for base in _PLAIN if issubclass(kind, base)), None)
+            if plain is not None:
                 # As text, because NaN differs from itself and True equals 1.
-                yield type(value), repr(value)
-                continue
-            yield type(value), id(value)
+                yield kind, _text(plain, value)
+                if kind is plain:
+                    continue
+            yield kind, id(value)
             if id(value) in self._seen:
                 continue
             self._seen[id(value)] = value
-            if hasattr(type(value), "__next__"):
+            if hasattr(kind, "__next__"):
                 raise KeptObject(
                     "an iterator or generator is kept at the top level, and every use of it changes the next; make it in `run`"
                 )
-            if isinstance(value, _CACHED):
-                _check_cached(value)
-                continue
-            inside = self._inside(value)
+            inside = self._inside(value, kind)
             yield len(inside)
             pending.extend(reversed(inside))
 
-    def _inside(self, value: object) -> list[object]:
-        found: list[object] = []
-        if isinstance(value, (dict, MappingProxyType)):
-            found += [part for pair in value.items() for part in pair]
-        elif isinstance(value, (list, tuple, set, frozenset, deque)):
-            found += value
-        elif isinstance(value, FunctionType):
+    def _inside(self, value: Any, kind: type) -> list[object]:
+        if kind is _ABSTRACT or (issubclass(kind, ModuleType) and not self._is_own(kind)):
+            return []
+        if kind is FunctionType:
             cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
-            return [value.__defaults__, value.__kwdefaults__, value.__dict__, *cells]
-        elif isinstance(value, (ModuleType, BuiltinFunctionType)):
-            return []
-        elif isinstance(value, type):
-            return list(vars(value).values()) if value.__module__ == self._own else []
-        elif isinstance(value, functools.partial):
-            found += [value.func, value.args, value.keywords]
-        elif isinstance(value, logging.Logger):
+            return [value.__code__, value.__defaults__, value.__kwdefaults__, value.__dict__, *cells]
+        if issubclass(kind, type):
+            return [*_NAMES(value).values(), *_MRO(value), kind] if self._is_own(value) else []
+        if kind is _CACHED:
+            return _around_cached(value)
+        if issubclass(kind, logging.Logger) and not self._is_own(kind):
             return [value.handlers, value.filters, value.level, value.disabled, value.propagate]
-        return found + self._attributes(value)
+        # First, because to ask for a dict may make it, which is referred to then.
+        attributes = self._attributes(value, kind)
+        # By the methods of the base, because those of a class of the file may show less.
+        found: list[object] = []
+        if issubclass(kind, dict):
+            items = OrderedDict.items(value) if issubclass(kind, OrderedDict) else dict.items(value)
+            found += [part for pair in items for part in pair]
+            if issubclass(kind, defaultdict):
+                found.append(value.default_factory)
+        elif base := next((base for base in (list, tuple, set, frozenset, deque) if issubclass(kind, base)), None):
+            found += base.__iter__(value)
+        elif kind in _HOLDING:
+            found += gc.get_referents(value)
+        return found + attributes
 
-    def _attributes(self, value: object) -> list[object]:
-        library = type(value).__module__.partition(".")[0]
-        if library in ("torch", "triton", "numpy") and type(value).__name__ not in _TRITON and not isinstance(value, torch.nn.Module):
+    def _attributes(self, value: Any, kind: type) -> list[object]:
+        own = self._is_own(kind)
+        library = str(_MODULE(kind)).partition(".")[0]
+        walked = own or library not in ("torch", "triton", "numpy", "referee") or kind.__name__ in _TRITON
+        if not walked and not issubclass(kind, torch.nn.Module):
             return []
-        own = [part for name, part in getattr(value, "__dict__", {}).items() if name != "__globals__"]
-        slots = [name for kind in type(value).__mro__ for name in kind.__dict__.get("__slots__", ())] if library == self._own else []
-        return own + [getattr(value, name, None) for name in slots if name not in ("__dict__", "__weakref__")]
+        found = [part for name, part in _dict(value).items() if name != "__globals__"]
+        members = [member for base in _MRO(kind) if "__slots__" in _NAMES(base) for member in _NAMES(base).values()]
+        found += [_member(member, value) for member in members if type(member) is MemberDescriptorType]
+        # What its class keeps is in reach of it; and slots whose names the class no longer has are referred to.
+        return [*found, *gc.get_referents(value), kind] if own else found
+
+    def _is_own(self, kind: type) -> bool:
+        """True for a class of the file, whatever it says of itself: a library's class is found where it says that it is."""
+        module = _MODULE(kind)
+        if module == self._own:
+            return True
+        if not kind.__flags__ & _HEAP_TYPE:
+            return False
+        first, *rest = _QUALNAME(kind).split(".")
+        found = getattr(sys.modules.get(str(module)), "__dict__", {}).get(first)
+        for name in rest:
+            found = _NAMES(found).get(name) if isinstance(found, type) else None
+        return found is not kind
+
+
+def _text(plain: Any, value: object) -> str:
+    text: str = plain.__repr__(value)
+    return text
+
+
+def _dict(value: object) -> dict[str, object]:
+    """The true `__dict__` of an object, where a class body may have bound that name."""
+    try:
+        found: dict[str, object] = _dict_of(value)
+    except AttributeError:
+        return {}
+    return found
+
+
+def _member(member: MemberDescriptorType, value: object) -> object:
+    try:
+        return member.__get__(value)
+    except AttributeError:
+        return None
+
+
+def _around_cached(function: Any) -> list[object]:
+    """What a cached function calls and carries. Raises KeptObject when it remembers something that can change."""
+    _check_cached(function)
+    # Python visits what is remembered first, if it is bounded, then the dict of keys, then the rest. Not `__wrapped__`, which can be bound.
+    parts = gc.get_referents(function)
+    return parts[next(number for number, part in enumerate(parts) if type(part) is dict) + 1 :]
 
 
 def _check_cached(function: object) -> None:

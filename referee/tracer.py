@@ -51,6 +51,11 @@ _OTHERWISE = (
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
 
+_ANOTHER = (
+    "a cached function answers for another argument that compares equal, as True and 1 do, so that `run` does something else after calls"
+    " for other shapes; give it arguments of one type, or do not cache it"
+)
+
 
 def trace_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """Sandbox entry. JSON in: source, target, cells (each: the inputs' specs and the number of outputs).
@@ -109,6 +114,9 @@ def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShap
                 if (name := changed(before, _kept(module, violations))) is not None:
                     plans.pop()
                     raise violations.add("state", f"`run` changes `{name}`, which outlives the call; keep nothing between calls")
+            if (after_others := tracing.answered_for_another(cells, plans)) is not None:
+                del plans[after_others:]
+                raise violations.add("state", _ANOTHER)
             kernels.after()
     except BaseException as error:
         if isinstance(error, Changed):
@@ -151,9 +159,31 @@ class _Tracing:
                         raise self.violations.add("state", _OTHERWISE)
         return plan
 
-    def _call(self, inputs: tuple[TensorSpec, ...], outputs: int, on: frozenset[str]) -> dict[str, Any]:
+    def answered_for_another(self, cells: Sequence[CellShape], plans: Sequence[dict[str, Any]]) -> int | None:
+        """The number of a cell whose plan is another where cached functions remember the cells before it, or those after it."""
+        if not self.caches.made:
+            return None
+        forwards = list(enumerate(cells))
+        with torch.no_grad():
+            for order in (forwards, forwards[::-1]):
+                # In between too, because what the first order left would answer in the second.
+                self.caches.clear()
+                for number, (inputs, outputs) in order:
+                    try:
+                        plan = json.dumps(self._call(inputs, outputs, frozenset(), clear=False))
+                    except Exception:
+                        if self.violations.first is not None:
+                            raise
+                        # `run` fails on an answer that it did not get when it was called alone.
+                        return number
+                    if plan != json.dumps(plans[number]):
+                        return number
+        return None
+
+    def _call(self, inputs: tuple[TensorSpec, ...], outputs: int, on: frozenset[str], *, clear: bool = True) -> dict[str, Any]:
         """One call; with "parameters" floating-point inputs are `torch.nn.Parameter` and require gradients."""
-        self.caches.clear()
+        if clear:
+            self.caches.clear()
         recorder = Recorder(self.violations, inputs)
         given = [torch.nn.Parameter(x) if "parameters" in on and x.is_floating_point() else x for x in recorder.inputs]
         self.launches.recorder, self.training.on, self.training.given = recorder, on, given

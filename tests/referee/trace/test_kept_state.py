@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +36,38 @@ class Slotted:
         self.n = 0
 
 
+class Hidden(Counter):
+    """Binds the names that a walk could ask for."""
+
+    __module__ = "torch.kept"
+    __dict__ = {}
+    __class__ = int  # type: ignore[assignment]
+
+
+class Base(abc.ABC):
+    __module__ = "kernel_under_test"
+
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Of no use here."""
+
+
+class Layer(torch.autograd.Function):
+    __module__ = "kernel_under_test"
+
+
+class Number(int):
+    __module__ = "kernel_under_test"
+
+
+class Emptied(dict[str, Any]):
+    __module__ = "kernel_under_test"
+
+    def items(self) -> Any:
+        """Shows nothing."""
+        return ()
+
+
 def with_default(values: list[int] = []) -> None:  # noqa: B006
     """Keeps a list in its default."""
 
@@ -44,6 +77,8 @@ def closed_over(values: list[int]) -> Any:
 
 
 HELD: list[int] = []
+COUNTED = Counter()
+HIDDEN = Hidden()
 CHANGES: dict[str, tuple[Any, Any]] = {
     "a list": ([], lambda value: value.append(1)),
     "a list in a dict in a tuple": (({"a": []},), lambda value: value[0]["a"].append(1)),
@@ -55,6 +90,22 @@ CHANGES: dict[str, tuple[Any, Any]] = {
     "a function's attribute": (with_default, lambda value: setattr(value, "seen", 1)),
     "a closure": (closed_over(HELD), lambda value: HELD.append(1)),
     "a partial's argument": (functools.partial(max, [0]), lambda value: value.args[0].append(1)),
+    "a bound method": (COUNTED.__init__, lambda value: setattr(COUNTED, "n", COUNTED.n + 1)),  # type: ignore[misc]
+    "a partial of a bound method": (functools.partial(HELD.append), lambda value: HELD.append(1)),
+    "a list's method": (HELD.append, lambda value: value(1)),
+    "a dict's method": ({}.setdefault, lambda value: value(1)),
+    "a static method of a class": (type("C", (), {"f": staticmethod(HELD.append)}), lambda value: value.f(1)),
+    "a slice": (slice(HELD), lambda value: HELD.append(1)),
+    "an object that hides": (HIDDEN, lambda value: object.__setattr__(value, "n", HIDDEN.n + 1)),
+    "a class that hides": (Hidden, lambda value: setattr(value, "seen", 1)),
+    "a number with an attribute": (Number(1), lambda value: setattr(value, "n", 1)),
+    "a dict that hides": (Emptied(), lambda value: value.update(a=1)),
+    "the order of a dict": (OrderedDict(a=1, b=1), lambda value: value.move_to_end("a")),
+    "what an uncached function closes over": (functools.lru_cache(maxsize=0)(closed_over(HELD)), lambda value: HELD.append(1)),
+    "the same behind another name": (
+        functools.update_wrapper(functools.lru_cache(maxsize=0)(closed_over(HELD)), len),
+        lambda value: HELD.append(1),
+    ),
     "a torch module": (torch.nn.Identity(), lambda value: value.eval()),
 }
 
@@ -91,6 +142,12 @@ def test_iterators_are_refused_wherever_they_are(value: Any) -> None:
         kept(module(KEPT=value), "kernel_under_test")
 
 
+def test_nothing_hides_behind_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.kept_state.MOST_OBJECTS", 100)
+    with pytest.raises(KeptObject, match="keep fewer"):
+        kept(module(KEPT=([[] for _ in range(100)], Counter())), "kernel_under_test")
+
+
 @pytest.mark.parametrize("size", [None, 128])
 def test_a_cached_function_may_remember_what_cannot_change_only(size: int | None) -> None:
     numbers = functools.lru_cache(maxsize=size)(lambda n: (n, "text", None))
@@ -102,3 +159,12 @@ def test_a_cached_function_may_remember_what_cannot_change_only(size: int | None
     lists(1)
     with pytest.raises(KeptObject, match="list"):
         kept(file, "kernel_under_test")
+
+
+def test_what_a_library_keeps_of_itself_is_not_the_files() -> None:
+    size = functools.lru_cache(maxsize=4)(lambda: abc.ABC)
+    file = module(apply=Layer.apply, Base=Base, empty=torch.empty, partial=functools.partial(max), size=size)
+    before = kept(file, "kernel_under_test")
+    isinstance(1, Base)
+    size()
+    assert changed(before, kept(file, "kernel_under_test")) is None

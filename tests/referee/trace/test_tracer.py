@@ -192,6 +192,22 @@ def test_a_rejection_tells_its_cell(tmp_path: Path) -> None:
     assert told["rejection"] == {"guard": "trace_error", "reason": "line 9: AssertionError", "cell": 2}
 
 
+@pytest.mark.parametrize("order", [(3, 4), (4, 3)])
+@pytest.mark.parametrize(
+    "asked", ["even(True, 0) if x.shape[0] % 2 else not even(1, 0)", "even(0.0) if x.shape[0] % 2 else not even(-0.0)"]
+)
+def test_no_cached_function_answers_for_an_equal_argument(asked: str, order: tuple[int, int], tmp_path: Path) -> None:
+    cached = "import functools\n@functools.lru_cache\ndef even(*given):\n    return type(given[0]) is bool or str(given[0]) == '0.0'\n"
+    for line in (f"n = x.numel() if ({asked}) else 1", f"assert {asked}; n = x.numel()"):
+        host = body(ALLOCATE, line, LAUNCH.replace("y, x.numel()", "y, n"), "return y")
+        cells = [((tensor("x", (n, 4)),), 1) for n in order]
+        told = trace_source(cached + Bad("", "", host).source, str(tmp_path / "c.py"), Target(), cells)
+        rejection = told.get("rejection", {})
+        assert (rejection.get("guard"), "answers for another" in rejection.get("reason", "")) == ("state", True), told
+        uncached = cached.replace("@functools.lru_cache\n", "")
+        assert "plans" in trace_source(uncached + Bad("", "", host).source, str(tmp_path / "c.py"), Target(), cells)
+
+
 def test_tracing_leaves_torch_and_triton_as_they_were(tmp_path: Path) -> None:
     import sys
 
