@@ -54,6 +54,12 @@ BAD: dict[str, Bad] = {
     "gradients_wanted": Bad("state", "without gradients", body(ALLOCATE, "if not x.requires_grad:", f"    {LAUNCH}", "return y")),
     "gradients_enabled": Bad("state", "without gradients", body(ALLOCATE, "if not torch.is_grad_enabled():", f"    {LAUNCH}", "return y")),
     "parameter_given": Bad("state", "without gradients", body(ALLOCATE, "if type(x) is torch.Tensor:", f"    {LAUNCH}", "return y")),
+    "plain_tensor_that_requires_gradients": Bad(
+        "state",
+        "without gradients",
+        body(ALLOCATE, "if not (x.requires_grad and type(x) == torch.Tensor):", f"    {LAUNCH}", "return y"),
+    ),
+    "input_frozen": Bad("state", "leave the inputs", body(ALLOCATE, LAUNCH, "x.requires_grad_(False)", "return y")),
     "autocast": Bad("state", "autocast", body(ALLOCATE, "if not torch.is_autocast_enabled():", f"    {LAUNCH}", "return y")),
     "compiled": Bad("state", "torch.compile", body(ALLOCATE, "if not torch.compiler.is_compiling():", f"    {LAUNCH}", "return y")),
     "another_stream": Bad(

@@ -13,7 +13,7 @@ from referee.plan import Copy, DtypeValue, Fill, Launch, LaunchPlan, View
 from referee.plan_parse import PlanError, parse
 from referee.target import Target
 from referee.tracer import trace_source
-from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, LAUNCH, Bad, body
+from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, COPY, LAUNCH, Bad, body
 from tests.referee.trace.good import GOOD, rows, tensor
 
 CELL = rows("x", shape=(3, 100))
@@ -62,6 +62,51 @@ def test_every_dishonest_plan_meets_its_guard(name: str, tmp_path: Path) -> None
     with pytest.raises(PlanError) as refused:
         parse(told["plans"][0], CELL.inputs, CELL.outputs, extract(bad.source))
     assert (refused.value.guard, bad.says in str(refused.value)) == (bad.guard, True), refused.value
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "w.requires_grad != x.requires_grad",
+        "type(w) != type(x)",
+        "w.requires_grad and type(x) == torch.Tensor",
+        "torch.is_grad_enabled() and w.requires_grad and not x.requires_grad",
+        "isinstance(w, torch.Tensor) and type(w) != torch.Tensor and not w.requires_grad",
+    ],
+)
+def test_inputs_of_different_kinds_change_nothing(asked: str, tmp_path: Path) -> None:
+    run = f"\ndef run(x, w):\n    y = torch.empty_like(x)\n    if not ({asked}):\n        {LAUNCH}\n    return y\n"
+    told = answer(COPY + run, rows("x", extra=(tensor("w", (257,)),)), tmp_path)
+    assert told["rejection"]["guard"] == "state", told
+
+
+AUTOGRAD = f"""
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        y = torch.empty_like(x)
+        {LAUNCH}
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy if ctx.needs_input_grad[0] else None, None
+
+class Layer(torch.nn.Module):
+    def forward(self, x, w):
+        return Copy.apply(x, w)
+
+def run(x, w):
+    assert isinstance(w, torch.Tensor)
+    if x.requires_grad or w.requires_grad:
+        return Copy.apply(x, w)
+    return Layer()(x, w)
+"""
+
+
+def test_an_autograd_function_launches_the_same_for_inputs_of_any_kind(tmp_path: Path) -> None:
+    assert "plans" in answer(COPY + AUTOGRAD, rows("x", extra=(tensor("w", (257,)),)), tmp_path)
 
 
 def test_grid_arguments_and_options(tmp_path: Path) -> None:
