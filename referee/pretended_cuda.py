@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -203,8 +202,12 @@ class Stream:
         """There is nothing to wait for."""
 
 
-class _CudaDeviceProperties(SimpleNamespace):
-    """Under the name that torch's own have. Which others a real GPU has differs from torch to torch."""
+class _CudaDeviceProperties:
+    """Under the name that torch's own have, and equal to themselves only, as those. Which others a real GPU has differs from torch to
+    torch."""
+
+    def __init__(self, **found: Any) -> None:
+        vars(self).update(found)
 
     def __getattr__(self, name: str) -> Any:
         raise self.__dict__["_violations"].add("state", f"the device property `{name}` is not known in a trace")
@@ -252,6 +255,12 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         def __exit__(self, *error: object) -> None:
             return None
 
+    class ContextOf(DeviceContext):
+        """`with torch.cuda.device_of(...)` for the only device."""
+
+        def __init__(self, obj: Any) -> None:
+            super().__init__(obj.get_device())
+
     def refuse(name: str) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> Any:
             raise violations.add("launch_feature", f"torch.cuda.{name} is not supported: plans run on one stream, in order")
@@ -272,7 +281,7 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         "is_bf16_supported": lambda *args, **kwargs: target.arch >= 80,
         "get_arch_list": lambda: [target.name],
         "device": DeviceContext,
-        "device_of": lambda tensor: DeviceContext(),
+        "device_of": ContextOf,
         "synchronize": lambda device=None: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
