@@ -46,8 +46,8 @@ MAX_MESSAGE = 240
 MAX_MIXED_FLAGS = 2
 
 _OTHERWISE = (
-    "the second call of `run` does something else than the first, which was made without gradients, autocast and torch.compile: launches"
-    " depend on shapes, dtypes and the device only, and nothing is kept between calls"
+    "the second call of `run` does something else than the first, which was made without gradients, autocast and torch.compile, and with"
+    " another default dtype: launches depend on shapes, dtypes and the device only, and nothing is kept between calls"
 )
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
@@ -162,11 +162,14 @@ class _Tracing:
         tensors = [kind.make(x) for kind, x in zip(kinds, recorder.inputs, strict=True)]
         before = given.state(tensors)
         self.launches.recorder, self.training.on, self.training.given = recorder, on, tensors
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16 if "dtype" in on else usual)
         try:
             with recorder:
                 result = self.run(*tensors)
         finally:
             self.launches.recorder, self.training.on = None, frozenset()
+            torch.set_default_dtype(usual)
         if self.violations.first is not None:
             raise self.violations.first
         if given.state(tensors) != before:

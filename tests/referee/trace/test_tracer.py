@@ -191,8 +191,13 @@ def test_fills_copies_and_allocations(tmp_path: Path) -> None:
 
 
 def test_buffers_that_nothing_uses_are_left_out(tmp_path: Path) -> None:
-    source = Bad("", "", body("torch.empty(5, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
+    source = Bad("", "", body("torch.empty(5, dtype=x.dtype, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
     assert len(plan_of(source, CELL, tmp_path).buffers) == 2
+
+
+def test_integers_need_no_dtype(tmp_path: Path) -> None:
+    source = Bad("", "", body("torch.full((5,), 0, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
+    assert "plans" in answer(source, CELL, tmp_path)
 
 
 def test_slice_assignment_is_data_movement(tmp_path: Path) -> None:
