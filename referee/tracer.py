@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import string
 import sys
@@ -33,7 +34,7 @@ from referee.caches import Caches
 from referee.kept_state import KeptObject, changed, kept
 from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
-from referee.optional_imports import optional_modules, pretended_modules
+from referee.optional_imports import MAX_OPTIONAL, optional_imports, pretended_modules
 from referee.plan_parse import dump
 from referee.pretended_cuda import Training, pretended_cuda
 from referee.recorder import Recorder
@@ -44,10 +45,11 @@ from referee.violation import Violation, Violations
 
 MAX_MESSAGE = 240
 MAX_MIXED_FLAGS = 2
+IMPORT_FAILED = re.compile(r"line \d+: (ImportError|ModuleNotFoundError)\b")
 
 _OTHERWISE = (
-    "the second call of `run` does something else than the first, which was made without gradients, autocast and torch.compile, and with"
-    " another default dtype: launches depend on shapes, dtypes and the device only, and nothing is kept between calls"
+    "the second call of `run` does something else than the first, which was without gradients, autocast, torch.compile and another default"
+    " dtype: launches depend on shapes, dtypes and the device only, and nothing is kept between calls"
 )
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
@@ -69,17 +71,32 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
     """Write the source to `path`, import it under the file's name, and trace every cell. Returns what `trace_entry` sends."""
     triton_private.check_version()
     tree = parse(source)
-    optional, tells_kinds = optional_modules(tree), given.tells_kinds(tree)
-    with pretended_modules(optional, present=False):
+    optional, tells_kinds = optional_imports(tree), given.tells_kinds(tree)
+    names = ", ".join(f"`{name}`" for name in sorted(optional.modules) if "." not in name)[:MAX_MESSAGE]
+    if len(optional.all) > MAX_OPTIONAL:
+        return _refused(f"there is too much that not everybody can import, of {names}: at most {MAX_OPTIONAL} modules and names")
+    with pretended_modules(optional, frozenset()):
         found = _trace_once(source, path, target, cells, tells_kinds)
-    if optional and "plans" in found:
-        with pretended_modules(optional, present=True):
+    done = {frozenset[str]()}
+    for present in optional.mixtures():
+        if "plans" not in found or present in done:
+            continue
+        done.add(present)
+        with pretended_modules(optional, present):
             otherwise = _trace_once(source, path, target, cells, tells_kinds)
-        if json.dumps(otherwise) != json.dumps(found):
-            names = ", ".join(f"`{name}`" for name in sorted(optional) if "." not in name)
-            reason = f"`run` does something else where {names[:MAX_MESSAGE]} can be imported; launches may not depend on it"
-            return {"rejection": {"guard": "state", "reason": reason, "cell": None}}
+        if json.dumps(otherwise) != json.dumps(found) and not (present != optional.all and _cannot_be_imported(otherwise)):
+            return _refused(f"`run` does something else where {names} can be imported, or a part of it; launches may not depend on it")
     return found
+
+
+def _refused(reason: str) -> dict[str, Any]:
+    return {"rejection": {"guard": "state", "reason": reason, "cell": None}}
+
+
+def _cannot_be_imported(answer: dict[str, Any]) -> bool:
+    """Whether the file itself asks for what is not there, which a user would be told."""
+    told = answer.get("rejection", {})
+    return told.get("guard") == "trace_error" and told["cell"] is None and IMPORT_FAILED.match(told["reason"]) is not None
 
 
 def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShape], tells_kinds: bool) -> dict[str, Any]:
