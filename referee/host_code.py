@@ -18,6 +18,7 @@ from referee.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
     MUTATORS,
+    QUERIES,
     REFUSED_NAMES,
     STANDARD_WORDS,
     TENSOR_COMPUTE,
@@ -142,6 +143,7 @@ class Checker:
         self._names = replace(names, aliases=scope.aliases)
         self._variables = names.variables
         self._contexts: set[int] = set()
+        self._called: set[ast.expr] = set()
         self._module = module_names
         self._own = own
         self._attributes = attributes
@@ -166,6 +168,8 @@ class Checker:
 
     def _below(self, node: ast.AST) -> Iterator[ast.AST]:
         """Check one node; yield the nodes below it that are still to be checked."""
+        if isinstance(node, ast.Call):
+            self._called.add(node.func)
         if isinstance(node, ast.Attribute):
             yield from self._attribute(node)
             return
@@ -234,7 +238,10 @@ class Checker:
         """`getattr(x, "name", default)` as `x.name`."""
         if len(node.args) < 2 or not (isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)):
             raise HostRefused("vocabulary", "`getattr` needs a name that is written out; write the attribute out", node)
-        yield ast.copy_location(ast.Attribute(node.args[0], node.args[1].value, ast.Load()), node)
+        named = ast.copy_location(ast.Attribute(node.args[0], node.args[1].value, ast.Load()), node)
+        if node in self._called or self._names.is_builtin(node.func, ("hasattr",)):
+            self._called.add(named)
+        yield named
         yield from node.args[2:]
 
     def _attribute(self, node: ast.Attribute) -> Iterator[ast.AST]:
@@ -277,9 +284,15 @@ class Checker:
             raise HostRefused("state", f"`.{attribute}` is what a kernel object remembers; only launch kernels", node)
         if attribute in TENSOR_COMPUTE - self._attributes and not limit:
             raise HostRefused("torch_compute", f"`.{attribute}`: {self._in_triton(node)}", node)
+        self._only_called(attribute, node)
         if attribute not in host_attributes.KNOWN | self._attributes:
             reason = f"`.{attribute}` is nothing that host code may ask for: launches depend on shapes, dtypes and the device only"
             raise HostRefused("vocabulary", reason, node)
+
+    def _only_called(self, full: str, node: ast.expr) -> None:
+        """Refuse a function of torch's or Triton's that is a stand-in in a trace, and of which something else than its answer is asked."""
+        if full.rpartition(".")[2] in QUERIES and node not in self._called:
+            raise HostRefused("vocabulary", f"`{full}` is not called: write `{full}(...)` where its answer is needed", node)
 
     def _is_limit(self, node: ast.Attribute) -> bool:
         """`torch.finfo(dtype).min` is a number."""
@@ -298,6 +311,7 @@ class Checker:
             raise HostRefused("vocabulary", f"`{full}` is a module; name what is meant of it, as in `{full}.…`", node)
         if full == "torch.set_grad_enabled" and id(node) not in self._contexts:
             raise HostRefused("state", "`torch.set_grad_enabled` outlasts the call; write `with torch.set_grad_enabled(...):`", node)
+        self._only_called(full, node)
         if full.startswith(("torch.__version__", "triton.__version__")):
             return
         if any(part.startswith("_") and part != "__version__" for part in rest.split(".")):

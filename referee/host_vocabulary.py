@@ -48,6 +48,15 @@ TRITON = frozenset(
 )
 TRITON_QUERIES = "triton.runtime.driver.active."
 
+# Functions of torch, and of Triton's driver, for which a trace has others that answer the same.
+QUERIES = frozenset(
+    """
+    current_device current_stream default_stream get_active_torch_device get_autocast_dtype get_current_device get_current_stream
+    get_current_target get_device_capability get_device_name get_device_properties is_autocast_enabled is_available is_bf16_supported
+    is_compiling is_grad_enabled is_scripting is_tracing set_device synchronize
+    """.split()
+)
+
 TENSOR_COMPUTE = frozenset(
     """
     abs abs_ acos add add_ addcmul addmm addmv all amax amin aminmax any argmax argmin argsort asin atan baddbmm bernoulli bernoulli_

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -66,6 +65,8 @@ _ADDRESS_READERS = {
     _TENSOR.share_memory_: "share_memory_()",
     _TENSOR.pin_memory: "pin_memory()",
 }
+# What they make is of the default dtype, where none is named and it is not of integers.
+_MAKERS = {torch.empty, torch.empty_strided, torch.empty_permuted, torch.zeros, torch.ones, torch.full, torch.scalar_tensor}
 _HOST_DATA = {torch.tensor: "torch.tensor", torch.as_tensor: "torch.as_tensor", torch.from_numpy: "torch.from_numpy"}
 
 
@@ -99,7 +100,11 @@ class PretendedDevice(TorchFunctionMode):
         if function is _TENSOR.type and len(args) == 1 and not kwargs:
             name: str = function(args[0])
             return name.replace(".meta.", ".cuda.")
-        return function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in (kwargs or {}).items()})
+        result = function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in (kwargs or {}).items()})
+        if function in _MAKERS and (kwargs or {}).get("dtype") is None and (result.is_floating_point() or result.is_complex()):
+            reason = "a tensor made without a dtype is of the default dtype, which `torch.set_default_dtype` changes; name the dtype"
+            raise self._violations.add("state", reason)
+        return result
 
     def _check_asked_of_given(self, tensor: Any) -> None:
         """Note that somebody asks whether a tensor requires gradients."""
@@ -142,10 +147,11 @@ def _check_device(device: Any, violations: Violations) -> None:
 class Training:
     """What torch says of the call that is running: each of FLAGS is `on` or not. `asked` are those that the file has asked for.
 
-    `given` are the tensors that `run` got: of others nobody can say here whether they would require gradients.
+    With "dtype" on, the default dtype is another one; of who asks for that, as `torch.finfo()` does, nothing is noted. `given` are the
+    tensors that `run` got: of others nobody can say here whether they would require gradients.
     """
 
-    FLAGS = frozenset({"gradients", "autocast", "autocast_dtype", "compiling", "stream", "scripting", "tracing", "parameters"})
+    FLAGS = frozenset({"gradients", "autocast", "autocast_dtype", "compiling", "stream", "scripting", "tracing", "parameters", "dtype"})
 
     def __init__(self) -> None:
         self.on: frozenset[str] = frozenset()
@@ -203,8 +209,12 @@ class Stream:
         """There is nothing to wait for."""
 
 
-class _CudaDeviceProperties(SimpleNamespace):
-    """Under the name that torch's own have. Which others a real GPU has differs from torch to torch."""
+class _CudaDeviceProperties:
+    """Under the name that torch's own have, and equal to themselves only, as those. Which others a real GPU has differs from torch to
+    torch."""
+
+    def __init__(self, **found: Any) -> None:
+        vars(self).update(found)
 
     def __getattr__(self, name: str) -> Any:
         raise self.__dict__["_violations"].add("state", f"the device property `{name}` is not known in a trace")
@@ -252,6 +262,12 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         def __exit__(self, *error: object) -> None:
             return None
 
+    class ContextOf(DeviceContext):
+        """`with torch.cuda.device_of(...)` for the only device."""
+
+        def __init__(self, obj: Any) -> None:
+            super().__init__(obj.get_device())
+
     def refuse(name: str) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> Any:
             raise violations.add("launch_feature", f"torch.cuda.{name} is not supported: plans run on one stream, in order")
@@ -272,7 +288,7 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         "is_bf16_supported": lambda *args, **kwargs: target.arch >= 80,
         "get_arch_list": lambda: [target.name],
         "device": DeviceContext,
-        "device_of": lambda tensor: DeviceContext(),
+        "device_of": ContextOf,
         "synchronize": lambda device=None: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import string
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from types import ModuleType
 from typing import Any
 
@@ -27,13 +28,13 @@ import torch.fx.experimental.symbolic_shapes
 import triton
 import triton.language as tl
 
-from referee import triton_private
+from referee import given, triton_private
 from referee.attribute_guard import guarded
 from referee.caches import Caches
 from referee.kept_state import KeptObject, changed, kept
 from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
-from referee.optional_imports import optional_modules, pretended_modules
+from referee.optional_imports import MAX_OPTIONAL, optional_imports, pretended_modules
 from referee.plan_parse import dump
 from referee.pretended_cuda import Training, pretended_cuda
 from referee.recorder import Recorder
@@ -43,10 +44,12 @@ from referee.unchanged import Changed, Unchanged
 from referee.violation import Violation, Violations
 
 MAX_MESSAGE = 240
+MAX_MIXED_FLAGS = 2
+IMPORT_FAILED = re.compile(r"line \d+: (ImportError|ModuleNotFoundError)\b")
 
 _OTHERWISE = (
-    "the second call of `run` does something else than the first, which was made without gradients, autocast and torch.compile: launches"
-    " depend on shapes, dtypes and the device only, and nothing is kept between calls"
+    "the second call of `run` does something else than the first, which was without gradients, autocast, torch.compile and another default"
+    " dtype: launches depend on shapes, dtypes and the device only, and nothing is kept between calls"
 )
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
@@ -72,20 +75,36 @@ def trace_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 def trace_source(source: str, path: str, target: Target, cells: Sequence[CellShape]) -> dict[str, Any]:
     """Write the source to `path`, import it under the file's name, and trace every cell. Returns what `trace_entry` sends."""
     triton_private.check_version()
-    optional = optional_modules(parse(source))
-    with pretended_modules(optional, present=False):
-        found = _trace_once(source, path, target, cells)
-    if optional and "plans" in found:
-        with pretended_modules(optional, present=True):
-            otherwise = _trace_once(source, path, target, cells)
-        if json.dumps(otherwise) != json.dumps(found):
-            names = ", ".join(f"`{name}`" for name in sorted(optional) if "." not in name)
-            reason = f"`run` does something else where {names[:MAX_MESSAGE]} can be imported; launches may not depend on it"
-            return {"rejection": {"guard": "state", "reason": reason, "cell": None}}
+    tree = parse(source)
+    optional, tells_kinds = optional_imports(tree), given.tells_kinds(tree)
+    names = ", ".join(f"`{name}`" for name in sorted(optional.modules) if "." not in name)[:MAX_MESSAGE]
+    if len(optional.all) > MAX_OPTIONAL:
+        return _refused(f"there is too much that not everybody can import, of {names}: at most {MAX_OPTIONAL} modules and names")
+    with pretended_modules(optional, frozenset()):
+        found = _trace_once(source, path, target, cells, tells_kinds)
+    done = {frozenset[str]()}
+    for present in optional.mixtures():
+        if "plans" not in found or present in done:
+            continue
+        done.add(present)
+        with pretended_modules(optional, present):
+            otherwise = _trace_once(source, path, target, cells, tells_kinds)
+        if json.dumps(otherwise) != json.dumps(found) and not (present != optional.all and _cannot_be_imported(otherwise)):
+            return _refused(f"`run` does something else where {names} can be imported, or a part of it; launches may not depend on it")
     return found
 
 
-def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShape]) -> dict[str, Any]:
+def _refused(reason: str) -> dict[str, Any]:
+    return {"rejection": {"guard": "state", "reason": reason, "cell": None}}
+
+
+def _cannot_be_imported(answer: dict[str, Any]) -> bool:
+    """Whether the file itself asks for what is not there, which a user would be told."""
+    told = answer.get("rejection", {})
+    return told.get("guard") == "trace_error" and told["cell"] is None and IMPORT_FAILED.match(told["reason"]) is not None
+
+
+def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShape], tells_kinds: bool) -> dict[str, Any]:
     violations = Violations()
     launches = LaunchRecorder(violations)
     plans: list[dict[str, Any]] = []
@@ -105,7 +124,7 @@ def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShap
             if outside.used:
                 raise violations.add("module_level", "tensors are made while the file is being imported; make them in `run`")
             launches.kernels = _as_written(kernels, module, violations)
-            tracing = _Tracing(run, violations, launches, training, caches)
+            tracing = _Tracing(run, violations, launches, training, caches, tells_kinds)
             before = _kept(module, violations)
             for number, (inputs, outputs) in enumerate(_rounds(cells, launches)):
                 if number == len(cells):
@@ -144,18 +163,20 @@ class _Tracing:
     launches: LaunchRecorder
     training: Training
     caches: Caches
+    tells_kinds: bool
 
     def cell(self, inputs: tuple[TensorSpec, ...], outputs: int) -> dict[str, Any]:
         """The plan of a call, which must be that of a call in training as well, and in any mixture of what the file asks about."""
         # Without autograd, which would refuse what is for the judge to refuse.
         with torch.no_grad():
-            plan = self._call(inputs, outputs, frozenset())
-            done = {frozenset[str]()}
-            while wanted := [on for on in _mixtures(self.training) if on not in done]:
-                for on in wanted:
-                    done.add(on)
+            first = (frozenset[str](), given.plain(inputs))
+            plan = self._call(inputs, outputs, *first)
+            done = {first}
+            while wanted := [mixture for mixture in _mixtures(self.training, inputs, self.tells_kinds) if mixture not in done]:
+                for mixture in wanted:
+                    done.add(mixture)
                     # Compared as data, because NaN differs from itself and True equals 1.
-                    if json.dumps(self._call(inputs, outputs, on)) != json.dumps(plan):
+                    if json.dumps(self._call(inputs, outputs, *mixture)) != json.dumps(plan):
                         raise self.violations.add("state", _OTHERWISE)
         return plan
 
@@ -170,7 +191,7 @@ class _Tracing:
                 self.caches.clear()
                 for number, (inputs, outputs) in order:
                     try:
-                        plan = json.dumps(self._call(inputs, outputs, frozenset(), clear=False))
+                        plan = json.dumps(self._call(inputs, outputs, frozenset(), given.plain(inputs), clear=False))
                     except Exception:
                         if self.violations.first is not None:
                             raise
@@ -180,39 +201,60 @@ class _Tracing:
                         return number
         return None
 
-    def _call(self, inputs: tuple[TensorSpec, ...], outputs: int, on: frozenset[str], *, clear: bool = True) -> dict[str, Any]:
-        """One call; with "parameters" floating-point inputs are `torch.nn.Parameter` and require gradients."""
+    def _call(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        outputs: int,
+        on: frozenset[str],
+        kinds: tuple[given.Kind, ...],
+        *,
+        clear: bool = True,
+    ) -> dict[str, Any]:
+        """One call, with inputs of these kinds; without `clear` what is cached may answer."""
         if clear:
             self.caches.clear()
         recorder = Recorder(self.violations, inputs)
-        given = [torch.nn.Parameter(x) if "parameters" in on and x.is_floating_point() else x for x in recorder.inputs]
-        self.launches.recorder, self.training.on, self.training.given = recorder, on, given
+        tensors = [kind.make(x) for kind, x in zip(kinds, recorder.inputs, strict=True)]
+        before = given.state(tensors)
+        self.launches.recorder, self.training.on, self.training.given = recorder, on, tensors
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16 if "dtype" in on else usual)
         try:
             with recorder:
-                result = self.run(*given)
+                result = self.run(*tensors)
         finally:
             self.launches.recorder, self.training.on = None, frozenset()
+            torch.set_default_dtype(usual)
         if self.violations.first is not None:
             raise self.violations.first
+        if given.state(tensors) != before:
+            raise self.violations.add("state", "`run` changes what an input is, as `requires_grad_` does; leave the inputs as they are")
         if self.caches.changed():
             raise self.violations.add("state", "what a cached function returned is changed by a call; let it return numbers or a tuple")
-        return dump(recorder.plan(_tensors(result, outputs, given, self.violations)))
+        return dump(recorder.plan(_tensors(result, outputs, tensors, self.violations)))
 
 
-def _mixtures(training: Training) -> Iterator[frozenset[str]]:
-    """Everything in training; and, where the file asks, every mixture of what it asks about."""
-    yield training.FLAGS
-    asked = sorted(training.asked | {"parameters"} if training.asked else ())
-    yield from (frozenset(some) for size in range(len(asked) + 1) for some in combinations(asked, size))
+def _mixtures(
+    training: Training, inputs: tuple[TensorSpec, ...], tells_kinds: bool
+) -> Iterator[tuple[frozenset[str], tuple[given.Kind, ...]]]:
+    """Everything in training; and, where the file asks, every mixture of what it asks about, and of what its inputs may be."""
+    yield training.FLAGS, given.parameters(inputs)
+    asked = sorted(training.asked - {"parameters"})
+    flags = [frozenset(some) for size in range(len(asked) + 1) for some in combinations(asked, size)]
+    if training.asked:
+        yield from product(flags, (given.plain(inputs), given.parameters(inputs)))
+    if tells_kinds or "parameters" in training.asked:
+        # Of many flags, all and none, for the mixtures would be too many.
+        yield from product(flags if len(asked) <= MAX_MIXED_FLAGS else (flags[0], flags[-1]), given.mixtures(len(inputs)))
 
 
-def _tensors(result: Any, outputs: int, given: Sequence[torch.Tensor], violations: Violations) -> Sequence[torch.Tensor]:
+def _tensors(result: Any, outputs: int, inputs: Sequence[torch.Tensor], violations: Violations) -> Sequence[torch.Tensor]:
     if outputs == 1:
         result = (result,)
     elif not isinstance(result, (tuple, list)) or len(result) != outputs:
         raise violations.add("output_contract", f"`run` must return {outputs} tensors")
     for tensor in result:
-        if type(tensor) is not torch.Tensor and not any(tensor is one for one in given):
+        if type(tensor) is not torch.Tensor and not any(tensor is one for one in inputs):
             raise violations.add("output_contract", f"`run` returns a {type(tensor).__name__}; return a plain torch.Tensor")
     return tuple(result)
 

@@ -54,6 +54,20 @@ BAD: dict[str, Bad] = {
     "gradients_wanted": Bad("state", "without gradients", body(ALLOCATE, "if not x.requires_grad:", f"    {LAUNCH}", "return y")),
     "gradients_enabled": Bad("state", "without gradients", body(ALLOCATE, "if not torch.is_grad_enabled():", f"    {LAUNCH}", "return y")),
     "parameter_given": Bad("state", "without gradients", body(ALLOCATE, "if type(x) is torch.Tensor:", f"    {LAUNCH}", "return y")),
+    "plain_tensor_that_requires_gradients": Bad(
+        "state",
+        "without gradients",
+        body(ALLOCATE, "if not (x.requires_grad and type(x) == torch.Tensor):", f"    {LAUNCH}", "return y"),
+    ),
+    "input_frozen": Bad("state", "leave the inputs", body(ALLOCATE, LAUNCH, "x.requires_grad_(False)", "return y")),
+    "default_dtype": Bad(
+        "state",
+        "name the dtype",
+        body(ALLOCATE, "if torch.empty(1, device=x.device).dtype == torch.float32:", f"    {LAUNCH}", "return y"),
+    ),
+    "limits_of_the_default_dtype": Bad(
+        "state", "default dtype", body(ALLOCATE, "if torch.finfo().bits == 32:", f"    {LAUNCH}", "return y")
+    ),
     "autocast": Bad("state", "autocast", body(ALLOCATE, "if not torch.is_autocast_enabled():", f"    {LAUNCH}", "return y")),
     "compiled": Bad("state", "torch.compile", body(ALLOCATE, "if not torch.compiler.is_compiling():", f"    {LAUNCH}", "return y")),
     "another_stream": Bad(
@@ -85,7 +99,7 @@ BAD: dict[str, Bad] = {
         body("CALLS.append(1)", ALLOCATE, "copy[(len(CALLS),)](x, y, x.numel(), BLOCK=128)", "return y", before="CALLS = []\n"),
     ),
     "module_level_tensor": Bad(
-        "module_level", "imported", body(ALLOCATE, LAUNCH, "return y", before='T = torch.empty(4, device="cuda")\n')
+        "module_level", "imported", body(ALLOCATE, LAUNCH, "return y", before='T = torch.empty(4, dtype=torch.int8, device="cuda")\n')
     ),
     "module_level_launch": Bad(
         "module_level", "imported", body(ALLOCATE, LAUNCH, "return y", before="copy[(1,)](None, None, 1, BLOCK=128)\n")
@@ -156,7 +170,7 @@ BAD_PLANS: dict[str, Bad] = {
         "output_contract", "contiguous", body("y = torch.empty(x.shape[::-1], device=x.device, dtype=x.dtype).t()", LAUNCH, "return y")
     ),
     "no_launch": Bad("no_kernel", "no Triton kernel", body("return x.clone()")),
-    "hoarding": Bad("plan_size", "memory", body(ALLOCATE, LAUNCH, "z = torch.zeros(1 << 28, device=x.device)", "return y")),
+    "hoarding": Bad("plan_size", "memory", body(ALLOCATE, LAUNCH, "z = torch.zeros(1 << 28, dtype=x.dtype, device=x.device)", "return y")),
     "huge_grid": Bad("launch_limits", "grid", body(ALLOCATE, "copy[(1, 70000)](x, y, 1, BLOCK=128)", "return y")),
     "odd_warps": Bad("launch_limits", "num_warps", body(ALLOCATE, "copy[(1,)](x, y, 1, BLOCK=128, num_warps=3)", "return y")),
 }

@@ -81,7 +81,7 @@ def divide(x, total, y, N, BLOCK: tl.constexpr):
 def run(x):
     M, N = x.shape
     total = torch.zeros(M, dtype=torch.float32, device=x.device)
-    low = torch.full((M,), float("-inf"), device=x.device)
+    low = torch.full((M,), float("-inf"), dtype=torch.float32, device=x.device)
     low.fill_(1.5)
     y = torch.empty_like(x)
     count[(M, triton.cdiv(N, 128))](x, total, N, BLOCK=128)

@@ -58,6 +58,19 @@ REJECTED = {
     ),
     "helper": ("torch_compute", "`.exp`", candidate("return g(x)", before="def g(x):\n    return x.exp()\n")),
     "helper_by_decorator": ("torch_compute", "`.exp`", COPY + "\ndef g(f):\n    return lambda x: x.exp()\n\n@g\ndef run(x):\n    pass\n"),
+    "query_as_a_value": ("vocabulary", "is not called", candidate("f = torch.is_grad_enabled", "return x")),
+    "query_imported": (
+        "vocabulary",
+        "is not called",
+        candidate("f = ask", "return x", before="from torch.cuda import is_available as ask\n"),
+    ),
+    "query_of_the_driver": ("vocabulary", "is not called", candidate("f = triton.runtime.driver.active.get_current_stream", "return x")),
+    "query_of_a_variable": (
+        "vocabulary",
+        "is not called",
+        candidate("d = triton.runtime.driver.active", "f = d.get_current_stream", "return x"),
+    ),
+    "query_by_name": ("vocabulary", "is not called", candidate("f = getattr(torch, 'is_grad_enabled')", "return x")),
     "environment": ("vocabulary", "`os.environ`", candidate("return os.environ", before="import os\n")),
     "optional_library": (
         "vocabulary",
@@ -189,6 +202,7 @@ def test_what_the_tracer_would_catch_is_mostly_caught_here(name: str) -> None:
         ("def grid(meta):", "    return (triton.cdiv(x.numel(), meta['BLOCK']),)", ALLOCATE, LAUNCH, "return y"),
         ("sizes = [s for s in x.shape]", "y = x.new_empty(tuple(sizes))", LAUNCH, "return y.view_as(x)"),
         ("dtype = torch.float32 if x.dtype == torch.float16 else x.dtype", ALLOCATE, LAUNCH, "return y.to(dtype)"),
+        ("known = hasattr(torch.cuda, 'is_bf16_supported') and getattr(torch.cuda, 'is_bf16_supported')()", ALLOCATE, LAUNCH, "return y"),
         ("n = int(math.ceil(x.numel() / 128))", ALLOCATE, LAUNCH, "return y"),
         ("with torch.cuda.device(x.device), torch.no_grad():", f"    {ALLOCATE}", f"    {LAUNCH}", "return y"),
         ("bits = torch.finfo(x.dtype).bits + x.dtype.itemsize", ALLOCATE, LAUNCH, "return y"),

@@ -124,3 +124,28 @@ def test_the_version_of_an_optional_module_may_be_kept_and_not_read(tmp_path: Pa
         (FLASH, "new = flash_attn.__version__"),
     ):
         assert screen(candidate(before, line or "pass"))[1] is not None
+
+
+def tried(statement: str, name: str, error: str = "ImportError") -> str:
+    """An optional import, and a name that says whether it went well."""
+    return f"try:\n    {statement}\n    {name} = True\nexcept {error}:\n    {name} = False\n"
+
+
+@pytest.mark.parametrize("second", ["import another", "import apex.part", "from apex import part", "from apex.part import it"])
+def test_which_optional_modules_there_are_changes_nothing(second: str, tmp_path: Path) -> None:
+    source = candidate(tried("import apex", "A") + tried(second, "B"), "if A and not B:", "    return x")
+    told = trace_source(source, str(tmp_path / "candidate.py"), Target(), [(rows("x", shape=(3, 100)).inputs, 1)])
+    assert told["rejection"]["guard"] == "state" and "`apex`" in told["rejection"]["reason"], told
+
+
+def test_optional_modules_that_change_nothing_pass(tmp_path: Path) -> None:
+    before = tried("import apex", "A") + tried("from apex.part import it, that", "B", "ModuleNotFoundError") + tried("import another", "C")
+    source = candidate(before) + '\nif __name__ == "__main__":\n' + "".join(f"    import module_{n}\n" for n in range(20))
+    told = trace_source(source, str(tmp_path / "candidate.py"), Target(), [(rows("x", shape=(3, 100)).inputs, 1)])
+    assert "plans" in told, told
+
+
+def test_too_many_optional_modules_are_refused(tmp_path: Path) -> None:
+    source = candidate("".join(tried(f"import module_{n}", "A") for n in range(13)))
+    told = trace_source(source, str(tmp_path / "candidate.py"), Target(), [(rows("x", shape=(3, 100)).inputs, 1)])
+    assert "at most 12" in told["rejection"]["reason"], told

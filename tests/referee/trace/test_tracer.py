@@ -13,7 +13,7 @@ from referee.plan import Copy, DtypeValue, Fill, Launch, LaunchPlan, View
 from referee.plan_parse import PlanError, parse
 from referee.target import Target
 from referee.tracer import trace_source
-from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, LAUNCH, Bad, body
+from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, COPY, LAUNCH, Bad, body
 from tests.referee.trace.good import GOOD, rows, tensor
 
 CELL = rows("x", shape=(3, 100))
@@ -62,6 +62,51 @@ def test_every_dishonest_plan_meets_its_guard(name: str, tmp_path: Path) -> None
     with pytest.raises(PlanError) as refused:
         parse(told["plans"][0], CELL.inputs, CELL.outputs, extract(bad.source))
     assert (refused.value.guard, bad.says in str(refused.value)) == (bad.guard, True), refused.value
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "w.requires_grad != x.requires_grad",
+        "type(w) != type(x)",
+        "w.requires_grad and type(x) == torch.Tensor",
+        "torch.is_grad_enabled() and w.requires_grad and not x.requires_grad",
+        "isinstance(w, torch.Tensor) and type(w) != torch.Tensor and not w.requires_grad",
+    ],
+)
+def test_inputs_of_different_kinds_change_nothing(asked: str, tmp_path: Path) -> None:
+    run = f"\ndef run(x, w):\n    y = torch.empty_like(x)\n    if not ({asked}):\n        {LAUNCH}\n    return y\n"
+    told = answer(COPY + run, rows("x", extra=(tensor("w", (257,)),)), tmp_path)
+    assert told["rejection"]["guard"] == "state", told
+
+
+AUTOGRAD = f"""
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        y = torch.empty_like(x)
+        {LAUNCH}
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy if ctx.needs_input_grad[0] else None, None
+
+class Layer(torch.nn.Module):
+    def forward(self, x, w):
+        return Copy.apply(x, w)
+
+def run(x, w):
+    assert isinstance(w, torch.Tensor)
+    if x.requires_grad or w.requires_grad:
+        return Copy.apply(x, w)
+    return Layer()(x, w)
+"""
+
+
+def test_an_autograd_function_launches_the_same_for_inputs_of_any_kind(tmp_path: Path) -> None:
+    assert "plans" in answer(COPY + AUTOGRAD, rows("x", extra=(tensor("w", (257,)),)), tmp_path)
 
 
 def test_grid_arguments_and_options(tmp_path: Path) -> None:
@@ -146,8 +191,13 @@ def test_fills_copies_and_allocations(tmp_path: Path) -> None:
 
 
 def test_buffers_that_nothing_uses_are_left_out(tmp_path: Path) -> None:
-    source = Bad("", "", body("torch.empty(5, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
+    source = Bad("", "", body("torch.empty(5, dtype=x.dtype, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
     assert len(plan_of(source, CELL, tmp_path).buffers) == 2
+
+
+def test_integers_need_no_dtype(tmp_path: Path) -> None:
+    source = Bad("", "", body("torch.full((5,), 0, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
+    assert "plans" in answer(source, CELL, tmp_path)
 
 
 def test_slice_assignment_is_data_movement(tmp_path: Path) -> None:
@@ -163,6 +213,8 @@ def test_device_queries_are_answered_from_the_target(tmp_path: Path) -> None:
         body(
             ALLOCATE,
             "p = torch.cuda.get_device_properties(0)",
+            "assert isinstance(torch.cuda.device_of, type) and issubclass(torch.cuda.device_of, torch.cuda.device)",
+            "assert type(torch.cuda.device(0)) != type(torch.cuda.device_of(x)) and {p: 1}[p] and p == torch.cuda.get_device_properties(0)",
             "a = triton.runtime.driver.active",
             "assert a.get_current_target().arch == 10 * p.major + p.minor and a.get_current_device() == 0",
             "assert a.utils.get_device_properties(0)['max_shared_mem'] == p.shared_memory_per_block_optin",
