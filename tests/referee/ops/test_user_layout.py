@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from referee.compare import compare
 from referee.ops.user import load_user
 from referee.ops.user_cells import drawn_values
 from tests.referee.ops.test_user import run_all_cells, write
@@ -44,3 +46,14 @@ def test_an_example_whose_elements_share_memory_is_said_to_be_made_contiguous(tm
     task = load_user(write(tmp_path, text), None, "cpu")
     assert task.cells[-1].inputs[0].strides == (64, 1)
     assert drawn_values(task.required, task.given).endswith("as they are, but made contiguous where elements share memory: x")
+
+
+def test_a_wrong_answer_is_told_with_the_strides(tmp_path: Path) -> None:
+    text = "import torch\ndef f(x): return torch.softmax(x, -1)\ndef get_inputs(): return [torch.randn(96, 40).t()]\n"
+    task = load_user(write(tmp_path, text), None, "cpu")
+    for cell in task.cells:
+        (x,) = task.inputs(cell, 1)
+        read = x.as_strided((40, 96), (96, 1))
+        found = compare(task, cell, (x,), (torch.softmax(read, -1),))
+        assert found.status == ("pass" if cell.name.endswith("zero") else "fail")
+        assert found.status == "pass" or found.detail.endswith("; `x` is not contiguous: its strides are (1, 40)")
