@@ -193,7 +193,8 @@ class Referee:
         """Whether a user's reference can tell a right answer from an obviously wrong one; it does not change the verdict."""
         from referee.ops.user_cells import drawn_values
 
-        report.passes("values", drawn_values(subject.task("gpu" if report.mode == "replay" else "cpu").required))
+        task = subject.task("gpu" if report.mode == "replay" else "cpu")
+        report.passes("values", drawn_values(task.required, task.given))
         key = subject.name or id(subject.task("cpu"))
         if key not in self._vacuity:
             from referee.user_task import accepted_impostors

@@ -26,6 +26,8 @@ For a user's reference, of which no name says anything, `ops/traits.py` says wha
 - Its eager may round to half precision in the middle, so its own error in the cell's dtype counts in the second line.
 - Where no element depends on other columns than its own, each is a row of its own: a large neighbour excuses nothing. Of the error in
   half precision such an element has half an ulp at least, where its row has any.
+- Elsewhere what no change of the inputs moves, such as the number that a mask fills in, excuses nothing but itself, unless nothing in
+  its row moves.
 - Where it calls activations whose usual form cancels, A is at least one, or 64 times the row's largest |expected| if that is less: the
   scale of its answers is the user's.
 - An integer or bool may be what float64, its perturbed inputs, or eager in fp32 or its own dtype gives: rounding falls either way.
@@ -115,7 +117,7 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
 def _user_allowance(
     task: Task, index: int, value: Tensor, others: Sequence[Tensor], dtype: torch.dtype, inputs: Sequence[Tensor]
 ) -> Tensor:
-    """All lines of the budget but the first, for one output of a user's reference; the last of `others` is eager's own."""
+    """All lines of the budget but the first, for one output of a user's reference; the last two of `others` are eager's."""
     traits = task.traits
     alone = traits.alone(index)
     errors = [_difference(other, value) for other in others]
@@ -124,8 +126,10 @@ def _user_allowance(
         spread = torch.stack([*errors[:-1], native]).amax(0)
         magnitude = _size(value)
     else:
-        spread = torch.stack([_row_max(error) for error in errors]).amax(0)
-        magnitude = _magnitude(task.op, value, inputs)
+        moves = reduce(torch.logical_or, (error > 0 for error in errors[:-2]))
+        shared = moves | (_row_max(moves) == 0)
+        spread = reduce(torch.maximum, (_row_max_of(error, shared) for error in errors))
+        magnitude = _at_least_reduced(_row_max_of(_size(value), shared), value, inputs)
     if traits.cancelling:
         magnitude = torch.maximum(magnitude, (64.0 * _row_max(_size(value))).clamp(max=1.0))
     allowance = ERRORS * spread + FLOOR * EPS32 * magnitude
@@ -184,6 +188,11 @@ def _row_max(error: Tensor) -> Tensor:
     return error.amax(-1, keepdim=True)
 
 
+def _row_max_of(error: Tensor, shared: Tensor) -> Tensor:
+    """Of each element its own or, if that is more, the largest that its row shares."""
+    return torch.maximum(_row_max(torch.where(shared, error, 0.0)), error)
+
+
 def _magnitude(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
     """A of the module's formula, broadcastable to `value`."""
     found = _row_max(_size(value))
@@ -195,6 +204,11 @@ def _magnitude(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
         found = found.clamp(min=1.0)
         if op.kind == "gate_up":
             found = torch.maximum(found, _row_max(_size(inputs[1])))
+    return _at_least_reduced(found, value, inputs)
+
+
+def _at_least_reduced(found: Tensor, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    """`found`, or the row's largest of the inputs that have more elements than `value`."""
     for tensor in inputs:
         if tensor.is_floating_point() and tensor.numel() > value.numel() > 0:
             found = torch.maximum(found, _per_row(_size(tensor), value))

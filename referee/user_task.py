@@ -12,17 +12,26 @@ from torch import Tensor
 
 from referee.compare import compare
 from referee.ops.task import Task
-from referee.ops.vacuity import impostors, prove
+from referee.ops.vacuity import IN_OUTPUT, impostors, prove
 
 
 def accepted_impostors(task: Task, seed: int) -> tuple[str, ...]:
-    """Names of the impostors that pass at every required cell, or are the right answer there: zeros for a reference of zeros."""
+    """Names of the impostors that pass at every required cell, or are the right answer there: zeros for a reference of zeros.
+
+    What is right for one of several outputs and wrong for another is nothing to tell, because not every output has every input or dtype;
+    but an output of zeros is.
+    """
     # Some fifty evaluations a cell are of the same few inputs, and a user's reference may take seconds.
     task = replace(task, eager=_once(task.eager), oracle=_once(task.oracle))
     found = prove(task, compare, seed=seed)
     tried = {finding.impostor for finding in found.findings}
     offered = {name: None for cell in task.required for name, _ in impostors(task, task.inputs(cell, seed))}
-    return (*found.accepted, *(name for name in offered if name not in tried))
+    elsewhere = {_what(name) for name in tried} - {"zeros"}
+    return (*found.accepted, *(name for name in offered if name not in tried and _what(name) not in elsewhere))
+
+
+def _what(impostor: str) -> str:
+    return impostor.partition(IN_OUTPUT)[0]
 
 
 def _once(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from kmint_tui.errors import UsageError
 from kmint_tui.save.host_code import NotSaveable
 from referee.ops import Cell
-from referee.ops.cells import Profile
+from referee.ops.cells import Profile, contiguous_strides
 from referee.verdict import Verdict
 
 _EXAMPLE = re.compile(r"example\d+-")
@@ -86,11 +86,16 @@ def judged_by_own(verdict: Mapping[str, Any] | None) -> bool:
 def judged(names: tuple[str, ...], own: OwnReference, verdict: Verdict) -> Judged:
     """What the verdict vouches for: the inputs of the required cells that passed. Raises NotSaveable when there are none.
 
+    A saved kernel takes contiguous tensors, so that only examples with nothing else count.
     Only the verdict on the saved form counts: an earlier one may be by the same file with other examples in it.
     """
     passed = {cell.name for cell in verdict.cells if cell.status == "pass" and cell.role != "capability"}
     cells = [cell for cell in own.cells(_PROFILES[verdict.mode]) if cell.name in passed]
-    signatures = dict.fromkeys(tuple(Argument(spec.shape, spec.dtype) for spec in cell.inputs) for cell in cells)
+    contiguous = [cell for cell in cells if all(spec.strides == contiguous_strides(spec.shape) for spec in cell.inputs)]
+    signatures = dict.fromkeys(tuple(Argument(spec.shape, spec.dtype) for spec in cell.inputs) for cell in contiguous)
+    if cells and not signatures:
+        reason = "it was judged with tensors that are not contiguous, and a saved kernel takes contiguous ones only"
+        raise NotSaveable(reason, fix="make the examples of the reference contiguous, or add such an example, and mint again")
     if not signatures:
         raise NotSaveable("its verdict names no example of the reference at which it passed")
     return Judged(own.file, names, tuple(signatures))

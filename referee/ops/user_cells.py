@@ -1,11 +1,13 @@
 """Cells of a user's reference, derived from its example inputs.
 
-Shapes and dtypes are those of the examples. Each example is judged as it is, and with values that are redrawn with the same kind of
-distribution: integers between the example's smallest and largest value, or among its own where most between are missing; masks of both
-values; floats uniform from 0 when the example is nowhere negative, else normal, with the example's own magnitude; few different floats
-among themselves; a tensor with infinities or NaN stays as it is. Redrawn values also come at 1/64 and at 8 times their magnitude, with
-the structures that find out kernels (constant, shifted, cancelling, one-hot rows), with both signs where the example has none, at 256
-times their magnitude, and as zeros; of these cells those are left out that the reference cannot be evaluated on or does not stay finite on.
+Shapes, dtypes, strides and alignment are those of the examples; only an operand whose elements share memory (an expanded one) is made
+contiguous, because the judge writes each element to a place of its own. Each example is judged as it is, and with values that are redrawn
+with the same kind of distribution: integers between the example's smallest and largest value, or among its own where most between are
+missing; masks of both values; floats uniform from 0 when the example is nowhere negative, else normal, with the example's own magnitude;
+few different floats among themselves; a tensor with infinities or NaN stays as it is. Redrawn values also come at 1/64 and at 8 times their
+magnitude, with the structures that find out kernels (constant, shifted, cancelling, one-hot rows), with both signs where the example has
+none, at 256 times their magnitude, and as zeros; of these cells those are left out that the reference cannot be evaluated on or does not
+stay finite on.
 
 The largest example is the bench cell of the gpu profile. The cpu profile keeps the smallest one and two more small ones, because
 Triton's interpreter is slow.
@@ -13,7 +15,7 @@ Triton's interpreter is slow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, get_args
@@ -30,6 +32,8 @@ CPU_EXAMPLES, CPU_ELEMENTS = 3, 1 << 15
 CHECKED_ELEMENTS = 1 << 22
 """Up to so many elements a reference is evaluated at every cell beforehand, in its own dtypes and in float64."""
 MOST_LISTED, MOST_FLOATS, SPARSE = 64, 8, 4
+ALIGNMENT = 16
+"""Bytes: Triton compiles a pointer that is a multiple of so many as such."""
 OWN = "own"
 """The recipe of an operand whose values are those of the example."""
 
@@ -136,13 +140,16 @@ def inputs_of(cell: Cell, own: Sequence[Tensor | None], seed: int, device: str =
     )
 
 
-def drawn_values(cells: Sequence[Cell]) -> str:
-    """For people: which values each operand takes in the cells."""
+def drawn_values(cells: Sequence[Cell], given: Mapping[str, Sequence[Tensor | None]]) -> str:
+    """For people: which values each operand takes in the cells, of which `given` has those that are not drawn."""
     said = []
     for position, spec in enumerate(cells[0].inputs):
         recipes = dict.fromkeys(cell.values.split("|")[position] for cell in cells)
         said.append(f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}")
-    return f"{'; '.join(said)}; no NaN or infinities; and the examples as they are"
+    operands = [item for cell in cells for item in zip(cell.inputs, given.get(cell.name, ()), strict=False)]
+    apart = ", ".join(dict.fromkeys(spec.name for spec, tensor in operands if tensor is not None and not _lies_apart(tensor)))
+    but = f", but made contiguous where elements share memory: {apart}" if apart else ""
+    return f"{'; '.join(said)}; no NaN or infinities; and the examples as they are{but}"
 
 
 def _in_words(recipes: Sequence[str]) -> str:
@@ -169,7 +176,35 @@ def _dtype(tensor: Tensor, what: str) -> Dtype:
 
 def _spec(name: str, tensor: Tensor) -> TensorSpec:
     shape = tuple(tensor.shape)
-    return TensorSpec(name, shape, _dtype(tensor, name), contiguous_strides(shape))
+    kept = _lies_apart(tensor) and not tensor.is_contiguous()
+    # Of where it begins only the alignment matters.
+    offset = int(tensor.storage_offset()) % (ALIGNMENT // tensor.element_size()) if _lies_apart(tensor) else 0
+    return TensorSpec(name, shape, _dtype(tensor, name), tuple(tensor.stride()) if kept else contiguous_strides(shape), offset)
+
+
+def _output_spec(name: str, out: Tensor, inputs: Sequence[Tensor]) -> TensorSpec:
+    """Beside contiguous ones it may have the reference's strides, or else those of an input, which `torch.empty_like` keeps."""
+    shape = tuple(out.shape)
+    dense = (like for like in (out, *inputs) if like.shape == out.shape and _is_dense(like) and not like.is_contiguous())
+    strides = next((tuple(like.stride()) for like in dense), contiguous_strides(shape))
+    return TensorSpec(name, shape, _dtype(out, name), strides)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether its elements lie in some order without gaps."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return _lies_apart(tensor) and reach < tensor.numel()
+
+
+def _lies_apart(tensor: Tensor) -> bool:
+    """Whether, by growing stride, each dimension steps over all that the smaller ones reach, so that no two elements share memory."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+    return True
 
 
 def _kind(tensor: Tensor) -> _Kind:
@@ -222,7 +257,7 @@ def _outputs(eager: Function, oracle: Function, inputs: tuple[Tensor, ...]) -> t
         if [tuple(out.shape) for out in exact] != [tuple(out.shape) for out in outputs]:
             raise Unusable("the reference returns other shapes in float64, by which it is judged")
     names = ("out",) if len(outputs) == 1 else tuple(f"out{i}" for i in range(len(outputs)))
-    return tuple(_spec(name, out) for name, out in zip(names, outputs, strict=True))
+    return tuple(_output_spec(name, out, inputs) for name, out in zip(names, outputs, strict=True))
 
 
 def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[Tensor | None]) -> bool:

@@ -2,7 +2,7 @@
 
 Impostors: zeros, one constant, every input passed through, an answer 1 % too large, an answer whose last column or last
 row is missing, an answer computed from half-precision inputs (fp32 cells), for a user's reference one that does not heed an input or
-its sign, and the op's near misses (`near_miss.py`).
+its sign, and the op's near misses (`near_miss.py`). Of several outputs one at a time is wrong: each has to be told apart on its own.
 An impostor that equals the right answer on a cell (the softmax of one column is 1) says nothing there and is skipped.
 """
 
@@ -20,6 +20,8 @@ from referee.ops.task import Task
 from referee.verdict import CellResult
 
 Tensors = tuple[Tensor, ...]
+IN_OUTPUT = " in output "
+"""In the name of an impostor, between what is wrong and the number of the output that it is wrong in."""
 Comparator = Callable[[Task, Cell, Tensors, Tensors], CellResult]
 
 
@@ -63,9 +65,21 @@ def _passed_through(tensor: Tensor, expected: Tensor) -> Tensor | None:
     return None
 
 
+def impostors(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
+    """Named wrong answers for these inputs, in the right shapes and dtypes."""
+    right = _tuple(task.eager(*inputs))
+    for name, wrong in _wrong(task, inputs, right):
+        if len(right) == 1:
+            yield name, wrong
+        else:
+            for index, out in enumerate(wrong):
+                yield f"{name}{IN_OUTPUT}{index}", (*right[:index], out, *right[index + 1 :])
+
+
 def _without_last(expected: Tensor, dimension: int) -> Tensor:
     out = expected.clone()
-    out.select(dimension, -1).zero_()
+    if out.dim() > (dimension == -1) and out.shape[dimension] > 1:
+        out.select(dimension, -1).zero_()
     return out
 
 
@@ -73,16 +87,15 @@ def _halved_inputs(inputs: Tensors) -> Tensors:
     return tuple(t.bfloat16().float() if t.dtype == torch.float32 else t for t in inputs)
 
 
-def impostors(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
-    """Named wrong answers for these inputs, in the right shapes and dtypes."""
-    right = _tuple(task.eager(*inputs))
+def _wrong(task: Task, inputs: Tensors, right: Tensors) -> Iterator[tuple[str, Tensors]]:
+    """Named answers of which every output is wrong, where it can be in that way."""
     yield "zeros", tuple(torch.zeros_like(out) for out in right)
     yield "a constant", tuple(torch.full_like(out, 1) * out.double().mean().to(out.dtype) for out in right)
     for spec, tensor in zip(task.cells[0].inputs, inputs, strict=True):
         passed = _passed_through(tensor, right[0])
         if passed is not None and len(right) == 1:
             yield f"the input {spec.name}", (passed,)
-    if right[0].is_floating_point():
+    if any(out.is_floating_point() for out in right):
         yield "1 % too large", tuple((out.float() * 1.01).to(out.dtype) for out in right)
     if any(out.dim() > 1 and out.shape[-1] > 1 for out in right):
         yield "the last column missing", tuple(_without_last(out, -1) for out in right)

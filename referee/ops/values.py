@@ -186,13 +186,13 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
 
 
 def place(spec: TensorSpec, values: Tensor) -> Tensor:
-    """`values` laid out as `spec` asks: its strides and storage offset, gaps filled with NaN (integers: the smallest value)."""
+    """`values` laid out as `spec` asks: its strides and storage offset, gaps filled with NaN (integers: the smallest value; bool: True)."""
     dtype: torch.dtype = getattr(torch, spec.dtype)
     shaped = values.to(dtype).reshape(spec.shape)
     if spec.offset == 0 and shaped.stride() == spec.strides:
         return shaped
     extent = spec.offset + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides, strict=True)) + 1
-    filler = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
+    filler = float("nan") if dtype.is_floating_point else True if dtype == torch.bool else torch.iinfo(dtype).min
     base = torch.full((max(extent, spec.offset, 1),), filler, dtype=dtype, device=values.device)
     return base.as_strided(spec.shape, spec.strides, spec.offset).copy_(shaped)
 

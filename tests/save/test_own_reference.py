@@ -26,7 +26,7 @@ from kmint_tui.save.verifying import own_reference
 from referee.jobs import TaskName
 from referee.judge import Referee
 from referee.ops import Cell, Op, TensorSpec, catalogue, get
-from referee.ops.cells import Profile
+from referee.ops.cells import Profile, contiguous_strides
 from referee.subject import Subject
 from referee.verdict import CellResult, Mode, Status, Verdict
 from tests.cli.runner import kmint
@@ -82,7 +82,7 @@ FILE = ReferenceFile("mine.py:fused", "ab" * 32)
 
 
 def cell(name: str, *inputs: Argument) -> Cell:
-    specs = tuple(TensorSpec(f"a{i}", one.shape, one.dtype, (1,) * len(one.shape)) for i, one in enumerate(inputs))  # type: ignore[arg-type]
+    specs = tuple(TensorSpec(f"a{i}", one.shape, one.dtype, contiguous_strides(one.shape)) for i, one in enumerate(inputs))  # type: ignore[arg-type]
     return Cell(name, specs, (), "normal", (1.0,), "required")
 
 
@@ -291,6 +291,16 @@ def test_only_required_cells_that_passed_count(role: str, status: Status) -> Non
     own = OwnReference(FILE, lambda profile: [cell("example0-given", Argument((2, 3), "float32"))])
     with pytest.raises(NotSaveable, match="no example"):
         judged(("x",), own, made_up(CellResult("example0-given", role, status)))
+
+
+def test_a_saved_kernel_takes_only_what_was_judged_contiguous() -> None:
+    small = cell("example0-given", Argument((2, 3), "float32"))
+    turned = replace(small, name="example1-given", inputs=(TensorSpec("a0", (3, 4), "float32", (1, 3)),))
+    results = [CellResult(one.name, one.role, "pass") for one in (small, turned)]
+    both = judged(("x",), OwnReference(FILE, lambda profile: [small, turned]), made_up(*results))
+    assert both.signatures == ((Argument((2, 3), "float32"),),)
+    with pytest.raises(NotSaveable, match="not contiguous"):
+        judged(("x",), OwnReference(FILE, lambda profile: [turned]), made_up(*results))
 
 
 def test_a_reference_of_any_name_gives_a_file_that_works(tmp_path: Path) -> None:

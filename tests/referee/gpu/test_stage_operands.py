@@ -14,6 +14,7 @@ from referee.driver import Driver
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plan import Buffer, Copy, LaunchPlan, View
+from referee.plan_check import input_nbytes, input_view
 from referee.replay import PlanFault, Runner
 from referee.replay_check import Host
 from referee.stage import Contest, Stage
@@ -23,17 +24,19 @@ GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
 
 
-def staged(device: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """A stage for a plan that copies x [rows, 64] and w [64] to its two outputs, filled for its first block."""
+def staged(device: str, rows: int, monkeypatch: pytest.MonkeyPatch, strides: tuple[int, int] = (COLUMNS, 1), offset: int = 0) -> Stage:
+    """A stage for a plan that copies x [rows, 64], which lies as told, and w [64] to its two outputs, filled for its first block."""
     if device == "cpu":
         monkeypatch.setattr(stage_module, "free_bytes", lambda: 40 << 30)
     x, w = TensorSpec("x", (rows, COLUMNS), "float16", (COLUMNS, 1)), TensorSpec("w", (COLUMNS,), "float16", (1,))
-    cell = Cell("f16", (x, w), (replace(x, name="first"), replace(w, name="second")), "normal", (1.0, 1.0), "bench")
+    laid = replace(x, strides=strides, offset=offset)
+    cell = Cell("f16", (laid, w), (replace(x, name="first"), replace(w, name="second")), "normal", (1.0, 1.0), "bench")
     op = Op("both", "unary", "test", "both", "x, w", "familiar", origin="user")
     task = Task(op, (cell,), lambda x, w: (x.clone(), w.clone()), lambda x, w: (x.double(), w.double()))
     read, written = ([View(first + at, 0, one.shape, one.strides, "float16") for at, one in enumerate((x, w))] for first in (0, 2))
+    read[0] = input_view(0, laid)
     size = 2 * rows * COLUMNS
-    buffers = (Buffer(size, 0), Buffer(2 * COLUMNS, 1), Buffer(size), Buffer(2 * COLUMNS))
+    buffers = (Buffer(input_nbytes(laid), 0), Buffer(2 * COLUMNS, 1), Buffer(size), Buffer(2 * COLUMNS))
     steps = tuple(Copy(target, source) for target, source in zip(written, read, strict=True))
     plan = LaunchPlan(buffers, tuple(read), steps, tuple(written))
     host = Host(device, Driver() if device == "cuda" else None, lambda *_: None)
@@ -101,3 +104,19 @@ def test_block_after_block_passes(device: str, monkeypatch: pytest.MonkeyPatch) 
         stage.refill(number, ROUNDS - 1, {})
         assert len(stage._calls) == ROUNDS - 1
         stage.refill(number, ROUNDS, {})
+
+
+@pytest.mark.parametrize("rows", [LARGE, SMALL])
+@pytest.mark.parametrize("layout", ["transposed", "gaps", "offset"])
+@DEVICES
+def test_operands_may_lie_in_any_way(device: str, layout: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    strides = {"transposed": (1, rows), "gaps": (COLUMNS + 3, 1), "offset": (COLUMNS, 1)}[layout]
+    stage = staged(device, rows, monkeypatch, strides, offset=3 * (layout == "offset"))
+    for number in (2, 3):
+        play(stage)
+        stage.check()
+        stage.refill(number, ROUNDS, {})
+    play(stage)
+    stage._calls[1].inputs[0][0, 5] += 1
+    with pytest.raises(PlanFault, match="the kernel changed"):
+        stage.check()

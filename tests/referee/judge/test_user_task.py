@@ -40,6 +40,23 @@ def test_a_reference_of_zeros_accepts_zeros(tmp_path: Path) -> None:
     assert "zeros" in accepted_impostors(task(tmp_path, "x * 0 + w * 0"), 3)
 
 
+def test_each_of_several_outputs_is_tried_on_its_own(tmp_path: Path) -> None:
+    assert accepted_impostors(task(tmp_path, "x * w, torch.softmax(x, -1), x.sum(-1), (x * 3).to(torch.int32)"), 3) == ()
+    assert accepted_impostors(task(tmp_path, "x * w, x * 0, (x * x).sum()"), 3) == ("zeros in output 1",)
+
+
+def test_an_output_that_accepts_any_value_is_told(tmp_path: Path) -> None:
+    given = task(tmp_path, "torch.softmax(x * w, -1), x + w")
+
+    def coarse(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """So far from the oracle that the budget of the second output is wide."""
+        exact = inputs[0] + inputs[1]
+        return torch.softmax(inputs[0] * inputs[1], -1), exact if exact.dtype == torch.float64 else exact * 1.0 + 1e5
+
+    found = accepted_impostors(replace(given, eager=coarse), 3)
+    assert found and all(name.endswith(" in output 1") for name in found)
+
+
 def test_a_slow_reference_is_evaluated_once_for_equal_inputs(tmp_path: Path) -> None:
     given = task(tmp_path, "torch.softmax(x * w, -1)")
     calls = 0

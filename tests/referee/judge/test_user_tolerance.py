@@ -19,6 +19,9 @@ SEEDS = range(10)
 
 MASK = "torch.ones(32, 32, dtype=torch.bool).tril()"
 WHERE = "torch.where(torch.ones(16, 16).tril() > 0, 0.0, {})"
+SOME = "torch.rand(16, 100) > 0.7"
+CENTRED = "(x - x.mean(-1, keepdim=True)).masked_fill(m, {})"
+SCORES = f"(s := {CENTRED.format(-1e9)}, torch.softmax(s, -1))"
 
 
 def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
@@ -48,6 +51,11 @@ def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
          lambda x, m: torch.full_like(x, 12345.0)),
         ("x, w", "x * x * x * w", "torch.randn(16, 128, dtype=torch.bfloat16), torch.randn(128, dtype=torch.bfloat16)",
          lambda x, w: _small_ones_dropped(x.float() ** 3 * w.float()).bfloat16()),
+        # Nor where they are not, if it is a number that the mask fills in.
+        ("x, m", CENTRED.format(-1e9), f"torch.randn(16, 100), {SOME}", lambda x, m: (x * 0.5 + 3.0).masked_fill(m, -1e9)),
+        ("x, m", CENTRED.format(-1e9), f"torch.randn(16, 100).bfloat16(), {SOME}", lambda x, m: (x * 0.5 + 3.0).masked_fill(m, -1e9)),
+        ("x, m", SCORES, f"torch.randn(16, 100), {SOME}",
+         lambda x, m: (torch.full_like(x, 7.0).masked_fill(m, -1e9), torch.softmax(x.masked_fill(m, -1e9), -1))),
         # What the example hides: signs, masks, the values themselves.
         ("x, w", "F.gelu(torch.relu(x)) * w", "torch.rand(16, 64), torch.rand(64)", lambda x, w: torch.nn.functional.gelu(x) * w),
         ("x, b", "x + b", "torch.randn(16, 64), torch.zeros(64)", lambda x, b: x + torch.relu(b)),
@@ -59,7 +67,7 @@ def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
         ("x", "F.normalize(x, dim=-1)", "torch.randn(16, 64)", lambda x: x / x.norm(dim=-1, keepdim=True)),
         ("x", "x.argmax(-1)", "torch.rand(12, 70)", lambda x: 69 - x.flip(-1).argmax(-1)),
     ],
-    ids="fill finfo cube relu bias mask causal scores overflow zero ties".split(),
+    ids="fill finfo cube centred half scores_too relu bias mask causal scores overflow zero ties".split(),
 )  # fmt: skip
 def test_a_wrong_answer_is_rejected_whatever_the_example_hides(
     tmp_path: Path, arguments: str, body: str, inputs: str, wrong: Answer
@@ -78,6 +86,10 @@ def _log_sum(x: Tensor) -> Tensor:
     return top + torch.log(torch.exp(x - top).sum(-1, keepdim=True))
 
 
+def _centred(x: Tensor) -> Tensor:
+    return x - (x.flip(-1) * (1.0 / x.shape[-1])).cumsum(-1)[..., -1:]
+
+
 def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0
     return torch.round(x * (127.0 / (scale * 127.0))).clamp(-128, 127).to(torch.int8), scale
@@ -92,10 +104,15 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
         ("x", "F.softmax(x, -1)", "torch.randn(16, 64)", lambda x: torch.exp(x - _log_sum(x))),
         ("x, y", "F.binary_cross_entropy_with_logits(x, y, reduction='none')", "torch.randn(16, 64), torch.rand(16, 64)",
          lambda x, y: x.clamp(min=0) - x * y + torch.log(1.0 + torch.exp(-x.abs()))),
+        ("x", "torch.relu(x - x.mean(-1, keepdim=True))", "torch.randn(512, 300)", lambda x: torch.relu(_centred(x))),
+        ("x", "(x - x.mean(-1, keepdim=True)).clamp(-0.5, 0.5)", "torch.randn(512, 300)", lambda x: _centred(x).clamp(-0.5, 0.5)),
+        ("x, m", CENTRED.format(-1e9), f"torch.randn(16, 100), {SOME}", lambda x, m: _centred(x).masked_fill(m, -1e9)),
+        ("x, m", SCORES, f"torch.randn(16, 100), {SOME}",
+         lambda x, m: ((s := _centred(x).masked_fill(m, -1e9)), torch.exp(s - _log_sum(s)))),
         ("x", "(torch.round(x / (x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)).clamp(-128, 127).to(torch.int8), "
          "x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)", "torch.randn(64, 256)", _quantised),
     ],
-    ids="tanh elu softplus softmax bce quantised".split(),
+    ids="tanh elu softplus softmax bce relu clamped masked scores quantised".split(),
 )  # fmt: skip
 def test_a_right_answer_may_be_computed_in_another_usual_form(
     tmp_path: Path, arguments: str, body: str, inputs: str, other: Answer

@@ -338,7 +338,8 @@ def test_both_signs_are_drawn_where_the_reference_takes_them(tmp_path: Path) -> 
 
 
 def test_what_is_drawn_is_said(tmp_path: Path) -> None:
-    said = drawn_values(load_user(write(tmp_path, PICKING), "pick", "gpu").required)
+    task = load_user(write(tmp_path, PICKING), "pick", "gpu")
+    said = drawn_values(task.required, task.given)
     assert said == "table of both signs; index 6 to 29; mask 0 to 1; no NaN or infinities; and the examples as they are"
 
 
