@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from referee import host_attributes
+from referee.host_classes import special_name
 from referee.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker, HostRefused, check_annotation, check_annotations, defaults, stored
 from referee.host_vocabulary import (
     ALLOCATIONS,
@@ -263,6 +264,10 @@ class _Module:
                 self._expression(part)
             elif not _is_docstring(part):
                 raise HostRefused("statement", "a class holds methods and constants only", part)
+        if found := special_name(statement):
+            name, where = found
+            reason = f"`{name}` has a meaning of its own in a class, which no launch needs; take it out, or give it a name of its own"
+            raise HostRefused("statement", reason, where)
 
     def _is_field(self, part: ast.AnnAssign, statement: ast.ClassDef) -> bool:
         """True for `x: int = field(...)` in a plain data class, checked.
