@@ -10,7 +10,9 @@ import ast
 
 # What `__exit__` returns, and what may be in a class where the last two are called, is looked at in `host_module.py`.
 _HARMLESS = frozenset(
-    "__annotations__ __call__ __doc__ __enter__ __exit__ __init__ __match_args__ __post_init__ __slots__ __init_subclass__ __set_name__".split(),
+    """
+    __annotations__ __call__ __doc__ __enter__ __exit__ __init__ __match_args__ __post_init__ __slots__ __init_subclass__ __set_name__
+    """.split()
 )
 
 

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee import host_attributes
+from referee import host_attributes, host_sets
 from referee.host_classes import special_name
 from referee.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker, HostRefused, check_annotation, check_annotations, defaults, stored
 from referee.host_vocabulary import (
@@ -24,7 +24,7 @@ from referee.host_vocabulary import (
     MUTATORS,
     PLAIN_BASES,
 )
-from referee.host_words import meaning
+from referee.host_words import excused, meaning
 from referee.kernels import is_kernel
 from referee.local_names import local_names
 from referee.module_scope import Scope, is_main_guard, is_optional_import
@@ -72,6 +72,7 @@ class _Module:
         self._read = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         self._makers = _makers(scope)
         self._attributes = host_attributes.own(tree)
+        self._sets = host_sets.of_file(tree, self._meaning.is_builtin)
 
     def check(self, body: Sequence[ast.stmt]) -> None:
         """Check statements of the top level, also of those that stand in an `if`, a loop or a `try` of imports there."""
@@ -103,7 +104,13 @@ class _Module:
                 raise HostRefused(guard, reason or allowed, statement)
 
     def _expression(self, node: ast.AST) -> None:
+        self._check_sets(node, self._sets)
         Checker(self._scope, self._meaning, self._names, attributes=self._attributes, at_import=True).check(node)
+
+    def _check_sets(self, root: ast.AST, known: frozenset[str]) -> None:
+        node = host_sets.Sets(root, self._meaning.is_builtin, known).misused(set(excused(root, self._meaning)))
+        if node is not None:
+            raise HostRefused("vocabulary", f"`{ast.unparse(node)[:60]}`: {host_sets.REASON}", node)
 
     def _fills(self, statement: ast.stmt) -> bool:
         """True for `configs.append(...)` and words of `logging` and `warnings`."""
@@ -149,6 +156,7 @@ class _Module:
         checker = Checker(self._with_imports(function), self._meaning, self._names, own, attributes=self._attributes, generator=generator)
         for statement in function.body:
             checker.check(statement)
+        self._check_sets(ast.Module(function.body, []), self._sets - frozenset(stored(function)))
 
     def _with_imports(self, function: ast.FunctionDef) -> Scope:
         """The scope inside a function, with what is imported there, under names that mean nothing else in the file."""
