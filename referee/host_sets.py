@@ -30,7 +30,7 @@ class Sets:
         self._is_builtin = is_builtin
         self._root = root
         self.names = known
-        bound = list(_bindings(root))
+        bound = list(bindings(root))
         while found := {name for names, value in bound if self._is_set(value) for name in names} - self.names:
             self.names |= found
 
@@ -119,7 +119,7 @@ def _is_view(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
 
 
-def _bindings(root: ast.AST) -> Iterator[tuple[list[str], ast.expr]]:
+def bindings(root: ast.AST) -> Iterator[tuple[list[str], ast.expr]]:
     """What is assigned below a node, and the names that it is bound to: in a class an attribute as well."""
     members = {id(part) for node in ast.walk(root) if isinstance(node, ast.ClassDef) for part in node.body}
     for node in ast.walk(root):
