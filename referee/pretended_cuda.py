@@ -99,7 +99,11 @@ class PretendedDevice(TorchFunctionMode):
         if function is _TENSOR.type and len(args) == 1 and not kwargs:
             name: str = function(args[0])
             return name.replace(".meta.", ".cuda.")
-        return function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in (kwargs or {}).items()})
+        named = {
+            name: torch.device("cuda", value) if name == "device" and type(value) is int else value
+            for name, value in (kwargs or {}).items()
+        }
+        return function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in named.items()})
 
     def _check_asked_of_given(self, tensor: Any) -> None:
         """Note that somebody asks whether a tensor requires gradients."""
