@@ -3,8 +3,9 @@
 The screen lets host code ask any object for the attributes that the file gives to its classes, and a method ask what it calls `self` for
 private ones: of what type a value is the text does not say. So where the text asks for such a name, the file is compiled with a call in
 between, which refuses objects that are not the file's own: a class that has an `importlib` lends that name to no module. Text that the
-file would evaluate is refused, because nothing in it is looked at. What its classes inherit from torch or Python is not theirs, but for
-what the screen knows. Runs in the trace worker.
+file would evaluate is refused, because nothing in it is looked at. Where it makes a text of what is called `dtype` or `shape`, that has to
+be one: the file may give its own objects such names, and the text of a function tells whose it is. What its classes inherit from torch or
+Python is not theirs, but for what the screen knows. Runs in the trace worker.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ast
 import builtins
 import secrets
 from collections.abc import Callable
+from enum import Enum
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from referee import host_attributes
+from referee.host_words import TEXT_OF, TEXTS
 from referee.kernels import is_kernel
 from referee.module_scope import Scope, read
 from referee.source import parse
@@ -31,11 +34,12 @@ _INHERITED = frozenset({"register_buffer", "register_parameter", "parameters"})
 _OF_A_MODULE = frozenset(vars(torch.nn.Module()))
 # What runs text in which no name was looked at.
 _TEXT = ("eval", "exec", "compile")
+_SHOWN = (torch.dtype, torch.device, torch.Size, bool, int, float, str, type(None))
 
 
 def guarded(source: str, path: str, module: ModuleType, violations: Violations) -> CodeType:
     """The compiled file, to be executed in `module`, whose builtins from now on hold the check that it calls."""
-    word = f"_{secrets.token_hex(8)}"
+    word, text = f"_{secrets.token_hex(8)}", f"_{secrets.token_hex(8)}"
     tree = parse(source)
     names = host_attributes.own(tree) - host_attributes.KNOWN
 
@@ -46,14 +50,21 @@ def guarded(source: str, path: str, module: ModuleType, violations: Violations) 
         kind = value.__name__ if isinstance(value, (type, ModuleType)) else type(value).__name__
         raise violations.add("state", f"`.{name}` is asked of `{kind}`; what the file gives to its own classes is asked of these only")
 
+    def shown(value: Any) -> Any:
+        if _is_plain(value):
+            return value
+        raise violations.add(
+            "state", f"a text is made of a `{type(value).__name__}`; it may be made of dtypes, devices, shapes and numbers"
+        )
+
     def refused(name: str) -> Callable[..., Any]:
         def refuse(*given: Any, **options: Any) -> Any:
             raise violations.add("state", f"`{name}` runs text that is not the file's; write it out")
 
         return refuse
 
-    module.__dict__["__builtins__"] = {**vars(builtins), **{name: refused(name) for name in _TEXT}, word: check}
-    guards = _Guards(word, read(parse(source)))
+    module.__dict__["__builtins__"] = {**vars(builtins), **{name: refused(name) for name in _TEXT}, word: check, text: shown}
+    guards = _Guards(word, text, read(parse(source)))
     return compile(ast.fix_missing_locations(guards.visit(tree)), path, "exec", dont_inherit=True)
 
 
@@ -76,6 +87,17 @@ def _is_inherited(value: Any, name: str, module: str) -> bool:
     return issubclass(kind, torch.nn.Module) and name in _OF_A_MODULE
 
 
+def _is_plain(value: Any) -> bool:
+    """True for what has the same text in every process."""
+    if isinstance(value, Enum):
+        return _is_plain(value.value)
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))
+    from triton.language import dtype
+
+    return type(value) in (*_SHOWN, dtype)
+
+
 def _kind(value: Any) -> type:
     if isinstance(value, super):
         of: type = vars(super)["__thisclass__"].__get__(value)
@@ -84,10 +106,14 @@ def _kind(value: Any) -> type:
 
 
 class _Guards(ast.NodeTransformer):
-    """Puts the check around every value that is asked for a name that not everything has; kernels stay as they are."""
+    """Puts the check around every value that is asked for a name that not everything has; kernels stay as they are.
 
-    def __init__(self, word: str, scope: Scope) -> None:
+    `word` and `text` name the checks of what is asked and of what a text is made of.
+    """
+
+    def __init__(self, word: str, text: str, scope: Scope) -> None:
         self._word = word
+        self._text = text
         self._scope = scope
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
@@ -107,12 +133,23 @@ class _Guards(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        """The same for `getattr(value, "name")`."""
+        """The same for `getattr(value, "name")`; `str(value.dtype)` becomes `str(shown(value.dtype))`."""
+        of = node.args[0] if len(node.args) == 1 else None
         self.generic_visit(node)
         match node:
+            case ast.Call(func=ast.Name(id=called)) if called in TEXTS and _may_be_shown(of):
+                node.args = [self._shown(node.args[0])]
             case ast.Call(func=ast.Name(id=called), args=[value, ast.Constant(value=str(name)), *rest]) if called in _ASKING:
                 if _guards(name):
                     node.args = [self._checked(value, name), node.args[1], *rest]
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.FormattedValue:
+        """The same for `f"{value.dtype}"`."""
+        of = node.value
+        self.generic_visit(node)
+        if _may_be_shown(of):
+            node.value = self._shown(node.value)
         return node
 
     def _is_word(self, node: ast.expr) -> bool:
@@ -121,9 +158,17 @@ class _Guards(ast.NodeTransformer):
             node = node.value
         return isinstance(node, ast.Name) and node.id in self._scope.aliases and node.id not in self._scope.rebound
 
+    def _shown(self, value: ast.expr) -> ast.expr:
+        return ast.copy_location(ast.Call(ast.Name(self._text, ast.Load()), [value], []), value)
+
     def _checked(self, value: ast.expr, name: str) -> ast.expr:
         call = ast.Call(ast.Name(self._word, ast.Load()), [value, ast.Constant(name)], [])
         return ast.copy_location(call, value)
+
+
+def _may_be_shown(value: ast.expr | None) -> bool:
+    """True for what the screen takes for a dtype, device, or shape."""
+    return isinstance(value, ast.Attribute) and value.attr in TEXT_OF
 
 
 def _guards(name: str) -> bool:

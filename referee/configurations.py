@@ -14,9 +14,11 @@ from math import prod
 from referee.jobs import CellJob
 from referee.ops.spec import Cell
 from referee.plan import Launch, LaunchPlan
+from referee.plan_parse import MAX_CONFIGS
 
 SEVERAL_ROWS, SEVERAL_COLUMNS = 5, 64
-MOST_CONFIGS = 16
+FEW_CONFIGS = 16
+"""So many are interpreted where a replay runs all of them too."""
 
 
 def telling(cells: Sequence[Cell]) -> list[Cell]:
@@ -26,15 +28,17 @@ def telling(cells: Sequence[Cell]) -> list[Cell]:
     return [max(cells, key=_width), *smallest.values()]
 
 
-def usable_configurations(plan: LaunchPlan, compiled: Collection[tuple[int, int]]) -> tuple[int, ...]:
-    """The numbers of the configurations that every launch of the plan can be of, MOST_CONFIGS at most and one at least.
+def usable_configurations(plan: LaunchPlan, compiled: Collection[tuple[int, int]], most: int = MAX_CONFIGS) -> tuple[int, ...]:
+    """The numbers of the configurations that every launch of the plan can be of, `most` at most and one at least.
 
     `compiled` has (step, configuration) pairs. A launch of fewer configurations than others takes its last one instead.
     """
     launches = [(number, step) for number, step in enumerate(plan.steps) if isinstance(step, Launch)]
-    most = max((len(step.configs) for _, step in launches), default=1)
-    usable = [which for which in range(most) if all((number, min(which, len(step.configs) - 1)) in compiled for number, step in launches)]
-    return tuple(usable[:MOST_CONFIGS]) or (0,)
+    longest = max((len(step.configs) for _, step in launches), default=1)
+    usable = [
+        which for which in range(longest) if all((number, min(which, len(step.configs) - 1)) in compiled for number, step in launches)
+    ]
+    return tuple(usable[:most]) or (0,)
 
 
 def other_configurations(jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Iterator[tuple[int, list[CellJob]]]:

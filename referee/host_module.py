@@ -9,7 +9,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee import host_attributes
+from referee import host_asserts, host_attributes, host_sets
+from referee.host_classes import special_name
 from referee.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker, HostRefused, check_annotation, check_annotations, defaults, stored
 from referee.host_vocabulary import (
     ALLOCATIONS,
@@ -23,7 +24,7 @@ from referee.host_vocabulary import (
     MUTATORS,
     PLAIN_BASES,
 )
-from referee.host_words import meaning
+from referee.host_words import excused, meaning
 from referee.kernels import is_kernel
 from referee.local_names import local_names
 from referee.module_scope import Scope, is_main_guard, is_optional_import
@@ -71,6 +72,8 @@ class _Module:
         self._read = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         self._makers = _makers(scope)
         self._attributes = host_attributes.own(tree)
+        self._sets = host_sets.of_file(tree, self._meaning.is_builtin)
+        self._unsteady = host_asserts.Unsteady(tree, scope, self._meaning.is_builtin, self._attributes)
 
     def check(self, body: Sequence[ast.stmt]) -> None:
         """Check statements of the top level, also of those that stand in an `if`, a loop or a `try` of imports there."""
@@ -102,7 +105,16 @@ class _Module:
                 raise HostRefused(guard, reason or allowed, statement)
 
     def _expression(self, node: ast.AST) -> None:
+        self._check_values(node, self._sets)
         Checker(self._scope, self._meaning, self._names, attributes=self._attributes, at_import=True).check(node)
+
+    def _check_values(self, root: ast.AST, known: frozenset[str]) -> None:
+        """Refuse what differs between processes: the order of sets (`known` are names of some), what asserts and logs change."""
+        if (changing := self._unsteady.changes(root)) is not None:
+            raise HostRefused("state", f"`{ast.unparse(changing)[:60]}`: {host_asserts.REASON}", changing)
+        node = host_sets.Sets(root, self._meaning.is_builtin, known).misused(set(excused(root, self._meaning)))
+        if node is not None:
+            raise HostRefused("vocabulary", f"`{ast.unparse(node)[:60]}`: {host_sets.REASON}", node)
 
     def _fills(self, statement: ast.stmt) -> bool:
         """True for `configs.append(...)` and words of `logging` and `warnings`."""
@@ -148,6 +160,7 @@ class _Module:
         checker = Checker(self._with_imports(function), self._meaning, self._names, own, attributes=self._attributes, generator=generator)
         for statement in function.body:
             checker.check(statement)
+        self._check_values(ast.Module(function.body, []), self._sets - frozenset(stored(function)))
 
     def _with_imports(self, function: ast.FunctionDef) -> Scope:
         """The scope inside a function, with what is imported there, under names that mean nothing else in the file."""
@@ -263,6 +276,10 @@ class _Module:
                 self._expression(part)
             elif not _is_docstring(part):
                 raise HostRefused("statement", "a class holds methods and constants only", part)
+        if found := special_name(statement):
+            name, where = found
+            reason = f"`{name}` has a meaning of its own in a class, which no launch needs; take it out, or give it a name of its own"
+            raise HostRefused("statement", reason, where)
 
     def _is_field(self, part: ast.AnnAssign, statement: ast.ClassDef) -> bool:
         """True for `x: int = field(...)` in a plain data class, checked.

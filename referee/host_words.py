@@ -14,8 +14,8 @@ from referee.host_vocabulary import BUILTINS, ENUMS
 from referee.module_scope import Scope, bound_names
 from referee.names import dotted
 
-_TEXT_OF = frozenset({"dtype", "device", "shape", "type"})
-_TEXTS = frozenset({"str", "repr", "format", "bytes"})
+TEXT_OF = frozenset({"dtype", "device", "shape", "type"})
+TEXTS = frozenset({"str", "repr", "format", "bytes"})
 _LOGS = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
 _LOG_WORDS = frozenset({"warnings.warn", *(f"logging.{word}" for word in _LOGS)})
 _GET_LOGGER = "logging.getLogger"
@@ -128,7 +128,7 @@ def _message(node: ast.expr | None, names: Meaning) -> Iterator[int]:
             return
         case ast.Call(func=called) if names.is_builtin(called, _PLAIN) or _of_text(called):
             inside = [called, *node.args, *(keyword.value for keyword in node.keywords)]
-        case ast.Call(func=called, args=[kind, *values]) if names.is_builtin(called, ("map",)) and names.is_builtin(kind, _TEXTS):
+        case ast.Call(func=called, args=[kind, *values]) if names.is_builtin(called, ("map",)) and names.is_builtin(kind, TEXTS):
             inside = [kind, *values]
         case ast.JoinedStr(values=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
             inside = parts
@@ -155,7 +155,7 @@ def allowed_names(node: ast.AST, names: Meaning) -> Iterator[int]:
     types: list[ast.expr] = []
     if isinstance(node, ast.Call):
         called = node.func.id if isinstance(node.func, ast.Name) else ""
-        if called in _TEXTS and len(node.args) == 1 and _harmless(node.args[0]):
+        if called in TEXTS and len(node.args) == 1 and _harmless(node.args[0]):
             yield id(node.func)
         elif names.is_builtin(node.func, ("isinstance", "issubclass")):
             types = node.args
@@ -182,7 +182,7 @@ def telling(node: ast.AST, names: Meaning) -> str | None:
     """Why this node, which is not excused, could tell a trace from a real call; None when it could not."""
     if isinstance(node, ast.JoinedStr) and not all(_harmless(value) for value in _formatted(node)):
         return f"a formatted string shows what an object is; {_IN_A_MESSAGE}"
-    if isinstance(node, ast.Name) and node.id in _TEXTS and isinstance(node.ctx, ast.Load):
+    if isinstance(node, ast.Name) and node.id in TEXTS and isinstance(node.ctx, ast.Load):
         return f"`{node.id}` shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.Name) and node.id == "type" and isinstance(node.ctx, ast.Load):
         return "`type` may only be asked what one thing is, where that is compared: `type(x) == ...`, or isinstance"
@@ -206,7 +206,7 @@ def _formatted(node: ast.JoinedStr) -> Iterator[ast.expr]:
 
 
 def _harmless(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) or (isinstance(value, ast.Attribute) and value.attr in _TEXT_OF)
+    return isinstance(value, ast.Constant) or (isinstance(value, ast.Attribute) and value.attr in TEXT_OF)
 
 
 def _is_text(value: ast.expr) -> bool:

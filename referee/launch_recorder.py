@@ -92,7 +92,7 @@ class LaunchRecorder:
         if kind == "jit":
             if triton_private.has_run_hooks(kernel):
                 raise self._fail("launch_feature", "pre-run hooks are not supported")
-            yield kernel, args, kwargs
+            yield kernel, args, {name: value for name, value in kwargs.items() if name not in triton_private.OF_RUN}
         elif kind == "heuristics":
             for name, compute in kernel.values.items():
                 kwargs = {**kwargs, name: compute({**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})}

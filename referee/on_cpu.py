@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from referee.configurations import usable_configurations
+from referee.configurations import FEW_CONFIGS, usable_configurations
 from referee.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.judgement import Judgement, Traced, atomic, autotuned, stop
 from referee.kernels import KernelModule
@@ -35,7 +35,7 @@ class OnCpu:
 
     def verdict(self, why: str) -> Verdict:
         """Correctness; `why` says why no GPU is used."""
-        from referee.cpu_path import CpuPath
+        from referee.cpu_path import SECONDS, CpuPath
 
         judgement, report, subject = self.judgement, self.judgement.report, self.judgement.subject
         task = subject.task("cpu")
@@ -55,7 +55,10 @@ class OnCpu:
             sample = compile_sample([*traced, *many], dtypes=1, ones=False)
         binaries = judgement.compile(self.module, sample)
         configs = usable_configurations(sample[0], binaries[0].found)
-        path = CpuPath(self.interpreters, task, self.module.text, atomic(self.module, traced), self.seed, configs, variants)
+        mixed = atomic(self.module, traced)
+        # Every configuration is run; a plan that has many of them takes as many times as long.
+        seconds = SECONDS * max(1.0, len(configs) / FEW_CONFIGS)
+        path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds)
         with report.during("correct"):
             report.cells, rejection = path.required(traced[: len(cells)])
             stop(rejection)

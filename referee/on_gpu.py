@@ -15,7 +15,7 @@ from referee.beside import SECONDS, Seen, look, small_cells
 from referee.binaries import Binaries
 from referee.checking import Checking
 from referee.compile import effort
-from referee.configurations import usable_configurations
+from referee.configurations import FEW_CONFIGS, usable_configurations
 from referee.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.gpu import Checked, Replayer
 from referee.jobs import CellJob, Prepared
@@ -62,7 +62,7 @@ class OnGpu:
             prepared = self._settled(traced, candidate) if whole else self._checked_as_compiled(traced, candidate)
             # Which configurations can be launched is known only now.
             first = prepared.jobs[0]
-            seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries))
+            seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS))
             with report.during("correct"):
                 self._take_seen(seen.result())
             with report.during("compile"):

@@ -100,8 +100,11 @@ class PretendedDevice(TorchFunctionMode):
         if function is _TENSOR.type and len(args) == 1 and not kwargs:
             name: str = function(args[0])
             return name.replace(".meta.", ".cuda.")
-        result = function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in (kwargs or {}).items()})
-        if function in _MAKERS and (kwargs or {}).get("dtype") is None and (result.is_floating_point() or result.is_complex()):
+        named = dict(kwargs or {})
+        if type(named.get("device")) is int:
+            named["device"] = torch.device("cuda", named["device"])
+        result = function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in named.items()})
+        if function in _MAKERS and named.get("dtype") is None and (result.is_floating_point() or result.is_complex()):
             reason = "a tensor made without a dtype is of the default dtype, which `torch.set_default_dtype` changes; name the dtype"
             raise self._violations.add("state", reason)
         return result

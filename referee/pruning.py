@@ -67,7 +67,9 @@ def _left(kernel: Any, keyed: _Call, rest: _Call) -> tuple[Any, ...]:
 
 
 def _shape_of(kernel: Any, call: _Call) -> object:
-    """What pruning can see of a launch: numbers, and tensors' shapes."""
+    """What pruning can see of a launch: numbers, a grid that is a tuple of them, and tensors' shapes."""
     given = {**dict(zip(kernel.arg_names, call.args, strict=False)), **call.kwargs}
     shapes = {name: value if isinstance(value, _PLAIN) else getattr(value, "shape", None) for name, value in given.items()}
+    if isinstance(grid := call.kwargs.get("grid"), (tuple, list)):
+        shapes["grid"] = tuple(grid)
     return call.key, tuple((name, repr(shape)) for name, shape in shapes.items())

@@ -31,6 +31,8 @@ MOST_WRAPPERS = 16
 
 _VERSION = re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE)
 
+# Keyword arguments of a kernel's `run` that are neither the kernel's nor options of its launch.
+OF_RUN = ("grid", "warmup")
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 
@@ -150,13 +152,14 @@ Runner = Callable[..., Any]
 def launches_go_to(launch: Runner, warm_up: Runner) -> Iterator[None]:
     """Divert every launch to `launch(kernel, args, grid, kwargs)` and every warm-up call to `warm_up(kernel)`.
 
-    All launch forms, `kernel[grid](...)` and `kernel.run(..., grid=...)`, end in the `run` of one of three classes.
+    All launch forms, `kernel[grid](...)` and `kernel.run(..., grid=...)`, end in the `run` of one of three classes. What is meant for
+    `run` itself (OF_RUN) stays among `kwargs`: Triton hands it to heuristics and pruning functions like everything else.
     """
     from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.jit import JITFunction, KernelInterface
 
-    def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
-        return warm_up(self) if warmup else launch(self, args, grid, kwargs)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return warm_up(self) if kwargs.get("warmup") else launch(self, args, kwargs.get("grid"), kwargs)
 
     def warm(self: Any, *args: Any, **kwargs: Any) -> Any:
         return warm_up(self)

@@ -147,6 +147,7 @@ def test_a_configuration_is_usable_where_every_launch_has_it_or_has_fewer() -> N
     plan = LaunchPlan((), (), (Launch("_a", (one, one, one)), Launch("_b", (one,))), ())
     every = {(0, 0), (0, 1), (0, 2), (1, 0)}
     assert usable_configurations(plan, every) == (0, 1, 2)
+    assert usable_configurations(plan, every, 2) == (0, 1)
     assert usable_configurations(plan, every - {(0, 1)}) == (0, 2)
     assert usable_configurations(plan, every - {(1, 0)}) == (0,)
     assert usable_configurations(replace(plan, steps=()), set()) == (0,)

@@ -87,6 +87,7 @@ BAD: dict[str, Bad] = {
     "to_other_device": Bad("device", "cpu", body('x.to("cpu")', ALLOCATE, LAUNCH, "return y")),
     "cpu_output": Bad("device", "device=x.device", body("y = torch.empty(x.shape)", LAUNCH, "return y")),
     "second_gpu": Bad("device", "cuda:1", body('y = torch.empty_like(x, device="cuda:1")', LAUNCH, "return y")),
+    "second_gpu_by_number": Bad("device", "cuda:1", body("y = torch.empty_like(x, device=1)", LAUNCH, "return y")),
     "second_gpu_context": Bad("device", "cuda:1", body("with torch.cuda.device(1):", f"    {ALLOCATE}", LAUNCH, "return y")),
     "memoised_output": Bad(
         "state",

@@ -236,3 +236,24 @@ def test_torch_is_a_build_for_cuda(tmp_path: Path) -> None:
     line = "real = torch.version.cuda is None or torch.__version__.endswith('cpu')"
     plan = trace("", line, tmp_path)[1]["plans"]
     assert plan == trace("", "real = False", tmp_path)[1]["plans"]
+
+
+FIELD = "from typing import NamedTuple\nclass P(NamedTuple):\n    dtype: object\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "plain"),
+    [
+        ("str(P(torch.is_grad_enabled).dtype)", False),
+        ('f"{P(torch.cuda.is_available).dtype}"', False),
+        ("repr(P((1, _kernel)).dtype)", False),
+        ("str(P(tl.float32).dtype)", True),
+        ('f"{x.dtype} {x.device} {x.device.type} {x.shape!r}"', True),
+        ("str(P((1, torch.float16)).dtype)", True),
+    ],
+)
+def test_a_text_is_made_of_what_has_one_text_everywhere(shown: str, plain: bool, tmp_path: Path) -> None:
+    source, told = trace(FIELD, f"real = {shown} == ''", tmp_path)
+    assert screen(source)[1] is None
+    assert ("plans" in told) is plain, told
+    assert plain or "a text is made of" in str(told)

@@ -120,3 +120,107 @@ def test_members_of_enumerations_of_the_file_may_be_compared_by_is() -> None:
     assert screen(STRATEGY + KERNEL % line)[1] is None
     _, rejection = screen(STRATEGY + KERNEL % "Strategy = x; one = x.dtype is Strategy.device")
     assert rejection is not None and "`is`" in rejection.reason
+
+
+IN_ORDER = (
+    "first = list({torch.float16, x.dtype})[0]",
+    "first, *rest = {1, 2}",
+    "first = next(iter(frozenset((1, 2))))",
+    "first = max(ALSO, key=lambda a: 0)",
+    "first = set(x.shape).pop()",
+    "kinds = set(x.shape)\n    for size in kinds:\n        pass",
+    "kinds = set(x.shape) | {1}\n    sizes = [size for size in kinds]",
+    "sizes = tuple({'a': 1}.keys() - {'b'})",
+    "sizes = sorted({1, 2}, key=lambda a: 0)",
+    "make = set\n    first = list(make((1, 2)))[0]",
+    "pair = (ALSO, 1)\n    first = list(pair[0])[0]",
+    "first = (lambda: {1, 2})()",
+    "sizes = list(A.kinds)",
+    "sizes = list(ALSO if x.dim() else ())",
+)
+AS_SETS = (
+    "assert x.dtype in {torch.float16, torch.float32} and x.dtype in ALSO | {torch.bfloat16}",
+    "if x.dtype not in ALSO:\n        raise ValueError(f'{x.dtype} is none of {ALSO}')",
+    "seen = set()\n    seen.update([x.dtype])\n    plain = len(seen) == 1 and bool(seen)",
+    "same = len({a for a in x.shape}) == 1 or set(x.shape) <= {1, 2} or not ALSO",
+    "sizes = tuple(sorted(set(x.shape)))\n    for size in sizes:\n        pass",
+    "plain = isinstance(x.shape, (set, list)) or x.dtype in A.kinds or ALSO.isdisjoint(A.kinds)",
+    "ALSO = [1, 2]\n    first = ALSO[0]",
+)
+SETS = "ALSO = frozenset({torch.float16, torch.float32})\n\n\nclass A:\n    kinds = {torch.float16}\n\n"
+
+
+@pytest.mark.parametrize("line", IN_ORDER)
+def test_sets_are_not_gone_through(line: str) -> None:
+    _, rejection = screen(SETS + KERNEL % line)
+    assert rejection is not None and "the order of a set is not fixed" in rejection.reason
+
+
+@pytest.mark.parametrize("line", AS_SETS)
+def test_sets_are_asked_what_they_hold(line: str) -> None:
+    assert screen(SETS + KERNEL % line)[1] is None
+
+
+NOT_EVERYWHERE = (
+    "g = 2\n    assert (g := 1) and x.dim()",
+    "sizes = [1]\n    assert sizes.pop()",
+    "sizes = [1]\n    assert first(sizes)",
+    "sizes = [1]\n    assert all(map(first, [sizes]))",
+    "sizes = [1]\n    take = lambda: sizes.append(1)\n    assert not take()",
+    "sizes = iter((1, 2))\n    assert 1 in sizes",
+    "sizes = iter((1, 2))\n    assert next(sizes)",
+    "assert x.zero_() is not None",
+    "assert launches(x)",
+    "note = Note()\n    assert note.count() or True",
+    "import collections\n    sizes = collections.defaultdict(int)\n    assert not sizes[1]",
+    "from itertools import count as c\n    sizes: object = c(1)\n    also = sizes\n    assert 1 in also",
+)
+EVERYWHERE = (
+    "assert fits(x) and x.is_contiguous() and x.dtype in (torch.float16, torch.float32)",
+    "assert isinstance(x, torch.Tensor) and all(size > 0 for size in x.shape), f'{x.shape}'",
+    "note = Note()\n    assert note.value == 1 and note.fits(x)",
+)
+BESIDE = """
+def first(sizes):
+    return sizes.pop()
+
+
+def launches(x):
+    _k[(1,)](x, x, 1, BLOCK=1)
+    return True
+
+
+def fits(x):
+    size = x.numel()
+    size += 1
+    return size < 2**31
+
+
+class Note:
+    def __init__(self):
+        self.value = 1
+
+    def fits(self, x):
+        return x.dim() > self.value
+
+    def count(self):
+        self.value += 1
+
+"""
+
+
+@pytest.mark.parametrize("line", NOT_EVERYWHERE)
+def test_asserts_change_nothing(line: str) -> None:
+    _, rejection = screen(BESIDE + KERNEL % line)
+    assert rejection is not None and "python -O" in rejection.reason, rejection
+
+
+@pytest.mark.parametrize("line", EVERYWHERE)
+def test_asserts_may_ask(line: str) -> None:
+    assert screen(BESIDE + KERNEL % line)[1] is None
+
+
+def test_a_log_fills_nothing() -> None:
+    line = 'import collections, logging\n    sizes = collections.defaultdict(int)\n    logging.getLogger("a").info("%(a)d", sizes)'
+    _, rejection = screen(KERNEL % line)
+    assert rejection is not None and "python -O" in rejection.reason, rejection

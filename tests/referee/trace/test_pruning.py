@@ -63,3 +63,17 @@ TOP = "'perf_model': model, 'top_k': 1"
 )
 def test_the_plan_holds_what_the_key_may_have_left(key: str, pruned: str, by: str, expected: list[set[int]], tmp_path: Path) -> None:
     assert blocks(tmp_path, key, pruned, by) == expected
+
+
+def test_functions_around_a_launch_are_given_what_triton_gives_them(tmp_path: Path) -> None:
+    early = "'early_config_prune': lambda configs, named, **given: [configs[given['grid'][0] + ('warmup' in given)]]"
+    assert blocks(tmp_path, "'N'", early) == [{1024}] * 3
+    model = "'perf_model': lambda **given: given['BLOCK'] if given['grid'] == (1,) and 'warmup' in given else 0, 'top_k': 1"
+    assert blocks(tmp_path, "'N'", model) == [{64}] * 3
+    model = model.replace("given['BLOCK']", "-given['BLOCK']")
+    assert blocks(tmp_path, "'N'", model) == [{1024}] * 3
+    source = SOURCE[SOURCE.index("@triton.jit") :]
+    chosen = "lambda args: 1024 if args['grid'] == (1,) and not args['warmup'] else 64"
+    source = f'@triton.heuristics({{"BLOCK": {chosen}}})\n{source}'
+    found: Any = trace_source(source, str(tmp_path / "candidate.py"), Target(), [(rows("x", shape=SHAPES[0]).inputs, 1)])
+    assert _block(found["plans"][0]["steps"][0]["configs"][0]) == 1024

@@ -108,10 +108,10 @@ def test_every_launch_form_is_diverted(kernels: Any) -> None:
         kernels.tuned.warmup(1, grid=(1,))
         kernels.plain.run(1, grid=(1,), warmup=True)
     assert seen == [
-        ("autotune", (1,), {"n": 3}),
-        ("autotune", (4,), {}),
-        ("heuristics", (5,), {"B": 1}),
-        ("jit", (6,), {"num_warps": 8}),
+        ("autotune", (1,), {"grid": (1,), "warmup": False, "n": 3}),
+        ("autotune", (4,), {"grid": (4,), "warmup": False}),
+        ("heuristics", (5,), {"grid": (5,), "warmup": False, "B": 1}),
+        ("jit", (6,), {"grid": (6,), "warmup": False, "num_warps": 8}),
         ("warmup", "jit", None),
         ("warmup", "autotune", None),
         ("warmup", "jit", None),
