@@ -135,7 +135,9 @@ def _user_allowance(
     allowance = ERRORS * spread + FLOOR * EPS32 * magnitude
     if traits.probabilities and value.numel():
         # Its logits are what it makes of its inputs; these are what is known of their size.
-        sizes = [_per_row(_size(tensor), value) for tensor in inputs if tensor.is_floating_point() and tensor.numel()]
+        sizes = [
+            _per_row(_where_answered(_size(tensor), value), value) for tensor in inputs if tensor.is_floating_point() and tensor.numel()
+        ]
         allowance = allowance + EPS32 * reduce(torch.maximum, sizes, value.new_zeros(())) * _size(value)
     return allowance
 
@@ -227,6 +229,13 @@ def _largest_logit(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor | 
 
 def _size(tensor: Tensor) -> Tensor:
     return tensor.abs().double().nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _where_answered(size: Tensor, value: Tensor) -> Tensor:
+    """`size` without what lies at answers of exactly zero, such as a mask's -1e9: no other probability has a share in its rounding."""
+    trailing = zip(reversed(size.shape), reversed(value.shape), strict=False)
+    broadcasts = size.dim() <= value.dim() and all(have in (1, want) for have, want in trailing)
+    return torch.where(value != 0, size, 0.0) if broadcasts else size
 
 
 def _per_row(size: Tensor, value: Tensor) -> Tensor:

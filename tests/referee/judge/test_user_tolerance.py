@@ -63,11 +63,12 @@ def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
         ("x, m", "x + m", "torch.randn(4, 16, 16), " + WHERE.format("-torch.inf"), lambda x, m: x + m.abs()),
         ("x, m", "torch.softmax(x + m, -1)", f"torch.randn(4, 16, 16), {WHERE.format(-1e9)}",
          lambda x, m: torch.softmax(m, -1).expand(x.shape)),
+        ("x, m", "torch.softmax(x + m, -1)", f"torch.randn(4, 16, 16), {WHERE.format(-1e9)}", lambda x, m: 1.5 * torch.softmax(x + m, -1)),
         ("x", "torch.softmax(x, -1)", "torch.rand(16, 64)", lambda x: torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)),
         ("x", "F.normalize(x, dim=-1)", "torch.randn(16, 64)", lambda x: x / x.norm(dim=-1, keepdim=True)),
         ("x", "x.argmax(-1)", "torch.rand(12, 70)", lambda x: 69 - x.flip(-1).argmax(-1)),
     ],
-    ids="fill finfo cube centred half scores_too relu bias mask causal scores overflow zero ties".split(),
+    ids="fill finfo cube centred half scores_too relu bias mask causal scores scaled overflow zero ties".split(),
 )  # fmt: skip
 def test_a_wrong_answer_is_rejected_whatever_the_example_hides(
     tmp_path: Path, arguments: str, body: str, inputs: str, wrong: Answer
@@ -102,6 +103,8 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
         ("x", "F.elu(x)", "torch.randn(16, 64)", lambda x: torch.where(x > 0, x, torch.exp(x) - 1.0)),
         ("x", "F.softplus(x)", "torch.randn(16, 64)", lambda x: torch.where(x > 20, x, torch.log(1.0 + torch.exp(x)))),
         ("x", "F.softmax(x, -1)", "torch.randn(16, 64)", lambda x: torch.exp(x - _log_sum(x))),
+        ("x, m", "torch.softmax(x + m, -1)", f"torch.randn(4, 16, 16), {WHERE.format(-1e9)}",
+         lambda x, m: torch.exp(x + m - _log_sum(x + m))),
         ("x, y", "F.binary_cross_entropy_with_logits(x, y, reduction='none')", "torch.randn(16, 64), torch.rand(16, 64)",
          lambda x, y: x.clamp(min=0) - x * y + torch.log(1.0 + torch.exp(-x.abs()))),
         ("x", "torch.relu(x - x.mean(-1, keepdim=True))", "torch.randn(512, 300)", lambda x: torch.relu(_centred(x))),
@@ -112,7 +115,7 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
         ("x", "(torch.round(x / (x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)).clamp(-128, 127).to(torch.int8), "
          "x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)", "torch.randn(64, 256)", _quantised),
     ],
-    ids="tanh elu softplus softmax bce relu clamped masked scores quantised".split(),
+    ids="tanh elu softplus softmax causal bce relu clamped masked scores quantised".split(),
 )  # fmt: skip
 def test_a_right_answer_may_be_computed_in_another_usual_form(
     tmp_path: Path, arguments: str, body: str, inputs: str, other: Answer
