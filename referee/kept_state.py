@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from types import (
     BuiltinFunctionType,
     CellType,
+    CodeType,
     FunctionType,
     GenericAlias,
     MappingProxyType,
@@ -33,6 +34,8 @@ import torch
 
 MOST_OBJECTS = 50_000
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis))
+# The kinds that most objects are of, which need no search among the plain ones.
+_PLAIN_KINDS, _USUAL = frozenset(_PLAIN), frozenset({FunctionType, ModuleType, CodeType, tuple, dict, list, type})
 _TRITON = frozenset({"JITFunction", "Autotuner", "Heuristics", "Config", "constexpr"})
 # What Python makes of other objects, and keeps them in without a dict: all that it refers to is looked at.
 _HOLDING: tuple[type, ...] = (
@@ -48,6 +51,7 @@ _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 _CACHED = type(functools.lru_cache(lambda: None))
 # Asked of a class, these answer what Python knows; a name that the class body binds, or its metaclass, does not come in between.
 _NAMES, _MRO, _MODULE, _QUALNAME = (type.__dict__[name].__get__ for name in ("__dict__", "__mro__", "__module__", "__qualname__"))
+_DICT_OFFSET = type.__dict__["__dictoffset__"].__get__
 _HEAP_TYPE = 1 << 9
 _dict_of = ctypes.pythonapi.PyObject_GenericGetDict
 _dict_of.argtypes, _dict_of.restype = [ctypes.py_object], ctypes.py_object
@@ -93,12 +97,13 @@ class _Walk:
             value = pending.pop()
             kind = type(value)
             # `issubclass` of the true type throughout: `isinstance` also asks the value, and a class may call itself what it likes.
-            plain = next((base for base in _PLAIN if issubclass(kind, base)), None)
-            if plain is not None:
+            if kind in _PLAIN_KINDS:
                 # As text, because NaN differs from itself and True equals 1.
+                yield kind, kind.__repr__(value)
+                continue
+            plain = None if kind in _USUAL else next((base for base in _PLAIN if issubclass(kind, base)), None)
+            if plain is not None:
                 yield kind, _text(plain, value)
-                if kind is plain:
-                    continue
             yield kind, id(value)
             if id(value) in self._seen:
                 continue
@@ -139,6 +144,8 @@ class _Walk:
         return found + attributes
 
     def _attributes(self, value: Any, kind: type) -> list[object]:
+        if not kind.__flags__ & _HEAP_TYPE and not _DICT_OFFSET(kind):
+            return []
         own = self._is_own(kind)
         library = str(_MODULE(kind)).partition(".")[0]
         walked = own or library not in ("torch", "triton", "numpy", "referee") or kind.__name__ in _TRITON
