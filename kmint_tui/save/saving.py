@@ -57,8 +57,7 @@ def save(
     """Save a draft that passed. `judge` gives the referee's verdict on a candidate's text, with a fresh seed.
 
     `own` is the reference when `op` is of the user's own. Raises UsageError for a draft that did not pass or was minted by something
-    else, NotSaveable for one that may not be saved or whose saved form does not
-    pass, StorageError when it cannot be written.
+    else, NotSaveable for one that may not be saved or whose saved form does not pass, StorageError when it cannot be written.
     """
     kernel = prepare(session, draft, op, judge=judge, own=own)
     if form == "hf-kernel":

@@ -1,11 +1,14 @@
-"""A kernel of one row a program, and runs of it by the interpreter."""
+"""A kernel of one row a program, one of four integers, and runs by the interpreter."""
 
 from __future__ import annotations
 
+import torch
+
 from referee.interpret import Executed, Execution, execute
+from referee.plan import LaunchPlan
 from referee.verdict import Rejection
 from referee.zygote import Zygote
-from tests.referee.judge.plans import HEADER
+from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 
 ROW = (
     HEADER
@@ -20,6 +23,24 @@ def kernel(x0, out, n, BLOCK: tl.constexpr):
     tl.store(out + row * n + cols, {result}, mask=mask)
 """
 )
+FOUR = (
+    HEADER
+    + """
+@triton.jit
+def kernel(x0, out):
+    at = tl.arange(0, 4)
+    x = tl.load(x0 + at)
+    a, b = x > 0, x % 2 == 1
+    tl.store(out + at, ({value}).to(tl.int32))
+"""
+)
+
+
+def of_four(zygote: Zygote, value: str, numbers: list[int]) -> Executed | Rejection:
+    """What a kernel makes of four integers."""
+    x, out = dense(0, (4,), "int32"), dense(1, (4,), "int32")
+    plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (launch("kernel", (1, 1, 1), {}, x0=x, out=out),), (out,))
+    return run(zygote, FOUR.format(value=value), Execution(plan, (torch.tensor(numbers, dtype=torch.int32),)))[0]
 
 
 def run(zygote: Zygote, text: str, *executions: Execution, seconds: float = 60.0) -> list[Executed | Rejection]:

@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from referee.interpret import Executed, Execution
-from referee.plan import LaunchPlan
+from referee.interpret import Executed
 from referee.zygote import Zygote
-from tests.referee.judge.interpreting import run
-from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
-
-TEXT = (
-    HEADER
-    + """
-@triton.jit
-def kernel(x0, out):
-    at = tl.arange(0, 4)
-    x = tl.load(x0 + at)
-    a, b = x > 0, x % 2 == 1
-    tl.store(out + at, ({value}).to(tl.int32))
-"""
-)
+from tests.referee.judge.interpreting import of_four
 
 
 @pytest.mark.parametrize(
@@ -38,8 +23,6 @@ def kernel(x0, out):
     ],
 )
 def test_booleans_are_added_in_one_bit(interpreter: Zygote, value: str, expected: list[int]) -> None:
-    x, out = dense(0, (4,), "int32"), dense(1, (4,), "int32")
-    plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (launch("kernel", (1, 1, 1), {}, x0=x, out=out),), (out,))
-    answer = run(interpreter, TEXT.format(value=value), Execution(plan, (torch.arange(4, dtype=torch.int32),)))[0]
+    answer = of_four(interpreter, value, [0, 1, 2, 3])
     assert isinstance(answer, Executed), answer
     assert answer.outputs[0].tolist() == expected

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from referee.interpret import Executed, Execution
-from referee.plan import LaunchPlan
+from referee.interpret import Executed
 from referee.verdict import Rejection
 from referee.zygote import Zygote
-from tests.referee.judge.interpreting import run
-from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
+from tests.referee.judge.interpreting import of_four
 
-TEXT = (
-    HEADER
-    + """
-@triton.jit
-def kernel(x0, out):
-    at = tl.arange(0, 4)
-    x = tl.load(x0 + at)
-    tl.store(out + at, {value})
-"""
-)
-
-
-def answer(interpreter: Zygote, value: str) -> Executed | Rejection:
-    x, out = dense(0, (4,), "int32"), dense(1, (4,), "int32")
-    plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (launch("kernel", (1, 1, 1), {}, x0=x, out=out),), (out,))
-    return run(interpreter, TEXT.format(value=value), Execution(plan, (torch.tensor([-7, 0, 2, 3], dtype=torch.int32),)))[0]
+NUMBERS = [-7, 0, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +24,7 @@ def answer(interpreter: Zygote, value: str) -> Executed | Rejection:
     ],
 )
 def test_divisions_and_indices(interpreter: Zygote, value: str, expected: list[int]) -> None:
-    found = answer(interpreter, value)
+    found = of_four(interpreter, value, NUMBERS)
     assert isinstance(found, Executed), found
     assert found.outputs[0].tolist() == expected
 
@@ -56,5 +38,5 @@ def test_divisions_and_indices(interpreter: Zygote, value: str, expected: list[i
     ],
 )
 def test_places_that_are_not_there(interpreter: Zygote, value: str, said: str) -> None:
-    found = answer(interpreter, value)
+    found = of_four(interpreter, value, NUMBERS)
     assert isinstance(found, Rejection) and found.guard == "kernel_error" and said in found.reason, found
