@@ -5,6 +5,7 @@ Limits: objects of other libraries and containers within containers count by ide
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from types import CellType, FunctionType, ModuleType
@@ -34,6 +35,12 @@ class Snapshot:
             parts = dict(_parts(value))
             self._parts.append((name, value, parts))
             pending.extend((f"{name}.{part}", inner) for part, inner in parts.items())
+
+    def renewed(self) -> Snapshot:
+        """Of the same objects, as they are now. What they have come to hold meanwhile counts by identity only."""
+        other = copy.copy(self)
+        other._parts = [(name, value, dict(_parts(value))) for name, value, _ in self._parts]
+        return other
 
     def changed(self) -> str | None:
         """The name of the first object that has lost or changed a part, or, unless it is a module, has a new one."""

@@ -33,8 +33,18 @@ from referee.snapshot import Snapshot
 from referee.source import parse
 
 _LIBDEVICES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
-_WATCHED = ("triton", "triton.runtime.jit", "triton.runtime.autotuner", "triton.compiler.code_generator")
+_WATCHED = ("triton", "triton.runtime.jit", "triton.runtime.autotuner", "triton.compiler.code_generator", *_LIBDEVICES)
 _MISSING = object()
+
+
+def _watched() -> list[tuple[str, object]]:
+    for name in _WATCHED:
+        importlib.import_module(name)
+    return [(name, module) for name, module in sys.modules.items() if name in _WATCHED or name.startswith("triton.language")]
+
+
+# Walking through all of Triton's language takes milliseconds: the fork server does it, once.
+_TRITON = Snapshot(_watched())
 
 
 class Changed(ValueError):
@@ -59,7 +69,7 @@ class Unchanged:
         self._texts = {name: _text_of(self._scope.functions[name], source) for name in clean.kernels}
         self._constants = _constants(clean.text)
         self._roots = _roots()
-        self._triton = Snapshot(_watched())
+        self._triton = _TRITON.renewed()
         self._used = Snapshot(self._words(ast.parse(clean.text)))
         self._names: dict[str, Any] = {}
         self._bound: dict[str, object] = {}
@@ -166,10 +176,6 @@ def _roots() -> dict[str, list[Any]]:
         "triton": [triton],
         "torch": [torch],
     }
-
-
-def _watched() -> list[tuple[str, object]]:
-    return [(name, module) for name, module in sys.modules.items() if name in _WATCHED or name.startswith("triton.language")]
 
 
 def _reach(value: object, attributes: list[str]) -> object:

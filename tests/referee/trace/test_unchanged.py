@@ -214,3 +214,16 @@ def test_a_snapshot_follows_what_functions_are_made_of() -> None:
     Words.value = 1
     assert snapshot.changed() is None
     assert triton.language is tl
+
+
+def test_a_renewed_snapshot_compares_with_what_objects_hold_by_then() -> None:
+    class Words:
+        __module__ = "triton.made_up"
+        value = 1
+
+    first = Snapshot([("class", Words)])
+    Words.value = 2
+    renewed = first.renewed()
+    assert (first.changed(), renewed.changed()) == ("class.value", None)
+    Words.value = 1
+    assert (first.changed(), renewed.changed()) == (None, "class.value")
