@@ -237,7 +237,7 @@ class PreparedLaunch:
 
     def __init__(self, driver: Driver, kernel: Kernel, grid: tuple[int, int, int], parameters: tuple[Packed, ...]) -> None:
         self._driver, self._parameters, self._empty = driver, parameters, 0 in grid
-        addresses = [ctypes.cast(ctypes.pointer(parameter), ctypes.c_void_p) for parameter in parameters]
+        addresses = [ctypes.addressof(parameter) for parameter in parameters]
         self._array = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         block = (32 * kernel.num_warps, 1, 1)
         self._function = ctypes.c_void_p(kernel.function)

@@ -19,11 +19,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from referee.own_kernel import OwnKernel
+from referee.own_kernel import OwnKernel, Pointer
 from referee.replay import INTEGERS, widest
 
 BLOCK, TURNS, WARPS = 1024, 4, 4  # words at a time, how often a program takes them, and its warps
 ALIGNED = 16  # bytes: where every tensor lies at a multiple of them, a program reads as much at a time
+MANY, APART = 256, 2  # fingerprints that room is made for at once, and how many numbers one is from the next: ALIGNED bytes
 FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
 CONSTANTS = {"BLOCK": BLOCK, "TURNS": TURNS, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
 
@@ -35,13 +36,14 @@ def _finalized(word, FIRST: tl.constexpr, SECOND: tl.constexpr):  # type: ignore
     return word ^ (word >> 31)
 
 
-@triton.jit(do_not_specialize=["key"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["key", "pad"])  # type: ignore[untyped-decorator]
 def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
     words,  # noqa: ANN001
     offsets,  # noqa: ANN001
     count,  # noqa: ANN001
     key,  # noqa: ANN001
     sums,  # noqa: ANN001
+    pad,  # noqa: ANN001
     BLOCK: tl.constexpr,  # noqa: N803
     TURNS: tl.constexpr,  # noqa: N803
     FIRST: tl.constexpr,  # noqa: N803
@@ -60,7 +62,10 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
         word = tl.load(words + at, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
         place = (at * STEP + key).to(tl.uint64, bitcast=True)
         found += tl.where(inside, _finalized(word ^ _finalized(place, FIRST, SECOND), FIRST, SECOND), 0)
-    tl.atomic_add(sums + tensor, tl.sum(found).to(tl.int64, bitcast=True))
+    total = tl.sum(found).to(tl.int64, bitcast=True)
+    if pad is not None:
+        total += tl.where(tl.program_id(0) == 0, pad, 0)
+    tl.atomic_add(sums + tensor, total)
 
 
 _ADD_UP = OwnKernel(_add_up, warps=WARPS)
@@ -68,23 +73,49 @@ _ADD_UP = OwnKernel(_add_up, warps=WARPS)
 
 @dataclass(frozen=True)
 class Noted:
-    """Fingerprints: `sums`, int64 by tensor, on the device; each less its pad modulo 2^64 is one."""
+    """Fingerprints: `sums`, int64 from number `first` on, one by tensor, on the device; each less its pad modulo 2^64 is one."""
 
     sums: Tensor
     pads: tuple[int, ...]
+    first: int = 0
+
+
+class Room:
+    """Where fingerprints come to lie that are taken one by one: zeros, made for many of them at once, which takes the host less time."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device, self._sums, self._next = device, torch.empty(0), 0
+
+    def take(self) -> tuple[Tensor, int]:
+        """Numbers, and which of them, so far zero, is for one fingerprint."""
+        if self._next == self._sums.numel():
+            self._sums, self._next = torch.zeros(MANY * APART, dtype=torch.int64, device=self._device), 0
+        self._next += APART
+        return self._sums, self._next - APART
 
 
 def read(noted: Iterable[Noted]) -> list[int]:
     """The fingerprints, one after the other. Waits for the device."""
     found = list(noted)
-    pads = [pad for each in found for pad in each.pads]
-    sums = torch.cat([each.sums for each in found]).tolist() if found else []
-    return [(total - pad) % 2**64 for total, pad in zip(sums, pads, strict=True)]
+    sums = {id(each.sums): each.sums for each in found}
+    totals = {name: tensor.tolist() for name, tensor in sums.items()}
+    return [(totals[id(each.sums)][each.first + number] - pad) % 2**64 for each in found for number, pad in enumerate(each.pads)]
 
 
-def fingerprint(tensor: Tensor, key: int) -> Noted:
+def fingerprint(tensor: Tensor, key: int, room: Room | None = None) -> Noted:
     """Of one tensor, without waiting. `key` has 63 bits."""
-    return _noted([_words(tensor)], key)
+    if not tensor.is_cuda:
+        return _noted([_words(tensor)], key)
+    tensor = tensor.contiguous()
+    pad = secrets.randbits(64) - (1 << 63)
+    sums, first = (room or Room(tensor.device)).take()
+    size = tensor.numel() * tensor.element_size()
+    word = widest(size, tensor.data_ptr())
+    if count := size // word:
+        target, source = Pointer(sums.data_ptr() + first * sums.element_size(), sums.dtype), Pointer(tensor.data_ptr(), INTEGERS[word])
+        _ADD_UP.launch((triton.cdiv(count, BLOCK * TURNS), 1), (source, None, count, key, target, pad), {**CONSTANTS, "STRIDE": 1})
+        return Noted(sums, (pad,), first)
+    return Noted(sums, (0,), first)
 
 
 def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
@@ -97,7 +128,7 @@ def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
         if len({each.dtype for each in words}) == 1:
             return _noted(words, key)
     found = [fingerprint(tensor, key) for tensor in tensors]
-    return Noted(torch.cat([each.sums for each in found]), tuple(pad for each in found for pad in each.pads))
+    return Noted(torch.stack([each.sums[each.first] for each in found]), tuple(pad for each in found for pad in each.pads))
 
 
 def _words(tensor: Tensor) -> Tensor:
@@ -111,18 +142,15 @@ def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
     """Of so many tensors of words, all as large and of one type."""
     pads = tuple(secrets.randbits(64) - (1 << 63) for _ in tensors)
     first, count = tensors[0], tensors[0].numel()
+    sums = torch.tensor(pads, dtype=torch.int64, device=first.device)
     if not first.is_cuda:
         place = torch.arange(count, dtype=torch.int64) * STEP + key
         found = [_mixed(words.to(torch.int64) ^ _mixed(place)).sum() for words in tensors]
-        return Noted(torch.tensor(pads) + torch.stack(found), pads)
-    if len(pads) == 1:
-        sums, offsets, stride = torch.full((1,), pads[0], dtype=torch.int64, device=first.device), None, 1
-    else:
-        sums = torch.tensor(pads, dtype=torch.int64, device=first.device)
-        offsets, stride = _offsets(tensors)
+        return Noted(sums + torch.stack(found), pads)
     if count:
+        offsets, stride = _offsets(tensors)
         grid = (triton.cdiv(count, BLOCK * TURNS), len(tensors))
-        _ADD_UP.launch(grid, (first, offsets, count, key, sums), {**CONSTANTS, "STRIDE": stride})
+        _ADD_UP.launch(grid, (first, offsets, count, key, sums, None), {**CONSTANTS, "STRIDE": stride})
     return Noted(sums, pads)
 
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from referee.own_kernel import OwnKernel
+from referee.own_kernel import OwnKernel, Pointer
 from referee.replay import INTEGERS
 
 BLOCK, WARPS = 1024, 4
@@ -85,7 +85,8 @@ class Mixed:
             target.copy_(self.made())
         elif count := target.numel():
             # As integers: a mixture has the bits of what it is mixed of, and booleans are bytes.
-            words = [tensor.view(INTEGERS[tensor.element_size()]) for tensor in (target, self.first, self.second)]
+            dtype = INTEGERS[target.element_size()]
+            words = [Pointer(tensor.data_ptr(), dtype) for tensor in (target, self.first, self.second)]
             grid = (triton.cdiv(count, 4 * BITS * BLOCK),)
             _MIX.launch(grid, (*words, count, self.seed), {"BLOCK": BLOCK, "BITS": BITS, "ROUNDS": ROUNDS})
 

@@ -3,19 +3,33 @@
 Triton looks at every argument of every launch anew, which takes the host three times as long as the launch. Here a kernel is compiled,
 and first launched, in Triton's usual way for every kind of arguments, and launched again as its tutorials do. Tells arguments apart at
 least as finely as Triton does: tensors by dtype and whether their address is a multiple of 16, integers by width, being 1, and being a
-multiple of 16. Limits: one device; tensors, integers and None.
+multiple of 16. Limits: one device; tensors, pointers, integers and None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, dtype
 
 ALIGNMENT = 16
 
-Argument = Tensor | int | None
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Device memory as numbers of some dtype. Takes less time to make than a view; somebody else must keep the memory alive."""
+
+    address: int
+    dtype: dtype
+
+    def data_ptr(self) -> int:
+        """What Triton asks of a tensor, besides its dtype."""
+        return self.address
+
+
+Argument = Tensor | Pointer | int | None
 
 
 class OwnKernel:
@@ -29,13 +43,18 @@ class OwnKernel:
         """Queue a launch on the current stream; `constants` in the order of the function's parameters."""
         kinds = (*map(_kind, arguments), *constants.values())
         if compiled := self._compiled.get(kinds):
-            compiled[(*grid, 1, 1)[:3]](*arguments, *constants.values())
+            compiled[(*grid, 1, 1)[:3]](*map(_passed, arguments), *constants.values())
         else:
             self._compiled[kinds] = self._function[grid](*arguments, **constants, num_warps=self._warps)
 
 
+def _passed(argument: Argument) -> Tensor | int | None:
+    """What a compiled kernel is given: it takes an address for a pointer, and asks the driver about those of tensors."""
+    return argument.address if isinstance(argument, Pointer) else argument
+
+
 def _kind(argument: Argument) -> object:
-    if isinstance(argument, Tensor):
+    if isinstance(argument, Pointer | Tensor):
         return argument.dtype, argument.data_ptr() % ALIGNMENT == 0
     if argument is None:
         return None

@@ -5,7 +5,6 @@ The candidate runs first; eager and float64 are computed when it is done. Runs i
 
 from __future__ import annotations
 
-import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -184,10 +183,11 @@ def sampled(
     elements = max((tensor.numel() for tensor in (*inputs, *outputs)), default=0)
     if not task.rowwise or cell.role != "capability" or elements < HUGE_ELEMENTS:
         return task, cell, inputs, outputs
-    ends = range(0, elements + 1, 1 << 31)
-    edges = {row + offset for row in (0, rows, *(end * rows // elements for end in ends)) for offset in range(-EDGE_ROWS, EDGE_ROWS)}
-    chosen = edges | set(random.Random(seed).sample(range(rows), min(rows, SECRET_ROWS)))
-    return task, *some_rows(cell, inputs, outputs, torch.tensor(sorted(row for row in chosen if 0 <= row < rows)))
+    edges = torch.tensor([0, rows, *(end * rows // elements for end in range(0, elements + 1, 1 << 31))])
+    around = edges[:, None] + torch.arange(-EDGE_ROWS, EDGE_ROWS)
+    inner = torch.randint(rows, (SECRET_ROWS,), generator=torch.Generator().manual_seed(seed & (1 << 63) - 1))
+    chosen = torch.cat([around.flatten(), inner]).sort().values
+    return task, *some_rows(cell, inputs, outputs, chosen[(0 <= chosen) & (chosen < rows)])
 
 
 def secret_rows(

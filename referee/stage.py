@@ -29,7 +29,7 @@ from referee.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Slot
 from referee.baselines import Baselines, Callee
 from referee.baselines import outputs_of as returned_by
 from referee.compare import compare
-from referee.fingerprint import Noted, fingerprint, fingerprints, read
+from referee.fingerprint import Noted, Room, fingerprint, fingerprints, read
 from referee.mixing import Drawn, Mixed, Values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
@@ -114,8 +114,11 @@ class Stage:
         self._number = 0
         self._drawn: Draws = []
         self._lent: Draws = []
-        self._mixed: list[bool] = []
+        self._mixed: list[int] = []
+        self._taking_turns: list[int] = []
+        self._chosen: dict[int, tuple[Values, ...]] = {}
         self._key = 0
+        self._room = Room(host.device)
         self._given: list[int] = []
         self._ended: dict[int, list[Noted]] = {}
         self._calls: list[_Call] = []
@@ -132,16 +135,18 @@ class Stage:
         self._lent = self._lent or [self._draw("baseline", index) for index in range(DRAWS)]
         large = [operand.nbytes >= LARGE_BYTES for operand in self._drawn[0]]
         # Mixing small operands beside large ones would keep the host busy for longer than the device.
-        self._mixed = large if any(large) else [True] * len(large)
+        self._mixed = [position for position, is_large in enumerate(large) if is_large or not any(large)]
+        self._taking_turns = [position for position in range(len(large)) if position not in self._mixed]
+        self._chosen = {}
         used = min(rounds, self.rounds)
         if not self._next:
             self.ahead()
         for index, call in enumerate(self._next[: used + 1]):
-            drawn = zip(self._drawn[index % DRAWS], self._mixed, strict=True)
-            call.region.begin([None if mixed else operand for operand, mixed in drawn], NAN)
+            drawn = enumerate(self._drawn[index % DRAWS])
+            call.region.begin([None if position in self._mixed else operand for position, operand in drawn], NAN)
         self._calls, self._spare, self._next = self._next[:used], self._next[used], []
         # A candidate could write over the draws, or over an output that another call left: what nobody else knows tells.
-        self._key = secrets.randbits(63)
+        self._key, self._room = secrets.randbits(63), Room(self._host.device)
         self._ended = {}
         self._kept = []
         self._given = self._draws()
@@ -168,25 +173,24 @@ class Stage:
 
     def _values(self, index: int) -> tuple[Values, ...]:
         """The inputs of the candidate's call `index` of this block: mixed for it alone, or the draws in turn."""
-        first, second = self._drawn
-        values: list[Values] = [Drawn(operand) for operand in self._drawn[index % DRAWS]]
-        for position in self._positions(mixed=True):
-            seed = subseed(self._contest.seed, "mixed", self._number, index, position)
-            values[position] = Mixed(first[position], second[position], seed)
-        return tuple(values)
-
-    def _positions(self, *, mixed: bool) -> list[int]:
-        """Numbers of the inputs whose values are mixed for every call, or of the others."""
-        return [position for position, is_mixed in enumerate(self._mixed) if is_mixed == mixed]
+        if index not in self._chosen:
+            first, second = self._drawn
+            values: list[Values] = [Drawn(operand) for operand in self._drawn[index % DRAWS]]
+            for position in self._mixed:
+                seed = subseed(self._contest.seed, "mixed", self._number, index, position)
+                values[position] = Mixed(first[position], second[position], seed)
+            self._chosen[index] = tuple(values)
+        return self._chosen[index]
 
     def entry(self, name: str) -> Entry:
-        """The candidate as a contestant called `name`, on the memory of the last `refill`."""
-        return Entry(name, lambda index: self._calls[index % len(self._calls)].bound.run(self._host.stream()), self._begin, self._end)
+        """The candidate as a contestant called `name`, on the memory of the last `refill` and the stream of now."""
+        stream = self._host.stream()
+        return Entry(name, lambda index: self._calls[index % len(self._calls)].bound.run(stream), self._begin, self._end)
 
     def _begin(self, index: int) -> None:
         """Write the values of call `index`, which were nowhere on the device before; what takes turns lies there already."""
         index %= len(self._calls)
-        self._calls[index].give(self._values(index), self._positions(mixed=True))
+        self._calls[index].give(self._values(index), self._mixed)
 
     def _end(self, index: int) -> None:
         """Note what call `index` left as its outputs."""
@@ -194,10 +198,10 @@ class Stage:
         self._ended[index] = self._outputs(self._calls[index])
 
     def _outputs(self, call: _Call) -> list[Noted]:
-        return [fingerprint(output, self._key) for output in call.outputs]
+        return [fingerprint(output, self._key, self._room) for output in call.outputs]
 
     def _draws(self) -> list[int]:
-        return read(fingerprint(operand, self._key) for drawn in (*self._drawn, *self._lent) for operand in drawn)
+        return read(fingerprint(operand, self._key, self._room) for drawn in (*self._drawn, *self._lent) for operand in drawn)
 
     def rival(self, name: str, callee: Callee, share: int) -> Entry:
         """A baseline as a contestant in `share` rounds, on the memory of the last `refill`.
@@ -206,7 +210,7 @@ class Stage:
         device did last is seen in a call's time (`bench/twin_sizes.py`).
         """
         places = [[region.tensor(view) for view in region.plan.inputs] for region in self._theirs[name][:share]]
-        order = [*self._positions(mixed=False), *self._positions(mixed=True)]
+        order = [*self._taking_turns, *self._mixed]
         made: list[object] = []
 
         def begin(index: int) -> None:
@@ -220,7 +224,7 @@ class Stage:
         def end(index: int) -> None:
             for output in made:
                 if isinstance(output, Tensor):
-                    fingerprint(output, self._key)
+                    fingerprint(output, self._key, self._room)
 
         return Entry(name, call, begin, end, share)
 
@@ -286,13 +290,13 @@ class Stage:
     def _changed(self) -> list[Tensor]:
         """Booleans on the device: an input that takes turns is not what some call was given."""
         flags = []
-        for position in self._positions(mixed=False):
+        for position in self._taking_turns:
             given = [self._drawn[index % DRAWS][position] for index in range(len(self._calls))]
             flags.append(differ(torch.stack([call.inputs[position] for call in self._calls]), torch.stack(given)))
         return flags
 
     def _mixed_inputs(self, call: _Call) -> list[Tensor]:
-        return [call.inputs[position] for position in self._positions(mixed=True)]
+        return [call.inputs[position] for position in self._mixed]
 
     def _together(self, tensors: Sequence[Sequence[Tensor]]) -> list[int]:
         """Fingerprints of the calls' first tensors, then of their second ones, and so on: those of one number are taken at once."""
@@ -307,9 +311,9 @@ class Stage:
             call.region.forget(HUGE)
             call.give(self._values(index), range(len(call.inputs)))
         given = self._together([self._mixed_inputs(call) for call in repeats])
-        again = []
+        again, stream = [], self._host.stream()
         for call in repeats:
-            call.bound.run(self._host.stream())
+            call.bound.run(stream)
             again.append(self._outputs(call))
         return given, _by_tensor(again)
 

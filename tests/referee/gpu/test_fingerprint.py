@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from referee.fingerprint import Noted, fingerprint, fingerprints, read
+from referee.fingerprint import MANY, Noted, Room, fingerprint, fingerprints, read
 from tests.referee.gpu.interpreted import in_interpreter
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -72,7 +72,7 @@ def test_many_at_once_have_the_fingerprints_that_they_have_alone(
 def test_what_lies_on_the_device_does_not_tell_what_is_alike(device: str) -> None:
     tensor = torch.arange(1000, device=device)
     noted = [fingerprint(tensor, KEY) for _ in range(50)] + [fingerprints([tensor] * 50, KEY)]
-    assert len({int(one) for each in noted for one in each.sums}) == 100
+    assert len({int(one) for each in noted for one in each.sums[each.first : each.first + len(each.pads)]}) == 100
     assert len(set(read(noted))) == 1
 
 
@@ -85,6 +85,21 @@ def test_gaps_do_not_count_and_nothing_has_a_fingerprint_too(device: str) -> Non
     base[:, 3:] = 0.0
     assert number(fingerprint(part, KEY)) == before
     assert number(fingerprint(base[:0], KEY)) == 0
+
+
+@DEVICES
+def test_room_for_many_holds_each_by_itself(device: str) -> None:
+    room, tensors = Room(device), list(torch.arange(3 * (2 * MANY + 5), device=device).view(-1, 3))
+    noted = [fingerprint(tensor, KEY, room) for tensor in tensors]
+    assert read(noted) == [number(fingerprint(tensor, KEY)) for tensor in tensors]
+    assert len(set(read(noted[::-1]))) == len(tensors)
+
+
+def test_room_is_taken_once() -> None:
+    room = Room("cpu")
+    taken = [room.take() for _ in range(2 * MANY + 1)]
+    assert len({id(sums) for sums, _ in taken}) == 3 and len({(id(sums), at) for sums, at in taken}) == len(taken)
+    assert all(sums.data_ptr() % 16 == 0 and at % 2 == 0 and int(sums[at]) == 0 for sums, at in taken)
 
 
 @pytest.mark.gpu

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from referee.own_kernel import OwnKernel
+from referee.own_kernel import OwnKernel, Pointer
 from referee.streaming import SHAPES, _launch
 
 WHOLE = torch.zeros(64, dtype=torch.int64)
@@ -59,6 +59,17 @@ def test_a_kernel_is_compiled_for_every_kind_of_argument_and_once(one: Any, othe
     if same:
         assert [grid for grid, _ in made.launched] == [(9, 5, 1)]
         assert made.launched[0][1][0] is other and made.launched[0][1][1:] == (3, 8, 2)
+
+
+def test_a_pointer_is_of_the_kind_of_a_tensor_there_and_its_address_is_passed() -> None:
+    made = Compiler()
+    kernel = OwnKernel(made, warps=4)
+    kernel.launch((7,), (WHOLE,), {})
+    for address in (256, 512, 264):
+        kernel.launch((7,), (Pointer(address, torch.int64),), {})
+    kernel.launch((7,), (Pointer(256, torch.int32),), {})
+    assert [given for _, given, _, _ in made.compiled] == [(WHOLE,), (Pointer(264, torch.int64),), (Pointer(256, torch.int32),)]
+    assert [given for _, given in made.launched] == [(256,), (512,)]
 
 
 def test_other_constants_are_another_kernel() -> None:
