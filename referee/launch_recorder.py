@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from referee import triton_private
 from referee.dtypes import TRITON_DTYPES
-from referee.kept_state import contents
 from referee.launched import launched
 from referee.plan import Argument, DtypeValue, Launch, LaunchConfig, Tuning, Value, View
 from referee.plan_parse import MAX_CONFIGS, MAX_TEXT
@@ -22,6 +22,7 @@ from referee.pruning import Pruning
 from referee.recorder import Recorder
 from referee.unchanged import Changed, Unchanged
 from referee.violation import Violation, Violations
+from referee.watched import Watched
 
 Resolved = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -49,6 +50,8 @@ class LaunchRecorder:
         self.pruning = Pruning()
         # The name of the candidate's module.
         self.module = ""
+        # By kernel and parameter: each constant's text.
+        self._constants: dict[tuple[str, str], dict[Value, str]] = {}
 
     def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> object:
         """Add one launch step. Raises Violation for what a plan cannot hold, and what Triton would raise for misuse."""
@@ -95,14 +98,16 @@ class LaunchRecorder:
             yield kernel, args, {name: value for name, value in kwargs.items() if name not in triton_private.OF_RUN}
         elif kind == "heuristics":
             for name, compute in kernel.values.items():
-                kwargs = {**kwargs, name: compute({**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})}
+                with self._unchanging("a function for heuristics", compute):
+                    kwargs = {**kwargs, name: compute({**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})}
             yield from self._resolve(kernel.fn, args, kwargs)
         elif kind == "autotune":
             facts = triton_private.autotune_facts(kernel, args, kwargs)
             if facts.hooks:
                 hooks = ", ".join(facts.hooks)
                 raise self._fail("launch_feature", f"autotune {hooks} is not supported: the judge tries every configuration itself")
-            configs = self.pruning.left(kernel, args, kwargs, facts)
+            with self._unchanging("a function for pruning", kernel.early_config_prune, kernel.perf_model):
+                configs = self.pruning.left(kernel, args, kwargs, facts)
             if len(configs) > MAX_CONFIGS:
                 raise self._fail("plan_size", f"more than {MAX_CONFIGS} autotune configurations")
             if facts.compares:
@@ -143,6 +148,8 @@ class LaunchRecorder:
             raise self._fail("launch_feature", "num_ctas > 1: block clusters are not supported")
         constexpr = triton_private.constexpr_names(kernel)
         arguments = tuple(self._argument(name, value, name in constexpr) for name, value in bound.arguments.items())
+        for argument in arguments:
+            self._note_constant(kernel.__name__, argument)
         sizes = self._grid(self._called(grid, bound.arguments) if callable(grid) else grid)
         return LaunchConfig(
             grid=sizes,
@@ -153,13 +160,31 @@ class LaunchRecorder:
         )
 
     def _called(self, grid: Any, arguments: dict[str, Any]) -> Any:
-        """What a grid function returns. Triton calls it once a launch; here it is called once for each configuration."""
-        parts = (grid, getattr(grid, "__self__", None))
-        before = contents(parts, self.module)
-        sizes = grid(arguments)
-        if contents(parts, self.module) != before:
-            raise self._fail("state", "the grid function changes something with every call; let it compute the grid only")
+        """What a grid function returns. Triton calls it once a launch, and launches with what it was shown; here it is called once for
+        each configuration."""
+        shown = dict(arguments)
+        with self._unchanging("the grid function", grid):
+            sizes = grid(shown)
+        if list(shown) != list(arguments) or any(shown[name] is not value for name, value in arguments.items()):
+            raise self._fail("launch_feature", "the grid function changes an argument of the launch; let it compute the grid only")
         return sizes
+
+    @contextmanager
+    def _unchanging(self, what: str, *functions: Any) -> Iterator[None]:
+        """Within, functions are called that Triton calls another number of times."""
+        watched = Watched(functions, self.module)
+        yield
+        if watched.changed():
+            raise self._fail("state", f"{what} changes something with every call; let it compute numbers only")
+
+    def _note_constant(self, kernel: str, argument: Argument) -> None:
+        """Triton's cache of kernels takes 1, 1.0 and True for one constant: what is compiled is the one that came first."""
+        if argument.constexpr:
+            texts = self._constants.setdefault((kernel, argument.name), {})
+            text = repr(argument.value)
+            if (before := texts.setdefault(argument.value, text)) != text:
+                reason = f"`{argument.name}` of `{kernel}` is {before} in one launch and {text} in another"
+                raise self._fail("launch_feature", f"{reason}, which Triton takes for one constant; pass one type")
 
     def _option(self, name: str, value: Any) -> int:
         try:

@@ -20,7 +20,7 @@ _PLAIN = (bool, int, float, str, type(None))
 class _Call:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    key: tuple[str, ...]
+    key: tuple[object, ...]
 
 
 class Pruning:
@@ -29,7 +29,7 @@ class Pruning:
     def __init__(self) -> None:
         self.grew = False
         self._calls: dict[str, dict[object, _Call]] = {}
-        self._known: dict[tuple[str, tuple[str, ...]], set[int]] = {}
+        self._known: dict[tuple[str, tuple[object, ...]], set[int]] = {}
 
     def left(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], facts: triton_private.AutotuneFacts) -> list[Any]:
         """The configurations that this launch may be of, in the autotuner's order."""
@@ -46,7 +46,7 @@ class Pruning:
         return [config for number, config in enumerate(kernel.configs) if number in known]
 
     def _add(self, known: set[int], kernel: Any, left: tuple[Any, ...], *, new: bool = False) -> None:
-        found = {number for number, config in enumerate(kernel.configs) if config in left}
+        found = {number for number, config in enumerate(kernel.configs) if any(config is one for one in left)}
         self.grew = self.grew or (not new and not found <= known)
         known |= found
 

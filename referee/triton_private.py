@@ -179,14 +179,14 @@ def launches_go_to(launch: Runner, warm_up: Runner) -> Iterator[None]:
 class AutotuneFacts:
     """What an autotuner would try, the names of its hooks, if it has any, and of the arguments it zeroes and restores.
 
-    `key` is what Triton knows the choice by: the values of the arguments that `key` names, and all arguments' dtypes.
+    `key` is what Triton knows the choice by: the values of the arguments that `key` names, equal ones being one, and all dtypes.
     With a single configuration Triton compares nothing, and zeroes and restores nothing; it does where pruning leaves one of several.
     """
 
     configs: tuple[Any, ...]
     hooks: tuple[str, ...]
     compares: bool
-    key: tuple[str, ...]
+    key: tuple[object, ...]
     zeroed: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()
 
@@ -208,17 +208,24 @@ def autotune_facts(tuner: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any
     configs = tuple(tuner.configs)
     if prunes(tuner) and not hooks:
         before = dict(vars(tuner))
-        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        given = dict(zip(tuner.arg_names, args, strict=False))
+        # Triton takes what it zeroes and restores from what it shows to the functions.
+        shown = tuner.nargs = dict(given)
         try:
             configs = tuple(tuner.prune_configs(kwargs or {}))
         finally:
             vars(tuner).clear()
             vars(tuner).update(before)
-        if not configs or any(config not in tuner.configs for config in configs):
+        # Of equal ones Triton would launch those that it was given.
+        if not configs or not all(any(config is own for own in tuner.configs) for config in configs):
             raise ValueError("prune_configs_by must choose from the configurations of the autotuner")
+        if shown.keys() != given.keys() or any(shown[name] is not value for name, value in given.items()):
+            raise ValueError("prune_configs_by must leave the arguments as they are")
     given = {**dict(zip(tuner.arg_names, args, strict=False)), **(kwargs or {})}
     given = {name: value for name, value in given.items() if name in tuner.arg_names}
-    key = [repr(given[name]) for name in tuner.keys if name in given] + [str(v.dtype) for v in given.values() if hasattr(v, "dtype")]
+    named = [given[name] for name in tuner.keys if name in given]
+    key = [value if isinstance(value, bool | int | float | str | None) else repr(value) for value in named]
+    key += [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
     several = len(tuner.configs) > 1
     return AutotuneFacts(configs, tuple(hooks), several, tuple(key), tuple(tuner.reset_to_zero), tuple(tuner.restore_value))
 

@@ -1,0 +1,110 @@
+"""What Triton would launch, where that is not what a call seems to say: changed arguments, equal constants, equal configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from referee.target import Target
+from referee.tracer import trace_source
+from tests.referee.trace.good import rows
+
+TUNED = """@triton.autotune(configs=[triton.Config({}, num_warps=4), triton.Config({}, num_warps=8)], key=["N"], %s)"""
+KERNEL = """
+@triton.jit
+def _kernel(x, out, N, ONE: tl.constexpr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    tl.store(out + cols, tl.load(x + cols, mask=cols < N) * ONE, mask=cols < N)
+"""
+RUN = """
+def run(x):
+    M, N = x.shape
+    out = torch.empty_like(x)
+    %s
+    return out
+"""
+LAUNCH = "_kernel[(1,)](x, out, N, 1, BLOCK=1024)"
+BOX = """
+BOX = []
+
+def note(*args, **kwargs):
+    box = BOX
+    box.append(1)
+    return %s
+"""
+
+
+def refused(source: str, tmp_path: Path) -> tuple[str, str]:
+    """The guard and the reason."""
+    cells = [(rows("x", shape=shape).inputs, 1) for shape in ((3, 50), (3, 1000), (4, 51))]
+    found: Any = trace_source(source, str(tmp_path / "candidate.py"), Target(), cells)
+    return (found["rejection"]["guard"], found["rejection"]["reason"]) if "rejection" in found else ("", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "launch", "guard", "words"),
+    [
+        ("", LAUNCH, "", ""),
+        ("", "_kernel[lambda meta: (triton.cdiv(N, meta['BLOCK']),)](x, out, N, 1, BLOCK=1024)", "", ""),
+        ("SIZES = [1]\n", "_kernel[lambda meta: (SIZES[0],)](x, out, N, 1, BLOCK=1024)", "", ""),
+        # Triton launches what it showed to the grid function.
+        ("def grid(meta):\n    meta['N'] = 1\n    return (1,)\n", "_kernel[grid](x, out, N, 1, BLOCK=1024)", "launch_feature", "argument"),
+        ("def grid(meta):\n    meta['X'] = 1\n    return (1,)\n", "_kernel[grid](x, out, N, 1, BLOCK=1024)", "launch_feature", "argument"),
+        # For Triton's cache 1.0 and 1, or True and 1, are one constant.
+        ("", f"{LAUNCH}\n    {LAUNCH}", "", ""),
+        ("", f"{LAUNCH}\n    {LAUNCH.replace(' 1,', ' 2,')}", "", ""),
+        ("", f"{LAUNCH}\n    {LAUNCH.replace(' 1,', ' 1.0,')}", "launch_feature", "1.0 in another"),
+        ("", f"{LAUNCH}\n    {LAUNCH.replace(' 1,', ' True,')}", "launch_feature", "True in another"),
+        ("", LAUNCH.replace(" 1,", " 1.0 if N % 2 else 1,"), "launch_feature", "Triton takes for one constant"),
+        ("", LAUNCH.replace(" 1,", " -0.0 if N % 2 else 0.0,"), "launch_feature", "Triton takes for one constant"),
+        # Called once by Triton, and once for each configuration here.
+        (BOX % "(1,)", f"{LAUNCH.replace('(1,)', 'note')}\n    box = BOX\n    box.clear()", "state", "grid function"),
+    ],
+)
+def test_launches(before: str, launch: str, guard: str, words: str, tmp_path: Path) -> None:
+    found, reason = refused(before + KERNEL + RUN % launch, tmp_path)
+    assert found == guard and words in reason, reason
+
+
+@pytest.mark.parametrize(
+    ("before", "above", "guard", "words"),
+    [
+        ("", TUNED % "prune_configs_by={'early_config_prune': lambda configs, named, **given: configs[:1]}", "", ""),
+        (
+            "",
+            TUNED % "prune_configs_by={'early_config_prune': lambda configs, named, **given: [triton.Config({}, num_warps=4)]}",
+            "trace_error",
+            "must choose from",
+        ),
+        (
+            "def prune(configs, named, **given):\n    named['out'] = named['x']\n    return configs\n",
+            TUNED % "reset_to_zero=['out'], prune_configs_by={'early_config_prune': prune}",
+            "trace_error",
+            "leave the arguments",
+        ),
+        (BOX % "args[0]", TUNED % "prune_configs_by={'early_config_prune': note}", "state", "pruning"),
+        (BOX % "1", TUNED % "prune_configs_by={'perf_model': note, 'top_k': 1}", "state", "pruning"),
+        (BOX % "args[0]['N']", "@triton.heuristics({'EXTRA': note})", "state", "heuristics"),
+        (BOX % "1", "@triton.heuristics({'EXTRA': lambda args: note(args)})", "state", "heuristics"),
+        ("def one(args):\n    return 1\n", "@triton.heuristics({'EXTRA': one})", "", ""),
+    ],
+)
+def test_functions_around_a_launch(before: str, above: str, guard: str, words: str, tmp_path: Path) -> None:
+    kernel = KERNEL.replace("@triton.jit", f"{above}\n@triton.jit")
+    kernel = kernel.replace("N, ONE", "N, EXTRA, ONE") if "EXTRA" in above else kernel
+    launch = LAUNCH.replace("N, 1,", "N, ONE=1,") if "EXTRA" in above else LAUNCH
+    found, reason = refused(before + kernel + RUN % f"{launch}\n    {'box = BOX; box.clear()' if before.startswith(BOX[:5]) else ''}", tmp_path)
+    assert found == guard and words in reason, reason
+
+
+def test_equal_values_are_one_key(tmp_path: Path) -> None:
+    prune = "def prune(configs, named, **given):\n    return configs[:1] if isinstance(named['FLAG'], bool) else configs[1:]\n"
+    above = """@triton.autotune(configs=[triton.Config({"TWO": 0}), triton.Config({"TWO": 1})], key=["FLAG"],
+    prune_configs_by={"early_config_prune": prune})"""
+    kernel = KERNEL.replace("@triton.jit", f"{above}\n@triton.jit").replace("N, ONE", "N, FLAG, TWO: tl.constexpr, ONE")
+    cells = [(rows("x", shape=shape).inputs, 1) for shape in ((3, 50), (3, 1000))]
+    source = prune + kernel + RUN % "_kernel[(1,)](x, out, N, True if N == 50 else 1, ONE=1, BLOCK=1024)"
+    found: Any = trace_source(source, str(tmp_path / "candidate.py"), Target(), cells)
+    assert [len(plan["steps"][0]["configs"]) for plan in found["plans"]] == [2, 2]
