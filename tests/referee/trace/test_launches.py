@@ -95,7 +95,9 @@ def test_functions_around_a_launch(before: str, above: str, guard: str, words: s
     kernel = KERNEL.replace("@triton.jit", f"{above}\n@triton.jit")
     kernel = kernel.replace("N, ONE", "N, EXTRA, ONE") if "EXTRA" in above else kernel
     launch = LAUNCH.replace("N, 1,", "N, ONE=1,") if "EXTRA" in above else LAUNCH
-    found, reason = refused(before + kernel + RUN % f"{launch}\n    {'box = BOX; box.clear()' if before.startswith(BOX[:5]) else ''}", tmp_path)
+    found, reason = refused(
+        before + kernel + RUN % f"{launch}\n    {'box = BOX; box.clear()' if before.startswith(BOX[:5]) else ''}", tmp_path
+    )
     assert found == guard and words in reason, reason
 
 
