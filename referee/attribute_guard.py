@@ -5,7 +5,7 @@ private ones: of what type a value is the text does not say. So where the text a
 between, which refuses objects that are not the file's own: a class that has an `importlib` lends that name to no module. Text that the
 file would evaluate is refused, because nothing in it is looked at. Where it makes a text of what is called `dtype` or `shape`, that has to
 be one: the file may give its own objects such names, and the text of a function tells whose it is. What its classes inherit from torch or
-Python is not theirs, but for what the screen knows. Runs in the trace worker.
+Python is not theirs, but for what the screen knows. Of operators `operator_guard.py` sees what they are given. Runs in the trace worker.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from referee import host_attributes
 from referee.host_words import TEXT_OF, TEXTS
 from referee.kernels import is_kernel
 from referee.module_scope import Scope, read
+from referee.operator_guard import OperatorChecks, augmented, called, messages
 from referee.source import parse
 from referee.violation import Violations
 
@@ -37,9 +38,13 @@ _TEXT = ("eval", "exec", "compile")
 _SHOWN = (torch.dtype, torch.device, torch.Size, bool, int, float, str, type(None))
 
 
-def guarded(source: str, path: str, module: ModuleType, violations: Violations) -> CodeType:
-    """The compiled file, to be executed in `module`, whose builtins from now on hold the check that it calls."""
-    word, text = f"_{secrets.token_hex(8)}", f"_{secrets.token_hex(8)}"
+def guarded(source: str, path: str, module: ModuleType, violations: Violations, *, asserts: bool = True) -> CodeType:
+    """The compiled file, to be executed in `module`, whose builtins from now on hold the checks that it calls.
+
+    Without `asserts` it is compiled as under `python -OO`, which leaves out docstrings too.
+    """
+    optimize = 0 if asserts else 2
+    word, text, operators = (f"_{secrets.token_hex(8)}" for _ in range(3))
     tree = parse(source)
     names = host_attributes.own(tree) - host_attributes.KNOWN
 
@@ -63,9 +68,12 @@ def guarded(source: str, path: str, module: ModuleType, violations: Violations) 
 
         return refuse
 
-    module.__dict__["__builtins__"] = {**vars(builtins), **{name: refused(name) for name in _TEXT}, word: check, text: shown}
-    guards = _Guards(word, text, read(parse(source)))
-    return compile(ast.fix_missing_locations(guards.visit(tree)), path, "exec", dont_inherit=True)
+    checks = {word: check, text: shown, operators: OperatorChecks(violations, shown)}
+    module.__dict__["__builtins__"] = {**vars(builtins), **{name: refused(name) for name in _TEXT}, **checks}
+    # Read from another tree, because reading moves decorators.
+    scope = read(parse(source))
+    guards = _Guards(word, text, operators, scope, messages(tree, scope))
+    return compile(ast.fix_missing_locations(guards.visit(tree)), path, "exec", dont_inherit=True, optimize=optimize)
 
 
 def _is_own(value: Any, name: str, module: str) -> bool:
@@ -108,13 +116,15 @@ def _kind(value: Any) -> type:
 class _Guards(ast.NodeTransformer):
     """Puts the check around every value that is asked for a name that not everything has; kernels stay as they are.
 
-    `word` and `text` name the checks of what is asked and of what a text is made of.
+    `word` and `text` name the checks of what is asked and of what a text is made of, `operators` those of operators.
     """
 
-    def __init__(self, word: str, text: str, scope: Scope) -> None:
+    def __init__(self, word: str, text: str, operators: str, scope: Scope, messages: frozenset[int]) -> None:
         self._word = word
         self._text = text
+        self._operators = operators
         self._scope = scope
+        self._messages = messages
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         """Of a kernel only the decorators are host code."""
@@ -150,6 +160,17 @@ class _Guards(ast.NodeTransformer):
         self.generic_visit(node)
         if _may_be_shown(of):
             node.value = self._shown(node.value)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """`text % value` becomes a call of the check, outside messages."""
+        self.generic_visit(node)
+        return node if id(node) in self._messages else called(node, self._operators)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AugAssign:
+        """The same for `text %= value`."""
+        self.generic_visit(node)
+        augmented(node, self._operators)
         return node
 
     def _is_word(self, node: ast.expr) -> bool:

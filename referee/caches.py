@@ -1,7 +1,8 @@
 """The cached functions of a candidate's file: a later call of `run` is not answered from what an earlier one put there, nor by way of it.
 
 A function under `functools.lru_cache` that asks whether gradients are on keeps the first answer, and one that returns an object keeps
-what is done to it. Runs in the trace worker. Limits: torch's objects in what is returned count by identity only; an answer
+what is done to it; one that is called while the file is being imported answers from what was there then, and one that changes its
+arguments does so once. Runs in the trace worker. Limits: torch's objects in what is returned count by identity only; an answer
 for an equal argument of another type is noticed in two orders of the cells that are traced (`tracer.py`), not at other shapes.
 """
 
@@ -14,14 +15,24 @@ from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any
 
-from referee.kept_state import contents
+from referee.kept_state import KeptObject, contents
+from referee.violation import Violations
+
+_FILLED = (
+    "the cached function `{}` is called while the file is being imported, and keeps that answer whatever becomes of what it reads;"
+    " call it in `run`, or do not cache it"
+)
+_CHANGES = "the cached function `{}` changes an argument, which it does for the first call only; let it return numbers or a tuple"
+_GIVEN = "the cached function `{}` is given something that can change: {}; give it shapes, dtypes and numbers"
+_RETURNS = "the cached function `{}` returns something that can change: {}; let it return numbers or a tuple"
+_CACHED: Any = type(functools.lru_cache(lambda: None))
 
 
 class Caches:
     """The cached functions that a module makes while it is imported (`noted`, `made`), and what they have returned since `clear`."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
+    def __init__(self, module: ModuleType, violations: Violations) -> None:
+        self._module, self._violations = module, violations
         self.made: list[Any] = []
         self._returned: list[tuple[Any, tuple[object, ...]]] = []
 
@@ -29,7 +40,7 @@ class Caches:
     def noted(self) -> Iterator[None]:
         """Replace `functools.lru_cache`, which `functools.cache` calls too, by one that notes what it makes for the module.
 
-        What the module has bound to it is the original again afterwards.
+        What the module has bound to it is the original again afterwards, and none remembers anything yet.
         """
         original: Callable[..., Any] = functools.lru_cache
 
@@ -47,16 +58,19 @@ class Caches:
             functools.lru_cache = original
             names = vars(self._module)
             names.update({name: original for name, value in names.items() if value is lru_cache})
+        for cached in self.made:
+            if _CACHED.cache_info(cached).currsize:
+                raise self._violations.add("state", _FILLED.format(getattr(cached, "__name__", "a cached function")))
 
     def changed(self) -> bool:
         """True when something that a cached function returned is not what it was then."""
-        return any(contents(value, self._module.__name__) != before for value, before in self._returned)
+        return any(contents(value, self._module.__name__, tensors=False) != before for value, before in self._returned)
 
     def clear(self) -> None:
         """Forget what all of them remember."""
         self._returned.clear()
         for cached in self.made:
-            cached.cache_clear()
+            _CACHED.cache_clear(cached)
 
     def _is_ours(self, caller: FrameType | None) -> bool:
         # `functools.cache` may stand between.
@@ -64,11 +78,22 @@ class Caches:
         return any(frame is not None and frame.f_globals.get("__name__") == self._module.__name__ for frame in frames)
 
     def _note(self, caching: Callable[..., Any], function: Callable[..., Any]) -> Any:
+        name = getattr(function, "__name__", "a cached function")
+
         def noted(*args: Any, **kwargs: Any) -> Any:
+            before = self._contents((args, kwargs), name, _GIVEN)
             value = function(*args, **kwargs)
-            self._returned.append((value, contents(value, self._module.__name__)))
+            if self._contents((args, kwargs), name, _GIVEN) != before:
+                raise self._violations.add("state", _CHANGES.format(name))
+            self._returned.append((value, self._contents(value, name, _RETURNS)))
             return value
 
         cached = caching(functools.update_wrapper(noted, function))
         self.made.append(cached)
         return cached
+
+    def _contents(self, value: object, name: str, told: str) -> tuple[object, ...]:
+        try:
+            return contents(value, self._module.__name__, tensors=False)
+        except KeptObject as error:
+            raise self._violations.add("state", told.format(name, str(error).partition(";")[0])) from None

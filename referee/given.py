@@ -1,15 +1,17 @@
 """What the tensors that `run` is given are beside their shapes: plain or parameters, each with or without gradients.
 
 A layer in training gives it a tensor that requires gradients and parameters, a frozen one parameters that require none; launches may
-depend on none of it. Runs in the trace worker.
+depend on none of it. Nor on whether one tensor is given twice, where two may be the same. Runs in the trace worker.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import Any
 
 import torch
 
@@ -66,6 +68,54 @@ def tells_kinds(tree: ast.AST) -> bool:
         if _TELLING_ATTRIBUTE in (getattr(node, "attr", None), getattr(node, "value", None)):
             return True
     return False
+
+
+# For each input the number of the first one that is the same tensor.
+Same = tuple[int, ...]
+_METHODS = frozenset(name for name in dir(torch.Tensor) if callable(getattr(torch.Tensor, name)))
+
+
+def tells_same(tree: ast.AST) -> bool:
+    """Whether a file has words that could ask whether two tensors are one: a method that is not called belongs to one of them."""
+    nodes = list(ast.walk(tree))
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    # These are modules where the file gives the names to nothing else.
+    modules = {"torch", "triton", "tl"} - {node.arg for node in nodes if isinstance(node, ast.arg)}
+    modules -= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    for node in nodes:
+        match node:
+            case ast.Attribute(value=ast.Name(id=name)) if name in modules:
+                continue
+            case ast.Attribute(attr=name) if name in _METHODS and id(node) not in called:
+                return True
+            case ast.Name(id="getattr") | ast.MatchClass(kwd_attrs=[_, *_]):
+                return True
+    return False
+
+
+def sames(inputs: Sequence[TensorSpec]) -> list[Same]:
+    """Which of the inputs may be one tensor: every two that are alike, and all that are; not that none are."""
+    alike: dict[TensorSpec, list[int]] = defaultdict(list)
+    for number, spec in enumerate(inputs):
+        alike[replace(spec, name="")].append(number)
+    groups = [group for numbers in alike.values() for group in (*combinations(numbers, 2), tuple(numbers)) if len(group) > 1]
+    return [tuple(group[0] if number in group else number for number in range(len(inputs))) for group in dict.fromkeys(groups)]
+
+
+def merged(plan: Any, same: Same) -> Any:
+    """The plan's data as it is where inputs are one tensor, with the first one's buffer in every step and output."""
+    return {name: _renumbered(part, same) if name in ("steps", "outputs") else part for name, part in plan.items()}
+
+
+def _renumbered(data: Any, same: Same) -> Any:
+    if isinstance(data, dict):
+        return {key: _first(value, same) if key == "buffer" else _renumbered(value, same) for key, value in data.items()}
+    return [_renumbered(item, same) for item in data] if isinstance(data, list) else data
+
+
+def _first(buffer: int, same: Same) -> int:
+    """The number of the buffer, which is the input's for the first ones."""
+    return same[buffer] if buffer < len(same) else buffer
 
 
 def state(tensors: Sequence[torch.Tensor]) -> list[tuple[object, ...]]:

@@ -57,11 +57,28 @@ class Unsteady:
                 for part in ast.walk(node):
                     if self._may_change(part):
                         return part
-            elif isinstance(node, ast.Call) and self._is_log(node.func):
+            elif isinstance(node, ast.Call) and self._is_log(_asked(node.func)):
                 for part in node.args:
                     if isinstance(part, ast.Name) and part.id in self._held:
                         return part
+                if (mapping := self._looked_into(node)) is not None:
+                    return mapping
         return None
+
+    def _looked_into(self, call: ast.Call) -> ast.expr | None:
+        """What a log may ask for a key, as in `log.info("%(rows)s", kept)`: in a dict that is written out nothing is changed by that."""
+        called = _asked(call.func)
+        word = dotted(called, self._aliases) or "logging."
+        if not word.startswith("logging."):
+            return None
+        name = called.attr if isinstance(called, ast.Attribute) else word.rpartition(".")[2]
+        given = call.args[1:] if name == "log" else call.args
+        if not given or isinstance(given[0], ast.Starred):
+            return given[0] if given else None
+        text, given = _written(given[0]), given[1:]
+        # Only what is given alone is taken for a mapping.
+        alone = len(given) == 1 or any(isinstance(part, ast.Starred) for part in given)
+        return given[0] if alone and not isinstance(given[0], ast.Dict) and (text is None or "%(" in text) else None
 
     def _is_log(self, called: ast.expr) -> bool:
         """`anything.info`, because no name has to be certain for this."""
@@ -117,6 +134,25 @@ class Unsteady:
                 word = dotted(called, self._aliases) or ""
                 return self._is_builtin(called, _ITERATORS) or word == _FILLED or word.startswith("itertools.")
         return False
+
+
+def _asked(called: ast.expr) -> ast.expr:
+    """`getattr(x, "info")` as `x.info`."""
+    match called:
+        case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(name)), *_]):
+            return ast.Attribute(value, name, ast.Load())
+    return called
+
+
+def _written(text: ast.expr) -> str | None:
+    """A text that is written out, else None."""
+    match text:
+        case ast.Constant(value=str(value)):
+            return value
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = (_written(left), _written(right))
+            return None if None in parts else "".join(part or "" for part in parts)
+    return None
 
 
 def _functions(nodes: Collection[ast.AST]) -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda]]:

@@ -252,7 +252,7 @@ class Checker:
                 raise HostRefused("vocabulary", f"`.{node.attr}` is private; {instead}", node)
         if own:
             return
-        if node.attr in LOGGER_METHODS and isinstance(node.ctx, ast.Load) and self._names.is_logger(node.value):
+        if node.attr in LOGGER_METHODS and node in self._called and self._names.is_logger(node.value):
             return
         if not isinstance(node.ctx, ast.Load):
             raise HostRefused("state", f"setting `.{node.attr}` keeps state between calls", node)
@@ -279,7 +279,10 @@ class Checker:
     def _asked(self, attribute: str, node: ast.expr, *, limit: bool = False) -> None:
         """What may be asked of a value; of a `limit`, what `torch.finfo` gives, more."""
         if attribute in VALUE_READERS:
-            raise HostRefused("needs_value", f"`.{attribute}` reads a tensor's values; launches may depend on shapes and dtypes only", node)
+            reads = (
+                "says where a tensor lies; Triton handles alignment itself, and" if attribute == "data_ptr" else "reads a tensor's values;"
+            )
+            raise HostRefused("needs_value", f"`.{attribute}` {reads} launches may depend on shapes and dtypes only", node)
         if attribute in KERNEL_ATTRIBUTES:
             raise HostRefused("state", f"`.{attribute}` is what a kernel object remembers; only launch kernels", node)
         if attribute in TENSOR_COMPUTE - self._attributes and not limit:
@@ -290,8 +293,9 @@ class Checker:
             raise HostRefused("vocabulary", reason, node)
 
     def _only_called(self, full: str, node: ast.expr) -> None:
-        """Refuse a function of torch's or Triton's that is a stand-in in a trace, and of which something else than its answer is asked."""
-        if full.rpartition(".")[2] in QUERIES and node not in self._called:
+        """Refuse a stand-in, for torch's or Triton's, of which more than its answer is asked; and a log, seen where it is called."""
+        log = full.startswith("logging.") and full.rpartition(".")[2] in LOGGER_METHODS
+        if (log or full.rpartition(".")[2] in QUERIES) and node not in self._called:
             raise HostRefused("vocabulary", f"`{full}` is not called: write `{full}(...)` where its answer is needed", node)
 
     def _is_limit(self, node: ast.Attribute) -> bool:

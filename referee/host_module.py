@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee import host_asserts, host_attributes, host_sets
+from referee import host_aliases, host_asserts, host_attributes, host_sets
 from referee.host_classes import special_name
 from referee.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker, HostRefused, check_annotation, check_annotations, defaults, stored
 from referee.host_vocabulary import (
@@ -39,6 +39,7 @@ _GIVEN = frozenset(
     __add__ __contains__ __eq__ __format__ __ge__ __gt__ __le__ __lt__ __mod__ __ne__ __radd__ __rmod__ __subclasshook__
     """.split()
 )
+_RAISES = "a `raise` at the top level stops the import; take it and its condition out, or raise in `run`"
 _NOT_ASSIGNED = _GIVEN | {"__del__", "__exit__", "_ignore_"}
 
 
@@ -73,6 +74,7 @@ class _Module:
         self._makers = _makers(scope)
         self._attributes = host_attributes.own(tree)
         self._sets = host_sets.of_file(tree, self._meaning.is_builtin)
+        self._kept = host_aliases.Aliases(scope.functions, self._names, self._meaning.variables)
         self._unsteady = host_asserts.Unsteady(tree, scope, self._meaning.is_builtin, self._attributes)
 
     def check(self, body: Sequence[ast.stmt]) -> None:
@@ -100,7 +102,7 @@ class _Module:
             elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Assert)) or self._fills(statement):
                 self._expression(statement)
             else:
-                guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", ""))
+                guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", _RAISES if isinstance(statement, ast.Raise) else ""))
                 allowed = f"only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
                 raise HostRefused(guard, reason or allowed, statement)
 
@@ -112,9 +114,9 @@ class _Module:
         """Refuse what differs between processes: the order of sets (`known` are names of some), what asserts and logs change."""
         if (changing := self._unsteady.changes(root)) is not None:
             raise HostRefused("state", f"`{ast.unparse(changing)[:60]}`: {host_asserts.REASON}", changing)
-        node = host_sets.Sets(root, self._meaning.is_builtin, known).misused(set(excused(root, self._meaning)))
-        if node is not None:
-            raise HostRefused("vocabulary", f"`{ast.unparse(node)[:60]}`: {host_sets.REASON}", node)
+        found = host_sets.Sets(root, self._meaning.is_builtin, known).misused(set(excused(root, self._meaning)))
+        if found is not None:
+            raise HostRefused("vocabulary", f"`{ast.unparse(found[0])[:60]}`: {found[1]}", found[0])
 
     def _fills(self, statement: ast.stmt) -> bool:
         """True for `configs.append(...)` and words of `logging` and `warnings`."""
@@ -160,6 +162,8 @@ class _Module:
         checker = Checker(self._with_imports(function), self._meaning, self._names, own, attributes=self._attributes, generator=generator)
         for statement in function.body:
             checker.check(statement)
+        if (changed := self._kept.changed(function)) is not None:
+            raise HostRefused("state", f"`{changed[0]}` {host_aliases.REASON}", changed[1])
         self._check_values(ast.Module(function.body, []), self._sets - frozenset(stored(function)))
 
     def _with_imports(self, function: ast.FunctionDef) -> Scope:
@@ -353,6 +357,8 @@ def _check_method(method: ast.FunctionDef) -> None:
     """Raise HostRefused for a method that Python calls when nobody asked, or that hides what went wrong."""
     if method.name == "__del__":
         raise HostRefused("state", "`__del__` runs whenever Python likes; remove it", method)
+    if method.name in ("__repr__", "__str__"):
+        raise HostRefused("statement", f"`{method.name}` has a meaning of its own in a class, which no launch needs; remove it", method)
     if method.name in _GIVEN:
         raise HostRefused("statement", f"`{method.name}` is given what nobody handed over; give the method a name of its own", method)
     if method.name == "__exit__":

@@ -16,6 +16,7 @@ _MAKES = frozenset({"copy", "difference", "intersection", "symmetric_difference"
 _METHODS = _MAKES | {"add", "clear", "discard", "isdisjoint", "issubset", "issuperset", "remove", "update"}
 _VIEWS = ("keys", "items")
 REASON = "the order of a set is not fixed; use sorted(...) or a tuple"
+_WITH_A_KEY = "the order of a set is not fixed, and what is equal by a `key` stays in it; sort a tuple or a list"
 
 IsBuiltin = Callable[[ast.expr, tuple[str, ...]], bool]
 
@@ -34,18 +35,18 @@ class Sets:
         while found := {name for names, value in bound if self._is_set(value) for name in names} - self.names:
             self.names |= found
 
-    def misused(self, harmless: Collection[int]) -> ast.AST | None:
-        """The first set that is used as more than a set, but for what is in messages; None where there is none."""
+    def misused(self, harmless: Collection[int]) -> tuple[ast.AST, str] | None:
+        """The first set that is used as more than a set, but for what is in messages, and why that is none; None where there is none."""
         pending: list[tuple[ast.AST, ast.AST | None]] = [(self._root, None)]
         while pending:
             node, parent = pending.pop()
             if id(node) in harmless:
                 continue
             if self._is_set(node) and not self._may_stand(node, parent):
-                return node
+                return node, _WITH_A_KEY if isinstance(parent, ast.Call) and self._is_builtin(parent.func, ("sorted",)) else REASON
             # `make = set`, and then `make(...)`.
             if isinstance(node, ast.Name) and self._is_builtin(node, _SETS) and not _may_be_named(node, parent):
-                return node
+                return node, REASON
             pending.extend((child, node) for child in self._below(node))
         return None
 

@@ -73,7 +73,9 @@ TENSOR_COMPUTE = frozenset(
 
 VALUE_READERS = frozenset("allclose cpu data_ptr equal is_nonzero item nonzero numpy tolist unique".split())
 
-MUTATORS = frozenset("add append clear extend insert pop popitem remove setdefault update".split())
+MUTATORS = frozenset(
+    "add append appendleft clear discard extend insert move_to_end pop popitem popleft remove reverse setdefault update".split()
+)
 
 TYPING = (
     "Annotated Any Callable ClassVar Dict Final Generic Iterable Iterator List Literal Mapping NamedTuple NewType Optional ParamSpec"
@@ -81,6 +83,7 @@ TYPING = (
 )
 
 # Of the standard library, and numpy: what may run. A module's other names include the modules that it uses itself, such as `sys`.
+# Not the operators that `operator_guard.py` looks after where they are written out.
 # Not what makes classes when it is called, such as ABCMeta and Enum: as bases they may stand. Not `fields` of data classes, nor `field`
 # where its value can be had (`host_module.py`): a field hands out its annotation, in which no word is looked at.
 STANDARD_WORDS = {
@@ -97,7 +100,7 @@ STANDARD_WORDS = {
     "logging": "DEBUG ERROR INFO Logger WARNING debug error getLogger info warning",
     "numbers": "Complex Integral Number Rational Real",
     "numpy": "ceil floor inf int32 int64 float32 log2 pi prod sqrt",
-    "operator": "add and_ eq floordiv ge gt index le lt mod mul ne neg not_ or_ pos sub truediv xor",
+    "operator": "add eq floordiv ge gt index le lt mul ne neg not_ pos truediv",
     "sys": "maxsize version_info",
     "typing": TYPING,
     "typing_extensions": TYPING,

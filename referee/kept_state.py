@@ -2,20 +2,29 @@
 
 A counter, a cache or a half-used iterator makes a later call differ from those that were traced, however many were traced. The
 walk covers what hangs on the module's names: containers, functions' defaults, attributes and closures, objects of the file and of
-the standard library, Triton's kernels and configurations. A cached function may remember more with every call, but only what
-cannot change. Limits: torch's objects, other than modules, count by identity only. Runs in the trace worker.
+the standard library, arrays and generators of numbers, Triton's kernels and configurations. A cached function may remember more
+with every call, but only what cannot change. What is written in C and is of no known kind is refused. Limits: the objects of torch's,
+Triton's and numpy's own classes, other than modules, arrays and tensors, count by identity only. Runs in the trace worker.
 """
 
 from __future__ import annotations
 
+import _random
 import abc
+import array
+import contextvars
 import ctypes
+import decimal
 import functools
 import gc
+import hashlib
 import logging
+import operator
 import sys
+import threading
+import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -30,9 +39,11 @@ from types import (
 )
 from typing import Any
 
+import numpy as np
 import torch
 
 MOST_OBJECTS = 50_000
+MOST_BYTES = 1 << 20
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis))
 # The kinds that most objects are of, which need no search among the plain ones.
 _PLAIN_KINDS, _USUAL = frozenset(_PLAIN), frozenset({FunctionType, ModuleType, CodeType, tuple, dict, list, type})
@@ -40,7 +51,7 @@ _TRITON = frozenset({"JITFunction", "Autotuner", "Heuristics", "Config", "conste
 # What Python makes of other objects, and keeps them in without a dict: all that it refers to is looked at.
 _HOLDING: tuple[type, ...] = (
     *(MethodType, BuiltinFunctionType, MethodWrapperType, CellType, GenericAlias, MappingProxyType, functools.partial),
-    *(staticmethod, classmethod, property, super, slice),
+    *(staticmethod, classmethod, property, super, slice, operator.itemgetter, operator.attrgetter, operator.methodcaller),
     *(type(made(base())) for base in (dict, OrderedDict) for made in (base.keys, base.values, base.items)),
 )
 # What an abstract class was asked about grows with the questions, and no answer depends on it.
@@ -57,6 +68,16 @@ _dict_of = ctypes.pythonapi.PyObject_GenericGetDict
 _dict_of.argtypes, _dict_of.restype = [ctypes.py_object], ctypes.py_object
 
 
+# Where the classes come from that are written in C and whose objects do not change, or only as what is read of them does.
+_UNCHANGING = frozenset(
+    "builtins types typing re datetime decimal _collections _thread _contextvars contextvars weakref numpy torch triton".split()
+)
+_REFUSED: dict[type, str] = {
+    torch.Tensor: "a tensor is kept at the top level; make it in `run`",
+    torch.Generator: "a torch.Generator is kept at the top level, and every use of it changes the next; make it in `run`",
+}
+
+
 class KeptObject(ValueError):
     """A name of the module holds what can change without showing: an iterator, a cached function's list, too much. Says which."""
 
@@ -69,9 +90,9 @@ def kept(module: Mapping[str, Any], own: str) -> dict[str, tuple[object, ...]]:
     return {name: tuple(_Walk(own).below(value)) for name, value in module.items() if name not in _PYTHONS}
 
 
-def contents(value: object, own: str) -> tuple[object, ...]:
-    """The same for one value. Raises KeptObject."""
-    return tuple(_Walk(own).below(value))
+def contents(value: object, own: str, *, tensors: bool = True) -> tuple[object, ...]:
+    """The same for one value, which may hold `tensors`, each of which counts by identity. Raises KeptObject."""
+    return tuple(_Walk(own, tensors=tensors).below(value))
 
 
 def changed(before: Mapping[str, tuple[object, ...]], after: Mapping[str, tuple[object, ...]]) -> str | None:
@@ -83,8 +104,8 @@ def changed(before: Mapping[str, tuple[object, ...]], after: Mapping[str, tuple[
 
 
 class _Walk:
-    def __init__(self, own: str) -> None:
-        self._own = own
+    def __init__(self, own: str, *, tensors: bool = False) -> None:
+        self._own, self._tensors = own, tensors
         # Kept alive, so that no identity is used twice.
         self._seen: dict[int, object] = {}
 
@@ -119,6 +140,8 @@ class _Walk:
     def _inside(self, value: Any, kind: type) -> list[object]:
         if kind is _ABSTRACT or (issubclass(kind, ModuleType) and not self._is_own(kind)):
             return []
+        if self._tensors and issubclass(kind, torch.Tensor):
+            return []
         if kind is FunctionType:
             cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
             return [value.__code__, value.__defaults__, value.__kwdefaults__, value.__dict__, *cells]
@@ -131,7 +154,7 @@ class _Walk:
         # First, because to ask for a dict may make it, which is referred to then.
         attributes = self._attributes(value, kind)
         # By the methods of the base, because those of a class of the file may show less.
-        found: list[object] = []
+        found = _read(value, kind)
         if issubclass(kind, dict):
             items = OrderedDict.items(value) if issubclass(kind, OrderedDict) else dict.items(value)
             found += [part for pair in items for part in pair]
@@ -141,6 +164,8 @@ class _Walk:
             found += base.__iter__(value)
         elif kind in _HOLDING:
             found += gc.get_referents(value)
+        elif not found and not attributes and self._is_closed(kind):
+            raise KeptObject(f"a {kind.__name__} is kept at the top level, and what it holds cannot be read; make it in `run`")
         return found + attributes
 
     def _attributes(self, value: Any, kind: type) -> list[object]:
@@ -157,6 +182,12 @@ class _Walk:
         # What its class keeps is in reach of it; and slots whose names the class no longer has are referred to.
         return [*found, *gc.get_referents(value), kind] if own else found
 
+    def _is_closed(self, kind: type) -> bool:
+        """True for a class that no `class` statement made and of which it is not known that its objects stay as they are."""
+        if _DICT_OFFSET(kind) or any("__slots__" in _NAMES(base) for base in _MRO(kind)):
+            return False
+        return str(_MODULE(kind)).partition(".")[0] not in _UNCHANGING and not self._is_own(kind)
+
     def _is_own(self, kind: type) -> bool:
         """True for a class of the file, whatever it says of itself: a library's class is found where it says that it is."""
         module = _MODULE(kind)
@@ -169,6 +200,62 @@ class _Walk:
         for name in rest:
             found = _NAMES(found).get(name) if isinstance(found, type) else None
         return found is not kind
+
+
+def _read(value: Any, kind: type) -> list[object]:
+    """What an object says of itself that is not among its attributes. Raises KeptObject."""
+    if kind in _USUAL:
+        return []
+    for base in _MRO(kind):
+        if base in _REFUSED:
+            raise KeptObject(_REFUSED[base])
+        if base in _READ:
+            return _READ[base](value)
+    return []
+
+
+def _digest(size: int, data: Callable[[], bytes]) -> str:
+    if size > MOST_BYTES:
+        raise KeptObject(f"more than {MOST_BYTES} bytes are kept at the top level in one array; keep fewer")
+    return hashlib.sha256(data()).hexdigest()
+
+
+def _of_array(value: Any) -> list[object]:
+    about = [str(part) for part in (value.dtype, value.shape, value.strides, value.flags.writeable)]
+    # An array of objects holds where they are.
+    return [*about, _digest(value.nbytes, value.tobytes), *(value.ravel().tolist() if value.dtype.hasobject else ())]
+
+
+def _of_memory(value: memoryview) -> list[object]:
+    try:
+        return [str(value.shape), _digest(value.nbytes, value.tobytes)]
+    except ValueError:
+        return ["released"]
+
+
+def _of_variable(value: contextvars.ContextVar[Any]) -> list[object]:
+    try:
+        return [value.get()]
+    except LookupError:
+        return []
+
+
+# By the methods of the base as well. Nothing that is made here may be compared by where it is.
+_READ: dict[type, Callable[[Any], list[object]]] = {
+    np.ndarray: _of_array,
+    bytearray: lambda value: [_digest(bytearray.__len__(value), lambda: bytes(bytearray.__getitem__(value, slice(None))))],
+    array.array: lambda value: [_digest(len(memoryview(value).cast("B")), lambda: array.array.tobytes(value))],
+    memoryview: _of_memory,
+    _random.Random: lambda value: [hashlib.sha256(repr(_random.Random.getstate(value)).encode()).hexdigest()],
+    decimal.Context: lambda value: [decimal.Context.__repr__(value)],
+    contextvars.ContextVar: _of_variable,
+    contextvars.Context: lambda value: [part for pair in value.items() for part in pair],
+    weakref.ReferenceType: lambda value: [weakref.ReferenceType.__call__(value)],
+    threading.local: lambda value: [part for pair in vars(value).items() for part in pair],
+    BaseException: lambda value: [*BaseException.__dict__["args"].__get__(value)],
+    **{type(lock): lambda value: [repr(value)] for lock in (threading.Lock(), threading.RLock())},
+}
+_MUTABLE = (list, dict, set, deque, bytearray, array.array, memoryview, np.ndarray, _random.Random, decimal.Context, threading.local)
 
 
 def _text(plain: Any, value: object) -> str:
@@ -211,7 +298,9 @@ def _check_cached(function: object) -> None:
             continue
         if isinstance(value, (tuple, frozenset)):
             remembered += value
-        elif isinstance(value, (list, dict, set, deque)) or hasattr(type(value), "__next__"):
+        elif isinstance(value, torch.Tensor):
+            raise KeptObject("a cached function keeps a tensor, whose shape and type can change; give it shapes and dtypes, and numbers")
+        elif isinstance(value, _MUTABLE) or hasattr(type(value), "__next__"):
             kind = type(value).__name__
             raise KeptObject(f"a cached function keeps a {kind}, which can change between calls; let it return numbers or a tuple")
 

@@ -2,14 +2,13 @@
 
 Tensors are torch's own "meta" tensors. A function mode answers for their device and turns the device that candidates
 ask for into "meta"; `torch.cuda`'s queries are answered from the target. Works the same in CPU and CUDA builds of torch. What torch
-says of training, compilation and streams it says as `Training` has it; nothing that it does is different. It is one function that
-answers either way, so that a file that keeps torch's functions under names of its own is answered so, too.
+says of training, compilation and streams it says as `Training` (training.py) has it; nothing that it does is different. It is one
+function that answers either way, so that a file that keeps torch's functions under names of its own is answered so, too.
 Limits: there is one device, so that what a candidate does on another GPU of the same host is not seen. Runs in the trace worker only.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,13 +16,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from referee import cuda_version
 from referee.target import Target
+from referee.training import Training, caller, is_torch
 from referee.violation import Violations
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
-# That a build of torch for the CPU is given.
-CUDA_VERSION = "13.0"
 
 _TENSOR: Any = torch.Tensor
 _ANSWERS: dict[Any, Any] = {
@@ -87,7 +86,7 @@ class PretendedDevice(TorchFunctionMode):
         if function is torch.device:
             return function(*args, **(kwargs or {}))
         if function is _TENSOR.cuda:
-            return args[0]
+            function, args, kwargs = _TENSOR.to, *_as_to(*args, **(kwargs or {}))
         if function in _VALUE_READERS:
             reason = f"{_VALUE_READERS[function]} reads a tensor's values; plans depend on shapes and dtypes only"
             raise self._violations.add("needs_value", reason)
@@ -101,8 +100,12 @@ class PretendedDevice(TorchFunctionMode):
             name: str = function(args[0])
             return name.replace(".meta.", ".cuda.")
         named = dict(kwargs or {})
-        if type(named.get("device")) is int:
+        if isinstance(named.get("device"), int):
             named["device"] = torch.device("cuda", named["device"])
+        if function is _TENSOR.to and isinstance(args[1:] and args[1], int):
+            args = (args[0], torch.device("cuda", args[1]), *args[2:])
+        if function is torch.result_type:
+            self._check_not_of_default(args, named)
         result = function(*(self._meta(value) for value in args), **{name: self._meta(value) for name, value in named.items()})
         if function in _MAKERS and named.get("dtype") is None and (result.is_floating_point() or result.is_complex()):
             reason = "a tensor made without a dtype is of the default dtype, which `torch.set_default_dtype` changes; name the dtype"
@@ -112,10 +115,17 @@ class PretendedDevice(TorchFunctionMode):
     def _check_asked_of_given(self, tensor: Any) -> None:
         """Note that somebody asks whether a tensor requires gradients."""
         # Called for the mode by C: what asks is the frame outside of it.
-        caller = _caller(2)
-        self._training.ask("parameters", caller)
-        if not _is_torch(caller) and not any(tensor is one for one in self._training.given):
+        if is_torch(caller(2)):
+            return
+        self._training.asked_kinds = True
+        if not any(tensor is one for one in self._training.given):
             raise self._violations.add("state", "`.requires_grad` of a tensor that `run` makes depends on how it is called")
+
+    def _check_not_of_default(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Refuse `torch.result_type` of what has no dtype, such as 2.5."""
+        if not any(isinstance(one, torch.Tensor) and (one.is_floating_point() or one.is_complex()) for one in (*args, *named.values())):
+            if any(isinstance(one, (float, complex)) for one in (*args, *named.values())):
+                raise self._violations.add("state", "`torch.result_type` of a number is the default dtype, which a user may change")
 
     def _meta(self, value: Any) -> Any:
         """`value` with cuda devices replaced by the meta device; other devices are refused."""
@@ -125,6 +135,13 @@ class PretendedDevice(TorchFunctionMode):
             _check_device(value, self._violations)
             return META
         return value
+
+
+def _as_to(
+    tensor: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `.to` that does what `.cuda` does with these."""
+    return (tensor, CUDA if device is None else device), {"non_blocking": non_blocking, "memory_format": memory_format}
 
 
 def _device_named(text: str) -> torch.device | None:
@@ -145,42 +162,6 @@ def _check_device(device: Any, violations: Violations) -> None:
         raise violations.add("device", "not a device; use device=x.device") from None
     if wanted.type != "cuda" or wanted.index not in (None, 0):
         raise violations.add("device", f"`{wanted}` is used; everything must stay on the inputs' device (device=x.device)")
-
-
-class Training:
-    """What torch says of the call that is running: each of FLAGS is `on` or not. `asked` are those that the file has asked for.
-
-    With "dtype" on, the default dtype is another one; of who asks for that, as `torch.finfo()` does, nothing is noted. `given` are the
-    tensors that `run` got: of others nobody can say here whether they would require gradients.
-    """
-
-    FLAGS = frozenset({"gradients", "autocast", "autocast_dtype", "compiling", "stream", "scripting", "tracing", "parameters", "dtype"})
-
-    def __init__(self) -> None:
-        self.on: frozenset[str] = frozenset()
-        self.asked: set[str] = set()
-        self.given: list[Any] = []
-
-    def ask(self, flag: str, caller: str) -> bool:
-        """Whether the flag is on, and note that a module of this name asks: torch's own do so all the time."""
-        if not _is_torch(caller):
-            self.asked.add(flag)
-        elif flag in ("scripting", "tracing"):
-            # There it would do something else.
-            return False
-        return flag in self.on
-
-    def stream(self) -> int:
-        """The handle of the current stream."""
-        return int(self.ask("stream", _caller(2)))
-
-
-def _is_torch(module: str) -> bool:
-    return module.partition(".")[0] == "torch"
-
-
-def _caller(depth: int) -> str:
-    return str(sys._getframe(depth + 1).f_globals.get("__name__", ""))
 
 
 class Stream:
@@ -271,6 +252,17 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         def __init__(self, obj: Any) -> None:
             super().__init__(obj.get_device())
 
+    def on_device(answer: Callable[[], Any]) -> Callable[..., Any]:
+        def answered(device: Any = None) -> Any:
+            _check_device(device, violations)
+            return answer()
+
+        return answered
+
+    def current_stream(device: Any = None) -> Stream:
+        _check_device(device, violations)
+        return Stream(violations, training.stream(caller(1)))
+
     def refuse(name: str) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> Any:
             raise violations.add("launch_feature", f"torch.cuda.{name} is not supported: plans run on one stream, in order")
@@ -285,52 +277,67 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": lambda device: _check_device(device, violations),
-        "get_device_name": lambda device=None: found.name,
-        "get_device_capability": lambda device=None: (major, minor),
-        "get_device_properties": lambda device=None: properties,
+        "get_device_name": on_device(lambda: found.name),
+        "get_device_capability": on_device(lambda: (major, minor)),
+        "get_device_properties": on_device(lambda: properties),
         "is_bf16_supported": lambda *args, **kwargs: target.arch >= 80,
         "get_arch_list": lambda: [target.name],
         "device": DeviceContext,
         "device_of": ContextOf,
-        "synchronize": lambda device=None: None,
+        "synchronize": on_device(lambda: None),
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
-        "current_stream": lambda device=None: Stream(violations, training.stream()),
-        "default_stream": lambda device=None: Stream(violations),
+        "current_stream": current_stream,
+        "default_stream": on_device(lambda: Stream(violations)),
         **{name: refuse(name) for name in ("Stream", "stream", "Event", "CUDAGraph", "graph", "ExternalStream", "mem_get_info")},
     }
 
 
-def _training_answers(training: Training) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Where torch tells of training, and a function that answers for it."""
-    for module, name, flag, answer in (
-        (torch, "is_grad_enabled", "gradients", True),
-        (torch, "is_autocast_enabled", "autocast", True),
-        (torch, "get_autocast_dtype", "autocast_dtype", torch.bfloat16),
-        (torch.compiler, "is_compiling", "compiling", True),
-        (torch.jit, "is_scripting", "scripting", True),
-        (torch.jit, "is_tracing", "tracing", True),
-    ):
-        yield module, name, _either(training, flag, getattr(module, name), answer)
+def _limits_of(violations: Violations) -> type:
+    """`torch.finfo` that takes no default: what it would tell then is of the default dtype."""
+    original = torch.finfo
+
+    class Kind(type):
+        """Its class is torch's own to everybody who asks."""
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            if (*args, *kwargs.values()) in ((), (None,)) and not is_torch(caller(1)):
+                raise violations.add("state", "`torch.finfo()` tells of the default dtype, which a user may change; name the dtype")
+            return original(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+        def __eq__(cls, other: object) -> bool:
+            return other is cls or other is original
+
+        def __hash__(cls) -> int:
+            return hash(original)
+
+    return Kind("finfo", (), {"__module__": "torch"})
 
 
-def _either(training: Training, flag: str, original: Callable[..., Any], answer: object) -> Callable[..., Any]:
-    return lambda *args, **kwargs: answer if training.ask(flag, _caller(1)) else original(*args, **kwargs)
+def _identity_for(violations: Violations) -> Callable[[Any], int]:
+    """`hash` of tensors, which are members of no set and keys of no dict: one that is given twice would count once."""
 
+    def identity(tensor: Any) -> int:
+        if is_torch(caller(1)):
+            return id(tensor)
+        raise violations.add("state", "a tensor is put in a set, or made a key, which tells whether it is another's; keep it in a list")
 
-def _of_a_cuda_build() -> Iterator[tuple[Any, str, object]]:
-    """What a build of torch for the CPU says of itself otherwise."""
-    if torch.version.cuda is None and torch.version.hip is None:
-        yield torch.version, "cuda", CUDA_VERSION
-        yield torch, "__version__", type(torch.__version__)(f"{torch.__version__.partition('+')[0]}+cu{CUDA_VERSION.replace('.', '')}")
+    return identity
 
 
 @contextmanager
-def pretended_cuda(target: Target, violations: Violations) -> Iterator[Training]:
-    """Let tensors, `torch.cuda` and torch itself answer for the target while the context lasts, as in training where that is on."""
-    training = Training()
+def pretended_cuda(target: Target, violations: Violations, cuda: str = "") -> Iterator[Training]:
+    """Let tensors, `torch.cuda` and torch itself answer for the target while the context lasts, as in training where that is on.
+
+    `cuda` is the version of CUDA that torch says it is built for, its own if not given.
+    """
+    training = Training(violations)
     answers: list[tuple[Any, str, object]] = [(torch.cuda, *answer) for answer in _answers(target, violations, training).items()]
-    answers += [*_training_answers(training), *_of_a_cuda_build()]
+    answers += [*training.answers(), *cuda_version.answers(cuda or cuda_version.installed())]
+    answers += [(torch, "finfo", _limits_of(violations)), (torch.Tensor, "__hash__", _identity_for(violations))]
     missing = object()
     saved = [(module, name, getattr(module, name, missing)) for module, name, _ in answers]
     for module, name, answer in answers:

@@ -7,12 +7,27 @@ may be found, never too little; what is reached through a made-up name is for th
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from referee.module_scope import is_main_guard
 
 # Called by Python or torch without being named.
 _IMPLIED = frozenset({"forward", "setup_context"})
+# What torch.nn.Module has by names without a line in front: torch calls some of it itself, `half` for one `_apply`. Spelled out because
+# the screen does without torch. What Function has for gradients is not here: a gradient is no part of a judgement.
+_OF_MODULES = frozenset(
+    """
+    add_module apply bfloat16 buffers children compile cpu cuda double eval extra_repr float get_buffer get_extra_state get_parameter
+    get_submodule half ipu load_state_dict modules mtia named_buffers named_children named_modules named_parameters parameters
+    register_backward_hook register_buffer register_forward_hook register_forward_pre_hook register_full_backward_hook
+    register_full_backward_pre_hook register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module
+    register_parameter register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule
+    share_memory state_dict to to_empty train type xpu zero_grad
+    """.split()
+)
+
+# Nothing of this calls anything, but for what is asked of an object by its name, which counts as well.
+_IN_A_TEXT = (ast.JoinedStr, ast.FormattedValue, ast.Constant, ast.Attribute, ast.Name, ast.Tuple, ast.BinOp, ast.Add, ast.Mod, ast.Load)
 
 Definition = ast.FunctionDef | ast.ClassDef
 
@@ -23,6 +38,7 @@ def reachable(tree: ast.Module, entry: str = "run") -> frozenset[int]:
     methods = {id(definition): _methods(definition) for definition in definitions}
     words = {entry, *(word for statement in _top(tree.body) for word in _words([statement]))}
     own = {definition.name for definition in definitions}
+    library = _of_libraries([definition for definition in definitions if isinstance(definition, ast.ClassDef)])
     for definition in definitions:
         words.update(_words(at_import(definition)))
         # A decorator of the file's may call what it is given.
@@ -39,11 +55,39 @@ def reachable(tree: ast.Module, entry: str = "run") -> frozenset[int]:
                 words.update(_words([definition] if isinstance(definition, ast.FunctionDef) else at_import(definition)))
                 grown = True
             for method in methods[id(definition)] if id(definition) in found else ():
-                if id(method) not in found and (method.name in words | _IMPLIED or method.name.startswith("__")):
+                if method.name == "extra_repr":
+                    words.update(_words([method]))
+                implied = method.name.startswith("__") or (definition.name in library and _is_called(method))
+                if id(method) not in found and (implied or method.name in words | _IMPLIED):
                     found.add(id(method))
                     words.update(_words([method]))
                     grown = True
     return frozenset(found)
+
+
+def _of_libraries(classes: Sequence[ast.ClassDef]) -> frozenset[str]:
+    """The classes of the file that may be part of one with a base from elsewhere: those made of it, and those that it is made of."""
+    own = {one.name for one in classes}
+    bases = [(one.name, base.id if isinstance(base, ast.Name) else "") for one in classes for base in one.bases]
+    found: frozenset[str] = frozenset()
+    while grown := {name for pair in bases if pair[1] not in own or found.intersection(pair) for name in pair if name in own} - found:
+        found |= grown
+    return found
+
+
+def _is_called(method: ast.FunctionDef) -> bool:
+    """True when a class from elsewhere may call the method in its own place: Enum a `_missing_`, torch a `_call_impl`."""
+    # What `extra_repr` comes to shows in messages only.
+    return method.name.startswith("_") or (method.name in _OF_MODULES and not (method.name == "extra_repr" and _only_tells(method)))
+
+
+def _only_tells(method: ast.FunctionDef) -> bool:
+    """True for a method that returns a text of what is stored."""
+    parts = [part for part in method.body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
+    match parts:
+        case [ast.Return(value=ast.expr() as value)] if not method.decorator_list:
+            return all(isinstance(node, _IN_A_TEXT) for node in ast.walk(value))
+    return False
 
 
 def _definitions(body: Iterable[ast.stmt]) -> Iterator[Definition]:

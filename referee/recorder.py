@@ -141,6 +141,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise self.violations.add("needs_value", f"`aten.{name}` needs a tensor's values; plans depend on shapes and dtypes only")
         if name in _NOT_COMPUTE:
             raise self.violations.add("torch_compute", f"`aten.{name}` is not allowed; allocate with torch.empty")
+        if str(function._overloadname).endswith("out"):
+            raise self.violations.add("torch_compute", "`out=` is not allowed; use `fill_` or `copy_`")
         if not _is_known(function, name):
             raise self.violations.add("torch_compute", f"`aten.{name}`: {IN_TRITON}")
         result = function(*args, **(kwargs or {}))
@@ -180,6 +182,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layout = _layout(tensor)
         if not layout.on_device:
             raise self.violations.add("device", "a tensor is made on the CPU; pass device=x.device")
+        if layout.storage in self._by_storage:
+            raise self.violations.add("torch_compute", "an operation that makes a tensor gives one that was there before")
         if len(self._buffers) >= MAX_BUFFERS:
             raise self.violations.add("plan_size", f"`run` makes more than {MAX_BUFFERS} tensors")
         # Kept alive, so that no later storage can take this one's identity.

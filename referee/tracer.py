@@ -8,6 +8,7 @@ candidate in it, and is parsed as data by the judge.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -16,8 +17,8 @@ import string
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
+from dataclasses import dataclass, replace
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -28,7 +29,7 @@ import torch.fx.experimental.symbolic_shapes
 import triton
 import triton.language as tl
 
-from referee import given, triton_private
+from referee import cuda_version, given, triton_private
 from referee.attribute_guard import guarded
 from referee.caches import Caches
 from referee.kept_state import KeptObject, changed, kept
@@ -36,21 +37,24 @@ from referee.launch_recorder import LaunchRecorder
 from referee.ops.spec import TensorSpec
 from referee.optional_imports import MAX_OPTIONAL, optional_imports, pretended_modules
 from referee.plan_parse import dump
-from referee.pretended_cuda import Training, pretended_cuda
+from referee.pretended_cuda import pretended_cuda
 from referee.recorder import Recorder
 from referee.source import parse
 from referee.target import Target
+from referee.training import OTHERWISE, USUAL, Mixture, Training
 from referee.unchanged import Changed, Unchanged
 from referee.violation import Violation, Violations
 
 MAX_MESSAGE = 240
-MAX_MIXED_FLAGS = 2
+MAX_MIXED_QUESTIONS = 2
 IMPORT_FAILED = re.compile(r"line \d+: (ImportError|ModuleNotFoundError)\b")
 
 _OTHERWISE = (
     "the second call of `run` does something else than the first, which was without gradients, autocast, torch.compile and another default"
     " dtype: launches depend on shapes, dtypes and the device only, and nothing is kept between calls"
 )
+
+_SAME = "`run` does something else where one tensor is given twice; launches depend on shapes, dtypes and the device only"
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
 
@@ -76,21 +80,31 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
     """Write the source to `path`, import it under the file's name, and trace every cell. Returns what `trace_entry` sends."""
     triton_private.check_version()
     tree = parse(source)
-    optional, tells_kinds = optional_imports(tree), given.tells_kinds(tree)
+    optional, tells = optional_imports(tree), _Tells(given.tells_kinds(tree), given.tells_same(tree))
     names = ", ".join(f"`{name}`" for name in sorted(optional.modules) if "." not in name)[:MAX_MESSAGE]
     if len(optional.all) > MAX_OPTIONAL:
         return _refused(f"there is too much that not everybody can import, of {names}: at most {MAX_OPTIONAL} modules and names")
     with pretended_modules(optional, frozenset()):
-        found = _trace_once(source, path, target, cells, tells_kinds)
+        found = _trace_once(source, path, target, cells, tells)
     done = {frozenset[str]()}
     for present in optional.mixtures():
         if "plans" not in found or present in done:
             continue
         done.add(present)
         with pretended_modules(optional, present):
-            otherwise = _trace_once(source, path, target, cells, tells_kinds)
+            otherwise = _trace_once(source, path, target, cells, tells)
         if json.dumps(otherwise) != json.dumps(found) and not (present != optional.all and _cannot_be_imported(otherwise)):
             return _refused(f"`run` does something else where {names} can be imported, or a part of it; launches may not depend on it")
+    if "plans" in found and cuda_version.is_named(tree):
+        with pretended_modules(optional, frozenset()):
+            otherwise = _trace_once(source, path, target, cells, tells, cuda_version.another())
+        if json.dumps(otherwise) != json.dumps(found):
+            return _refused("`run` does something else where torch is built for another version of CUDA; launches may not depend on it")
+    if "plans" in found and any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+        with pretended_modules(optional, frozenset()):
+            otherwise = _trace_once(source, path, target, cells, tells, asserts=False)
+        if json.dumps(otherwise) != json.dumps(found):
+            return _refused("`run` does something else under `python -O`, where asserts are gone; an assert may only look")
     return found
 
 
@@ -104,27 +118,39 @@ def _cannot_be_imported(answer: dict[str, Any]) -> bool:
     return told.get("guard") == "trace_error" and told["cell"] is None and IMPORT_FAILED.match(told["reason"]) is not None
 
 
-def _trace_once(source: str, path: str, target: Target, cells: Sequence[CellShape], tells_kinds: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Tells:
+    """Whether a file has words that could ask what kinds of tensors the inputs are, and whether two are the same."""
+
+    kinds: bool
+    same: bool
+
+
+def _trace_once(
+    source: str, path: str, target: Target, cells: Sequence[CellShape], tells: _Tells, cuda: str = "", *, asserts: bool = True
+) -> dict[str, Any]:
     violations = Violations()
     launches = LaunchRecorder(violations)
     plans: list[dict[str, Any]] = []
     module = ModuleType(os.path.splitext(os.path.basename(path))[0])
-    caches, launches.module = Caches(module), module.__name__
+    caches, launches.module = Caches(module, violations), module.__name__
     try:
         with (
-            pretended_cuda(target, violations) as training,
-            triton_private.active_driver(target, training.stream),
+            pretended_cuda(target, violations, cuda) as training,
+            triton_private.active_driver(target, training.stream, lambda reason: violations.add("device", reason)),
             triton_private.launches_go_to(launches.launch, launches.warm_up),
         ):
             kernels = Unchanged(source, path)
             with Recorder(violations, ()) as outside, caches.noted():
-                run = _import_run(module, source, path, violations)
+                run = _import_run(module, source, path, violations, asserts)
             if violations.first is not None:
                 raise violations.first
             if outside.used:
                 raise violations.add("module_level", "tensors are made while the file is being imported; make them in `run`")
+            for asked in training.asked:
+                raise violations.add("module_level", f"`{asked}` is asked while the file is being imported; ask in `run`")
             launches.kernels = _as_written(kernels, module, violations)
-            tracing = _Tracing(run, violations, launches, training, caches, tells_kinds)
+            tracing = _Tracing(run, violations, launches, training, caches, tells)
             before = _kept(module, violations)
             for number, (inputs, outputs) in enumerate(_rounds(cells, launches)):
                 if number == len(cells):
@@ -155,6 +181,15 @@ def _rounds(cells: Sequence[CellShape], launches: LaunchRecorder) -> Iterator[Ce
 
 
 @dataclass(frozen=True)
+class _Way:
+    """One way to call `run`: what torch answers, of what kinds the inputs are, and which are the same tensor, if any."""
+
+    on: Mixture
+    kinds: tuple[given.Kind, ...]
+    same: given.Same | None = None
+
+
+@dataclass(frozen=True)
 class _Tracing:
     """What the calls of one trace share."""
 
@@ -163,22 +198,34 @@ class _Tracing:
     launches: LaunchRecorder
     training: Training
     caches: Caches
-    tells_kinds: bool
+    tells: _Tells
 
     def cell(self, inputs: tuple[TensorSpec, ...], outputs: int) -> dict[str, Any]:
         """The plan of a call, which must be that of a call in training as well, and in any mixture of what the file asks about."""
         # Without autograd, which would refuse what is for the judge to refuse.
         with torch.no_grad():
-            first = (frozenset[str](), given.plain(inputs))
-            plan = self._call(inputs, outputs, *first)
+            first = _Way(USUAL, given.plain(inputs))
+            plan = self._call(inputs, outputs, first)
+            # In a way in which inputs are the same tensor the plan is this one with their buffers merged.
+            expected: dict[given.Same | None, str] = {None: json.dumps(plan)}
+            expected.update((same, json.dumps(given.merged(plan, same))) for same in self._sames(inputs))
             done = {first}
-            while wanted := [mixture for mixture in _mixtures(self.training, inputs, self.tells_kinds) if mixture not in done]:
-                for mixture in wanted:
-                    done.add(mixture)
+            while wanted := [way for way in self._ways(inputs) if way not in done]:
+                for way in wanted:
+                    done.add(way)
                     # Compared as data, because NaN differs from itself and True equals 1.
-                    if json.dumps(self._call(inputs, outputs, *mixture)) != json.dumps(plan):
-                        raise self.violations.add("state", _OTHERWISE)
+                    if json.dumps(self._call(inputs, outputs, way)) != expected[way.same]:
+                        raise self.violations.add("state", _OTHERWISE if way.same is None else _SAME)
         return plan
+
+    def _sames(self, inputs: tuple[TensorSpec, ...]) -> list[given.Same]:
+        return given.sames(inputs) if self.tells.same else []
+
+    def _ways(self, inputs: tuple[TensorSpec, ...]) -> Iterator[_Way]:
+        """Every mixture of what the file asks about, also with inputs that are the same tensor."""
+        for way in _ways(self.training, inputs, self.tells.kinds):
+            yield way
+            yield from (replace(way, same=same) for same in self._sames(inputs))
 
     def answered_for_another(self, cells: Sequence[CellShape], plans: Sequence[dict[str, Any]]) -> int | None:
         """The number of a cell whose plan is another where cached functions remember the cells before it, or those after it."""
@@ -189,9 +236,10 @@ class _Tracing:
             for order in (forwards, forwards[::-1]):
                 # In between too, because what the first order left would answer in the second.
                 self.caches.clear()
-                for number, (inputs, outputs) in order:
+                # Twice, because what a cached function does besides answering, it does once.
+                for number, (inputs, outputs) in (one for one in order for _ in range(2)):
                     try:
-                        plan = json.dumps(self._call(inputs, outputs, frozenset(), given.plain(inputs), clear=False))
+                        plan = json.dumps(self._call(inputs, outputs, _Way(USUAL, given.plain(inputs)), clear=False))
                     except Exception:
                         if self.violations.first is not None:
                             raise
@@ -201,29 +249,24 @@ class _Tracing:
                         return number
         return None
 
-    def _call(
-        self,
-        inputs: tuple[TensorSpec, ...],
-        outputs: int,
-        on: frozenset[str],
-        kinds: tuple[given.Kind, ...],
-        *,
-        clear: bool = True,
-    ) -> dict[str, Any]:
-        """One call, with inputs of these kinds; without `clear` what is cached may answer."""
+    def _call(self, inputs: tuple[TensorSpec, ...], outputs: int, way: _Way, *, clear: bool = True) -> dict[str, Any]:
+        """One call in this way; without `clear` what is cached may answer."""
         if clear:
             self.caches.clear()
         recorder = Recorder(self.violations, inputs)
-        tensors = [kind.make(x) for kind, x in zip(kinds, recorder.inputs, strict=True)]
+        tensors = [kind.make(x) for kind, x in zip(way.kinds, recorder.inputs, strict=True)]
+        tensors = tensors if way.same is None else [tensors[number] for number in way.same]
         before = given.state(tensors)
-        self.launches.recorder, self.training.on, self.training.given = recorder, on, tensors
+        self.launches.recorder = recorder
+        self.training.begin(way.on, tensors)
         usual = torch.get_default_dtype()
-        torch.set_default_dtype(torch.bfloat16 if "dtype" in on else usual)
+        torch.set_default_dtype(torch.bfloat16 if way.on == OTHERWISE else usual)
         try:
             with recorder:
                 result = self.run(*tensors)
         finally:
-            self.launches.recorder, self.training.on = None, frozenset()
+            self.launches.recorder = None
+            self.training.end()
             torch.set_default_dtype(usual)
         if self.violations.first is not None:
             raise self.violations.first
@@ -234,18 +277,17 @@ class _Tracing:
         return dump(recorder.plan(_tensors(result, outputs, tensors, self.violations)))
 
 
-def _mixtures(
-    training: Training, inputs: tuple[TensorSpec, ...], tells_kinds: bool
-) -> Iterator[tuple[frozenset[str], tuple[given.Kind, ...]]]:
+def _ways(training: Training, inputs: tuple[TensorSpec, ...], tells_kinds: bool) -> Iterator[_Way]:
     """Everything in training; and, where the file asks, every mixture of what it asks about, and of what its inputs may be."""
-    yield training.FLAGS, given.parameters(inputs)
-    asked = sorted(training.asked - {"parameters"})
-    flags = [frozenset(some) for size in range(len(asked) + 1) for some in combinations(asked, size)]
-    if training.asked:
-        yield from product(flags, (given.plain(inputs), given.parameters(inputs)))
-    if tells_kinds or "parameters" in training.asked:
-        # Of many flags, all and none, for the mixtures would be too many.
-        yield from product(flags if len(asked) <= MAX_MIXED_FLAGS else (flags[0], flags[-1]), given.mixtures(len(inputs)))
+    yield _Way(USUAL, given.plain(inputs))
+    yield _Way(OTHERWISE, given.parameters(inputs))
+    mixtures = training.mixtures()
+    if training.asked or training.asked_kinds:
+        yield from (_Way(*some) for some in product(mixtures, (given.plain(inputs), given.parameters(inputs))))
+    if tells_kinds or training.asked_kinds:
+        # Of many questions, all and none, for the mixtures would be too many.
+        some_mixtures = mixtures if len(training.asked) <= MAX_MIXED_QUESTIONS else (mixtures[0], mixtures[-1])
+        yield from (_Way(*some) for some in product(some_mixtures, given.mixtures(len(inputs))))
 
 
 def _tensors(result: Any, outputs: int, inputs: Sequence[torch.Tensor], violations: Violations) -> Sequence[torch.Tensor]:
@@ -274,14 +316,14 @@ def _as_written(kernels: Unchanged, module: ModuleType, violations: Violations) 
     return kernels
 
 
-def _import_run(module: ModuleType, source: str, path: str, violations: Violations) -> Callable[..., Any]:
+def _import_run(module: ModuleType, source: str, path: str, violations: Violations, asserts: bool) -> Callable[..., Any]:
     """Import the candidate's file as a module and return its `run`. Triton reads kernel sources back from the file."""
     with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
         file.write(source)
     module.__file__ = path
     module.__dict__.update(torch=torch, triton=triton, tl=tl)
     sys.modules[module.__name__] = module
-    exec(guarded(source, path, module, violations), module.__dict__)
+    exec(guarded(source, path, module, violations, asserts=asserts), module.__dict__)
     run = module.__dict__.get("run")
     if not callable(run):
         raise AttributeError("the file does not define `run`")

@@ -73,20 +73,22 @@ def representative(value: int) -> int:
 class StandInDriver:
     """An active driver for a process without a GPU: device 0, the stream that it is told, and the target's properties."""
 
-    def __init__(self, target: Target, stream: Callable[[], int]) -> None:
-        self._target = target
-        self._stream = stream
-        self.utils = _Utilities(target)
+    def __init__(self, target: Target, stream: Callable[[], int], refuse: Callable[[str], BaseException]) -> None:
+        self._target, self._stream, self._refuse = target, stream, refuse
+        self.utils = _Utilities(target, self.set_current_device)
 
     def get_current_device(self) -> int:
         """Always device 0."""
         return 0
 
-    def set_current_device(self, device: int) -> None:
-        """There is no other device."""
+    def set_current_device(self, device: object) -> None:
+        """Refuse any other device than the one there is."""
+        if device is not None and str(device) not in ("0", "cuda", "cuda:0"):
+            raise self._refuse(f"Triton's driver is asked about device {str(device)[:40]}; ask about the one of the tensors")
 
     def get_current_stream(self, device: int | None = None) -> int:
         """The handle of the current stream."""
+        self.set_current_device(device)
         return self._stream()
 
     def get_current_target(self) -> Any:
@@ -97,6 +99,7 @@ class StandInDriver:
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
         """Major and minor compute capability."""
+        self.set_current_device(device)
         return self._target.capability
 
     def get_active_torch_device(self) -> Any:
@@ -113,11 +116,12 @@ class StandInDriver:
 
 
 class _Utilities:
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, target: Target, check: Callable[[object], None]) -> None:
+        self._target, self._check = target, check
 
     def get_device_properties(self, device: int = 0) -> dict[str, int]:
         """The dictionary that Triton's CUDA driver returns."""
+        self._check(device)
         found = self._target.properties
         return {
             "max_shared_mem": found.shared_memory_per_block_optin,
@@ -131,11 +135,14 @@ class _Utilities:
 
 
 @contextmanager
-def active_driver(target: Target, stream: Callable[[], int] = lambda: 0) -> Iterator[StandInDriver]:
-    """Make a stand-in driver the active one; on leaving, the driver that was (or was not yet) active is restored."""
+def active_driver(
+    target: Target, stream: Callable[[], int] = lambda: 0, refuse: Callable[[str], BaseException] = ValueError
+) -> Iterator[StandInDriver]:
+    """Make a stand-in driver the active one; on leaving, the driver that was (or was not yet) active is restored. `refuse` makes what is
+    raised when it is asked about another device."""
     from triton.runtime.driver import driver
 
-    stand_in = StandInDriver(target, stream)
+    stand_in = StandInDriver(target, stream, refuse)
     before = driver.__dict__.copy()
     driver.set_active(stand_in)
     try:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import abc
+import array
+import contextvars
+import datetime
+import decimal
 import functools
+import io
 import itertools
+import mmap
+import operator
+import random
+import re
+import sys
+import threading
+import weakref
 from collections import OrderedDict, deque
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from referee.kept_state import KeptObject, changed, kept
+from referee.kept_state import KeptObject, changed, contents, kept
 
 
 def module(**names: Any) -> dict[str, Any]:
@@ -79,6 +92,21 @@ def closed_over(values: list[int]) -> Any:
 HELD: list[int] = []
 COUNTED = Counter()
 HIDDEN = Hidden()
+BYTES = bytearray(4)
+VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("VARIABLE", default=0)
+OBJECTS: Any = np.empty(1, dtype=object)
+OBJECTS[0] = []
+
+
+class Generator(random.Random):
+    """A generator of the file's, which hides what it has come to."""
+
+    __module__ = "kernel_under_test"
+
+    def getstate(self) -> Any:
+        """Nothing."""
+
+
 CHANGES: dict[str, tuple[Any, Any]] = {
     "a list": ([], lambda value: value.append(1)),
     "a list in a dict in a tuple": (({"a": []},), lambda value: value[0]["a"].append(1)),
@@ -107,6 +135,24 @@ CHANGES: dict[str, tuple[Any, Any]] = {
         lambda value: HELD.append(1),
     ),
     "a torch module": (torch.nn.Identity(), lambda value: value.eval()),
+    "an array of numbers": (np.floor([0.0]), lambda value: value.__setitem__(0, 1)),
+    "its shape": (np.zeros((2, 3)), lambda value: value.resize((3, 2), refcheck=False)),
+    "a view": ([np.zeros(4)[1:3]], lambda value: value[0].base.__setitem__(2, 1)),
+    "an array of objects": (OBJECTS, lambda value: value[0].append(1)),
+    "a bytearray": (bytearray(2), lambda value: value.__setitem__(0, 1)),
+    "a view of bytes": (memoryview(BYTES), lambda value: BYTES.__setitem__(0, 1)),
+    "an array of Python's": (array.array("d", [0.0]), lambda value: value.__setitem__(0, 1)),
+    "a random generator": (random.Random(1), lambda value: value.random()),
+    "a function of one": (random.Random(1).random, lambda value: value()),
+    "one that hides": (Generator(1), lambda value: value.random()),
+    "a decimal context": (decimal.Context(), lambda value: setattr(value, "prec", 3)),
+    "a context variable": (VARIABLE, lambda value: value.set(1)),
+    "a weak reference": (weakref.ref(COUNTED), lambda value: setattr(COUNTED, "n", COUNTED.n + 1)),
+    "a weak dict": (weakref.WeakValueDictionary(), lambda value: value.update(a=COUNTED)),
+    "a lock": (threading.Lock(), lambda value: value.acquire()),
+    "what a thread keeps": (threading.local(), lambda value: setattr(value, "n", 1)),
+    "an error's argument": (ValueError([]), lambda value: value.args[0].append(1)),
+    "an operator's argument": (operator.methodcaller("f", HELD), lambda value: HELD.append(1)),
 }
 
 
@@ -142,6 +188,41 @@ def test_iterators_are_refused_wherever_they_are(value: Any) -> None:
         kept(module(KEPT=value), "kernel_under_test")
 
 
+CLOSED: dict[str, tuple[Any, str]] = {
+    "a tensor": ([torch.zeros(1)], "a tensor is kept"),
+    "a parameter": (torch.nn.Linear(1, 1), "a tensor is kept"),
+    "a generator": (torch.Generator(), "torch.Generator"),
+    "a weak proxy": (weakref.proxy(COUNTED), "iterator"),
+    "mapped memory": (mmap.mmap(-1, 1), "cannot be read"),
+    "a text in memory": (io.StringIO(), "iterator"),
+    "bytes in memory": (io.BytesIO(), "iterator"),
+    "a large array": (np.zeros(1 << 20), "keep fewer"),
+    "many bytes": (bytearray(1 << 21), "keep fewer"),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_what_cannot_be_read_is_refused(name: str) -> None:
+    value, says = CLOSED[name]
+    with pytest.raises(KeptObject, match=says):
+        kept(module(KEPT=value), "kernel_under_test")
+
+
+def test_what_a_launch_is_given_may_hold_tensors() -> None:
+    given = [torch.zeros(1)]
+    before = contents(given, "kernel_under_test")
+    assert contents(given, "kernel_under_test") == before
+    given[0] = torch.zeros(1)
+    assert contents(given, "kernel_under_test") != before
+
+
+def test_what_does_not_change_may_be_kept() -> None:
+    values = (np.float32(1), np.dtype("int8"), np.floor, torch.float16, torch.device("cuda"), torch.finfo(torch.float16), torch.strided)
+    others = (re.compile("a"), datetime.timedelta(1), decimal.Decimal(1), object(), NotImplemented, int | None, torch.Size([1]))
+    file = module(values=values, others=others, members=(int.real, str.join, sys.flags, sys.version_info), randint=random.randint)
+    assert changed(kept(file, "kernel_under_test"), kept(file, "kernel_under_test")) is None
+
+
 def test_nothing_hides_behind_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("referee.kept_state.MOST_OBJECTS", 100)
     with pytest.raises(KeptObject, match="keep fewer"):
@@ -159,6 +240,11 @@ def test_a_cached_function_may_remember_what_cannot_change_only(size: int | None
     lists(1)
     with pytest.raises(KeptObject, match="list"):
         kept(file, "kernel_under_test")
+    for value in (np.zeros(1), bytearray(1), random.Random(1), torch.zeros(1)):
+        other = functools.lru_cache(maxsize=size)(lambda value=value: value)
+        other()
+        with pytest.raises(KeptObject, match="a cached function keeps a"):
+            kept(module(other=other), "kernel_under_test")
 
 
 def test_what_a_library_keeps_of_itself_is_not_the_files() -> None:

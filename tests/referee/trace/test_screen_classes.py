@@ -155,3 +155,17 @@ def test_too_many_optional_modules_are_refused(tmp_path: Path) -> None:
     source = candidate("".join(tried(f"import module_{n}", "A") for n in range(13)))
     told = trace_source(source, str(tmp_path / "candidate.py"), Target(), [(rows("x", shape=(3, 100)).inputs, 1)])
     assert "at most 12" in told["rejection"]["reason"], told
+
+
+ADVICE = {
+    "Triton handles alignment": ("", "n = x.data_ptr() % 16"),
+    "by a `key` stays in it; sort a tuple": ("SIZES = sorted({32, 64}, key=lambda size: -size)\n", "n = 1"),
+    "stops the import": ("if not torch.cuda.is_available():\n    raise RuntimeError('no GPU')\n", "n = 1"),
+    "`__repr__` has a meaning of its own": ("class A:\n    def __repr__(self):\n        return f'{self}'\n", "n = A()"),
+}
+
+
+@pytest.mark.parametrize("says", ADVICE)
+def test_honest_habits_are_told_what_to_write(says: str) -> None:
+    _, rejection = screen(candidate(*ADVICE[says]))
+    assert rejection is not None and says in rejection.reason, rejection

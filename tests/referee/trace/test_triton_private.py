@@ -207,3 +207,14 @@ def test_a_compiled_kernel_tells_what_a_launch_needs(kernels: Any, tmp_path: Pat
     # What follows the arguments are HIDDEN_POINTERS addresses and nothing else.
     declared = compiled.ptx.split(".entry")[1].split(")")[0].count(".param")
     assert declared == 5 + triton_private.HIDDEN_POINTERS
+
+
+@pytest.mark.parametrize(("device", "is_there"), [(None, True), (0, True), ("cuda:0", True), (1, False), ("cuda:3", False), ("cpu", False)])
+def test_a_stand_in_driver_knows_one_device(device: Any, is_there: bool) -> None:
+    with triton_private.active_driver(Target(), lambda: 0, LookupError) as driver:
+        for ask in (driver.get_current_stream, driver.get_device_capability, driver.set_current_device, driver.utils.get_device_properties):
+            if is_there:
+                ask(device)
+            else:
+                with pytest.raises(LookupError, match="ask about the one of the tensors"):
+                    ask(device)
