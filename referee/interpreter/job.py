@@ -24,9 +24,8 @@ from torch import Tensor
 from referee.arena import window
 from referee.interpreter import arithmetic, hints, language, libdevice, logic, memory
 from referee.interpreter.arguments import arguments
-from referee.interpreter.conflicts import Race
 from referee.interpreter.libdevice import Unsupported
-from referee.interpreter.memory import CheckedMemory, InputChanged, OutOfBounds
+from referee.interpreter.memory import CheckedMemory, Violation
 from referee.interpreter.request import Request, Run
 from referee.plan import Copy, Fill, Launch, LaunchConfig, View
 
@@ -103,7 +102,7 @@ def _import_text(text: str, scratch: str) -> Any:
     return module
 
 
-def _failure(error: Exception, violation: OutOfBounds | Race | InputChanged | None) -> dict[str, str]:
+def _failure(error: Exception, violation: Violation | None) -> dict[str, str]:
     if violation is not None:
         return {"kind": violation.kind, "message": str(violation)}
     causes: list[BaseException] = [error]

@@ -1,9 +1,10 @@
 """Loads, stores and atomics of the interpreter, checked address by address against the plan's buffers.
 
 Triton's interpreter reads and writes real addresses. A masked-out lane touches nothing; any other lane must lie in a
-buffer of the running plan, else the launch ends with `OutOfBounds`, and no two programs or threads may use one element without
-order, else it ends with `Race`. An input may not be changed at any time, else the launch ends with `InputChanged`; that it is as it
-was afterwards is for the judge to see. Limits: within a buffer, a wrong index is not seen.
+buffer of the running plan, else the launch ends with `OutOfBounds`, and at a multiple of what is read or written there, else it ends with
+`Misaligned`. No two programs or threads may use one element without order, else it ends with `Race`. An input may not be changed at
+any time, else the launch ends with `InputChanged`; that it is as it was afterwards is for the judge to see. Limits: within a buffer, a
+wrong index is not seen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from referee.interpreter.conflicts import Conflicts, Race
+from referee.interpreter.marks import Access
 
 Array = NDArray[Any]
 
@@ -25,10 +27,19 @@ class OutOfBounds(Exception):
     kind = "out_of_bounds"
 
 
+class Misaligned(Exception):
+    """A lane reached an address that is no multiple of its item's size, which ends the context of a GPU; the message names it."""
+
+    kind = "misaligned"
+
+
 class InputChanged(Exception):
     """A lane gave an element of an input another value; the message names program and argument."""
 
     kind = "input_changed"
+
+
+Violation = OutOfBounds | Misaligned | Race | InputChanged
 
 
 def install(interpreter: Any, memory: CheckedMemory) -> None:
@@ -36,11 +47,22 @@ def install(interpreter: Any, memory: CheckedMemory) -> None:
     interpreter._interpreter = memory
     builder, semantic = interpreter.InterpreterBuilder, interpreter._ir.MEM_SEMANTIC
     update, swap = builder.create_atomic_rmw, builder.create_atomic_cas
+    combine, product = interpreter.ReduceScanOpInterface.apply, builder.create_dot
 
     def between_programs(semantics: Any, scope: Any) -> Any:
         return semantic.RELAXED if scope == interpreter._ir.MEM_SYNC_SCOPE.CTA else semantics
 
+    def combined(self: Any, given: Any) -> Any:
+        if any(part.handle.data.size > 1 for part in (given if isinstance(given, tuple) else (given,))):
+            memory.meeting()
+        return combine(self, given)
+
+    def multiplied(self: Any, *given: Any) -> Any:
+        memory.meeting()
+        return product(self, *given)
+
     builder.create_barrier = lambda self: memory.barrier()
+    interpreter.ReduceScanOpInterface.apply, builder.create_dot = combined, multiplied
     builder.create_atomic_rmw = lambda self, *given: update(self, *given[:-2], between_programs(*given[-2:]), given[-1])
     builder.create_atomic_cas = lambda self, *given: swap(self, *given[:-2], between_programs(*given[-2:]), given[-1])
 
@@ -55,19 +77,20 @@ class CheckedMemory:
         self._ends: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._names: list[str] = []
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
-        self._inputs: frozenset[str] = frozenset()
-        self.violation: OutOfBounds | Race | InputChanged | None = None
+        self._inputs: frozenset[int] = frozenset()
+        self.violation: Violation | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
     def allow(self, buffers: Mapping[str, tuple[int, int]], inputs: Iterable[str] = ()) -> None:
         """A new launch: only these address ranges [start, end) may be touched, `inputs` only be read; the keys name them in messages."""
-        self._inputs = frozenset(inputs)
         ranges = sorted((start, end, name) for name, (start, end) in buffers.items())
         self._starts = np.array([start for start, _, _ in ranges], np.uint64)
         self._ends = np.array([end for _, end, _ in ranges], np.uint64)
         self._names = [name for _, _, name in ranges]
+        kept = frozenset(inputs)
+        self._inputs = frozenset(home for home, name in enumerate(self._names) if name in kept)
         self._conflicts, self._order, self._race = Conflicts(), [], ""
 
     def begin(self) -> None:
@@ -85,25 +108,31 @@ class CheckedMemory:
         """The running program's threads wait for each other."""
         self._conflicts.barrier()
 
+    def meeting(self) -> None:
+        """The running program's threads make one value of what they hold."""
+        self._conflicts.meeting()
+
     def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Array:
-        """As the native load; raises OutOfBounds before any memory is read."""
-        touched = self._check(pointers, mask, np.dtype(dtype).itemsize, "reads")
-        for home, offsets, _ in self._homes(touched):
-            self._unless(self._conflicts.read(home, self._size(home), offsets), home)
+        """As the native load; raises OutOfBounds or Misaligned before any memory is read."""
+        item = np.dtype(dtype).itemsize
+        touched = self._check(pointers, mask, item, "reads")
+        for access, _ in self._accesses(touched, item, mask):
+            self._unless(self._conflicts.read(access), access.buffer)
         result: Array = self._native.load(pointers, mask, other, dtype)
         return result
 
     def store(self, pointers: Array, value: Array, mask: Array) -> Any:
-        """As the native store; raises OutOfBounds or InputChanged before any memory is written."""
-        touched = self._check(pointers, mask, value.dtype.itemsize, "writes")
+        """As the native store; raises OutOfBounds, Misaligned or InputChanged before any memory is written."""
+        item = value.dtype.itemsize
+        touched = self._check(pointers, mask, item, "writes")
         if not touched.size:
             return self._native.store(pointers, value, mask)
-        bits = f"u{value.dtype.itemsize}"
+        bits = f"u{item}"
         given = np.ascontiguousarray(np.asarray(value)[np.asarray(mask).astype(bool)]).view(bits)
         changes = given != self._there(touched, bits)
-        for home, offsets, lanes in self._homes(touched):
-            self._spare(home, changes[lanes])
-            self._unless(self._conflicts.write(home, self._size(home), offsets, changes[lanes], block=value.size > 1), home)
+        self._spare(touched, changes)
+        for access, lanes in self._accesses(touched, item, mask):
+            self._unless(self._conflicts.write(access, changes[lanes]), access.buffer)
         result = self._native.store(pointers, value, mask)
         lost = touched[given != self._there(touched, bits)]
         for home, _, _ in self._homes(lost):
@@ -111,44 +140,49 @@ class CheckedMemory:
         return result
 
     def atomic_rmw(self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any) -> Any:
-        """As the native read-modify-write; raises OutOfBounds first, and InputChanged afterwards."""
+        """As the native read-modify-write; raises OutOfBounds or Misaligned first, and InputChanged afterwards."""
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
-        return self._update(touched, semantics, value, lambda: self._native.atomic_rmw(operation, pointers, value, mask, semantics))
+        return self._update(touched, semantics, value, mask, lambda: self._native.atomic_rmw(operation, pointers, value, mask, semantics))
 
     def atomic_cas(self, pointers: Array, compare: Array, value: Array, semantics: Any) -> Any:
-        """As the native compare-and-swap; raises OutOfBounds first, and InputChanged afterwards."""
-        touched = self._check(pointers, np.ones_like(pointers, dtype=bool), value.dtype.itemsize, "updates")
-        return self._update(touched, semantics, value, lambda: self._native.atomic_cas(pointers, compare, value, semantics))
+        """As the native compare-and-swap; raises OutOfBounds or Misaligned first, and InputChanged afterwards."""
+        mask = np.ones_like(pointers, dtype=bool)
+        touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
+        return self._update(touched, semantics, value, mask, lambda: self._native.atomic_cas(pointers, compare, value, semantics))
 
-    def _update(self, touched: Array, semantics: Any, value: Array, native: Callable[[], Any]) -> Any:
+    def _update(self, touched: Array, semantics: Any, value: Array, mask: Array, native: Callable[[], Any]) -> Any:
         if not touched.size:
             return native()
         # Of a block every thread updates its own lanes, and no thread is in order with another.
         if value.size == 1:
             both = semantics.name == "ACQUIRE_RELEASE"
             self._conflicts.atomic(releases=both or semantics.name == "RELEASE", acquires=both or semantics.name == "ACQUIRE")
-        bits = f"u{value.dtype.itemsize}"
+        item = value.dtype.itemsize
+        bits = f"u{item}"
         before = self._there(touched, bits)
         result = native()
         changes = before != self._there(touched, bits)
-        for home, _, lanes in self._homes(touched):
-            self._spare(home, changes[lanes])
+        self._spare(touched, changes)
+        for access, lanes in self._accesses(touched, item, mask):
+            self._unless(len(self._order) if self._conflicts.update(access, changes[lanes]) else None, access.buffer)
         return result
 
     def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> Array:
-        """The addresses touched, all of them in buffers."""
+        """The addresses touched, all of them in buffers and aligned."""
         # For block pointers Triton hands over a memory view of the mask.
         touched: Array = pointers[np.asarray(mask).astype(bool)]
         if touched.size == 0:
             return touched
         low, high = touched.min(), touched.max() + np.uint64(itemsize)
         home = int(np.searchsorted(self._starts, low, "right")) - 1
-        if home >= 0 and high <= self._ends[home]:
-            return touched
-        homes = np.searchsorted(self._starts, touched, "right").astype(np.int64) - 1
-        bad = touched[(homes < 0) | (touched + np.uint64(itemsize) > self._ends[homes])]
-        if bad.size:
-            self.violation = OutOfBounds(self._describe(bad, itemsize, verb))
+        if home < 0 or high > self._ends[home]:
+            homes = np.searchsorted(self._starts, touched, "right").astype(np.int64) - 1
+            bad = touched[(homes < 0) | (touched + np.uint64(itemsize) > self._ends[homes])]
+            if bad.size:
+                self.violation = OutOfBounds(self._describe(bad, itemsize, verb))
+                raise self.violation
+        if itemsize > 1 and int(np.bitwise_or.reduce(touched, axis=None)) % itemsize:
+            self.violation = Misaligned(self._askew(touched[touched % np.uint64(itemsize) != 0], itemsize, verb))
             raise self.violation
         return touched
 
@@ -165,34 +199,46 @@ class CheckedMemory:
             lanes = homes == home
             yield home, (touched[lanes] - self._starts[home]).astype(np.int64), lanes
 
+    def _accesses(self, touched: Array, item: int, mask: Array) -> Iterator[tuple[Access, Array | slice]]:
+        """What is touched of the buffers that may change, and which of the addresses it is. Nothing is in conflict about an input."""
+        for home, offsets, which in self._homes(touched):
+            if home not in self._inputs:
+                # For block pointers Triton hands over a memory view of the mask.
+                lanes = np.flatnonzero(mask)
+                size = int(self._ends[home] - self._starts[home])
+                yield Access(home, size, item, offsets, lanes[which], np.size(mask)), which
+
     def _there(self, touched: Array, bits: str) -> Array:
         """What memory holds, as unsigned integers."""
         dtype = np.dtype(bits)
         held: Array = self._native.load(touched, np.ones(touched.shape, bool), np.zeros(touched.shape, dtype), dtype)
         return held
 
-    def _size(self, home: int) -> int:
-        return int(self._ends[home] - self._starts[home])
-
-    def _spare(self, home: int, changes: Array) -> None:
-        if self._names[home] in self._inputs and changes.any():
-            self.violation = InputChanged(f"program {tuple(self._program())} changes the input `{self._names[home]}`")
-            raise self.violation
+    def _spare(self, touched: Array, changes: Array) -> None:
+        changed = touched[changes]
+        for home, _, _ in self._homes(changed):
+            if home in self._inputs:
+                self.violation = InputChanged(f"program {tuple(self._program())} changes the input `{self._names[home]}`")
+                raise self.violation
 
     def _unless(self, other: int | None, home: int) -> None:
         if other is None:
             return
         me, name = tuple(self._program()), self._names[home]
         if other == len(self._order):
-            self._note(
-                f"program {me} stores to `{name}` and another thread of it may use the element before: add tl.debug_barrier() between"
-            )
+            use = f"stores to `{name}` and another thread of it uses the element, before or after"
+            self._note(f"program {me} {use}: add tl.debug_barrier() between")
         else:
             pair = f"programs {self._order[other - 1]} and" if other else "another program and"
             self._note(f"{pair} {me} use the same element of `{name}`, and one changes it; add tl.debug_barrier() before a ticket or lock")
 
     def _note(self, race: str) -> None:
         self._race = self._race or race
+
+    def _askew(self, bad: Array, itemsize: int, verb: str) -> str:
+        name = self._names[int(np.searchsorted(self._starts, bad[0], "right")) - 1]
+        what = f"{itemsize} bytes of `{name}` at an address that is no multiple of {itemsize}"
+        return f"program {self._program()} {verb} {what}, which a GPU cannot do: use a pointer of the tensor's own type, or aligned offsets"
 
     def _describe(self, bad: Array, itemsize: int, verb: str) -> str:
         distances = []

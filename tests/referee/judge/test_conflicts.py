@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
 from referee.interpreter.conflicts import Conflicts
+from referee.interpreter.marks import Access
 
 HERE = np.array([0, 4, 8], np.int64)
 YES, NO = np.ones(3, bool), np.zeros(3, bool)
 SIZE = 16
 
 
+def touch(offsets: NDArray[Any] = HERE, *, lanes: Sequence[int] = (0, 1, 2), block: int = 4, item: int = 4, buffer: int = 0) -> Access:
+    return Access(buffer, SIZE, item, offsets, np.array(lanes)[: offsets.size], block)
+
+
 def launch(*accesses: tuple[int, str]) -> list[int | None]:
     """What each access of the same three elements by a program answers: "r", "w" a new value, "s" the same value; an atomic
-    that is "a" acquiring and releasing, "<" acquiring, ">" releasing, "-" relaxed; "b" a barrier. Capitals: stored as a block.
+    that is "a" acquiring and releasing, "<" acquiring, ">" releasing, "-" relaxed; "b" a barrier, "m" a meeting. Capitals: as a block.
+    "U" is a block of atomics, and "X" a store of new values at other lanes of a block than those of the rest.
     """
-    watched, answers = Conflicts(), list[int | None]()
+    watched, answers, running = Conflicts(), list[int | None](), 0
     for program, kind in accesses:
-        watched.program(program)
+        if program != running:
+            watched.program(running := program)
         if kind in "a<>-":
             watched.atomic(releases=kind in "a>", acquires=kind in "a<")
         elif kind == "b":
             watched.barrier()
+        elif kind == "m":
+            watched.meeting()
+        elif kind == "U":
+            answers.append(program if watched.update(touch(), YES) else None)
         else:
-            changes, block = YES if kind in "wW" else NO, kind.isupper()
-            answers.append(watched.read(0, SIZE, HERE) if kind == "r" else watched.write(0, SIZE, HERE, changes, block=block))
+            changes, here = NO if kind in "sS" else YES, touch(lanes=(1, 2, 0) if kind == "X" else (0, 1, 2))
+            here = here if kind.isupper() else replace(here, lanes=0 * here.lanes, block=1)
+            answers.append(watched.read(here) if kind in "rR" else watched.write(here, changes))
     return answers
 
 
 def test_what_one_program_does_alone_is_in_order_where_threads_wait() -> None:
     assert launch((1, "r"), (1, "w"), (1, "w"), (1, "s")) == [None] * 4
-    assert launch((1, "r"), (1, "W"), (1, "b"), (1, "r"), (1, "W")) == [None] * 4
+    assert launch((1, "R"), (1, "W"), (1, "b"), (1, "R"), (1, "W")) == [None] * 4
 
 
 def test_reading_and_storing_the_same_value_are_no_race() -> None:
@@ -76,17 +94,17 @@ def test_an_atomic_releases_a_block_only_behind_a_barrier() -> None:
 def test_other_elements_and_other_buffers_do_not_meet() -> None:
     watched = Conflicts()
     watched.program(1)
-    watched.write(0, SIZE, HERE, YES, block=True)
+    watched.write(touch(HERE[:2]), YES[:2])
     watched.program(2)
-    assert watched.write(0, SIZE, HERE + 1, YES, block=True) is None
-    assert watched.read(1, SIZE, HERE) is None
+    assert watched.write(touch(HERE[2:]), YES[2:]) is None
+    assert watched.read(touch(buffer=1)) is None
 
 
 def test_what_a_program_wrote_it_may_use_only_behind_a_barrier() -> None:
     assert launch((1, "w"), (1, "r")) == [None, 1]
     assert launch((1, "W"), (1, "r")) == [None, 1]
     assert launch((1, "W"), (1, "W")) == launch((1, "W"), (1, "w")) == launch((1, "w"), (1, "W")) == [None, 1]
-    assert launch((1, "W"), (1, "b"), (1, "r"), (1, "W"), (1, "w")) == [None, None, None, 1]
+    assert launch((1, "W"), (1, "b"), (1, "R"), (1, "W"), (1, "w")) == [None, None, None, 1]
     assert launch((1, "w"), (1, "a"), (1, "r")) == [None, None]
     assert launch((1, "W"), (1, "a"), (1, "r")) == [None, 1]
     assert launch((1, "w"), (1, "-"), (1, "r")) == [None, 1]
@@ -96,10 +114,66 @@ def test_what_a_program_wrote_it_may_use_only_behind_a_barrier() -> None:
 def test_threads_of_one_program_race_though_another_s_writes_are_in_order() -> None:
     watched = Conflicts()
     watched.program(1)
-    watched.write(0, SIZE, HERE, YES, block=False)
+    watched.write(touch(lanes=(0, 0, 0), block=1), YES)
     watched.atomic(releases=True, acquires=True)
     watched.program(2)
     watched.atomic(releases=True, acquires=True)
-    assert watched.read(0, SIZE, HERE) is None
-    watched.write(0, SIZE, HERE[:1], YES[:1], block=True)
-    assert watched.read(0, SIZE, HERE) == 2
+    assert watched.read(touch()) is None
+    watched.write(touch(HERE[:1]), YES[:1])
+    assert watched.read(touch()) == 2
+
+
+def test_what_a_program_read_it_may_change_at_the_same_lane_or_behind_a_barrier() -> None:
+    assert launch((1, "R"), (1, "W")) == launch((1, "r"), (1, "w")) == launch((1, "R"), (1, "R"), (1, "W"))[1:] == [None, None]
+    assert launch((1, "R"), (1, "X")) == launch((1, "R"), (1, "w")) == launch((1, "r"), (1, "W")) == [None, 1]
+    for between in "bm":
+        assert launch((1, "R"), (1, between), (1, "X")) == [None, None]
+        assert launch((1, between), (1, "R"), (1, "X")) == [None, 1]
+    assert launch((1, "R"), (1, "S")) == launch((1, "R"), (1, "s")) == [None, None]
+    assert launch((1, "W"), (1, "m"), (1, "R")) == [None, 1]
+
+
+def test_an_element_read_at_two_lanes_may_be_changed_at_neither() -> None:
+    for lanes in ((0, 1, 2), (1, 2, 0)):
+        watched = Conflicts()
+        watched.program(1)
+        watched.read(touch(lanes=(0, 1, 2)))
+        watched.read(touch(lanes=(1, 2, 0)))
+        assert watched.write(touch(lanes=lanes), YES) == 1
+    watched = Conflicts()
+    watched.program(1)
+    watched.read(touch(HERE[[0, 0, 1]]))
+    assert watched.write(touch(HERE[1:2], lanes=[2]), YES[:1]) is None
+    assert watched.write(touch(HERE[:1], lanes=[1]), YES[:1]) == 1
+
+
+def test_blocks_of_different_sizes_are_laid_over_one_another() -> None:
+    for reads, writes, ordered in (((0, 1, 2), (0, 0, 1), True), ((0, 1, 2), (0, 1, 1), False)):
+        for (first, size), (second, other) in (((reads, 4), (writes, 2)), ((writes, 2), (reads, 4))):
+            watched = Conflicts()
+            watched.program(1)
+            watched.read(touch(lanes=first, block=size))
+            assert watched.write(touch(lanes=second, block=other), YES) == (None if ordered else 1)
+
+
+@pytest.mark.parametrize(("written", "read"), [(8, 4), (4, 8), (8, 1), (1, 8)])
+def test_what_was_written_as_one_type_is_known_when_read_as_another(written: int, read: int) -> None:
+    last = np.array([16 - read], np.int64)
+    for program, answer in ((1, 1), (2, 1)):
+        watched = Conflicts()
+        watched.program(1)
+        watched.write(touch(np.array([16 - written], np.int64), item=written), YES[:1])
+        watched.program(program)
+        assert watched.read(touch(np.array([0], np.int64), item=read)) is None
+        assert watched.read(touch(last, item=read)) == (answer if written > read or read == 8 else None)
+        assert watched.read(touch(np.array([15], np.int64), item=1)) == answer
+
+
+def test_a_block_of_atomics_is_for_its_own_program_as_one_that_is_stored() -> None:
+    assert launch((1, "U"), (1, "R")) == launch((1, "U"), (1, "r")) == launch((1, "U"), (1, "W")) == [None, 1]
+    assert launch((1, "U"), (1, "b"), (1, "R"), (1, "W")) == [None] * 3
+    assert launch((1, "U"), (1, "m"), (1, "R")) == [None, 1]
+    assert launch((1, "U"), (1, "U"), (2, "U"), (2, "S"), (3, "R"))[:4] == [None] * 4
+    assert launch((1, "W"), (1, "U")) == launch((1, "w"), (1, "U")) == [None, 1]
+    assert launch((1, "W"), (1, "b"), (1, "U")) == [None, None]
+    assert launch((1, "W"), (2, "U")) == launch((1, "R"), (1, "U")) == [None, None]

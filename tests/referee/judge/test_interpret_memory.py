@@ -49,6 +49,37 @@ def test_reaching_outside_a_buffer_is_named_before_it_happens(interpreter: Zygot
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("w = tl.load((x0.to(tl.pointer_type(tl.int8)) + 2).to(tl.pointer_type(tl.int32)))", "reads 4 bytes of `x0` at an address"),
+        ("w = tl.load(x0.to(tl.pointer_type(tl.int64)) + cols, mask=cols < 2)", ""),
+        (
+            "w = tl.load((x0 + row * n + 1).to(tl.pointer_type(tl.int64)) + cols, mask=cols < 2)",
+            "is no multiple of 8, which a GPU cannot do",
+        ),
+        ("w = tl.load((x0 + 1).to(tl.pointer_type(tl.int64)) + cols, mask=cols < 0)", ""),
+        ("tl.store((out.to(tl.pointer_type(tl.int8)) + 1).to(tl.pointer_type(tl.int16)), 0)", "writes 2 bytes of `out` at an address"),
+        (
+            "tl.atomic_add((out.to(tl.pointer_type(tl.int8)) + 2).to(tl.pointer_type(tl.int32)), 0)",
+            "updates 4 bytes of `out` at an address",
+        ),
+        (
+            "tl.atomic_cas((out + 1).to(tl.pointer_type(tl.int64)), tl.cast(0, tl.int64), tl.cast(0, tl.int64))",
+            "updates 8 bytes of `out` at an address",
+        ),
+    ],
+)
+def test_an_address_is_a_multiple_of_its_item(interpreter: Zygote, body: str, words: str) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.zeros(3, 40),)))
+    if words:
+        found = rejection(answers)
+        assert (found.stage, found.guard) == ("correct", "kernel_error") and words in found.reason, found
+    else:
+        assert isinstance(answers[0], Executed), answers
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "tl.store(x0 + row * n + cols, v * 0, mask=mask)",
@@ -130,7 +161,7 @@ SCRATCH = (
     HEADER
     + """
 @triton.jit
-def kernel(x0, scratch, out, n, BLOCK: tl.constexpr):
+def kernel(x0, scratch, counts, out, n, BLOCK: tl.constexpr):
     cols = tl.arange(0, BLOCK)
     back = BLOCK - 1 - cols
     v = tl.load(x0 + cols, mask=cols < n, other=0.0)
@@ -139,7 +170,8 @@ def kernel(x0, scratch, out, n, BLOCK: tl.constexpr):
 """
 )
 
-BARRIER = "program (0, 0, 0) stores to `scratch` and another thread of it may use the element before: add tl.debug_barrier() between"
+BARRIER = "program (0, 0, 0) stores to `scratch` and another thread of it uses the element, before or after: add tl.debug_barrier() between"
+COUNTS = BARRIER.replace("scratch", "counts")
 
 
 @pytest.mark.parametrize(
@@ -159,14 +191,48 @@ BARRIER = "program (0, 0, 0) stores to `scratch` and another thread of it may us
             "v = tl.load(scratch + cols[None, :]).reshape((BLOCK,))",
             "",
         ),
+        ("tl.atomic_xchg(counts + cols, cols)\n    v += tl.load(counts + back)", COUNTS),
+        ("tl.atomic_add(counts + cols, cols)\n    v += tl.load(counts + cols)", COUNTS),
+        ("tl.atomic_xchg(counts + cols, cols)\n    tl.debug_barrier()\n    v += tl.load(counts + back)", ""),
+        ("tl.atomic_add(counts + cols, 1)\n    tl.atomic_add(counts + cols, 2)\n    tl.store(scratch + cols, v)", ""),
+        ("tl.atomic_add(counts, 1)\n    v += tl.load(counts)", ""),
+        (
+            "tl.store(counts.to(tl.pointer_type(tl.int64)) + cols // 2, cols.to(tl.int64) // 2 << 32)\n    v += tl.load(counts + back)",
+            COUNTS,
+        ),
+        ("tl.store(counts + cols, cols)\n    v += tl.load(counts.to(tl.pointer_type(tl.int64)) + back // 2)", COUNTS),
+        ("tl.store(counts + 2 * cols, cols, mask=cols < 20)\n    v += tl.load(counts + 2 * cols + 1, mask=cols < 20)", ""),
+        ("v += tl.load(scratch + cols) + tl.load(scratch + back)\n    tl.store(scratch + cols, v)", BARRIER),
+        ("v += tl.load(scratch + back) + tl.load(scratch + cols)\n    tl.store(scratch + cols, v)", BARRIER),
+        ("v += tl.load(scratch + back)\n    tl.atomic_xchg(counts + cols, cols)\n    tl.store(scratch + cols, v)", BARRIER),
+        ("v += tl.load(counts + back)\n    tl.atomic_xchg(counts + cols, cols)", COUNTS),
+        ("v += tl.load(scratch)\n    tl.store(scratch + cols, 2 * v)", BARRIER),
+        ("v += tl.load(scratch + 0 * cols)\n    tl.store(scratch + cols, 2 * v)", BARRIER),
+        ("v += tl.load(scratch + back)\n    tl.debug_barrier()\n    tl.store(scratch + cols, v)", ""),
+        ("v += tl.load(scratch + back)\n    v /= tl.sum(v)\n    tl.store(scratch + cols, v)", ""),
+        ("v += tl.load(scratch + back)\n    v = tl.cumsum(v, 0)\n    tl.store(scratch + cols, v)", ""),
+        (
+            "m = tl.reshape(tl.load(scratch + back) + v, (8, 8))\n    v = tl.reshape(tl.dot(m, m), (BLOCK,))\n    "
+            "tl.store(scratch + cols, v)",
+            "",
+        ),
+        ("v += tl.load(scratch + cols)\n    tl.store(scratch + cols, v)", ""),
+        ("v += tl.load(scratch)\n    tl.store(scratch, 1.0)", ""),
+        (
+            "at = 2 * tl.arange(0, BLOCK // 2)\n    a, b = tl.split(tl.load(scratch + at[:, None] + tl.arange(0, 2)[None, :]))\n    "
+            "tl.store(scratch + at, a * 2)\n    tl.store(scratch + at + 1, b * 2)",
+            "",
+        ),
         ("tl.store(scratch + cols // 2, v)", "two lanes of program (0, 0, 0) store different values to one element of `scratch`"),
         ("tl.store(scratch + cols // 2, v * 0)", ""),
     ],
 )
 def test_threads_that_exchange_values_through_memory_need_a_barrier(interpreter: Zygote, body: str, words: str) -> None:
-    x, scratch, out = dense(0, (40,), "float32"), dense(1, (64,), "float32"), dense(2, (40,), "float32")
-    step = launch("kernel", (1, 1, 1), {"BLOCK": 64}, x0=x, scratch=scratch, out=out, n=40)
-    plan = LaunchPlan(buffers_of(x, scratch, out, inputs=1), (x,), (step,), (out,))
+    x, scratch, counts, out = dense(0, (40,), "float32"), dense(1, (64,), "float32"), dense(2, (64,), "int32"), dense(3, (40,), "float32")
+    step = launch("kernel", (1, 1, 1), {"BLOCK": 64}, x0=x, scratch=scratch, counts=counts, out=out, n=40)
+    # What is there already, and may be read before it is changed.
+    steps = (Fill(scratch, 1.0), Fill(counts, 7), step)
+    plan = LaunchPlan(buffers_of(x, scratch, counts, out, inputs=1), (x,), steps, (out,))
     answers = run(interpreter, SCRATCH.format(body=body), Execution(plan, (torch.arange(40.0) ** 2,)))
     if words:
         found = rejection(answers)

@@ -1,0 +1,85 @@
+"""What is remembered of every element of one buffer while a launch runs: who wrote it last, who read it, and at which lane.
+
+An element is as many bytes as the smallest item that touched the buffer, so that what was written as one type is known when it is read
+as another. Limits: items lie at multiples of their size, which the memory sees to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_COLUMNS = ("writer", "written", "block", "reader", "updated", "read", "lane", "lanes")
+# In place of how many lanes a block had: the element was read at more than one.
+_SEVERAL = 0
+
+
+@dataclass(frozen=True)
+class Access:
+    """Items of one buffer that a program touches at once, at byte `offsets`; `lanes` are their positions in a block of `block` lanes."""
+
+    buffer: int
+    size: int
+    item: int
+    offsets: Array
+    lanes: Array
+    block: int
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one value, not a block."""
+        return self.block == 1
+
+
+class Marks:
+    """One column for each thing that is remembered of the elements; zero is for nothing yet.
+
+    `writer` and `reader` are programs, `written` is a time, `block` says whether it was written in a block; `updated` is a phase of the
+    launch, in which a block of atomics changed the element; `read` is one in which it was read, at `lane` of a block of `lanes`. `last`,
+    `last_updated` and `last_read` are the same of the whole buffer.
+    """
+
+    def __init__(self, size: int, item: int) -> None:
+        count = -(-size // item)
+        self.item = item
+        self.writer, self.reader = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        self.written, self.block = np.zeros(count, np.int64), np.zeros(count, np.int8)
+        self.updated, self.read = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        self.lane, self.lanes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.last = self.last_updated = self.last_read = 0
+
+    def elements(self, access: Access) -> tuple[Array, int]:
+        """The elements' numbers, so many for each item touched."""
+        if access.item < self.item:
+            for column in _COLUMNS:
+                setattr(self, column, np.repeat(getattr(self, column), self.item // access.item))
+            self.item = access.item
+        first, each = access.offsets // self.item, access.item // self.item
+        return (first if each == 1 else np.add.outer(first, np.arange(each)).ravel()), each
+
+    def note_read(self, at: Array, lanes: Array, block: int, phase: int) -> None:
+        """These elements were read at these lanes of a block, in this phase."""
+        elsewhere = self.read_elsewhere(at, lanes, block, phase)
+        self.read[at], self.lane[at], self.lanes[at], self.last_read = phase, lanes, block, phase
+        # Where one block reads an element at two lanes, the last is what is noted.
+        self.lanes[at[elsewhere | (self.lane[at] != lanes)]] = _SEVERAL
+
+    def read_elsewhere(self, at: Array, lanes: Array, block: int, phase: int) -> Array:
+        """Which of these elements were read in this phase at another place than these lanes of a block.
+
+        Blocks of different sizes are laid over one another, as threads hold them: a thread has a piece of either. A single value is
+        read by all threads, and is nobody's place.
+        """
+        if self.last_read != phase:
+            return np.zeros(at.shape, bool)
+        known, counts = self.lane[at], self.lanes[at]
+        coarse = np.minimum(counts, block)
+        here = (counts == 1) == (block == 1)
+        here &= known * coarse // np.maximum(counts, 1) == lanes * coarse // block
+        elsewhere: Array = (self.read[at] == phase) & ~(here & (counts != _SEVERAL))
+        return elsewhere
