@@ -2,6 +2,7 @@
 
 They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
 the CPU two of them have a fixed purpose: a row of several blocks that keeps growing, and plain values in bfloat16.
+Half of all widths are such as kernels have a way of their own for, powers of two and multiples of 64; tiles of rows leave a rest there.
 How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
 """
@@ -23,6 +24,8 @@ DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 300
+# Where the columns are even: no tile of eight rows or more covers all of them.
+TILED_ROWS = tuple(rows for rows in range(9, 40) if rows % 8)
 ODD_GAPS = range(1, 128, 2)
 
 
@@ -36,7 +39,8 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
         drafts.append(_anything(op, chance, gpu))
     else:
         drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
-        drafts.append(Draft(3, _columns(op, chance, 600, 3000), "bfloat16", "normal", label="fresh-normal"))
+        columns = _columns(op, chance, 600, 3000)
+        drafts.append(Draft(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal"))
     return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
 
 
@@ -61,12 +65,21 @@ def _relaid(spec: TensorSpec, odd: int) -> TensorSpec:
 
 def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
     values = chance.choice(RECIPES)
-    rows = chance.randint(1, GPU_ROWS if gpu else CPU_ROWS)
     columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
+    rows = _rows(chance, columns, GPU_ROWS if gpu else CPU_ROWS)
     # Magnitudes of one operand alone tell other kernels apart than those of all together, which is what none chosen means.
     scaled = tuple(name for name in signature(op) if chance.random() < 0.5)
     return Draft(rows, columns, chance.choice(DTYPES), values, 2.0 ** chance.randint(-6, 6), scaled=scaled, label=f"fresh-{values}")
 
 
 def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
-    return chance.choice(HEADS) if op.kind in ROPE_KINDS else chance.randint(low, high)
+    if op.kind in ROPE_KINDS:
+        return chance.choice(HEADS)
+    if chance.random() < 0.5:
+        return chance.randint(low, high)
+    powers = [2**power for power in range(4, high.bit_length()) if 2**power >= low]
+    return chance.choice((chance.choice(powers), chance.randint(-(-low // 64), high // 64) * 64))
+
+
+def _rows(chance: random.Random, columns: int, most: int) -> int:
+    return chance.randint(1, most) if columns % 16 else chance.choice(TILED_ROWS)

@@ -15,7 +15,7 @@ import numpy as np
 import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 
-from referee.interpreter import logic
+from referee.interpreter import logic, numbers_as_tensors
 from referee.kernel_vocabulary import TL_MATH
 
 _OPERATORS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
@@ -55,6 +55,7 @@ def patch() -> None:
     for name in _OPERATORS:
         method = f"__{name}__"
         setattr(tl.constexpr, method, _left_to_tensors(getattr(tl.constexpr, method)))
+    numbers_as_tensors.patch()
 
 
 def _left_to_tensors(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

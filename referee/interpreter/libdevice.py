@@ -1,7 +1,8 @@
-"""CUDA's libdevice functions for the interpreter, which has none: those of floating numbers. `libdevice_bits.py` has the others.
+"""CUDA's libdevice functions for the interpreter, which has none: those of floating numbers.
 
-A call to one that is in neither ends in `Unsupported`, which is no fault of the kernel. Results are computed in float64 and rounded
-once, to nearest also where the name asks for another direction, so they are a little more accurate than the device's.
+`libdevice_bits.py` has those of bits and integers, `libdevice_fast.py` those that are only fast. A call to one that is in none of
+them ends in `Unsupported`, which is no fault of the kernel. Results are computed in float64 and rounded once, to nearest also where
+the name asks for another direction, so they are a little more accurate than the device's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
+from referee.interpreter import libdevice_fast
 from referee.interpreter.libdevice_bits import bits_function
 
 Array = NDArray[Any]
@@ -73,7 +75,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "signbit": np.signbit, "signbitd": np.signbit,
     "sinpi": lambda x: np.sin(np.pi * x), "cospi": lambda x: np.cos(np.pi * x), "rhypot": lambda x, y: 1.0 / np.hypot(x, y),
     "fmod": np.fmod, "hypot": np.hypot, "fdim": lambda x, y: np.maximum(x - y, 0.0), "copysign": np.copysign,
-    "fdividef": np.divide,
     "fma": lambda x, y, z: x * y + z, "saturatef": lambda x: np.fmin(np.fmax(x, 0.0), 1.0),
     "j0": _special(torch.special.bessel_j0), "j1": _special(torch.special.bessel_j1),
     "y0": _special(torch.special.bessel_y0), "y1": _special(torch.special.bessel_y1),
@@ -93,7 +94,8 @@ _ROUNDED = re.compile(r"[fd]?(add|sub|mul|div|rcp|sqrt|rsqrt|fma)f?_r[nzdu]")
 
 def float_function(name: str) -> Callable[..., Any] | None:
     """What computes the libdevice function of this name, without its `__nv_`, from float64 arrays."""
-    name = name.removeprefix("fast_")
+    if name in libdevice_fast.FUNCTIONS:
+        return libdevice_fast.FUNCTIONS[name]
     if rounded := _ROUNDED.fullmatch(name):
         return FUNCTIONS[rounded[1]]
     return FUNCTIONS.get(name) or FUNCTIONS.get(name.removesuffix("f"))

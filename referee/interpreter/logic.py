@@ -1,7 +1,8 @@
-"""`and`, `or` and `not` as a kernel means them: elementwise on tensors, where Python asks a whole tensor for one truth value.
+"""What a kernel's syntax means to the compiler, where it means something else to Python.
 
-Constants decide as in Python, from left to right; tensors are all evaluated. So does Triton's compiler (`visit_BoolOp`). Names that
-begin with two underscores are free, because no kernel may use them. Runs in the interpreter worker.
+`and`, `or` and `not` are elementwise on tensors, where Python asks a whole tensor for one truth value. Constants decide as in Python,
+from left to right; tensors are all evaluated. So does Triton's compiler (`visit_BoolOp`). Where a number becomes a tensor in it, is in
+`numbers_as_tensors.py`. Names that begin with two underscores are free, because no kernel may use them. Runs in the interpreter worker.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import triton.language as tl
+
+from referee.interpreter import numbers_as_tensors as numbers
 
 Part = Callable[[], Any]
 
@@ -30,12 +33,19 @@ def negated(value: Any) -> Any:
     return value == 0 if isinstance(value, tl.tensor) else not value
 
 
-NAMES: dict[str, Callable[..., Any]] = {"__both": both, "__either": either, "__negated": negated}
+NAMES: dict[str, Callable[..., Any]] = {
+    "__both": both, "__either": either, "__negated": negated, "__assigned": numbers.assigned, "__chosen": numbers.chosen,
+    "__min": numbers.least, "__max": numbers.most, "__noted": numbers.noted, "__returned": numbers.returned,
+}  # fmt: skip
 
 
 def elementwise(text: str) -> str:
-    """The text of a kernel module with every `and`, `or` and `not` as a call of a function in NAMES."""
-    return ast.unparse(ast.fix_missing_locations(_Calls().visit(ast.parse(text))))
+    """The text of a kernel module where all syntax of kernels that means something else to Python is a call of a function in NAMES."""
+    module = ast.parse(text)
+    for statement in module.body:
+        if isinstance(statement, ast.FunctionDef):
+            _Calls(statement).rewrite()
+    return ast.unparse(ast.fix_missing_locations(module))
 
 
 def larger(value1: Any, index1: Any, value2: Any, index2: Any, tie_break_left: Any) -> Any:
@@ -70,16 +80,76 @@ def _joined(parts: tuple[Part, ...], decisive: bool) -> Any:
 
 
 class _Calls(ast.NodeTransformer):
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self._function = function
+        self._joins = sum(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(function)) > 1
+
+    def rewrite(self) -> None:
+        """A function that returns at several places remembers whether a tensor decided about one of them."""
+        self._function.body = [self.visit(statement) for statement in self._function.body]
+        if self._joins:
+            self._function.body.insert(0, ast.Assign([ast.Name("__decided", ast.Store())], ast.List([], ast.Load())))
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        """The condition of a return is a call."""
+        returns = self._joins and any(isinstance(part, ast.Return) for part in ast.walk(node))
+        self.generic_visit(node)
+        if returns:
+            node.test = _call("__noted", node.test, ast.Name("__decided", ast.Load()))
+        return node
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        """A call for a value that is joined with others."""
+        self.generic_visit(node)
+        if self._joins and node.value is not None:
+            node.value = _call("__returned", node.value, ast.Name("__decided", ast.Load()))
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """A call for what is assigned."""
+        self.generic_visit(node)
+        node.value = _call("__assigned", node.value)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        """As a plain assignment, if it defines no constant."""
+        self.generic_visit(node)
+        if node.value is None or ast.unparse(node.annotation) == "tl.constexpr":
+            return node
+        return ast.Assign([node.target], _call("__assigned", node.value))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        """As a plain assignment."""
+        assert isinstance(node.target, ast.Name)
+        calculation = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        return self.visit_Assign(ast.Assign([node.target], calculation))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        """A call with functions of both values."""
+        self.generic_visit(node)
+        return _call("__chosen", node.test, _later(node.body), _later(node.orelse))
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Of the builtins `min` and `max`: a call of another function."""
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+            node.func.id = f"__{node.func.id}"
+        return node
+
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         """A call with one function without arguments for each part."""
         self.generic_visit(node)
-        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        name = "__both" if isinstance(node.op, ast.And) else "__either"
-        return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), [ast.Lambda(nothing, value) for value in node.values], []), node)
+        return _call("__both" if isinstance(node.op, ast.And) else "__either", *map(_later, node.values))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         """A call for `not`."""
         self.generic_visit(node)
-        if not isinstance(node.op, ast.Not):
-            return node
-        return ast.copy_location(ast.Call(ast.Name("__negated", ast.Load()), [node.operand], []), node)
+        return _call("__negated", node.operand) if isinstance(node.op, ast.Not) else node
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _later(value: ast.expr) -> ast.expr:
+    return ast.Lambda(ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[]), value)

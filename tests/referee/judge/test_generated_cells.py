@@ -18,7 +18,18 @@ from hypothesis import strategies as st
 
 from referee import ops
 from referee.cpu_path import CpuPath
-from referee.fresh_cells import CPU_COLUMNS, CPU_ROWS, DTYPES, GPU_COLUMNS, GPU_ROWS, HEADS, RECIPES, fresh_cells, with_fresh_layouts
+from referee.fresh_cells import (
+    CPU_COLUMNS,
+    CPU_ROWS,
+    DTYPES,
+    GPU_COLUMNS,
+    GPU_ROWS,
+    HEADS,
+    RECIPES,
+    TILED_ROWS,
+    fresh_cells,
+    with_fresh_layouts,
+)
 from referee.kernels import extract
 from referee.ops import Op
 from referee.ops.cells import cell_of, contiguous_strides
@@ -117,7 +128,9 @@ def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu:
         rows, columns = cell.inputs[0].shape
         assert cell.role == "required" and tuple(one.name for one in cell.inputs) == signature(op)
         assert all(one.strides == contiguous_strides(one.shape) and one.offset == 0 for one in (*cell.inputs, *cell.outputs))
-        assert 1 <= rows <= (GPU_ROWS if gpu else CPU_ROWS) and 1 <= columns <= (GPU_COLUMNS if gpu else 6000)
+        assert rows in TILED_ROWS or 1 <= rows <= (GPU_ROWS if gpu else CPU_ROWS)
+        assert 1 <= columns <= (GPU_COLUMNS if gpu else 6000)
+        assert columns % 16 or rows == 2 or rows in TILED_ROWS
         assert all(2.0**-12 <= scale <= 64.0 for scale in cell.scales)
         if prod(cell.inputs[0].shape) < 20_000:
             inputs = draw(cell, seed)
@@ -144,6 +157,18 @@ def test_gaps_and_offsets_come_from_the_seed_and_are_the_same_in_a_cell(name: st
             if padded or moved:
                 found.setdefault(cell.name, set()).add(gap or offset)
     assert len(found) == 2 and all(len(values) > 10 for values in found.values())
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_many_fresh_cells_have_widths_that_kernels_treat_apart_and_rows_that_no_tile_divides(gpu: bool) -> None:
+    op = ops.get("softmax")
+    shapes = [cell.inputs[0].shape for seed in range(400) for cell in fresh_cells(op, seed, gpu=gpu)]
+    powers, multiples = (
+        {columns for _, columns in shapes if columns % 64 == 0 and (columns & columns - 1 == 0) == power} for power in (1, 0)
+    )
+    assert {64, 128, 256, 512, 1024, 2048} | ({4096, 8192} if gpu else set()) <= powers and len(multiples) > 20
+    even = [rows for rows, columns in shapes if columns % 16 == 0 and rows > 2]
+    assert len(even) > len(shapes) / 4 and all(rows > 8 and rows % 8 for rows in even)
 
 
 def test_another_seed_gives_other_cells() -> None:

@@ -134,6 +134,59 @@ def test_floating_functions(name: str, given: list[float], expected: float) -> N
     assert float(function(*(np.array([value]) for value in given))[0]) == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
+TINY, BIG = 2.0**-127, 2.0**126
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        # A power by way of the logarithm.
+        ("powf", [[-2.0, -0.5, -0.0, 2.0, 3.0], [2.0, 3.0, 2.0, 10.0, 0.0]], [math.nan, math.nan, 0.0, 1024.0, 1.0]),
+        ("powf", [[0.0, 0.0, TINY, math.inf, 4.0], [0.0, -1.0, -1.0, -1.0, math.nan]], [math.nan, math.inf, math.inf, 0.0, math.nan]),
+        (
+            "fdividef",
+            [[1.0, 1.0, -1.0, math.inf, 1.0], [BIG, 1.5 * BIG, 2.0**127, 2.0**127, math.inf]],
+            [1 / BIG, 0.0, -0.0, math.nan, 0.0],
+        ),
+        ("fdividef", [[1.0, TINY, 0.0], [TINY, 1.0, 0.0]], [math.inf, 0.0, math.nan]),
+        ("log2f", [[TINY, -1.0, 0.5, 1 + 2.0**-20, 1 + 2.0**-23]], [-math.inf, math.nan, -1.0, 6 * 2.0**-22, 2.0**-22]),
+        ("logf", [[TINY, 1.0, math.inf]], [-math.inf, 0.0, math.inf]),
+        ("log10f", [[TINY, -1.0]], [-math.inf, math.nan]),
+        ("expf", [[-87.5, 0.0, 89.0]], [0.0, 1.0, math.inf]),
+        ("exp10f", [[-38.0, 0.0, 38.6]], [0.0, 1.0, math.inf]),
+        ("sinf", [[0.0, math.inf]], [0.0, math.nan]),
+        ("cosf", [[0.0, math.inf]], [1.0, math.nan]),
+        ("tanf", [[0.0, math.inf]], [0.0, math.nan]),
+    ],
+)
+def test_fast_functions_have_the_ranges_that_are_documented(name: str, given: list[list[float]], expected: list[float]) -> None:
+    function = float_function(f"fast_{name}")
+    assert function is not None
+    with np.errstate(all="ignore"):
+        found = function(*(np.asarray(values, F32).astype(F64) for values in given))
+    np.testing.assert_array_equal(found, np.asarray(expected, F32))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_fast_angles_are_good_within_half_a_revolution_only(name: str) -> None:
+    function, exact = float_function(f"fast_{name}f"), getattr(np, name)
+    assert function is not None
+    near, far = (np.linspace(-end, end, 999).astype(F32).astype(F64) for end in (1.0, 1e5))
+    assert np.abs(function(near) - exact(near)).max() < 2.0**-21
+    assert np.abs(function(far) - exact(far)).max() > 2.0**-10
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "digits"),
+    [("exp", -80, 80, 5), ("exp10", -30, 30, 5), ("log", 2, 1e30, 6), ("log2", 2, 1e30, 6), ("log10", 2, 1e30, 6)],
+)
+def test_fast_functions_are_good_elsewhere(name: str, low: float, high: float, digits: int) -> None:
+    fast, exact = float_function(f"fast_{name}f"), float_function(name)
+    assert fast is not None and exact is not None
+    values = np.linspace(low, high, 999).astype(F32).astype(F64)
+    np.testing.assert_allclose(fast(values), exact(values), rtol=10.0**-digits)
+
+
 def test_both_kinds_run_in_a_kernel(interpreter: Zygote) -> None:
     text = ROW.replace("as tl\n", "as tl\nfrom triton.language.extra import libdevice\n", 1)
     result = "libdevice.int_as_float(libdevice.float_as_int(libdevice.j0(v))) + libdevice.popc(libdevice.float2int_rd(v))"

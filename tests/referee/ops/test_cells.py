@@ -55,7 +55,7 @@ def test_cells_are_well_formed(profile: Literal["cpu", "gpu"]) -> None:
 def test_cpu_cells_are_small_and_few() -> None:
     for op in OPS:
         made = required(op.name, "cpu")
-        assert 5 <= len(made) <= 16
+        assert 5 <= len(made) <= 17
         assert sum(cell.inputs[0].shape[0] > 128 for cell in made) == 1
         assert all(cell.role == "required" for cell in made)
         for cell in cells(op, profile="cpu"):
@@ -73,6 +73,8 @@ def test_on_the_cpu_too_sizes_are_met_that_blocks_divide() -> None:
         assert any(shape[0] % 16 == 0 for shape in shapes), op.name
         assert any(shape[-1] % (64 if op.kind in ROPE_KINDS else 4096) == 0 for shape in shapes), op.name
         assert any(shape[0] * shape[-1] % 1024 == 0 for shape in shapes), op.name
+        # A tile of several whole rows is for widths that are powers of two, and leaves rows over.
+        assert op.kind in ROPE_KINDS or any(shape[-1] in (256, 512) and shape[0] > 32 and shape[0] % 8 for shape in shapes), op.name
 
 
 def test_on_the_cpu_too_there_are_more_rows_than_multiprocessors_and_rows_longer_than_any_block() -> None:
