@@ -6,7 +6,7 @@ place and sign. Works on any device; a huge cell of a row-wise op is compared in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,10 +41,19 @@ class Comparison:
         return self.error / self.budget if self.error is not None and self.budget else 0.0
 
 
-def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, quick: bool = False) -> CellResult:
+def compare(
+    task: Task,
+    cell: Cell,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    quick: bool = False,
+    expected_of: Callable[[Task, Cell, Sequence[Tensor]], tuple[Expected, ...]] = expectations,
+) -> CellResult:
     """Judge `outputs` for `inputs`, both in the cell's order. `error` and `budget` are those of the worst element.
 
-    With `quick` the answer is the same, but a pass that needs no more than the least budget does not say what was used of it.
+    `expected_of` gives what is expected, for who asks for it more than once. With `quick` the answer is the same, but a pass that
+    needs no more than the least budget does not say what was used of it.
     """
     problem = _contract(cell, outputs)
     if problem:
@@ -53,7 +62,7 @@ def compare(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[
         return CellResult(cell.name, cell.role, "pass")
     worst = Comparison(0.0, 0.0, None)
     for piece_inputs, piece_outputs, first_row in _pieces(task, inputs, tuple(outputs)):
-        for index, (expected, output) in enumerate(zip(expectations(task, cell, piece_inputs), piece_outputs, strict=True)):
+        for index, (expected, output) in enumerate(zip(expected_of(task, cell, piece_inputs), piece_outputs, strict=True)):
             found = against(expected, output, first_row=first_row)
             if found.failure and len(outputs) > 1:
                 found = Comparison(found.error, found.budget, f"output {index}: {found.failure}")

@@ -24,10 +24,12 @@ Rows are the last dimension; an output of one dimension has one element a row. T
 
 For a user's reference, of which no name says anything, `ops/traits.py` says what it does:
 - Its eager may round to half precision in the middle, so its own error in the cell's dtype counts in the second line.
-- Where no element depends on other columns than its own, each is a row of its own: a large neighbour excuses nothing. Of the error in
-  half precision such an element has half an ulp at least, where its row has any.
+- Where no element depends on other columns than its own, each is a row of its own: a large neighbour excuses nothing, and what inputs
+  moved one at a time do is added up. Of the error in half precision such an element has half an ulp at least, where its row has any.
 - Elsewhere what no change of the inputs moves, such as the number that a mask fills in, excuses nothing but itself, unless nothing in
-  its row moves.
+  its row moves. Nor does an input far larger than any answer in a row that does not change with it, as a mask's -1e9.
+- What it compares an input itself with, as in `age >= 65`, keeps its side when inputs move (`steps.py`): all dtypes compare exactly.
+- An output that is a few tensors side by side has a row in each of them (`joined.py`).
 - Where it calls activations whose usual form cancels, A is at least one, or 64 times the row's largest |expected| if that is less: the
   scale of its answers is the user's.
 - An integer or bool may be what float64, its perturbed inputs, or eager in fp32 or its own dtype gives: rounding falls either way.
@@ -46,9 +48,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from referee.joined import with_parts
 from referee.ops.catalogue import SOFTCAP, base_name
 from referee.ops.spec import Cell, Op
 from referee.ops.task import Task
+from referee.ops.traits import Traits
+from referee.steps import moved_beside_steps
 
 ULPS = 1.5
 ERRORS = 8.0
@@ -58,6 +63,8 @@ EPS32 = 2.0**-23
 TINY = 2.0**-126
 PERTURBATIONS = 2
 PERTURBATIONS_OF_SCALARS = 4
+# Inputs so many times larger than any answer are looked at, by halves of their size so often, with this relative change.
+OUTLIER, OUTLIERS, CHANGE = 64.0, 4, 2.0**-10
 
 CANCELLING = frozenset({"tanh", "elu", "selu", "softplus", "mish", "gelu", "gelu_erf", "bias_gelu", "geglu"})
 
@@ -87,22 +94,23 @@ def ulp(value: Tensor, dtype: torch.dtype) -> Tensor:
 def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expected, ...]:
     """What each output of the cell must be and how far it may be off, for these inputs (any device)."""
     dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
-    exact = evaluate(task.oracle, inputs)
-    moved = [evaluate(task.oracle, _perturbed(inputs, number)) for number in range(_samples(exact))]
+    users = task.op.origin == "user"
+    exact, widths = with_parts(task.oracle, inputs) if users else (evaluate(task.oracle, inputs), [])
+    moved = [_moved(task, inputs, _perturbed(inputs, number), exact) for number in range(_samples(exact, widths))]
     single = evaluate(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
-    native = evaluate(task.eager, inputs) if task.op.origin == "user" else ()
+    native = evaluate(task.eager, inputs) if users else ()
     expected = []
     for index, value in enumerate(exact):
         others = [result[index] for result in (*moved, single, *([native] if native else []))]
         also: Tensors
         if not value.is_floating_point() or not dtypes[index].is_floating_point:
-            also = tuple(others) if task.op.origin == "user" else ()
+            also = tuple(others) if users else ()
             expected.append(Expected(value, torch.zeros_like(value, dtype=torch.float64), dtypes[index], also))
             continue
         value = value.double()
         least = ULPS * ulp(value, dtypes[index])
-        if task.op.origin == "user":
-            budget = least + _user_allowance(task, index, value, others, dtypes[index], inputs)
+        if users:
+            budget = least + _user_allowance(task, index, value, others, dtypes[index], inputs, widths[index])
             # Of an infinite value the comparison looks at the value alone.
             budget = torch.where(budget.isfinite() | ~value.isfinite(), budget, least)
             also = (others[-1],)
@@ -115,31 +123,78 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
 
 
 def _user_allowance(
-    task: Task, index: int, value: Tensor, others: Sequence[Tensor], dtype: torch.dtype, inputs: Sequence[Tensor]
+    task: Task, index: int, value: Tensor, others: Sequence[Tensor], dtype: torch.dtype, inputs: Sequence[Tensor], widths: Sequence[int]
 ) -> Tensor:
     """All lines of the budget but the first, for one output of a user's reference; the last two of `others` are eager's."""
     traits = task.traits
     alone = traits.alone(index)
     errors = [_difference(other, value) for other in others]
+    largest = [] if alone and not traits.probabilities else _largest_that_count(task, index, value, inputs)
     if alone:
         native = torch.minimum(torch.maximum(errors[-1], 0.5 * ulp(value, dtype).nan_to_num(posinf=0.0)), _row_max(errors[-1]))
-        spread = torch.stack([*errors[:-1], native]).amax(0)
-        magnitude = _size(value)
+        spread = torch.stack([*errors[:-1], native, _one_by_one(task, index, value, inputs)]).amax(0)
+        allowance = ERRORS * spread + FLOOR * EPS32 * _unless_cancelling(traits, _size(value), value)
+    elif len(widths) == 1:
+        allowance = _of_one_part(traits, value, errors, largest)
     else:
-        moves = reduce(torch.logical_or, (error > 0 for error in errors[:-2]))
-        shared = moves | (_row_max(moves) == 0)
-        spread = reduce(torch.maximum, (_row_max_of(error, shared) for error in errors))
-        magnitude = _at_least_reduced(_row_max_of(_size(value), shared), value, inputs)
-    if traits.cancelling:
-        magnitude = torch.maximum(magnitude, (64.0 * _row_max(_size(value))).clamp(max=1.0))
-    allowance = ERRORS * spread + FLOOR * EPS32 * magnitude
+        parts = zip(*(torch.split(tensor, list(widths), -1) for tensor in (value, *errors)), strict=True)
+        allowance = torch.cat([_of_one_part(traits, part, own, largest).expand_as(part) for part, *own in parts], -1)
     if traits.probabilities and value.numel():
         # Its logits are what it makes of its inputs; these are what is known of their size.
-        sizes = [
-            _per_row(_where_answered(_size(tensor), value), value) for tensor in inputs if tensor.is_floating_point() and tensor.numel()
-        ]
-        allowance = allowance + EPS32 * reduce(torch.maximum, sizes, value.new_zeros(())) * _size(value)
+        allowance = allowance + EPS32 * reduce(torch.maximum, (size for _, size in largest), value.new_zeros(())) * _size(value)
     return allowance
+
+
+def _of_one_part(traits: Traits, value: Tensor, errors: Sequence[Tensor], largest: Sequence[tuple[int, Tensor]]) -> Tensor:
+    """The second and the third line for an output whose rows share their rounding, or for one of the parts it is joined of."""
+    moves = reduce(torch.logical_or, (error > 0 for error in errors[:-2]))
+    shared = moves | (_row_max(moves) == 0)
+    spread = reduce(torch.maximum, (_row_max_of(error, shared) for error in errors))
+    magnitude = _row_max_of(_size(value), shared)
+    for elements, size in largest:
+        if elements > value.numel() > 0:
+            magnitude = torch.maximum(magnitude, size)
+    return ERRORS * spread + FLOOR * EPS32 * _unless_cancelling(traits, magnitude, value)
+
+
+def _unless_cancelling(traits: Traits, magnitude: Tensor, value: Tensor) -> Tensor:
+    return torch.maximum(magnitude, (64.0 * _row_max(_size(value))).clamp(max=1.0)) if traits.cancelling else magnitude
+
+
+def _one_by_one(task: Task, index: int, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    """What one rounding of each input does, added up: where several move at once, one may undo what another does to an element."""
+    total = torch.zeros_like(value)
+    for position, tensor in enumerate(inputs):
+        if tensor.is_floating_point():
+            moved = [*inputs[:position], tensor.double() * (1.0 - EPS32 / 2), *inputs[position + 1 :]]
+            total += _difference(evaluate(_beside_steps(task, inputs), moved)[index], value)
+    return total
+
+
+def _largest_that_count(task: Task, index: int, value: Tensor, inputs: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
+    """Of each floating input how many elements it has and its largest for each row of `value`, or overall where rows do not match.
+
+    What is far larger than any answer does not count in a row that stays as it is when it changes, as a mask's -1e9 behind a softmax.
+    """
+    found = []
+    usual = OUTLIER * _size(value).amax() if value.numel() else value.new_zeros(())
+    for position, tensor in enumerate(inputs):
+        if not tensor.is_floating_point() or not tensor.numel() or not value.numel():
+            continue
+        size, most = _size(tensor), torch.zeros_like(_row_max(value))
+        undecided = torch.ones_like(most, dtype=torch.bool)
+        for _ in range(OUTLIERS):
+            outlying = size > size.amax() / 2
+            if not bool(size.amax() > usual) or not bool(undecided.any()):
+                break
+            changed = torch.where(outlying, tensor.double() * (1.0 - CHANGE), tensor.double())
+            other = evaluate(task.oracle, [*inputs[:position], changed, *inputs[position + 1 :]])[index]
+            counts = undecided & _row_max(other.double() != value)
+            most = torch.where(counts, _per_row(size, value), most)
+            undecided &= ~counts
+            size = torch.where(outlying, 0.0, size)
+        found.append((tensor.numel(), torch.where(undecided, _per_row(size, value), most)))
+    return found
 
 
 def least_budget(value: Tensor, dtype: torch.dtype, *, alone: bool = False) -> Tensor:
@@ -160,8 +215,23 @@ def evaluate(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Tensors:
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
-def _samples(exact: Tensors) -> int:
-    return PERTURBATIONS if all(value.dim() > 1 and value.shape[-1] > 1 for value in exact) else PERTURBATIONS_OF_SCALARS
+def _samples(exact: Tensors, widths: Sequence[Sequence[int]]) -> int:
+    rows = all(value.dim() > 1 and value.shape[-1] > 1 for value in exact) and all(min(parts, default=2) > 1 for parts in widths)
+    return PERTURBATIONS if rows else PERTURBATIONS_OF_SCALARS
+
+
+def _moved(task: Task, inputs: Sequence[Tensor], moved: Sequence[Tensor], exact: Tensors) -> Tensors:
+    """What the oracle makes of moved inputs; of a user's reference without the steps that inputs themselves may take."""
+    if task.op.origin == "user":
+        results = evaluate(_beside_steps(task, inputs), moved)
+        # A root or logarithm whose argument was compared first may be of a number beyond its end now.
+        if all(bool((result.isfinite() | ~value.isfinite()).all()) for result, value in zip(results, exact, strict=True)):
+            return results
+    return evaluate(task.oracle, moved)
+
+
+def _beside_steps(task: Task, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+    return lambda *moved: moved_beside_steps(task.oracle, inputs, moved)
 
 
 def _perturbed(inputs: Sequence[Tensor], number: int) -> list[Tensor]:
@@ -206,11 +276,6 @@ def _magnitude(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
         found = found.clamp(min=1.0)
         if op.kind == "gate_up":
             found = torch.maximum(found, _row_max(_size(inputs[1])))
-    return _at_least_reduced(found, value, inputs)
-
-
-def _at_least_reduced(found: Tensor, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-    """`found`, or the row's largest of the inputs that have more elements than `value`."""
     for tensor in inputs:
         if tensor.is_floating_point() and tensor.numel() > value.numel() > 0:
             found = torch.maximum(found, _per_row(_size(tensor), value))
@@ -229,13 +294,6 @@ def _largest_logit(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor | 
 
 def _size(tensor: Tensor) -> Tensor:
     return tensor.abs().double().nan_to_num(nan=0.0, posinf=0.0)
-
-
-def _where_answered(size: Tensor, value: Tensor) -> Tensor:
-    """`size` without what lies at answers of exactly zero, such as a mask's -1e9: no other probability has a share in its rounding."""
-    trailing = zip(reversed(size.shape), reversed(value.shape), strict=False)
-    broadcasts = size.dim() <= value.dim() and all(have in (1, want) for have, want in trailing)
-    return torch.where(value != 0, size, 0.0) if broadcasts else size
 
 
 def _per_row(size: Tensor, value: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,7 @@ from referee.ops.promote import in_float64
 from referee.ops.spec import Op
 from referee.ops.task import Task
 from referee.ops.tolerance import PUBLIC
-from referee.ops.traits import Traits, traits_of
-from referee.ops.user_cells import CHECKED_ELEMENTS, Unusable, elements, user_cells
+from referee.ops.user_cells import Unusable, user_cells
 from referee.ops.user_file import UserReferenceError, chosen_of, example_of, examples_of, import_file, told, torch_as_it_was
 
 __all__ = ["UserReferenceError", "load_user", "split_reference"]
@@ -135,14 +134,25 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(kept)
 
 
-def _is_deterministic(function: Callable[..., Any], inputs: tuple[Tensor, ...]) -> bool:
-    first, second = function(*inputs), function(*inputs)
-    first, second = (x if isinstance(x, tuple) else (x,) for x in (first, second))
-    return all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(first, second, strict=True))
+def _changed(reference: _Reference, plain: Callable[..., Any], eager: Callable[..., Any], dtype: torch.dtype) -> tuple[str, ...]:
+    """The arguments that the reference leaves changed, those left out that it returns. Raises UserReferenceError where answers differ."""
+    inputs = reference.examples[0]
+    copies = [tensor.clone() for tensor in inputs]
+    with _default_dtype(dtype):
+        returned = plain(*copies)
+    first, second = (x if isinstance(x, tuple) else (x,) for x in (eager(*inputs), returned))
+    if not all(_same(a, b) for a, b in zip(first, second, strict=True)):
+        raise UserReferenceError("the reference gives different answers to the same inputs (dropout, random numbers?)")
+    judged = {(out.data_ptr(), out.numel()) for out in second}
+    return tuple(
+        name
+        for name, copy, tensor in zip(reference.names, copies, inputs, strict=True)
+        if not _same(copy, tensor) and (copy.data_ptr(), copy.numel()) not in judged
+    )
 
 
-def _traits(eager: Callable[..., Any], oracle: Callable[..., Any], task_inputs: tuple[Tensor, ...]) -> Traits:
-    return traits_of(eager, oracle, task_inputs) if sum(tensor.numel() for tensor in task_inputs) <= CHECKED_ELEMENTS else Traits()
+def _same(first: Tensor, second: Tensor) -> bool:
+    return torch.equal(torch.nan_to_num(first), torch.nan_to_num(second))
 
 
 def _checked_names(names: tuple[str, ...]) -> None:
@@ -199,9 +209,8 @@ def _loaded(path: Path, digest: str, name: str | None, profile: Profile) -> Task
     eager = _protecting(plain, dtype)
     oracle = in_float64(eager)
     try:
-        made, given = user_cells(found.names, found.examples, eager, oracle, profile)
-        if not _is_deterministic(eager, found.examples[0]):
-            raise UserReferenceError("the reference gives different answers to the same inputs (dropout, random numbers?)")
+        made, given, traits = user_cells(found.names, found.examples, eager, oracle, profile)
+        given.changed = _changed(found, plain, eager, dtype)
     except Unusable as error:
         raise UserReferenceError(str(error)) from None
     description = inspect.cleandoc(vars(chosen).get("__doc__") or "") if isinstance(chosen, type) else inspect.getdoc(chosen)
@@ -209,8 +218,7 @@ def _loaded(path: Path, digest: str, name: str | None, profile: Profile) -> Task
         name=title, kind="user", family="user", title=title, formula=(description or f"the same as {title}").splitlines()[0],
         difficulty="hard", origin="user", arguments=found.names,
     )
-    task = Task(op, made, eager, oracle, dict(PUBLIC), rowwise=False, given=given, timed=plain)
-    return replace(task, traits=_traits(eager, oracle, task.inputs(min(made, key=elements), 0)))
+    return Task(op, made, eager, oracle, dict(PUBLIC), rowwise=False, given=given, traits=traits, timed=plain)
 
 
 def _found(chosen: Any, module: Any) -> _Reference:

@@ -6,8 +6,12 @@ with the same kind of distribution: integers between the example's smallest and 
 missing; masks of both values; floats uniform from 0 when the example is nowhere negative, else normal, with the example's own magnitude;
 few different floats among themselves; a tensor with infinities or NaN stays as it is. Redrawn values also come at 1/64 and at 8 times their
 magnitude, with the structures that find out kernels (constant, shifted, cancelling, one-hot rows), with both signs where the example has
-none, at 256 times their magnitude, and as zeros; of these cells those are left out that the reference cannot be evaluated on or does not
-stay finite on.
+none, at 256 times and 2^-20 of their magnitude, and as zeros; of these cells those are left out that the reference cannot be evaluated on
+or does not stay finite on. At 2^-20 it must also be accurate in fp32, and call no function whose usual forms are not.
+
+Masks (bools, and numbers that are only 0 and 1) get a row of each value in some cells, as far as the reference stays finite and its usual
+forms right. Where no column heeds another, the operand with the most elements meets the middle between two steps of a rounding, at 8 times
+its magnitude. Only that one, because a quotient of two such operands would be in the middle for the reference and not for a reciprocal.
 
 The largest example is the bench cell of the gpu profile. The cpu profile keeps the smallest one and two more small ones, because
 Triton's interpreter is slow.
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import log2, prod
 from typing import Any, get_args
 
 import torch
@@ -25,6 +29,8 @@ from torch import Tensor
 
 from referee.ops.cells import Profile, contiguous_strides
 from referee.ops.spec import Cell, Dtype, Role, TensorSpec
+from referee.ops.traits import Traits, traits_of
+from referee.ops.user_checks import is_accurate, is_right_by_logits
 from referee.ops.user_file import UserReferenceError
 from referee.ops.values import draw, place
 
@@ -37,8 +43,15 @@ ALIGNMENT = 16
 OWN = "own"
 """The recipe of an operand whose values are those of the example."""
 
+MASKS = ("range:0:1", "choice:0.0:1.0")
+
 Function = Callable[..., Any]
-Given = dict[str, tuple[Tensor | None, ...]]
+
+
+class Given(dict[str, tuple[Tensor | None, ...]]):
+    """The values that are not drawn, by cell, and the names of the operands that the reference changes in place."""
+
+    changed: tuple[str, ...] = ()
 
 
 class Unusable(ValueError):
@@ -55,8 +68,15 @@ class _Kind:
         return self.recipe in ("normal", "uniform")
 
 
-_FACTORS = {"given": 1.0, "small": 1.0 / 64.0, "large": 8.0, "mixed": 1.0, "signed": 1.0, "huge": 256.0, "zero": 0.0, "itself": 1.0}
-_FINITE = ("mixed", "signed", "huge", "zero")
+_FACTORS = {
+    "given": 1.0, "small": 1.0 / 64.0, "large": 8.0, "mixed": 1.0, "signed": 1.0,
+    "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "itself": 1.0,
+}  # fmt: skip
+_FINITE = ("mixed", "signed", "huge", "tiny", "zero")
+# Which masks get whole rows of which values, tried in turn. One that is a single row has no other values then: it gets them elsewhere.
+_ROWS = {"large": ("0:1", "1", "0"), "zero": ("0:1", "1", "0")}
+_ROWS_OF_ONE = {"small": ("0",), "huge": ("1",)}
+_GRID = "_grid"
 
 
 def elements(cell: Cell) -> int:
@@ -66,8 +86,8 @@ def elements(cell: Cell) -> int:
 
 def user_cells(
     names: tuple[str, ...], examples: tuple[tuple[Tensor, ...], ...], eager: Function, oracle: Function, profile: Profile
-) -> tuple[tuple[Cell, ...], Given]:
-    """The cells of the examples, and the values that are not drawn: by cell, None for an operand that is. Raises Unusable."""
+) -> tuple[tuple[Cell, ...], Given, Traits]:
+    """The cells of the examples, the values that are not drawn (None for an operand that is), and the traits. Raises Unusable."""
     ordered = sorted(enumerate(examples), key=lambda item: sum(tensor.numel() for tensor in item[1]))
     if profile == "cpu":
         small = [item for item in ordered[1:] if max(tensor.numel() for tensor in item[1]) <= CPU_ELEMENTS]
@@ -76,15 +96,18 @@ def user_cells(
         chosen = ordered
     largest = ordered[-1][0]
     made: list[Cell] = []
-    given: Given = {}
+    given = Given()
+    traits: Traits | None = None
     for index, example in chosen:
         one = _Example(index, names, example, eager, oracle, timed=profile == "gpu" and index == largest)
-        made += one.cells()
+        # The smallest comes first.
+        traits = traits or one.traits()
+        made += one.cells(traits)
         given |= {cell.name: one.own for cell in made if cell.name not in given and any(tensor is not None for tensor in one.own)}
         itself = one.cell("itself", [OWN] * len(example))
         made.append(itself)
         given[itself.name] = example
-    return tuple(made), given
+    return tuple(made), given, traits or Traits()
 
 
 class _Example:
@@ -93,26 +116,60 @@ class _Example:
     def __init__(
         self, index: int, names: tuple[str, ...], example: tuple[Tensor, ...], eager: Function, oracle: Function, *, timed: bool
     ) -> None:
-        self._index, self._eager, self._oracle, self._timed = index, eager, oracle, timed
+        self._index, self._example, self._eager, self._oracle, self._timed = index, example, eager, oracle, timed
         self._inputs = tuple(_spec(name, tensor) for name, tensor in zip(names, example, strict=True))
         self._outputs = _outputs(eager, oracle, example)
         self._kinds = [_kind(tensor) for tensor in example]
         self.own = tuple(tensor if kind.recipe == OWN else None for kind, tensor in zip(self._kinds, example, strict=True))
 
+    def traits(self) -> Traits:
+        """What the reference does at redrawn values, or at the example's own where it takes no others."""
+        if sum(tensor.numel() for tensor in self._example) > CHECKED_ELEMENTS:
+            return Traits()
+        drawn = self.cell("given", [kind.recipe for kind in self._kinds])
+        return traits_of(self._eager, self._oracle, inputs_of(drawn, self.own, 0) if self._judges(drawn) else self._example)
+
     def cell(self, label: str, recipes: Sequence[str]) -> Cell:
         role: Role = "bench" if self._timed and label == "given" else "required"
-        scales = tuple(kind.scale * _FACTORS[label] if kind.scaled else 1.0 for kind in self._kinds)
+        kinds = zip(self._kinds, recipes, strict=True)
+        scales = tuple(_scale(kind, recipe) * _FACTORS[label] if kind.scaled else 1.0 for kind, recipe in kinds)
         values = "".join(f"{recipe}|" for recipe in recipes)
         return Cell(f"example{self._index}-{label}", self._inputs, self._outputs, values, scales, role)
 
-    def cells(self) -> list[Cell]:
+    def cells(self, traits: Traits) -> list[Cell]:
         """Those of redrawn values that the reference takes."""
         given = [kind.recipe for kind in self._kinds]
-        mixed = ["mixed" if recipe == "normal" else recipe for recipe in given]
         signed = self._signed(given)
-        recipes = dict.fromkeys(("given", "small", "large"), given) | {"mixed": mixed, "signed": signed, "huge": signed, "zero": given}
+        mixed = ["mixed" if recipe == "normal" else recipe for recipe in given]
+        large, most = list(given), self._largest()
+        if most is not None:
+            large[most] = large[most] + _GRID if traits.mixes and not any(traits.mixes) else large[most]
+        recipes = {"given": given, "small": given, "large": large, "mixed": mixed, "signed": signed, "huge": signed}
+        if most is not None:
+            recipes["tiny"] = given
+        recipes["zero"] = given
         cells = [self.cell(label, wanted) for label, wanted in recipes.items() if label not in ("mixed", "signed") or wanted != given]
-        return [cell for cell in cells if self._judges(cell)]
+        return [self._with_whole_rows(cell) for cell in cells if self._judges(cell)]
+
+    def _largest(self) -> int | None:
+        """The operand with the most elements whose values have a scale."""
+        scaled = [(prod(spec.shape), -position) for position, spec in enumerate(self._inputs) if self._kinds[position].scaled]
+        return -max(scaled)[1] if scaled else None
+
+    def _with_whole_rows(self, cell: Cell) -> Cell:
+        """The cell with a row of each value in its masks, as far as the reference stays finite."""
+        label = cell.name.rpartition("-")[2]
+        for position, spec in enumerate(cell.inputs):
+            width = _width(spec)
+            rows = _ROWS if width < prod(spec.shape) else _ROWS_OF_ONE
+            recipes = cell.values.split("|")[:-1]
+            for wanted in rows.get(label, ()) if recipes[position] in MASKS and width > 1 else ():
+                recipes[position] = f"rows:{width}:{wanted}"
+                tried = self.cell(label, recipes)
+                if _can_be_judged(self._eager, self._oracle, tried, self.own, rows=True):
+                    cell = tried
+                    break
+        return cell
 
     def _signed(self, recipes: Sequence[str]) -> list[str]:
         """The recipes, with both signs for each operand that had none and for which the reference takes them."""
@@ -145,15 +202,31 @@ def drawn_values(cells: Sequence[Cell], given: Mapping[str, Sequence[Tensor | No
     said = []
     for position, spec in enumerate(cells[0].inputs):
         recipes = dict.fromkeys(cell.values.split("|")[position] for cell in cells)
-        said.append(f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}")
+        said.append(f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}{_no_rows(spec, list(recipes))}")
     operands = [item for cell in cells for item in zip(cell.inputs, given.get(cell.name, ()), strict=False)]
     apart = ", ".join(dict.fromkeys(spec.name for spec, tensor in operands if tensor is not None and not _lies_apart(tensor)))
     but = f", but made contiguous where elements share memory: {apart}" if apart else ""
-    return f"{'; '.join(said)}; no NaN or infinities; and the examples as they are{but}"
+    tiny = any(cell.name.endswith("-tiny") for cell in cells)
+    redrawn = any(scale != 1.0 for cell in cells for scale in cell.scales)
+    no = "no NaN or infinities" if tiny or not redrawn else "no NaN, infinities or tiny values"
+    changed = given.changed if isinstance(given, Given) else ()
+    also = f"; the reference changes {', '.join(changed)} in place: a kernel may not, and this is not judged" if changed else ""
+    return f"{'; '.join(said)}; {no}; and the examples as they are{but}{also}"
+
+
+def _no_rows(spec: TensorSpec, recipes: Sequence[str]) -> str:
+    """For people: which of its two values no row of a mask is without."""
+    if not any(recipe in MASKS for recipe in recipes) or _width(spec) == 1:
+        return ""
+    whole = {value for recipe in recipes if recipe.startswith("rows:") for value in recipe.split(":")[2:]}
+    names = {"0": "True", "1": "False"} if spec.dtype == "bool" else {"0": "1", "1": "0"}
+    missed = [f"no row without a {other}" for value, other in names.items() if value not in whole]
+    return f" ({', '.join(missed)})" if missed else ""
 
 
 def _in_words(recipes: Sequence[str]) -> str:
     kind, _, rest = recipes[0].partition(":")
+    recipes = [recipe.removesuffix(_GRID) for recipe in recipes]
     if kind == "range":
         low, high = rest.split(":")
         return f"only {low}" if low == high else f"{low} to {high}"
@@ -161,7 +234,7 @@ def _in_words(recipes: Sequence[str]) -> str:
         values = rest.split(":")
         return f"among {', '.join(values[:4])}{' and so on' if len(values) > 4 else ''}"
     if kind == "uniform":
-        return "never negative" if len(recipes) == 1 else "not negative, and of both signs"
+        return "never negative" if set(recipes) == {"uniform"} else "not negative, and of both signs"
     return "as in the examples only" if kind == OWN else "of both signs"
 
 
@@ -228,6 +301,16 @@ def _kind(tensor: Tensor) -> _Kind:
     return _Kind("normal", float(values.square().mean().sqrt()))
 
 
+def _scale(kind: _Kind, recipe: str) -> float:
+    """A power of two where the recipe's numbers are to stay short: others never lie in the middle between two steps."""
+    return 2.0 ** round(log2(kind.scale)) if recipe.endswith(_GRID) and kind.scale else kind.scale
+
+
+def _width(spec: TensorSpec) -> int:
+    """How many elements a row has: a row is along the last dimension of more than one, and a tensor of none or one has none."""
+    return next((size for size in reversed(spec.shape) if size > 1), 1) if prod(spec.shape) else 1
+
+
 def _different(tensor: Tensor, most: int) -> list[float]:
     """The different values in order, empty where there are more than `most`."""
     # Sorting millions takes seconds, and most tensors have too many values in any piece.
@@ -260,9 +343,15 @@ def _outputs(eager: Function, oracle: Function, inputs: tuple[Tensor, ...]) -> t
     return tuple(_output_spec(name, out, inputs) for name, out in zip(names, outputs, strict=True))
 
 
-def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[Tensor | None]) -> bool:
-    """Whether the reference takes redrawn values of this kind: it does not fail, and stays finite where that is asked for."""
-    finite = cell.name.rpartition("-")[2] in _FINITE
+def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[Tensor | None], *, rows: bool = False) -> bool:
+    """Whether the reference takes redrawn values of this kind: it does not fail, and stays finite where that is asked for.
+
+    `rows`: its masks have whole rows of one value.
+    """
+    label = cell.name.rpartition("-")[2]
+    finite = rows or label in _FINITE
+    if label == "tiny" and elements(cell) > CHECKED_ELEMENTS:
+        return False
     if elements(cell) > CHECKED_ELEMENTS and not finite:
         return True
     inputs = inputs_of(cell, own, 0)
@@ -270,6 +359,10 @@ def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[
         outputs = _tuple(eager(*inputs))
         exact = _tuple(oracle(*inputs)) if elements(cell) <= CHECKED_ELEMENTS else outputs
     except Exception:
+        return False
+    if label == "tiny" and not is_accurate(eager, inputs, exact):
+        return False
+    if rows and not is_right_by_logits(eager, inputs, exact):
         return False
     if finite:
         return all(bool(output.isfinite().all()) for output in outputs)

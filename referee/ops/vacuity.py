@@ -1,8 +1,10 @@
 """Proof that a task's cells can tell right from wrong: impostors that must fail, run through the judge's own comparator.
 
 Impostors: zeros, one constant, every input passed through, an answer 1 % too large, an answer whose last column or last
-row is missing, an answer computed from half-precision inputs (fp32 cells), for a user's reference one that does not heed an input or
-its sign, and the op's near misses (`near_miss.py`). Of several outputs one at a time is wrong: each has to be told apart on its own.
+row is missing, an answer computed from half-precision inputs (fp32 cells), and the op's near misses (`near_miss.py`). For a user's
+reference also an answer without its first or middle column, or with none but the largest, one that does not heed an input or its
+sign, and one that has an input on the other side of a number that it is equal to. Of several outputs one at a time is wrong: each has
+to be told apart on its own.
 An impostor that equals the right answer on a cell (the softmax of one column is 1) says nothing there and is skipped.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from inspect import unwrap
 
 import torch
 from torch import Tensor
@@ -17,11 +20,13 @@ from torch import Tensor
 from referee.ops.near_miss import near_misses
 from referee.ops.spec import Cell
 from referee.ops.task import Task
+from referee.ops.thresholds import other_way, thresholds_of
 from referee.verdict import CellResult
 
 Tensors = tuple[Tensor, ...]
 IN_OUTPUT = " in output "
 """In the name of an impostor, between what is wrong and the number of the output that it is wrong in."""
+MOST_THRESHOLDS = 4
 Comparator = Callable[[Task, Cell, Tensors, Tensors], CellResult]
 
 
@@ -104,9 +109,40 @@ def _wrong(task: Task, inputs: Tensors, right: Tensors) -> Iterator[tuple[str, T
     if any(t.dtype == torch.float32 for t in inputs):
         yield "inputs rounded to bfloat16", _tuple(task.eager(*_halved_inputs(inputs)))
     if task.op.origin == "user":
+        yield from _columns_missing(right)
         yield from _inputs_unheeded(task, inputs)
+        yield from _on_the_other_side(task, inputs)
     for name, wrong in near_misses(task.op).items():
         yield name, (wrong(*inputs),)
+
+
+def _columns_missing(right: Tensors) -> Iterator[tuple[str, Tensors]]:
+    """One that counts for little beside the others, or all but the one that counts most; the last is tried of every op."""
+    kept: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "the first column missing": lambda columns, _: columns != 0,
+        "the middle column missing": lambda columns, _: columns != len(columns) // 2,
+        "every column missing but the largest": lambda columns, out: columns == int(out.double().abs().flatten(0, -2).amax(0).argmax()),
+    }
+    for name, of in kept.items():
+        wrong = tuple(
+            torch.where(of(torch.arange(out.shape[-1], device=out.device), out), out, torch.zeros_like(out)) if _wide(out) else out
+            for out in right
+        )
+        # A column that has only zeros is not missed.
+        if not all(map(torch.equal, wrong, right)):
+            yield name, wrong
+
+
+def _wide(out: Tensor) -> bool:
+    return out.dim() > 1 and out.shape[-1] > 1 and out.numel() > 0
+
+
+def _on_the_other_side(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
+    # What remembers answers would not notice that comparisons turned.
+    reference = unwrap(task.eager)
+    for threshold in thresholds_of(reference, inputs)[:MOST_THRESHOLDS]:
+        name = f"{task.cells[0].inputs[threshold.position].name} = {threshold.number:g} on the other side"
+        yield name, other_way(reference, inputs, threshold)
 
 
 def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:

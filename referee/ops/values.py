@@ -13,6 +13,10 @@ Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
 then x may be shifted before it is scaled), a row scale normal, q all of int8, tgt any class. A recipe with "|" names one
 recipe for each operand in turn (user references).
+
+User references round at steps that nobody knows. So that they meet the middle between two steps, a column's values are odd multiples of one
+of 2^-4 to 2^-9 in normal_grid and uniform_grid: odd ones, because none of these is in the middle for a symmetric quantiser that takes its
+step from the column's largest.
 """
 
 from __future__ import annotations
@@ -101,6 +105,21 @@ def _mixed(shape: tuple[int, int], g: Generator) -> Tensor:
     return out
 
 
+def _on_grid(values: Tensor, g: Generator) -> Tensor:
+    """Each the odd multiple of its column's step that begins or ends where it lies; never zero, and of the same sign."""
+    exponents = _integers(3, 9, (1, values.shape[1]), g)
+    steps = (torch.ones_like(exponents) << exponents).float()
+    return (torch.floor(values * steps) + 0.5) / steps
+
+
+def _normal_grid(shape: tuple[int, int], g: Generator) -> Tensor:
+    return _on_grid(_normal(shape, g), g)
+
+
+def _uniform_grid(shape: tuple[int, int], g: Generator) -> Tensor:
+    return _on_grid(_uniform(shape, g), g)
+
+
 def _nonfinite(shape: tuple[int, int], g: Generator) -> Tensor:
     out = _normal(shape, g)
     for row, value in enumerate((float("nan"), float("inf"), float("-inf")), start=1):
@@ -144,8 +163,16 @@ PARAMETERS: dict[str, Draw] = {"w": _weight, "b": _normal, "bias": _normal, "cos
 _COMPANIONS = frozenset({"up", "residual"})
 
 # Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH], "choice:A:B:C" any of
-# the numbers listed. "own" values come from elsewhere.
-OPERAND_RECIPES: dict[str, Draw] = {**RECIPES, "uniform": _uniform, "around_one": _around_one, "own": _normal}
+# the numbers listed, "rows:WIDTH:A:B" 0 or 1 with one row of so many elements all A and another one all B (or only the first of these).
+# "own" values come from elsewhere.
+OPERAND_RECIPES: dict[str, Draw] = {
+    **RECIPES,
+    "uniform": _uniform,
+    "around_one": _around_one,
+    "own": _normal,
+    "normal_grid": _normal_grid,
+    "uniform_grid": _uniform_grid,
+}
 
 
 def _range(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
@@ -162,7 +189,17 @@ def _choice(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
     return listed[_integers(0, len(words), shape, g)]
 
 
-_LISTED = {"range": _range, "choice": _choice}
+def _whole_rows(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
+    width, *values = (int(word) for word in recipe.split(":")[1:])
+    out = _integers(0, 2, shape, g)
+    # Rows of the mask, which are not those of its last dimension where that has one element.
+    rows = out.view(-1, width)
+    for row, value in zip(torch.randperm(rows.shape[0], generator=g, device=g.device), values, strict=False):
+        rows[row] = value
+    return out
+
+
+_LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows}
 
 
 def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:

@@ -69,3 +69,17 @@ def test_a_slow_reference_is_evaluated_once_for_equal_inputs(tmp_path: Path) -> 
     counted = replace(given, eager=counting, oracle=lambda *inputs: counting(*(tensor.double() for tensor in inputs)))
     assert accepted_impostors(counted, 3) == ()
     assert 0 < calls <= MOST_EVALUATIONS * len(given.required)
+
+
+def test_columns_that_count_for_nothing_beside_others_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "reference.py"
+    body = "out = x.new_zeros(8, 2)\n    out[:, 0] = torch.sin(x.sum(-1))\n    out[:, 1] = 1e9 * x.sum(-1)\n    return out"
+    file.write_text(f"import torch\ndef fn(x):\n    {body}\ndef get_inputs():\n    return [torch.randn(8, 32)]\n")
+    assert set(accepted_impostors(load_user(file, "fn", "cpu"), 3)) >= {"the first column missing", "every column missing but the largest"}
+
+
+def test_a_side_that_equality_is_never_drawn_for_is_told(tmp_path: Path) -> None:
+    told = accepted_impostors(task(tmp_path, "torch.where(x >= 0.123, w, -w)"), 3)
+    assert "x = 0.123 on the other side" in told
+    for harmless in ("torch.where(x > 0.123, x - 0.123, 0.0) * w", "torch.where(x >= 0, w, -w)", "torch.where(x * w >= 0.123, w, -w)"):
+        assert not any("other side" in name for name in accepted_impostors(task(tmp_path, harmless), 3)), harmless

@@ -22,6 +22,12 @@ WHERE = "torch.where(torch.ones(16, 16).tril() > 0, 0.0, {})"
 SOME = "torch.rand(16, 100) > 0.7"
 CENTRED = "(x - x.mean(-1, keepdim=True)).masked_fill(m, {})"
 SCORES = f"(s := {CENTRED.format(-1e9)}, torch.softmax(s, -1))"
+AGES = "torch.randint(0, 100, (8, 128)).float()"
+BUCKETS = "(x >= 18.0).to(torch.int64) + (x >= 65.0).to(torch.int64)"
+BRIGHT = "(k := torch.where(x >= 128.0, x, 0.0)) / k.sum(-1, keepdim=True).clamp(min=1.0)"
+STATS = "torch.stack([x.mean(-1), x.square().sum(-1)], -1)"
+ATTENTION = "torch.softmax(q @ k.transpose(-1, -2) * 0.25 + b, -1) @ v"
+CAUSAL = "*(torch.randn(2, 64, 16) for _ in range(3)), torch.full((64, 64), -1e9).triu(1)"
 
 
 def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
@@ -67,8 +73,23 @@ def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
         ("x", "torch.softmax(x, -1)", "torch.rand(16, 64)", lambda x: torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)),
         ("x", "F.normalize(x, dim=-1)", "torch.randn(16, 64)", lambda x: x / x.norm(dim=-1, keepdim=True)),
         ("x", "x.argmax(-1)", "torch.rand(12, 70)", lambda x: 69 - x.flip(-1).argmax(-1)),
+        # An input is on the same side of a number in every dtype.
+        ("x", BUCKETS, AGES, lambda x: (x >= 18.0).long() + (x > 65.0).long()),
+        ("x", "torch.where(x >= 65.0, 2.0, 1.0)", AGES, lambda x: torch.where(x > 65.0, 2.0, torch.where(x == 65.0, 8.0, 1.0))),
+        ("x", BRIGHT, "torch.randint(0, 256, (8, 1024)).float()", lambda x: _bright(torch.where(x > 128.0, x, 0.0))),
+        ("x", "torch.floor(-x.half().float()) + x.mean(-1, keepdim=True)", AGES,
+         lambda x: torch.floor(1.0 - x) + x.mean(-1, keepdim=True)),
+        # What stands beside a large number in the output is a quantity of its own.
+        ("x", STATS, "torch.randn(4, 4096) * 1000.0", lambda x: torch.stack([x[:, 0] * 0.0, x.square().sum(-1)], -1)),
+        ("x", "torch.cat((x.square(), x - x.mean(-1, keepdim=True)), -1)", "torch.randn(8, 64) * 1e5",
+         lambda x: torch.cat((x.square(), x * 0.0), -1)),
+        # A mask's number is no part of an answer, however large.
+        ("q, k, v, b", ATTENTION, CAUSAL, lambda q, k, v, b: v * 0.3),
+        ("x, m", "(torch.relu(x + m) * x).sum(-1)", "torch.randn(4, 8, 32), torch.full((8, 32), -1e9).triu(1)",
+         lambda x, m: 1.001 * (torch.relu(x + m) * x).sum(-1)),
     ],
-    ids="fill finfo cube centred half scores_too relu bias mask causal scores scaled overflow zero ties".split(),
+    ids="fill finfo cube centred half scores_too relu bias mask causal scores scaled overflow zero ties "
+    "buckets where bright floor stats joined attention masked_sum".split(),
 )  # fmt: skip
 def test_a_wrong_answer_is_rejected_whatever_the_example_hides(
     tmp_path: Path, arguments: str, body: str, inputs: str, wrong: Answer
@@ -82,6 +103,10 @@ def _small_ones_dropped(y: Tensor) -> Tensor:
     return torch.where(y.abs() < 8e-4 * y.abs().amax(-1, keepdim=True), 0.0, y)
 
 
+def _bright(kept: Tensor) -> Tensor:
+    return kept * (1.0 / kept.flip(-1).cumsum(-1)[..., -1:].clamp(min=1.0))
+
+
 def _log_sum(x: Tensor) -> Tensor:
     top = x.amax(-1, keepdim=True)
     return top + torch.log(torch.exp(x - top).sum(-1, keepdim=True))
@@ -89,6 +114,24 @@ def _log_sum(x: Tensor) -> Tensor:
 
 def _centred(x: Tensor) -> Tensor:
     return x - (x.flip(-1) * (1.0 / x.shape[-1])).cumsum(-1)[..., -1:]
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """With one pass over blocks of keys, in powers of two, as a kernel on a GPU does it."""
+    top, sums = torch.full_like(q[..., :1], -torch.inf).float(), torch.zeros_like(v).float()
+    total = torch.zeros_like(top)
+    for at in range(0, k.shape[-2], 16):
+        part = (q.float() @ k[:, at : at + 16].float().transpose(-1, -2) * 0.25 + b[:, at : at + 16]) * 1.4426950408889634
+        new = torch.maximum(top, part.amax(-1, keepdim=True))
+        p, old = torch.exp2(part - new), torch.exp2(top - new)
+        # Halves are multiplied on tensor cores.
+        total, sums, top = total * old + p.sum(-1, keepdim=True), sums * old + p.to(v.dtype).float() @ v[:, at : at + 16].float(), new
+    return (sums / total).to(q.dtype)
+
+
+def _fused(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    """One product is rounded and the other is not."""
+    return (a.double() * b.double() - (c * d).double()).float()
 
 
 def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,8 +157,21 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
          lambda x, m: ((s := _centred(x).masked_fill(m, -1e9)), torch.exp(s - _log_sum(s)))),
         ("x", "(torch.round(x / (x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)).clamp(-128, 127).to(torch.int8), "
          "x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0)", "torch.randn(64, 256)", _quantised),
+        # Steps of what was calculated, also from whole numbers, may round to either side.
+        ("x", "(x / 5.0 >= 13.0).to(torch.int64)", AGES, lambda x: (x * 0.2 >= 13.0).long()),
+        ("x, s", "torch.floor(x / s)", f"{AGES}, torch.tensor([0.1, 0.7, 3.0, 7.0]).repeat(32)",
+         lambda x, s: torch.floor(x.double() / s.double() * (1 - 2.0**-24)).float()),
+        ("x", "torch.where(x / x.amax(-1, keepdim=True) >= 0.5, x, 0.0)", AGES,
+         lambda x: torch.where(x * (1.0 / x.amax(-1, keepdim=True)) >= 0.5, x, 0.0)),
+        ("x", BRIGHT, "torch.randint(0, 256, (8, 1024)).float()", lambda x: _bright(torch.where(x >= 128.0, x, 0.0))),
+        ("x", STATS, "torch.randn(4, 4096) * 1000.0",
+         lambda x: torch.stack([x.cumsum(-1)[:, -1] * (1.0 / x.shape[-1]), x.square().flip(-1).cumsum(-1)[:, -1]], -1)),
+        ("q, k, v, b", ATTENTION, CAUSAL, _attended),
+        ("q, k, v, b", ATTENTION, CAUSAL.replace("16)", "16).half()").replace("triu(1)", "triu(1).clamp(min=-6e4).half()"), _attended),
+        ("a, b, c, d", "a * b - c * d", ", ".join(["torch.randn(64, 128)"] * 4), _fused),
     ],
-    ids="tanh elu softplus softmax causal bce relu clamped masked scores quantised".split(),
+    ids="tanh elu softplus softmax causal bce relu clamped masked scores quantised "
+    "quotient floor share bright stats attention half fused".split(),
 )  # fmt: skip
 def test_a_right_answer_may_be_computed_in_another_usual_form(
     tmp_path: Path, arguments: str, body: str, inputs: str, other: Answer

@@ -84,7 +84,7 @@ def test_a_function_with_get_inputs(tmp_path: Path) -> None:
     assert task.op.origin == "user"
     assert task.op.arguments == ("a", "b")
     assert task.op.formula == "a plus alpha times b, rows softmaxed"
-    assert [cell.role for cell in task.cells] == ["bench", *["required"] * 7]
+    assert [cell.role for cell in task.cells] == ["bench", *["required"] * 8]
     assert {spec.dtype for cell in task.cells for spec in (*cell.inputs, *cell.outputs)} == {"bfloat16"}
     run_all_cells(task)
 
@@ -95,8 +95,9 @@ def test_the_only_function_needs_no_name(tmp_path: Path) -> None:
 
 def test_values_keep_the_kind_and_size_of_the_example(tmp_path: Path) -> None:
     task = load_user(write(tmp_path, FUNCTION), None, "cpu")
-    given, small, large, mixed, signed, huge, zero, itself = (task.inputs(cell, 1) for cell in task.cells)
+    given, small, large, mixed, signed, huge, tiny, zero, itself = (task.inputs(cell, 1) for cell in task.cells)
     assert float(huge[0].float().std()) > 100 * float(given[0].float().std()) and not any(tensor.any() for tensor in zero)
+    assert 0 < float(tiny[0].float().std()) < 1e-5 * float(given[0].float().std())
     again = load_user(tmp_path / "reference.py", None, "gpu")
     assert float(signed[1].min()) < 0 and torch.equal(itself[0], again.inputs(task.cells[-1], 2)[0])
     assert float(given[0].min()) < 0 <= float(given[1].min())

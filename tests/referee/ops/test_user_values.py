@@ -1,0 +1,255 @@
+"""Values at which wrong kernels are found by a user's reference, and right ones are not: empty rows, ties, tiny numbers, changed inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from referee.compare import compare
+from referee.ops.task import Task
+from referee.ops.user import load_user
+from referee.ops.user_cells import drawn_values
+from referee.tolerance import evaluate
+
+Answer = Callable[..., Tensor | tuple[Tensor, ...]]
+SEEDS = range(6)
+
+POOLED = "(x * m.unsqueeze(-1)).sum(1) / m.unsqueeze(-1).sum(1).clamp(min=1)"
+MASKED = "torch.softmax(x.masked_fill(~m, torch.finfo(x.dtype).min), -1) * m"
+MASK = "torch.rand(8, 24) > 0.4"
+
+
+def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
+    file = folder / "reference.py"
+    file.write_text(f"import torch\nimport torch.nn.functional as F\ndef f({arguments}):\n    return {body}\nEXAMPLES = [({inputs},)]\n")
+    return load_user(file, "f", "cpu")
+
+
+def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
+    """The kinds of cells at which the answer is wrong."""
+    found = []
+    for cell in judged.required:
+        inputs = judged.inputs(cell, seed)
+        outputs = evaluate(answer, [tensor.clone() for tensor in inputs])
+        if compare(judged, cell, inputs, tuple(out.contiguous() for out in outputs)).status != "pass":
+            found.append(cell.name.removeprefix("example0-"))
+    return found
+
+
+def said(judged: Task) -> str:
+    return drawn_values(judged.required, judged.given)
+
+
+def kinds(judged: Task) -> set[str]:
+    return {cell.name.removeprefix("example0-") for cell in judged.cells}
+
+
+@pytest.mark.parametrize("mask", ["torch.rand(4, 24) > 0.4", "(torch.rand(4, 24) > 0.4).int()", "(torch.rand(4, 24) > 0.4).float()"])
+def test_a_mask_has_a_row_of_each_value(tmp_path: Path, mask: str) -> None:
+    judged = task(tmp_path, "x, m", POOLED, f"torch.randn(4, 24, 16), {mask}")
+    for seed in SEEDS:
+        for cell in judged.cells:
+            if cell.name.endswith(("-large", "-zero")):
+                counts = judged.inputs(cell, seed)[1].sum(-1)
+                assert (counts == 0).sum() == (counts == 24).sum() == 1
+    assert "row" not in said(judged)
+
+
+def test_rows_of_a_mask_end_with_its_last_dimension_of_more_than_one_element(tmp_path: Path) -> None:
+    judged = task(tmp_path, "x, m", "(x * m).sum(1) / m.sum(1).clamp(min=1)", "torch.randn(4, 24, 16), torch.rand(4, 24, 1) > 0.4")
+    large = next(cell for cell in judged.cells if cell.name.endswith("large"))
+    counts = judged.inputs(large, 1)[1].sum((1, 2))
+    assert (counts == 0).sum() == (counts == 24).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "wrong", "right"),
+    [
+        (POOLED, f"torch.randn(8, 24, 16), {MASK}", lambda x, m: (x * m.unsqueeze(-1)).sum(1) / m.unsqueeze(-1).sum(1),
+         lambda x, m: torch.where(m[..., None], x, 0.0).sum(1) / m.sum(1).clamp(min=1)[:, None]),
+        (MASKED, f"torch.randn(8, 24), {MASK}", lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1),
+         lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1).nan_to_num()),
+        (MASKED, f"torch.randn(3, 8, 24), {MASK}", lambda x, m: torch.softmax(x.masked_fill(~m, -torch.inf), -1),
+         lambda x, m: torch.softmax(x.masked_fill(~m, -1e30), -1) * m),
+        ("(x * m).sum(1) / m.sum().clamp(min=1)", "torch.randn(8, 24), torch.rand(24) > 0.4", lambda x, m: (x * m).sum(1) / m.sum(),
+         lambda x, m: (x @ m.float()) / m.sum().clamp(min=1)),
+        ("(x * ~m).sum(1) / (~m).sum().clamp(min=1)", "torch.randn(8, 24), torch.rand(1, 24) > 0.4",
+         lambda x, m: (x * ~m).sum(1) / (~m).sum(), lambda x, m: (x * ~m).sum(1) / (~m).sum().clamp(min=1)),
+    ],
+    ids=["pooled", "softmax", "broadcast", "one", "inverted"],
+)  # fmt: skip
+def test_a_row_without_valid_positions_is_judged(tmp_path: Path, body: str, inputs: str, wrong: Answer, right: Answer) -> None:
+    judged = task(tmp_path, "x, m", body, inputs)
+    assert all(rejecting(judged, wrong, seed) for seed in SEEDS)
+    assert not any(rejecting(judged, answer, seed) for seed in SEEDS for answer in (right, judged.eager))
+
+
+@pytest.mark.parametrize(
+    ("fill", "words"),
+    [
+        ("x.masked_fill(~m, -torch.inf)", "m 0 to 1 (no row without a True);"),
+        ("x.masked_fill(m, -torch.inf)", "m 0 to 1 (no row without a False);"),
+        # There exp(z - log(sum(exp(z)))), a usual form, is one instead of 1/24.
+        ("x.masked_fill(~m, -1e9)", "m 0 to 1 (no row without a True);"),
+        ("x.masked_fill(~m, -1e3)", "m 0 to 1;"),
+    ],
+)
+def test_rows_that_no_kernel_can_be_asked_for_are_left_out_and_said(tmp_path: Path, fill: str, words: str) -> None:
+    judged = task(tmp_path, "x, m", f"torch.softmax({fill}, -1)", f"torch.randn(8, 24), {MASK}")
+    assert words in said(judged)
+    assert {"large", "zero"} <= kinds(judged), "the other values stay"
+    assert not any(rejecting(judged, judged.eager, seed) for seed in SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ("(c[:, :4].copy_(k), c.mean(1))[1]", "the reference changes c in place: a kernel may not, and this is not judged"),
+        ("(k.zero_(), c.mul_(2))[1] + k.sum()", "the reference changes c, k in place: a kernel may not, and this is not judged"),
+        ("c.mul_(2)", None),
+        ("c.mean(1)", None),
+    ],
+)
+def test_a_changed_input_is_said_unless_it_is_returned(tmp_path: Path, body: str, changed: str | None) -> None:
+    judged = task(tmp_path, "c, k", body, "torch.randn(4, 16), torch.randn(4, 4)")
+    assert said(judged).endswith(changed or "and the examples as they are")
+
+
+BATCH_NORM = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn = torch.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return self.bn(x)
+
+
+def get_inputs():
+    return [torch.randn(16, 8)]
+"""
+
+
+def test_changed_statistics_of_a_module_are_said(tmp_path: Path) -> None:
+    for mode, changes in (("", True), ("\n        self.eval()", False)):
+        file = tmp_path / "model.py"
+        file.write_text(BATCH_NORM.replace("BatchNorm1d(8)", "BatchNorm1d(8)" + mode))
+        judged = load_user(file, None, "cpu")
+        assert said(judged).endswith("bn_running_mean, bn_running_var in place: a kernel may not, and this is not judged") == changes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("step", [16.0, 4.0, 1.0])
+def test_a_number_in_the_middle_is_rounded_to_even(tmp_path: Path, step: float, dtype: str) -> None:
+    body = f"torch.round(x * {step}).clamp(-128, 127).to(torch.int8)"
+    judged = task(tmp_path, "x", body, f"torch.randn(8, 256, dtype=torch.{dtype})")
+    assert all(rejecting(judged, lambda x: torch.floor(x.float() * step + 0.5).clamp(-128, 127).to(torch.int8), s) for s in SEEDS)
+    right = judged.eager, lambda x: torch.round(x.float() / (1.0 / step)).clamp(-128, 127).to(torch.int8)
+    assert not any(rejecting(judged, answer, seed) for seed in SEEDS for answer in right)
+
+
+def test_ties_fall_on_one_operand_only(tmp_path: Path) -> None:
+    judged = task(tmp_path, "x, s", "torch.round(x / s).to(torch.int8)", "torch.randn(64, 32), torch.rand(32) + 0.5")
+    cells = {cell.name.removeprefix("example0-"): cell for cell in judged.cells}
+    assert cells["large"].values == "normal_grid|uniform|"
+    x = judged.inputs(cells["large"], 3)[0]
+    assert x.abs().min() > 0 and torch.equal(x * 64, (x * 64).round())
+
+
+def _by_column(x: Tensor) -> Tensor:
+    return torch.round(x * (127.0 / x.abs().amax(0, keepdim=True))).to(torch.int8)
+
+
+def _by_row(x: Tensor) -> Tensor:
+    return torch.round(x * (127.0 / x.abs().amax(-1, keepdim=True).clamp(min=1e-8))).to(torch.int8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs", "other"),
+    [
+        ("x", "torch.round(x / (x.abs().amax(0, keepdim=True).clamp(min=1e-8) / 127)).to(torch.int8)", "torch.randn(256, 64)",
+         lambda x: _by_column(x) if x.any() else x.to(torch.int8)),
+        ("x", "torch.round(x / (x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127)).to(torch.int8)", "torch.randn(64, 256)", _by_row),
+        ("x, s", "torch.round(x / s).clamp(-128, 127).to(torch.int8)", "torch.randn(256, 64), torch.rand(64) * 0.1 + 0.05",
+         lambda x, s: torch.round(x / s).clamp(-128, 127).to(torch.int8)),
+        ("x", "torch.round(x / 0.05).clamp(-128, 127).to(torch.int8)", "torch.randn(64, 64)",
+         lambda x: torch.round(x * 20.0).clamp(-128, 127).to(torch.int8)),
+        ("x", "torch.round(x * 8) / 8", "torch.randn(64, 64)", lambda x: torch.round(x / 0.125) * 0.125),
+    ],
+    ids=["columns", "rows", "scales", "step", "fake"],
+)  # fmt: skip
+def test_a_right_quantiser_passes_where_numbers_lie_in_the_middle(
+    tmp_path: Path, arguments: str, body: str, inputs: str, other: Answer
+) -> None:
+    judged = task(tmp_path, arguments, body, inputs)
+    assert not any(rejecting(judged, answer, seed) for seed in SEEDS for answer in (other, judged.eager))
+
+
+@pytest.mark.parametrize("eps", [1e-12, 1e-10])
+def test_an_epsilon_that_shows_at_tiny_values_only_is_found(tmp_path: Path, eps: float) -> None:
+    judged = task(tmp_path, "x", "F.normalize(x, dim=-1)", "torch.randn(8, 256)")
+    assert all(rejecting(judged, lambda x: x * torch.rsqrt((x * x).sum(-1, keepdim=True) + eps), seed) == ["tiny"] for seed in SEEDS)
+
+
+def _layer(x: Tensor, eps: float) -> Tensor:
+    mean = x.sum(-1, keepdim=True) / x.shape[-1]
+    return (x - mean) / torch.sqrt(((x - mean) ** 2).sum(-1, keepdim=True) / x.shape[-1] + eps)
+
+
+def _softmax(x: Tensor) -> Tensor:
+    e = torch.exp2((x - x.amax(-1, keepdim=True)) * 1.4426950408889634)
+    return e * (1.0 / e.sum(-1, keepdim=True))
+
+
+HONEST: dict[str, tuple[str, Answer]] = {
+    "rmsnorm": ("F.rms_norm(x, (x.shape[-1],), eps=1e-6)", lambda x: x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-6)),
+    "layernorm": ("F.layer_norm(x, (x.shape[-1],))", lambda x: _layer(x, 1e-5)),
+    "softmax": ("torch.softmax(x, -1)", _softmax),
+    "log_softmax": (
+        "torch.log_softmax(x, -1)",
+        lambda x: (y := x - x.amax(-1, keepdim=True)) - torch.log(torch.exp(y).sum(-1, keepdim=True)),
+    ),
+    "normalize": ("F.normalize(x, dim=-1)", lambda x: x / torch.sqrt((x * x).sum(-1, keepdim=True)).clamp(min=1e-12)),
+    "gelu": ("F.gelu(x)", lambda x: 0.5 * x * (1.0 + torch.erf(x * 0.7071067811865476))),
+    "gelu_tanh": (
+        "F.gelu(x, approximate='tanh')",
+        lambda x: 0.5 * x * (1.0 + (2.0 * torch.sigmoid(2 * 0.7978845608028654 * (x + 0.044715 * x * x * x)) - 1.0)),
+    ),
+    "silu": ("F.silu(x)", lambda x: x / (1.0 + torch.exp(-x))),
+    "tanh": ("torch.tanh(x)", lambda x: 2.0 * torch.sigmoid(2.0 * x) - 1.0),
+    "elu": ("F.elu(x)", lambda x: torch.where(x > 0, x, torch.exp(x) - 1.0)),
+    "variance": ("x.var(-1)", lambda x: ((x - x.mean(-1, keepdim=True)) ** 2).sum(-1) / (x.shape[-1] - 1)),
+    "norm": ("x.norm(dim=-1)", lambda x: torch.sqrt((x * x).sum(-1))),
+    "product": ("x @ x.mT", lambda x: (x.double() @ x.double().mT).float()),
+    "cube": ("x * x * x", lambda x: x * (x * x)),
+    "square": ("(x * x).mean(-1, keepdim=True)", lambda x: (x * x).sum(-1, keepdim=True) * (1.0 / x.shape[-1])),
+    "entropy": (
+        "F.kl_div(torch.log_softmax(x, -1), torch.softmax(x.flip(0), -1), reduction='none').sum(-1)",
+        lambda x: (_softmax(x.flip(0)) * (torch.log(_softmax(x.flip(0))) - torch.log(_softmax(x)))).sum(-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", [name for name in HONEST if name != "entropy"])
+def test_a_right_kernel_passes_at_all_magnitudes(tmp_path: Path, name: str, dtype: str) -> None:
+    body, other = HONEST[name]
+    judged = task(tmp_path, "x", body, f"torch.randn(8, 96, dtype=torch.{dtype})")
+    narrow: torch.dtype = getattr(torch, dtype)
+    answers: tuple[Answer, ...] = (judged.eager, lambda x: evaluate(other, [x.float()])[0].to(narrow))
+    assert not [found for seed in SEEDS for answer in answers for found in rejecting(judged, answer, seed)]
+    assert ("tiny" in kinds(judged)) == (name not in ("tanh", "elu", "gelu", "gelu_tanh"))
+
+
+def test_tiny_values_are_left_out_and_said_where_fp32_does_not_know_the_answer(tmp_path: Path) -> None:
+    for body in (HONEST["entropy"][0], "torch.exp(x) - 1", "torch.tanh(x)"):
+        judged = task(tmp_path, "x", body, "torch.randn(8, 96)")
+        assert "tiny" not in kinds(judged) and "; no NaN, infinities or tiny values;" in said(judged)
+        assert not any("tiny" in rejecting(judged, judged.eager, seed) for seed in SEEDS)
