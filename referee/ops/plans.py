@@ -61,7 +61,7 @@ _CPU = (
     Draft(4, 4096, F16, "mixed"),
     Draft(16, 1024, F32, "mixed"),
     # A width that kernels have a way of their own for, and rows that their tiles do not divide.
-    Draft(37, 256, F16, "mixed"),
+    Draft(37, 256, F32, "normal"),
     Draft(2, 1000, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 

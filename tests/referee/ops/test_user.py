@@ -258,12 +258,13 @@ def get_inputs():
 
 
 def test_what_a_file_sets_for_good_ends_with_it(tmp_path: Path) -> None:
+    usual = torch.get_default_dtype(), torch.is_grad_enabled()
     torch.manual_seed(1)
     expected = torch.rand(3), draw(load_user(write(tmp_path, FUNCTION), None, "cpu").cells[0], 1)
     torch.manual_seed(1)
     task = load_user(write(tmp_path, LEAVING, "leaving.py"), None, "cpu")
     assert [spec.dtype for spec in (*task.cells[0].inputs, *task.cells[0].outputs)] == ["bfloat16"] * 2
-    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
+    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == usual
     assert torch.equal(torch.rand(3), expected[0])
     assert task.eager(*task.inputs(task.cells[0], 1)).dtype == torch.bfloat16, "its functions run as the file set torch"
     assert torch.get_default_dtype() == torch.float32
