@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from referee.compare import compare
-from referee.ops.task import Task
-from referee.ops.user import load_user
-from referee.tolerance import evaluate
+from tests.referee.own_reference import Answer, rejecting, task
 
-Answer = Callable[..., Tensor | tuple[Tensor, ...]]
 SEEDS = range(10)
 
 MASK = "torch.ones(32, 32, dtype=torch.bool).tril()"
@@ -28,23 +23,6 @@ BRIGHT = "(k := torch.where(x >= 128.0, x, 0.0)) / k.sum(-1, keepdim=True).clamp
 STATS = "torch.stack([x.mean(-1), x.square().sum(-1)], -1)"
 ATTENTION = "torch.softmax(q @ k.transpose(-1, -2) * 0.25 + b, -1) @ v"
 CAUSAL = "*(torch.randn(2, 64, 16) for _ in range(3)), torch.full((64, 64), -1e9).triu(1)"
-
-
-def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
-    file = folder / "reference.py"
-    file.write_text(f"import torch\nimport torch.nn.functional as F\ndef f({arguments}):\n    return {body}\nEXAMPLES = [({inputs},)]\n")
-    return load_user(file, "f", "cpu")
-
-
-def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
-    """The cells at which the answer is wrong."""
-    found = []
-    for cell in judged.required:
-        inputs = judged.inputs(cell, seed)
-        outputs = evaluate(answer, [tensor.clone() for tensor in inputs])
-        if compare(judged, cell, inputs, tuple(out.contiguous() for out in outputs)).status != "pass":
-            found.append(cell.name)
-    return found
 
 
 @pytest.mark.parametrize(

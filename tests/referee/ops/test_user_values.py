@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from referee.compare import compare
 from referee.ops.task import Task
 from referee.ops.user import load_user
 from referee.ops.user_cells import drawn_values
 from referee.tolerance import evaluate
+from tests.referee.own_reference import Answer, rejecting, task
 
-Answer = Callable[..., Tensor | tuple[Tensor, ...]]
 SEEDS = range(6)
 
 POOLED = "(x * m.unsqueeze(-1)).sum(1) / m.unsqueeze(-1).sum(1).clamp(min=1)"
 MASKED = "torch.softmax(x.masked_fill(~m, torch.finfo(x.dtype).min), -1) * m"
 MASK = "torch.rand(8, 24) > 0.4"
-
-
-def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
-    file = folder / "reference.py"
-    file.write_text(f"import torch\nimport torch.nn.functional as F\ndef f({arguments}):\n    return {body}\nEXAMPLES = [({inputs},)]\n")
-    return load_user(file, "f", "cpu")
-
-
-def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
-    """The kinds of cells at which the answer is wrong."""
-    found = []
-    for cell in judged.required:
-        inputs = judged.inputs(cell, seed)
-        outputs = evaluate(answer, [tensor.clone() for tensor in inputs])
-        if compare(judged, cell, inputs, tuple(out.contiguous() for out in outputs)).status != "pass":
-            found.append(cell.name.removeprefix("example0-"))
-    return found
 
 
 def said(judged: Task) -> str:

@@ -1,0 +1,33 @@
+"""References of a user's own, written to a file, and the cells at which an answer to one is rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import Tensor
+
+from referee.compare import compare
+from referee.ops.task import Task
+from referee.ops.user import load_user
+from referee.tolerance import evaluate
+
+Answer = Callable[..., Tensor | tuple[Tensor, ...]]
+
+
+def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
+    """The task of a reference that returns `body`, with one example."""
+    file = folder / "reference.py"
+    file.write_text(f"import torch\nimport torch.nn.functional as F\ndef f({arguments}):\n    return {body}\nEXAMPLES = [({inputs},)]\n")
+    return load_user(file, "f", "cpu")
+
+
+def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
+    """The cells at which the answer is wrong, without the example's name."""
+    found = []
+    for cell in judged.required:
+        inputs = judged.inputs(cell, seed)
+        outputs = evaluate(answer, [tensor.clone() for tensor in inputs])
+        if compare(judged, cell, inputs, tuple(out.contiguous() for out in outputs)).status != "pass":
+            found.append(cell.name.removeprefix("example0-"))
+    return found
