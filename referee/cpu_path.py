@@ -1,8 +1,8 @@
 """Correctness without a GPU: traced plans run by Triton's interpreter in the sandbox, compared here.
 
 Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order; only one of very many programs
-runs once. Expected values stay in this process. It is weaker than a replay: the compiled code is not what runs, and programs never
-run at the same time.
+runs once. With atomics once more, a few programs at a time in turns. Expected values stay in this process. It is weaker than a replay:
+the compiled code is not what runs, and programs never run at the same time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class CpuPath:
                 return
 
     def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, again: bool = False, first: bool = True) -> list[_Run]:
-        """Two runs of the cell, or one where it takes very many programs, and one of its variant.
+        """Two runs of the cell, three with atomics, or one where it takes very many programs, and one of its variant.
 
         With `again` one more, on other values in the memory that the first left behind; with `others` one of every other
         configuration; with `first` one of the first call, where something is autotuned: what that spoils may show at some values only.
@@ -101,6 +101,8 @@ class CpuPath:
         runs = [_Run(Execution(plan, inputs, NAN, config=config))]
         if again or _programs(plan, config) <= PROGRAMS_TWICE:
             runs.append(_Run(Execution(plan, inputs, HUGE, reverse=True, backwards=True, config=config), repeats=True))
+            if self.atomic:
+                runs.append(_Run(Execution(plan, inputs, NAN, config=config, turns=self.seed), " with its programs in turns"))
         if again:
             runs.append(_Run(Execution(plan, self.task.inputs(cell, self.seed + 1), PLAIN, config=config, after=len(runs))))
         if cell.name in self.variants:

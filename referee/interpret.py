@@ -1,8 +1,8 @@
 """The CPU path, judge's side: execute launch plans in a sandboxed worker with Triton's interpreter, on memory shared with it.
 
 The judge makes the arena, sends clean kernel text and plans, and reads the arena once the worker is dead. The worker is told no
-expected values. Limits: one core, programs run one after the other, so a race between programs shows only where the order of
-programs matters (`Execution.backwards`), and nothing here says anything of speed.
+expected values. Limits: one core, programs run one after the other, in either direction, or a few in turns (`Execution.turns`), and
+nothing here says anything of speed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Execution:
     """One run of a plan. `inputs` are CPU tensors in the plan's order; they are copied, never shared.
 
     `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `after`
-    scratch and outputs begin as the run so many places earlier, of the same plan, left them.
+    scratch and outputs begin as the run so many places earlier, of the same plan, left them. With `turns`, a seed, programs take turns at
+    their atomics.
     """
 
     plan: LaunchPlan
@@ -53,6 +54,7 @@ class Execution:
     backwards: bool = False
     config: int = 0
     after: int | None = None
+    turns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, secon
     shared = _Shared(executions)
     try:
         runs = tuple(
-            Run(e.plan, places, start, e.config, e.backwards, None if e.after is None else index - e.after)
+            Run(e.plan, places, start, e.config, e.backwards, None if e.after is None else index - e.after, e.turns)
             for index, (e, places, start) in enumerate(zip(executions, shared.places, shared.starts, strict=True))
         )
         limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)

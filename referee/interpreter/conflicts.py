@@ -2,7 +2,8 @@
 
 Two programs touch one element, at least one changes it, and neither uses atomics in between: on a GPU either may come first. What
 a program wrote may be read by another once the writer has done a releasing atomic operation after the write and the reader an
-acquiring one after that (a ticket, a lock); a relaxed one orders nothing. Storing the value that is there already is no change.
+acquiring one after that on the same value (a ticket, a lock), or others have passed it on in the same way; a relaxed one orders nothing.
+Storing the value that is there already is no change.
 
 Which thread holds which lane of a block the compiler decides at every load and store, by item size and alignment of all pointers
 near by: the same lane may be another thread. So what a program stored, it may read or change only behind a barrier
@@ -13,8 +14,9 @@ A block of atomics is no different: its own program may read what it changed, or
 program read, it may change only at the same lane, whose thread has read it before, or behind a barrier: another thread of the program
 may not have read it yet.
 
-Limits: one reader an element is remembered besides the last. Whether the result of an atomic is used is not seen, without which
-threads do not wait for it, nor that atomics of one program follow on each other. Once a reduction, a scan or a product of a block is
+Limits: the last two readers of an element are remembered. Whether the result of an atomic is used is not seen, without which
+threads do not wait for it, nor that atomics of one program follow on each other. What one order of atomics puts in order another may
+not: programs that run one after the other show one order only (`turns`). Once a reduction, a scan or a product of a block is
 made, all threads are held to have read what they read before; a compiler may drop one whose result is not used, and threads of
 one warp only may make it. A single value that all threads read, and one of them then changes, is left alone: mostly the others have no
 use for it.
@@ -22,6 +24,7 @@ use for it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,8 +33,7 @@ from numpy.typing import NDArray
 from referee.interpreter.marks import Access, Marks
 
 Array = NDArray[Any]
-
-_MANY = -1
+Times = tuple[int, int]
 
 
 class Race(Exception):
@@ -40,61 +42,78 @@ class Race(Exception):
     kind = "race"
 
 
-class Conflicts:
-    """Watches one launch. Programs are numbered from one, in the order in which they run.
+@dataclass
+class _Program:
+    """One program: what of its own is in order for all its threads, and up to when it knows what other programs did.
 
-    Times up to which something is in order are pairs: for what was stored as a single value, and for what was stored in a block.
+    `waited` and `met` are the phases of the launch in which its threads last waited for each other, and had last read.
+    """
+
+    number: int
+    settled: Times = (0, 0)
+    known: dict[int, Times] = field(default_factory=dict)
+    waited: int = 0
+    met: int = 0
+
+
+class Conflicts:
+    """Watches one launch. Programs are numbered from one, in the order in which they begin; they may run in turns.
+
+    Times up to which something is in order are pairs: for what was stored as a single value, and for what was stored in a block. What is
+    known after which atomic is kept as vector clocks: every program's time, for each value that atomics changed.
     """
 
     def __init__(self) -> None:
         self._buffers: dict[int, Marks] = {}
-        self._now = 0
-        self._released: dict[int, tuple[int, int]] = {}
-        self._acquired: dict[int, int] = {}
-        self._program, self._settled = 0, (0, 0)
-        # Phases of one program: up to which its threads wait for each other, and up to which they have read.
-        self._waited, self._met = 0, 0
+        self._now = self._phase = 0
+        self._released: dict[int, dict[int, Times]] = {}
+        self._programs: dict[int, _Program] = {}
+        self._me = _Program(0)
+
+    @property
+    def running(self) -> int:
+        """The number of the program whose accesses are noted."""
+        return self._me.number
 
     def program(self, number: int) -> None:
         """The next accesses are this program's."""
-        self._program = number
-        self._waited += 1
-        self._met += 1
+        if number not in self._programs:
+            self._phase += 1
+            self._programs[number] = _Program(number, waited=self._phase, met=self._phase)
+        self._me = self._programs[number]
 
-    def atomic(self, *, releases: bool, acquires: bool) -> None:
+    def atomic(self, address: int, *, releases: bool, acquires: bool) -> None:
         """The program did an atomic operation on a single value, of these memory semantics."""
+        me = self._me
         self._now += 1
-        here = (self._now, self._settled[1])
-        if releases:
-            self._released[self._program] = here
+        here = (self._now, me.settled[1])
         if acquires:
-            self._acquired[self._program] = self._now
+            me.known = _later_of(me.known, self._released.get(address, {}))
+        if releases:
+            self._released[address] = _later_of(self._released.get(address, {}), me.known) | {me.number: here}
         if releases and acquires:
-            self._settled = here
+            me.settled = here
 
     def barrier(self) -> None:
         """All threads of the program have come to the same point."""
-        self._settled = (self._now, self._now)
-        self._waited += 1
-        self._met += 1
+        self._phase += 1
+        self._me.settled = (self._now, self._now)
+        self._me.waited = self._me.met = self._phase
 
     def meeting(self) -> None:
         """All threads of the program have read what they read until now."""
-        self._met += 1
+        self._phase += 1
+        self._me.met = self._phase
 
     def read(self, access: Access) -> int | None:
-        """Note a read; the number of a program that it races with, if any.
-
-        Its own number where threads of the same program race, and zero where the other is not known.
-        """
+        """Note a read; the number of a program that it races with, if any: its own where threads of the same program race."""
         seen = self._marks(access)
         at, each = seen.elements(access)
         other = self._foreign(seen, at)
         if other is None and (self._own(seen, at, one_thread=False) or self._updated(seen, at)):
-            other = self._program
-        readers = seen.reader[at]
-        seen.reader[at] = np.where((readers == 0) | (readers == self._program), self._program, _MANY)
-        seen.note_read(at, np.repeat(access.lanes, each), access.block, self._met)
+            other = self._me.number
+        seen.note_reader(at, self._me.number, self._now)
+        seen.note_read(at, np.repeat(access.lanes, each), access.block, self._me.met)
         return other
 
     def write(self, access: Access, changes: Array) -> int | None:
@@ -105,17 +124,13 @@ class Conflicts:
         changed = at[changes if each == 1 else np.repeat(changes, each)]
         other = self._foreign(seen, changed)
         if other is None and (self._own(seen, changed, one_thread=access.single) or self._updated(seen, changed)):
-            other = self._program
+            other = self._me.number
         if other is None and self._unread(seen, changed, np.repeat(lanes, each), access):
-            other = self._program
-        if other is None and changed.size:
-            readers = seen.reader[changed]
-            foreign = readers[(readers != 0) & (readers != self._program)]
-            known = foreign[foreign != _MANY]
-            if foreign.size and self._program not in self._acquired:
-                other = int(known[0]) if known.size else 0
+            other = self._me.number
+        if other is None:
+            other = self._reader(seen, changed)
         self._now += 1
-        seen.writer[at], seen.written[at], seen.block[at] = self._program, self._now, not access.single
+        seen.writer[at], seen.written[at], seen.block[at] = self._me.number, self._now, not access.single
         seen.last = self._now
         return other
 
@@ -127,7 +142,8 @@ class Conflicts:
         changed = at[changes if each == 1 else np.repeat(changes, each)]
         races = self._own(seen, at, one_thread=access.single) or self._unread(seen, changed, np.repeat(lanes, each), access)
         if not access.single:
-            seen.updated[changed] = seen.last_updated = self._waited
+            seen.updated[changed] = self._me.waited
+            seen.last_updated = max(seen.last_updated, self._me.waited)
         return races
 
     def _marks(self, access: Access) -> Marks:
@@ -140,33 +156,48 @@ class Conflicts:
         if not seen.last:
             return None
         writers = seen.writer[at]
-        foreign = (writers != 0) & (writers != self._program)
-        mine = self._acquired.get(self._program, 0)
+        foreign = (writers != 0) & (writers != self._me.number)
         for writer in np.unique(writers[foreign]).tolist() if foreign.any() else ():
-            theirs = at[writers == writer]
-            if mine <= seen.written[theirs].max() or _later(seen, theirs, self._released.get(writer, (0, 0))).any():
+            if _later(seen, at[writers == writer], self._me.known.get(writer, (0, 0))).any():
                 return int(writer)
+        return None
+
+    def _reader(self, seen: Marks, at: Array) -> int | None:
+        """A program that read there, in no order with this one."""
+        for numbers, times in ((seen.reader[at], seen.seen[at]), (seen.reader_before[at], seen.seen_before[at])):
+            foreign = (numbers != 0) & (numbers != self._me.number)
+            for reader in np.unique(numbers[foreign]).tolist() if foreign.any() else ():
+                if times[numbers == reader].max() >= self._me.known.get(reader, (0, 0))[0]:
+                    return int(reader)
         return None
 
     def _own(self, seen: Marks, at: Array, *, one_thread: bool) -> bool:
         """Whether the program wrote there, and its threads have not waited for each other since."""
-        if seen.last <= self._settled[1]:
+        if seen.last <= self._me.settled[1]:
             return False
-        unsettled = (seen.writer[at] == self._program) & _later(seen, at, self._settled)
+        unsettled = (seen.writer[at] == self._me.number) & _later(seen, at, self._me.settled)
         if one_thread:
             unsettled &= seen.block[at] != 0
         return bool(unsettled.any())
 
     def _updated(self, seen: Marks, at: Array) -> bool:
         """Whether a block of atomics of the program changed something there, and its threads have not waited since."""
-        return seen.last_updated == self._waited and bool((seen.updated[at] == self._waited).any())
+        return seen.last_updated >= self._me.waited and bool((seen.updated[at] == self._me.waited).any())
 
     def _unread(self, seen: Marks, at: Array, lanes: Array, access: Access) -> bool:
         """Whether a thread of the program may still have to read there."""
-        return seen.last_read == self._met and bool(seen.read_elsewhere(at, lanes, access.block, self._met).any())
+        return seen.last_read >= self._me.met and bool(seen.read_elsewhere(at, lanes, access.block, self._me.met).any())
 
 
-def _later(seen: Marks, offsets: Array, times: tuple[int, int]) -> Array:
+def _later(seen: Marks, offsets: Array, times: Times) -> Array:
     """Where something was written after the time that holds for it."""
     later: Array = seen.written[offsets] > np.array(times)[seen.block[offsets]]
     return later
+
+
+def _later_of(some: dict[int, Times], others: dict[int, Times]) -> dict[int, Times]:
+    """Of every program the later times; a new dictionary."""
+    joined = some | others
+    for number in some.keys() & others.keys():
+        joined[number] = max(some[number], others[number])
+    return joined

@@ -13,7 +13,7 @@ import mmap
 import os
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from referee.interpreter.arguments import arguments
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, Violation
 from referee.interpreter.request import Request, Run
+from referee.interpreter.turns import Program, Turns, together
 from referee.plan import Copy, Fill, Launch, LaunchConfig, View
 
 MAX_MESSAGE = 400
@@ -43,19 +44,20 @@ class Interpreter:
         self.memory = CheckedMemory(triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx))
         memory.install(triton_interpreter, self.memory)
         language.patch()
+        self._met: dict[tuple[int, tuple[int, int, int]], dict[Program, int]] = {}
         self._kernels = _import_text(text, scratch)
 
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""
-        for step in run.plan.steps:
+        for number, step in enumerate(run.plan.steps):
             if isinstance(step, Fill):
                 window(region, run.places, step.target).fill_(step.value)
             elif isinstance(step, Copy):
                 window(region, run.places, step.target).copy_(window(region, run.places, step.source))
             else:
-                self._launch(step, run, region)
+                self._launch(number, step, run, region)
 
-    def _launch(self, step: Launch, run: Run, region: Tensor) -> None:
+    def _launch(self, number: int, step: Launch, run: Run, region: Tensor) -> None:
         config = step.configs[min(run.config, len(step.configs) - 1)]
         base = region.data_ptr()
         names = _buffer_names(config)
@@ -65,11 +67,34 @@ class Interpreter:
         kernel = getattr(self._kernels, step.kernel)
         function, given = kernel.rewrite(), arguments(kernel, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
-        for program in _programs(config.grid, run.backwards):
-            self._builder.set_grid_idx(*program)
-            self.memory.begin()
-            function(**given)
+        met = self._met.setdefault((number, config.grid), {})
+        if run.turns is None:
+            self.memory.before_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
+            for program in _programs(config.grid, run.backwards):
+                self._builder.set_grid_idx(*program)
+                self.memory.begin()
+                function(**given)
+        else:
+            self._in_turns(run.turns, together(_programs(config.grid, run.backwards), met), lambda: function(**given))
         self.memory.end()
+
+    def _in_turns(self, seed: int, programs: list[Program], function: Callable[[], None]) -> None:
+        turns, numbers = Turns(seed), dict[int, int]()
+        self.memory.before_atomic = lambda address: turns.pause()
+
+        def switch(place: int, program: Program) -> None:
+            self._builder.set_grid_idx(*program)
+            if place in numbers:
+                self.memory.go_on(numbers[place])
+            else:
+                numbers[place] = self.memory.begin()
+
+        def body() -> None:
+            # What numpy warns of is each thread's own.
+            with np.errstate(all="ignore"):
+                function()
+
+        turns.run(programs, body, switch)
 
 
 def _leave_behind(earlier: Run, run: Run, region: Tensor) -> None:

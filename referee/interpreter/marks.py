@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_COLUMNS = ("writer", "written", "block", "reader", "updated", "read", "lane", "lanes")
+_COLUMNS = ("writer", "written", "block", "reader", "seen", "reader_before", "seen_before", "updated", "read", "lane", "lanes")
 # In place of how many lanes a block had: the element was read at more than one.
 _SEVERAL = 0
 
@@ -39,16 +39,18 @@ class Access:
 class Marks:
     """One column for each thing that is remembered of the elements; zero is for nothing yet.
 
-    `writer` and `reader` are programs, `written` is a time, `block` says whether it was written in a block; `updated` is a phase of the
-    launch, in which a block of atomics changed the element; `read` is one in which it was read, at `lane` of a block of `lanes`. `last`,
-    `last_updated` and `last_read` are the same of the whole buffer.
+    `writer` and `reader` are programs, `written` and `seen` the times at which they were there, and `reader_before` is the last other
+    one that read; `block` says whether it was written in a block; `updated` is a phase of the launch, in which a block of atomics changed
+    the element; `read` is one in which it was read, at `lane` of a block of `lanes`. `last`, `last_updated` and `last_read` are the same
+    of the whole buffer.
     """
 
     def __init__(self, size: int, item: int) -> None:
         count = -(-size // item)
         self.item = item
-        self.writer, self.reader = np.zeros(count, np.int32), np.zeros(count, np.int32)
-        self.written, self.block = np.zeros(count, np.int64), np.zeros(count, np.int8)
+        self.writer, self.written, self.block = np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int8)
+        self.reader, self.seen = np.zeros(count, np.int32), np.zeros(count, np.int64)
+        self.reader_before, self.seen_before = np.zeros(count, np.int32), np.zeros(count, np.int64)
         self.updated, self.read = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.lane, self.lanes = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.last = self.last_updated = self.last_read = 0
@@ -62,10 +64,19 @@ class Marks:
         first, each = access.offsets // self.item, access.item // self.item
         return (first if each == 1 else np.add.outer(first, np.arange(each)).ravel()), each
 
+    def note_reader(self, at: Array, program: int, now: int) -> None:
+        """This program read these elements at this time."""
+        last = self.reader[at]
+        others = at[(last != program) & (last != 0)]
+        if others.size:
+            self.reader_before[others], self.seen_before[others] = self.reader[others], self.seen[others]
+        self.reader[at], self.seen[at] = program, now
+
     def note_read(self, at: Array, lanes: Array, block: int, phase: int) -> None:
         """These elements were read at these lanes of a block, in this phase."""
         elsewhere = self.read_elsewhere(at, lanes, block, phase)
-        self.read[at], self.lane[at], self.lanes[at], self.last_read = phase, lanes, block, phase
+        self.read[at], self.lane[at], self.lanes[at] = phase, lanes, block
+        self.last_read = max(self.last_read, phase)
         # Where one block reads an element at two lanes, the last is what is noted.
         self.lanes[at[elsewhere | (self.lane[at] != lanes)]] = _SEVERAL
 
@@ -75,7 +86,7 @@ class Marks:
         Blocks of different sizes are laid over one another, as threads hold them: a thread has a piece of either. A single value is
         read by all threads, and is nobody's place.
         """
-        if self.last_read != phase:
+        if self.last_read < phase:
             return np.zeros(at.shape, bool)
         known, counts = self.lane[at], self.lanes[at]
         coarse = np.minimum(counts, block)

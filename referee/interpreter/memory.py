@@ -79,6 +79,8 @@ class CheckedMemory:
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
         self._inputs: frozenset[int] = frozenset()
         self.violation: Violation | None = None
+        self.before_atomic: Callable[[int], object] = lambda address: None
+        """Called with the first address of every atomic operation, before it is done."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
@@ -93,10 +95,15 @@ class CheckedMemory:
         self._inputs = frozenset(home for home, name in enumerate(self._names) if name in kept)
         self._conflicts, self._order, self._race = Conflicts(), [], ""
 
-    def begin(self) -> None:
-        """The next program of the launch runs."""
+    def begin(self) -> int:
+        """The next program of the launch runs; its number."""
         self._order.append(tuple(self._program()))
         self._conflicts.program(len(self._order))
+        return len(self._order)
+
+    def go_on(self, number: int) -> None:
+        """A program runs on that began earlier."""
+        self._conflicts.program(number)
 
     def end(self) -> None:
         """The launch is over; raises Race. Not earlier, because an access out of bounds says more about the same mistake."""
@@ -153,10 +160,12 @@ class CheckedMemory:
     def _update(self, touched: Array, semantics: Any, value: Array, mask: Array, native: Callable[[], Any]) -> Any:
         if not touched.size:
             return native()
+        self.before_atomic(int(touched[0]))
         # Of a block every thread updates its own lanes, and no thread is in order with another.
         if value.size == 1:
             both = semantics.name == "ACQUIRE_RELEASE"
-            self._conflicts.atomic(releases=both or semantics.name == "RELEASE", acquires=both or semantics.name == "ACQUIRE")
+            releases, acquires = both or semantics.name == "RELEASE", both or semantics.name == "ACQUIRE"
+            self._conflicts.atomic(int(touched[0]), releases=releases, acquires=acquires)
         item = value.dtype.itemsize
         bits = f"u{item}"
         before = self._there(touched, bits)
@@ -164,7 +173,7 @@ class CheckedMemory:
         changes = before != self._there(touched, bits)
         self._spare(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
-            self._unless(len(self._order) if self._conflicts.update(access, changes[lanes]) else None, access.buffer)
+            self._unless(self._conflicts.running if self._conflicts.update(access, changes[lanes]) else None, access.buffer)
         return result
 
     def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> Array:
@@ -225,12 +234,12 @@ class CheckedMemory:
         if other is None:
             return
         me, name = tuple(self._program()), self._names[home]
-        if other == len(self._order):
+        if other == self._conflicts.running:
             use = f"stores to `{name}` and another thread of it uses the element, before or after"
             self._note(f"program {me} {use}: add tl.debug_barrier() between")
         else:
-            pair = f"programs {self._order[other - 1]} and" if other else "another program and"
-            self._note(f"{pair} {me} use the same element of `{name}`, and one changes it; add tl.debug_barrier() before a ticket or lock")
+            helps = "use atomics on it, or add tl.debug_barrier() before a ticket or lock that is waited for"
+            self._note(f"programs {self._order[other - 1]} and {me} use the same element of `{name}`, and one changes it: {helps}")
 
     def _note(self, race: str) -> None:
         self._race = self._race or race

@@ -32,7 +32,7 @@ def launch(*accesses: tuple[int, str]) -> list[int | None]:
         if program != running:
             watched.program(running := program)
         if kind in "a<>-":
-            watched.atomic(releases=kind in "a>", acquires=kind in "a<")
+            watched.atomic(0, releases=kind in "a>", acquires=kind in "a<")
         elif kind == "b":
             watched.barrier()
         elif kind == "m":
@@ -63,7 +63,7 @@ def test_reading_what_another_wrote_is_a_race() -> None:
 def test_changing_what_another_wrote_or_read_is_a_race() -> None:
     assert launch((1, "w"), (2, "w")) == [None, 1]
     assert launch((1, "r"), (2, "w")) == [None, 1]
-    assert launch((1, "r"), (2, "r"), (3, "w")) == [None, None, 0]
+    assert launch((1, "r"), (2, "r"), (3, "w")) == [None, None, 2]
 
 
 def test_an_atomic_after_the_write_and_one_before_the_read_put_them_in_order() -> None:
@@ -80,8 +80,9 @@ def test_an_atomic_orders_as_its_semantics_say() -> None:
     assert launch((1, "w"), (1, ">"), (2, "<"), (2, "r")) == [None, None]
     for released, acquired in ("--", "-a", "a-", "<a", "a>"):
         assert launch((1, "w"), (1, released), (2, acquired), (2, "r")) == [None, 1]
-    assert launch((1, "r"), (2, "a"), (2, "w")) == [None, None]
-    assert launch((1, "r"), (2, "-"), (2, "w")) == [None, 1]
+    assert launch((1, "r"), (1, ">"), (2, "<"), (2, "w")) == [None, None]
+    for released, acquired in ("--", "-a", "a-", "<a", "a>"):
+        assert launch((1, "r"), (1, released), (2, acquired), (2, "w")) == [None, 1]
 
 
 def test_an_atomic_releases_a_block_only_behind_a_barrier() -> None:
@@ -115,9 +116,9 @@ def test_threads_of_one_program_race_though_another_s_writes_are_in_order() -> N
     watched = Conflicts()
     watched.program(1)
     watched.write(touch(lanes=(0, 0, 0), block=1), YES)
-    watched.atomic(releases=True, acquires=True)
+    watched.atomic(0, releases=True, acquires=True)
     watched.program(2)
-    watched.atomic(releases=True, acquires=True)
+    watched.atomic(0, releases=True, acquires=True)
     assert watched.read(touch()) is None
     watched.write(touch(HERE[:1]), YES[:1])
     assert watched.read(touch()) == 2
@@ -177,3 +178,33 @@ def test_a_block_of_atomics_is_for_its_own_program_as_one_that_is_stored() -> No
     assert launch((1, "W"), (1, "U")) == launch((1, "w"), (1, "U")) == [None, 1]
     assert launch((1, "W"), (1, "b"), (1, "U")) == [None, None]
     assert launch((1, "W"), (2, "U")) == launch((1, "R"), (1, "U")) == [None, None]
+
+
+def test_only_atomics_on_one_value_order_two_programs_unless_a_third_passes_it_on() -> None:
+    def read_after(*atomics: tuple[int, int]) -> int | None:
+        """Program 1 writes, these programs do atomics on these addresses, the last one reads."""
+        watched = Conflicts()
+        watched.program(1)
+        watched.write(touch(lanes=(0, 0, 0), block=1), YES)
+        for program, address in atomics:
+            watched.program(program)
+            watched.atomic(address, releases=True, acquires=True)
+        return watched.read(touch())
+
+    assert read_after((1, 8), (2, 8)) is read_after((1, 8), (3, 8), (3, 4), (2, 4)) is None
+    assert read_after((1, 8), (2, 4)) == read_after((1, 8), (3, 4), (2, 8), (3, 4)) == 1
+    assert read_after((1, 8), (3, 4), (3, 8), (2, 4)) == 1
+
+
+def test_the_last_two_programs_that_read_an_element_must_both_be_in_order() -> None:
+    assert launch((1, "r"), (1, "a"), (2, "r"), (3, "a"), (3, "w")) == [None, None, 2]
+    assert launch((1, "r"), (2, "r"), (2, "a"), (3, "a"), (3, "w")) == [None, None, 1]
+    assert launch((1, "r"), (1, "a"), (2, "r"), (2, "a"), (3, "a"), (3, "w")) == [None] * 3
+    assert launch((1, "r"), (1, "a"), (2, "a"), (2, "r"), (2, "w")) == [None] * 3
+    assert launch((2, "r"), (1, "r"), (1, "a"), (2, "a"), (2, "w")) == [None] * 3
+    assert launch((1, "r"), (2, "a"), (1, "a"), (2, "w")) == [None, 1]
+
+
+def test_programs_in_turns_keep_what_is_their_own() -> None:
+    assert launch((1, "W"), (2, "b"), (1, "r")) == launch((1, "R"), (2, "m"), (1, "X")) == launch((1, "U"), (2, "b"), (1, "r")) == [None, 1]
+    assert launch((1, "W"), (1, "b"), (2, "a"), (1, "r")) == launch((1, "w"), (1, "a"), (2, "a"), (1, "r")) == [None, None]
