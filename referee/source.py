@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 
 MAX_BYTES = 64 * 1024
@@ -20,8 +21,19 @@ _NEW_LINE = re.compile(r"\r\n|\r|\n")  # `str.splitlines` knows more of them tha
 _RUN = re.compile(r"^def\s+run\s*\(", re.MULTILINE)
 
 
+# Python 3.11 counts how deep a tree is in one place for all threads (gh-106905), and filters of warnings are one for all as well.
+_ONE_AT_A_TIME = threading.RLock()
+
+
 class SourceError(ValueError):
     """The text cannot be judged; the message says what to change."""
+
+
+def tree_of(text: str, feature_version: tuple[int, int] | None = None) -> ast.Module:
+    """As `ast.parse`, without warnings, from any number of threads. Raises what it raises."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text, feature_version=feature_version)
 
 
 def parse(text: str) -> ast.Module:
@@ -30,9 +42,7 @@ def parse(text: str) -> ast.Module:
         raise SourceError(f"the source is longer than {MAX_BYTES // 1024} KiB; keep to the kernels and `run`")
     _check_encoding(text)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text.removeprefix("\ufeff"), feature_version=OLDEST)
+        tree = tree_of(text.removeprefix("\ufeff"), OLDEST)
     except SyntaxError as error:
         raise SourceError(f"syntax error on line {error.lineno or 1}: {_short(error.msg)}") from None
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:

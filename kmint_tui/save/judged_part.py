@@ -19,6 +19,7 @@ from kmint_tui.save.host_code import ENTRY, HostCode, NotSaveable
 from kmint_tui.save.vocabulary import RESERVED
 from referee.constants import canonical_node
 from referee.names import dotted
+from referee.source import tree_of
 
 BEGIN = "# ---- judged by the referee: begin ----"
 END = "# ---- judged by the referee: end ----"
@@ -64,7 +65,7 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
     """The judged part of a checked source. `public` is the name of the saved file's function; `wrap` announces launches to
     `torch.compile`, as `triton_op` needs it. Raises NotSaveable.
     """
-    clean = ast.parse(code.kernels.text).body
+    clean = tree_of(code.kernels.text).body
     constants = {node.targets[0].id: node for node in clean if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
     kernels = [node for node in clean if isinstance(node, ast.FunctionDef)]
     hosts = _reachable(code, {kernel.name for kernel in kernels})
@@ -80,10 +81,10 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
         launches = _Launches(kernel_names)
         for host in hosts:
             launches.visit(host)
-        helpers = ast.parse(_BLOCK_SIZE_CODE).body if launches.sized else []
+        helpers = tree_of(_BLOCK_SIZE_CODE).body if launches.sized else []
     functions = (*kernels, *helpers, *hosts)
     text = "\n\n\n".join(part for part in ("\n".join(map(_unparse, constants.values())), *map(_unparse, functions)) if part)
-    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    used = {node.id for node in ast.walk(tree_of(text)) if isinstance(node, ast.Name)}
     return JudgedPart(text + "\n", tuple(line for name, line in _OPTIONAL_IMPORTS.items() if name in used))
 
 
@@ -99,7 +100,7 @@ def candidate_of(saved: str) -> str:
 
 
 def _candidate(text: str) -> str:
-    tree = ast.parse(text)
+    tree = tree_of(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == ENTRY_NAME:
             node.name = ENTRY

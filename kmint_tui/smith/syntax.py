@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import warnings
+
+from referee.source import tree_of
 
 
 def parse(source: str) -> ast.Module | None:
     """The syntax tree, or None when the text is not Python (or is too deep or too odd for the parser)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+    try:
+        return tree_of(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
