@@ -70,7 +70,7 @@ _dict_of.argtypes, _dict_of.restype = [ctypes.py_object], ctypes.py_object
 
 # Where the classes come from that are written in C and whose objects do not change, or only as what is read of them does.
 _UNCHANGING = frozenset(
-    "builtins types typing re datetime decimal _collections _thread _contextvars contextvars weakref numpy torch triton".split()
+    "builtins types typing re datetime decimal collections _collections _thread _contextvars contextvars weakref numpy torch triton".split()
 )
 _REFUSED: dict[type, str] = {
     torch.Tensor: "a tensor is kept at the top level; make it in `run`",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from referee.source import tree_of
-
 
 def parse(source: str) -> ast.Module | None:
     """The syntax tree, or None when the text is not Python (or is too deep or too odd for the parser)."""
+    from referee.source import tree_of
+
     try:
         return tree_of(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
