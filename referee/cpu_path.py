@@ -62,8 +62,8 @@ class CpuPath:
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
         others = telling([cell for cell, _ in traced])
-        # One cell of each dtype stands for what depends on memory that an earlier call left behind.
-        again = {cell.inputs[0].dtype: cell for cell, _ in reversed(traced)}.values()
+        # One cell of each dtype, for each row of kernels, stands for what depends on memory that an earlier call left behind.
+        again = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(traced)}.values()
         groups = [self._runs(cell, plan, others=cell in others, again=cell in again) for cell, plan in traced]
         answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=self.seconds))
         results: list[CellResult] = []
@@ -155,6 +155,10 @@ class CpuPath:
             failed = CellResult(cell.name, cell.role, "fail", detail=reason)
             return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
         return found, Rejection("correct", "wrong_answer", f"at {cell.name}: {found.detail}")
+
+
+def _kernels(plan: LaunchPlan) -> tuple[str, ...]:
+    return tuple(step.kernel for step in plan.steps if isinstance(step, Launch))
 
 
 def _programs(plan: LaunchPlan, config: int) -> int:

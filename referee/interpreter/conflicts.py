@@ -10,16 +10,17 @@ near by: the same lane may be another thread. So what a program stored, it may r
 (`tl.debug_barrier()`). A single value is stored, and updated by an atomic, by one thread: that thread's stores are in order, and an
 ordering atomic is a barrier for them. An atomic releases what other threads stored only behind a barrier.
 
-A block of atomics is no different: its own program may read what it changed, or store over it, only behind a barrier. What a
-program read, it may change only at the same lane, whose thread has read it before, or behind a barrier: another thread of the program
-may not have read it yet.
+Nor may a program load or store an element that another one changes by an atomic, or change so what another one stored, but in such order,
+and the atomic itself is none; a volatile load may look at it. A block of atomics is no different: its own program may read what it
+changed, or store over it, only behind a barrier. What a program read, it may change only at the same lane, whose thread has read it
+before, or behind a barrier: another thread of the program may not have read it yet.
 
-Limits: the last two readers of an element are remembered. Whether the result of an atomic is used is not seen, without which
-threads do not wait for it, nor that atomics of one program follow on each other. What one order of atomics puts in order another may
-not: programs that run one after the other show one order only (`turns`). Once a reduction, a scan or a product of a block is
-made, all threads are held to have read what they read before; a compiler may drop one whose result is not used, and threads of
-one warp only may make it. A single value that all threads read, and one of them then changes, is left alone: mostly the others have no
-use for it.
+Limits: the last two readers of an element are remembered, and the last to change it by an atomic. Whether the result of an atomic is used
+is not seen, without which threads do not wait for it, nor that atomics of one program follow on each other. What one order of atomics puts
+in order another may not: programs that run one after the other show one order only (`turns`). Once a reduction, a scan or a product of a
+block is made, all threads are held to have read what they read before; a compiler may drop one whose result is not used, and threads of
+one warp only may make it. A single value that all threads read, and one of them then changes, is left alone: mostly the others have no use
+for it.
 """
 
 from __future__ import annotations
@@ -105,11 +106,17 @@ class Conflicts:
         self._phase += 1
         self._me.met = self._phase
 
-    def read(self, access: Access) -> int | None:
-        """Note a read; the number of a program that it races with, if any: its own where threads of the same program race."""
+    def read(self, access: Access, *, volatile: bool = False) -> int | None:
+        """Note a read; the number of a program that it races with, if any: its own where threads of the same program race.
+
+        A `volatile` one may look at what atomics change at any time.
+        """
         seen = self._marks(access)
         at, each = seen.elements(access)
-        other = self._foreign(seen, at)
+        other = self._writer(seen, at)
+        if volatile:
+            return other
+        other = self._changer(seen, at) if other is None else other
         if other is None and (self._own(seen, at, one_thread=False) or self._updated(seen, at)):
             other = self._me.number
         seen.note_reader(at, self._me.number, self._now)
@@ -122,7 +129,9 @@ class Conflicts:
         at, each = seen.elements(access)
         lanes = access.lanes[changes]
         changed = at[changes if each == 1 else np.repeat(changes, each)]
-        other = self._foreign(seen, changed)
+        other = self._writer(seen, changed)
+        if other is None:
+            other = self._changer(seen, changed)
         if other is None and (self._own(seen, changed, one_thread=access.single) or self._updated(seen, changed)):
             other = self._me.number
         if other is None and self._unread(seen, changed, np.repeat(lanes, each), access):
@@ -134,32 +143,44 @@ class Conflicts:
         seen.last = self._now
         return other
 
-    def update(self, access: Access, changes: Array) -> bool:
-        """Note atomic operations; whether threads of the program race. No race with another program comes of an atomic."""
+    def update(self, access: Access, changes: Array) -> int | None:
+        """As `write`, for atomic operations, before `atomic`: the operation itself puts nothing in order that it touches."""
         seen = self._marks(access)
         at, each = seen.elements(access)
         lanes = access.lanes[changes]
         changed = at[changes if each == 1 else np.repeat(changes, each)]
-        races = self._own(seen, at, one_thread=access.single) or self._unread(seen, changed, np.repeat(lanes, each), access)
+        other = self._writer(seen, changed)
+        if other is None:
+            other = self._reader(seen, changed)
+        if self._own(seen, at, one_thread=access.single) or self._unread(seen, changed, np.repeat(lanes, each), access):
+            other = self._me.number
+        self._now += 1
+        seen.changer[changed], seen.changed[changed], seen.changed_block[changed] = self._me.number, self._now, not access.single
+        seen.last_changed = self._now if changed.size else seen.last_changed
         if not access.single:
             seen.updated[changed] = self._me.waited
             seen.last_updated = max(seen.last_updated, self._me.waited)
-        return races
+        return other
 
     def _marks(self, access: Access) -> Marks:
         if access.buffer not in self._buffers:
             self._buffers[access.buffer] = Marks(access.size, access.item)
         return self._buffers[access.buffer]
 
-    def _foreign(self, seen: Marks, at: Array) -> int | None:
+    def _writer(self, seen: Marks, at: Array) -> int | None:
         """A program that wrote there, in no order with this one."""
-        if not seen.last:
-            return None
-        writers = seen.writer[at]
-        foreign = (writers != 0) & (writers != self._me.number)
-        for writer in np.unique(writers[foreign]).tolist() if foreign.any() else ():
-            if _later(seen, at[writers == writer], self._me.known.get(writer, (0, 0))).any():
-                return int(writer)
+        return self._foreign(seen.writer[at], seen.written[at], seen.block[at]) if seen.last else None
+
+    def _changer(self, seen: Marks, at: Array) -> int | None:
+        """A program that changed something there by an atomic, in no order with this one."""
+        return self._foreign(seen.changer[at], seen.changed[at], seen.changed_block[at]) if seen.last_changed else None
+
+    def _foreign(self, programs: Array, times: Array, blocks: Array) -> int | None:
+        foreign = (programs != 0) & (programs != self._me.number)
+        for program in np.unique(programs[foreign]).tolist() if foreign.any() else ():
+            theirs = programs == program
+            if (times[theirs] > np.array(self._me.known.get(program, (0, 0)))[blocks[theirs]]).any():
+                return int(program)
         return None
 
     def _reader(self, seen: Marks, at: Array) -> int | None:
@@ -175,7 +196,7 @@ class Conflicts:
         """Whether the program wrote there, and its threads have not waited for each other since."""
         if seen.last <= self._me.settled[1]:
             return False
-        unsettled = (seen.writer[at] == self._me.number) & _later(seen, at, self._me.settled)
+        unsettled = (seen.writer[at] == self._me.number) & (seen.written[at] > np.array(self._me.settled)[seen.block[at]])
         if one_thread:
             unsettled &= seen.block[at] != 0
         return bool(unsettled.any())
@@ -187,12 +208,6 @@ class Conflicts:
     def _unread(self, seen: Marks, at: Array, lanes: Array, access: Access) -> bool:
         """Whether a thread of the program may still have to read there."""
         return seen.last_read >= self._me.met and bool(seen.read_elsewhere(at, lanes, access.block, self._me.met).any())
-
-
-def _later(seen: Marks, offsets: Array, times: Times) -> Array:
-    """Where something was written after the time that holds for it."""
-    later: Array = seen.written[offsets] > np.array(times)[seen.block[offsets]]
-    return later
 
 
 def _later_of(some: dict[int, Times], others: dict[int, Times]) -> dict[int, Times]:

@@ -69,7 +69,7 @@ class Interpreter:
         self._builder.set_grid_dim(*config.grid)
         met = self._met.setdefault((number, config.grid), {})
         if run.turns is None:
-            self.memory.before_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
+            self.memory.at_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
             for program in _programs(config.grid, run.backwards):
                 self._builder.set_grid_idx(*program)
                 self.memory.begin()
@@ -80,7 +80,7 @@ class Interpreter:
 
     def _in_turns(self, seed: int, programs: list[Program], function: Callable[[], None]) -> None:
         turns, numbers = Turns(seed), dict[int, int]()
-        self.memory.before_atomic = lambda address: turns.pause()
+        self.memory.at_atomic = lambda address: turns.pause()
 
         def switch(place: int, program: Program) -> None:
             self._builder.set_grid_idx(*program)

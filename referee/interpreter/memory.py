@@ -48,9 +48,17 @@ def install(interpreter: Any, memory: CheckedMemory) -> None:
     builder, semantic = interpreter.InterpreterBuilder, interpreter._ir.MEM_SEMANTIC
     update, swap = builder.create_atomic_rmw, builder.create_atomic_cas
     combine, product = interpreter.ReduceScanOpInterface.apply, builder.create_dot
+    load = builder.create_masked_load
 
     def between_programs(semantics: Any, scope: Any) -> Any:
         return semantic.RELAXED if scope == interpreter._ir.MEM_SYNC_SCOPE.CTA else semantics
+
+    def loaded(self: Any, *given: Any) -> Any:
+        memory.volatile = bool(given[-1])
+        try:
+            return load(self, *given)
+        finally:
+            memory.volatile = False
 
     def combined(self: Any, given: Any) -> Any:
         if any(part.handle.data.size > 1 for part in (given if isinstance(given, tuple) else (given,))):
@@ -62,6 +70,7 @@ def install(interpreter: Any, memory: CheckedMemory) -> None:
         return product(self, *given)
 
     builder.create_barrier = lambda self: memory.barrier()
+    builder.create_masked_load = loaded
     interpreter.ReduceScanOpInterface.apply, builder.create_dot = combined, multiplied
     builder.create_atomic_rmw = lambda self, *given: update(self, *given[:-2], between_programs(*given[-2:]), given[-1])
     builder.create_atomic_cas = lambda self, *given: swap(self, *given[:-2], between_programs(*given[-2:]), given[-1])
@@ -79,8 +88,9 @@ class CheckedMemory:
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
         self._inputs: frozenset[int] = frozenset()
         self.violation: Violation | None = None
-        self.before_atomic: Callable[[int], object] = lambda address: None
-        """Called with the first address of every atomic operation, before it is done."""
+        self.at_atomic: Callable[[int], object] = lambda address: None
+        """Called with the first address of every atomic operation, before and after it is done, and of every volatile load, before."""
+        self.volatile = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
@@ -123,8 +133,11 @@ class CheckedMemory:
         """As the native load; raises OutOfBounds or Misaligned before any memory is read."""
         item = np.dtype(dtype).itemsize
         touched = self._check(pointers, mask, item, "reads")
+        volatile = self.volatile
+        if volatile and touched.size:
+            self.at_atomic(int(touched[0]))
         for access, _ in self._accesses(touched, item, mask):
-            self._unless(self._conflicts.read(access), access.buffer)
+            self._unless(self._conflicts.read(access, volatile=volatile), access.buffer)
         result: Array = self._native.load(pointers, mask, other, dtype)
         return result
 
@@ -148,6 +161,10 @@ class CheckedMemory:
 
     def atomic_rmw(self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any) -> Any:
         """As the native read-modify-write; raises OutOfBounds or Misaligned first, and InputChanged afterwards."""
+        if operation.name == "XCHG" and value.dtype.kind == "f":
+            # The native one exchanges integers only; to memory it is the same.
+            kind = value.dtype
+            return self.atomic_rmw(operation, pointers, np.ascontiguousarray(value).view(f"i{kind.itemsize}"), mask, semantics).view(kind)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
         return self._update(touched, semantics, value, mask, lambda: self._native.atomic_rmw(operation, pointers, value, mask, semantics))
 
@@ -155,17 +172,16 @@ class CheckedMemory:
         """As the native compare-and-swap; raises OutOfBounds or Misaligned first, and InputChanged afterwards."""
         mask = np.ones_like(pointers, dtype=bool)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
-        return self._update(touched, semantics, value, mask, lambda: self._native.atomic_cas(pointers, compare, value, semantics))
+        swap = lambda: self._native.atomic_cas(pointers, compare, value, semantics)  # noqa: E731
+        return self._update(touched, semantics, value, mask, swap, compare)
 
-    def _update(self, touched: Array, semantics: Any, value: Array, mask: Array, native: Callable[[], Any]) -> Any:
+    def _update(
+        self, touched: Array, semantics: Any, value: Array, mask: Array, native: Callable[[], Any], compare: Array | None = None
+    ) -> Any:
         if not touched.size:
             return native()
-        self.before_atomic(int(touched[0]))
-        # Of a block every thread updates its own lanes, and no thread is in order with another.
-        if value.size == 1:
-            both = semantics.name == "ACQUIRE_RELEASE"
-            releases, acquires = both or semantics.name == "RELEASE", both or semantics.name == "ACQUIRE"
-            self._conflicts.atomic(int(touched[0]), releases=releases, acquires=acquires)
+        address = int(touched[0])
+        self.at_atomic(address)
         item = value.dtype.itemsize
         bits = f"u{item}"
         before = self._there(touched, bits)
@@ -173,7 +189,14 @@ class CheckedMemory:
         changes = before != self._there(touched, bits)
         self._spare(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
-            self._unless(self._conflicts.running if self._conflicts.update(access, changes[lanes]) else None, access.buffer)
+            self._unless(self._conflicts.update(access, changes[lanes]), access.buffer)
+        # Of a block every thread updates its own lanes, and no thread is in order with another.
+        if value.size == 1:
+            both = semantics.name == "ACQUIRE_RELEASE"
+            wrote = compare is None or bool((np.asarray(result) == compare).all())
+            releases, acquires = wrote and (both or semantics.name == "RELEASE"), both or semantics.name == "ACQUIRE"
+            self._conflicts.atomic(address, releases=releases, acquires=acquires)
+        self.at_atomic(address)
         return result
 
     def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> Array:

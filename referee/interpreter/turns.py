@@ -1,19 +1,22 @@
-"""Some programs of a launch at a time, in turns: before every atomic operation another one may go on.
+"""Some programs of a launch at a time, in turns: before and after every atomic operation another one may go on.
 
 Programs that run one after the other show one order of their atomics only, and in that order much seems settled by chance: one that
 counts up a ticket which nobody waits for looks as if it had been let in. So a few programs are begun before the first has ended, each
 in a thread of its own, of which one runs at any time; which goes on is drawn, from a seed. Programs whose first atomic was at the same
-address in an earlier run of the launch are begun one after the other, because it is they that wait for each other. Limits: not every
-order is tried, and programs change places at atomics only.
+address in an earlier run of the launch are begun one after the other, because it is they that wait for each other. One program of each
+launch is stopped for as long as others come to their ends: far behind all, or with a lock in its hands. Limits: not every order is
+tried, and programs change places at atomics and volatile loads only.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 AT_ONCE = 4
+# At which of its pauses the slow one stops, and for how many turns of others of which none ends.
+STOPS, PATIENCE = (1, 4), 1000
 
 Program = tuple[int, ...]
 
@@ -59,12 +62,18 @@ class Turns:
         if self._running:
             self._running.wait()
 
-    def run(self, programs: Iterable[Program], body: Callable[[], None], switch: Callable[[int, Program], None]) -> None:
+    def run(self, programs: Sequence[Program], body: Callable[[], None], switch: Callable[[int, Program], None]) -> None:
         """Every program's `body` to its end. Raises what a program raises; those that had begun by then never end."""
         waiting = enumerate(programs)
         begun: dict[_Turn, tuple[int, Program]] = {}
-        while self._fill(begun, waiting, body):
-            turn = self._draw.choice(list(begun))
+        slow, pauses = self._draw.randrange(max(1, len(programs))), self._draw.randint(*STOPS)
+        stopped: _Turn | None = None
+        patience = PATIENCE
+        while self._fill(begun, waiting, body, AT_ONCE + bool(stopped)):
+            others = [turn for turn in begun if turn is not stopped]
+            turn = self._draw.choice(others) if others and patience else stopped or self._draw.choice(others)
+            if turn is stopped:
+                stopped, pauses = None, 0
             switch(*begun[turn])
             self._running = turn
             turn.go_on()
@@ -73,9 +82,15 @@ class Turns:
                 raise turn.error
             if turn.ended:
                 del begun[turn]
+            elif begun[turn][0] == slow and pauses:
+                pauses -= 1
+                stopped = None if pauses else turn
+            patience = PATIENCE if turn.ended or not stopped else patience - 1
 
-    def _fill(self, begun: dict[_Turn, tuple[int, Program]], waiting: Iterator[tuple[int, Program]], body: Callable[[], None]) -> bool:
-        while len(begun) < AT_ONCE and (following := next(waiting, None)):
+    def _fill(
+        self, begun: dict[_Turn, tuple[int, Program]], waiting: Iterator[tuple[int, Program]], body: Callable[[], None], most: int
+    ) -> bool:
+        while len(begun) < most and (following := next(waiting, None)):
             begun[_Turn(body)] = following
         return bool(begun)
 

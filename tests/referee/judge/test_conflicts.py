@@ -38,7 +38,7 @@ def launch(*accesses: tuple[int, str]) -> list[int | None]:
         elif kind == "m":
             watched.meeting()
         elif kind == "U":
-            answers.append(program if watched.update(touch(), YES) else None)
+            answers.append(watched.update(touch(), YES))
         else:
             changes, here = NO if kind in "sS" else YES, touch(lanes=(1, 2, 0) if kind == "X" else (0, 1, 2))
             here = here if kind.isupper() else replace(here, lanes=0 * here.lanes, block=1)
@@ -177,7 +177,22 @@ def test_a_block_of_atomics_is_for_its_own_program_as_one_that_is_stored() -> No
     assert launch((1, "U"), (1, "U"), (2, "U"), (2, "S"), (3, "R"))[:4] == [None] * 4
     assert launch((1, "W"), (1, "U")) == launch((1, "w"), (1, "U")) == [None, 1]
     assert launch((1, "W"), (1, "b"), (1, "U")) == [None, None]
-    assert launch((1, "W"), (2, "U")) == launch((1, "R"), (1, "U")) == [None, None]
+    assert launch((1, "R"), (1, "U")) == [None, None]
+
+
+def test_atomics_of_one_program_and_plain_accesses_of_another_need_order() -> None:
+    for plain in "WwRr":
+        assert launch((1, "U"), (2, plain)) == launch((1, plain), (2, "U")) == [None, 1]
+        assert launch((1, "U"), (1, "b"), (1, ">"), (2, "<"), (2, plain)) == [None, None]
+        assert launch((1, plain), (1, "b"), (1, ">"), (2, "<"), (2, "U")) == [None, None]
+        # Without a barrier other threads of the first program may still have to do theirs.
+        assert launch((1, "U"), (1, ">"), (2, "<"), (2, plain)) == [None, 1]
+    assert launch((1, "U"), (2, "U"), (3, "S")) == [None] * 3
+    watched = Conflicts()
+    watched.program(1)
+    watched.update(touch(lanes=(0, 0, 0), block=1), YES)
+    watched.program(2)
+    assert watched.read(touch(), volatile=True) is None and watched.read(touch()) == 1
 
 
 def test_only_atomics_on_one_value_order_two_programs_unless_a_third_passes_it_on() -> None:

@@ -9,6 +9,7 @@ import pytest
 from referee.interpret import Executed, Execution
 from referee.interpreter.turns import AT_ONCE, Turns, together
 from referee.plan import Fill, LaunchPlan
+from referee.verdict import Rejection
 from referee.zygote import Zygote
 from tests.referee.judge.interpreting import rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
@@ -43,6 +44,8 @@ def summed(zygote: Zygote, body: str, *, turns: int | None = 1) -> list[float] |
     [
         f"while tl.atomic_cas(ticket, 0, 1) == 1:\n        pass\n    {ADD}\n    tl.atomic_xchg(ticket, 0)",
         f"while tl.atomic_add(ticket, 0) != pid:\n        pass\n    {ADD}\n    tl.atomic_add(ticket, 1)",
+        f"while tl.atomic_cas(ticket, 0, 1) == 1:\n        while tl.load(ticket, volatile=True) == 1:\n            pass\n"
+        f"    {ADD}\n    tl.atomic_xchg(ticket, 0)",
         "tl.atomic_add(total, 1.0)",
         "if tl.atomic_add(ticket, 1) == 11:\n        tl.store(total, 12.0)",
     ],
@@ -57,19 +60,64 @@ def test_locks_turns_and_last_ones_are_in_order(interpreter: Zygote, body: str) 
         f"tl.atomic_add(ticket, 1)\n    {ADD}\n    tl.atomic_add(ticket, 1)",
         f"if tl.atomic_add(ticket, 1) >= 0:\n        {ADD}\n    tl.atomic_add(ticket, 1)",
         f"if tl.atomic_cas(ticket, 0, 1) <= 1:\n        {ADD}\n    tl.atomic_xchg(ticket, 0)",
+        "tries = 0\n    while (tries < 100) & (tl.atomic_cas(ticket, 0, 1) == 1):\n        tries += 1\n"
+        f"    {ADD}\n    tl.atomic_xchg(ticket, 0)",
         f"tl.atomic_add(ticket + pid % 2, 1)\n    tl.atomic_add(ticket + 2, 1)\n    {ADD}\n    tl.atomic_add(ticket + 2, 1)",
     ],
 )
 def test_what_is_in_order_only_one_after_the_other_is_a_race_in_turns(interpreter: Zygote, body: str) -> None:
     assert summed(interpreter, body, turns=None) == [PROGRAMS]
-    for seed in range(3):
-        said = summed(interpreter, body, turns=seed)
-        assert isinstance(said, str) and "use the same element of `total`" in said
+    # A judgement draws for each of its cells.
+    said = [summed(interpreter, body, turns=seed) for seed in range(15)]
+    assert any(isinstance(one, str) and "use the same element of `total`" in one for one in said)
 
 
 def test_another_program_s_ticket_puts_nothing_in_order(interpreter: Zygote) -> None:
     said = summed(interpreter, f"tl.atomic_add(ticket + pid, 1)\n    {ADD}\n    tl.atomic_add(ticket + pid, 1)", turns=None)
     assert isinstance(said, str) and "programs (0, 0, 0) and (1, 0, 0) use the same element of `total`" in said
+
+
+def test_an_order_by_distance_is_a_race(interpreter: Zygote) -> None:
+    here, far = "tl.store(total + 1 + pid, 1.0)", "tl.store(total, tl.load(total + pid - 7))"
+    body = f"tl.atomic_add(ticket, 1)\n    {here}\n    tl.atomic_add(ticket, 1)\n    if pid == 11:\n        {far}"
+    total, ticket = dense(0, (PROGRAMS + 1,), "float32"), dense(1, (1,), "int32")
+    step = launch("kernel", (PROGRAMS, 1, 1), {}, total=total, ticket=ticket)
+    plan = LaunchPlan(buffers_of(total, ticket, inputs=0), (), (Fill(total, 0.0), Fill(ticket, 0), step), (total,))
+    forward = run(interpreter, SUM.format(body=body), Execution(plan, ()))
+    assert isinstance(forward[0], Executed)
+    found = [run(interpreter, SUM.format(body=body), Execution(plan, (), turns=seed))[0] for seed in range(40)]
+    # A program far behind is drawn, so this one is behind in some of so many draws.
+    assert {type(one) for one in found} == {Executed, Rejection}
+
+
+@pytest.mark.parametrize(
+    ("body", "in_order"),
+    [
+        ("if tl.atomic_add(ticket, 1) == 0:\n        tl.store(total, 1.0)\n    tl.atomic_add(total, 1.0)", False),
+        ("tl.atomic_add(total, 1.0)\n    if pid == 11:\n        tl.store(total, tl.load(total) + 0.5)", False),
+        ("tl.atomic_add(total, 1.0, sem='relaxed')\n    if tl.atomic_add(ticket, 1) == 11:\n        tl.store(total, 12.0)", True),
+        ("tl.atomic_add(total, 1.0)\n    if tl.atomic_add(ticket, 1, sem='relaxed') == 11:\n        tl.store(total, 13.0)", False),
+        ("tl.atomic_add(total, 1.0)\n    tl.atomic_max(total, tl.load(total, volatile=True))", True),
+        ("tl.atomic_add(total, 1.0)\n    tl.atomic_max(total, tl.load(total))", False),
+    ],
+)
+def test_what_atomics_change_is_used_otherwise_only_in_order(interpreter: Zygote, body: str, in_order: bool) -> None:
+    said = [summed(interpreter, body, turns=seed) for seed in range(15)]
+    if in_order:
+        assert all(isinstance(one, list) for one in said)
+    else:
+        assert any(isinstance(one, str) and "use the same element of `total`" in one for one in said)
+
+
+def test_a_swap_that_fails_releases_nothing(interpreter: Zygote) -> None:
+    swapped = "if pid == 0:\n        tl.store(total, 5.0)\n        tl.atomic_cas(ticket, {old}, 0)\n    if pid == 1:\n        {use}"
+    use = f"tl.atomic_add(ticket, 0)\n        {ADD}"
+    assert summed(interpreter, swapped.format(old=0, use=use), turns=None) == [6.0]
+    assert isinstance(summed(interpreter, swapped.format(old=7, use=use), turns=None), str)
+
+
+def test_floats_are_exchanged(interpreter: Zygote) -> None:
+    assert summed(interpreter, "old = tl.atomic_xchg(total, 1.5)\n    tl.atomic_add(ticket, (old == 0.0).to(tl.int32))") == [1.5, 1.5]
 
 
 def test_order_is_passed_on_from_one_value_to_the_next(interpreter: Zygote) -> None:
@@ -95,7 +143,7 @@ def test_the_same_seed_draws_the_same_turns() -> None:
             here[0] = program[0]
             assert place == program[0]
 
-        turns.run(((number,) for number in range(PROGRAMS)), body, switch)
+        turns.run([(number,) for number in range(PROGRAMS)], body, switch)
         return ran
 
     first = order(1)
@@ -104,7 +152,7 @@ def test_the_same_seed_draws_the_same_turns() -> None:
     # No more than so many have begun and not ended.
     for at, number in enumerate(first):
         earlier = Counter(first[:at])
-        assert len({number} | {one for one, count in earlier.items() if count < 3}) <= AT_ONCE
+        assert len({number} | {one for one, count in earlier.items() if count < 3}) <= AT_ONCE + 1
 
 
 def test_what_a_program_raises_ends_all() -> None:
