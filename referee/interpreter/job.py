@@ -45,7 +45,7 @@ class Interpreter:
         memory.install(triton_interpreter, self.memory)
         language.patch()
         self._met: dict[tuple[int, tuple[int, int, int]], dict[Program, int]] = {}
-        self._kernels = _import_text(text, scratch)
+        self._kernels = _import_text(text, scratch, {logic.UNREAD: self.memory.unread})
 
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""
@@ -114,7 +114,7 @@ def _buffer_names(config: LaunchConfig) -> dict[int, str]:
     return {a.value.buffer: a.name for a in reversed(config.arguments) if isinstance(a.value, View)}
 
 
-def _import_text(text: str, scratch: str) -> Any:
+def _import_text(text: str, scratch: str, names: dict[str, Any]) -> Any:
     # Triton reads a kernel's source from its file.
     path = os.path.join(scratch, "clean_kernels.py")
     with open(path, "w", encoding="utf-8") as file:
@@ -123,7 +123,7 @@ def _import_text(text: str, scratch: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.__dict__.update(logic.NAMES, range=language.counted)
+    module.__dict__.update(logic.NAMES, range=language.counted, **names)
     return module
 
 

@@ -1,8 +1,9 @@
 """What a kernel's syntax means to the compiler, where it means something else to Python.
 
-`and`, `or` and `not` are elementwise on tensors, where Python asks a whole tensor for one truth value. Constants decide as in Python,
-from left to right; tensors are all evaluated. So does Triton's compiler (`visit_BoolOp`). Where a number becomes a tensor in it, is in
-`numbers_as_tensors.py`. Names that begin with two underscores are free, because no kernel may use them. Runs in the interpreter worker.
+`and`, `or` and `not` are elementwise on tensors, where Python asks a whole tensor for one truth value. Constants decide as in Python, from
+left to right; tensors are all evaluated. So does Triton's compiler (`visit_BoolOp`). Where a number becomes a tensor in it, is in
+`numbers_as_tensors.py`. An atomic whose result nothing reads is a call that says so, because threads do not wait for it. Names that begin
+with two underscores are free, because no kernel may use them. Runs in the interpreter worker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import triton.language as tl
 from referee.interpreter import numbers_as_tensors as numbers
 
 Part = Callable[[], Any]
+
+UNREAD = "__unread"
+"""What a call for an atomic is named whose result nothing reads; whoever runs the kernels binds it."""
 
 
 def both(*parts: Part) -> Any:
@@ -82,6 +86,7 @@ def _joined(parts: tuple[Part, ...], decisive: bool) -> Any:
 class _Calls(ast.NodeTransformer):
     def __init__(self, function: ast.FunctionDef) -> None:
         self._function = function
+        self._read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
         self._joins = sum(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(function)) > 1
 
     def rewrite(self) -> None:
@@ -105,9 +110,18 @@ class _Calls(ast.NodeTransformer):
             node.value = _call("__returned", node.value, ast.Name("__decided", ast.Load()))
         return node
 
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """A call for what is assigned."""
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """A call for an atomic."""
         self.generic_visit(node)
+        if _is_atomic(node.value):
+            node.value = _call(UNREAD, _later(node.value))
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """A call for what is assigned, and one for an atomic where it is read nowhere."""
+        self.generic_visit(node)
+        if _is_atomic(node.value) and not any(isinstance(target, ast.Name) and target.id in self._read for target in node.targets):
+            node.value = _call(UNREAD, _later(node.value))
         node.value = _call("__assigned", node.value)
         return node
 
@@ -145,6 +159,10 @@ class _Calls(ast.NodeTransformer):
         """A call for `not`."""
         self.generic_visit(node)
         return _call("__negated", node.operand) if isinstance(node.op, ast.Not) else node
+
+
+def _is_atomic(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("atomic_")
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 _COLUMNS = (
     *("writer", "written", "block", "reader", "seen", "reader_before", "seen_before"),
-    *("changer", "changed", "changed_block", "updated", "read", "lane", "lanes"),
+    *("changer", "changed", "changed_block", "unread", "updated", "read", "lane", "lanes"),
 )
 # In place of how many lanes a block had: the element was read at more than one.
 _SEVERAL = 0
@@ -44,8 +44,9 @@ class Marks:
 
     `writer` and `reader` are programs, `written` and `seen` the times at which they were there, and `reader_before` is the last other one
     that read; `block` says whether it was written in a block; `changer`, `changed` and `changed_block` are the same of the last atomic
-    that changed the element; `updated` is a phase of the launch, in which a block of atomics changed the element; `read` is one in which
-    it was read, at `lane` of a block of `lanes`. `last`, `last_changed`, `last_updated` and `last_read` are the same of the whole buffer.
+    that changed the element, and `unread` whether it was one value of which nothing was read; `updated` is a phase of the launch, in which
+    a block of atomics changed the element; `read` is one in which it was read, at `lane` of a block of `lanes`. `last`, `last_changed`,
+    `last_updated` and `last_read` are the same of the whole buffer.
     """
 
     def __init__(self, size: int, item: int) -> None:
@@ -55,6 +56,7 @@ class Marks:
         self.reader, self.seen = np.zeros(count, np.int32), np.zeros(count, np.int64)
         self.reader_before, self.seen_before = np.zeros(count, np.int32), np.zeros(count, np.int64)
         self.changer, self.changed, self.changed_block = np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int8)
+        self.unread = np.zeros(count, np.int8)
         self.updated, self.read = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.lane, self.lanes = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.last = self.last_changed = self.last_updated = self.last_read = 0

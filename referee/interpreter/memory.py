@@ -90,7 +90,7 @@ class CheckedMemory:
         self.violation: Violation | None = None
         self.at_atomic: Callable[[int], object] = lambda address: None
         """Called with the first address of every atomic operation, before and after it is done, and of every volatile load, before."""
-        self.volatile = False
+        self.volatile = self._unread = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
@@ -121,6 +121,14 @@ class CheckedMemory:
             self.violation = Race(self._race)
             raise self.violation
 
+    def unread(self, atomic: Callable[[], Any]) -> Any:
+        """Do an atomic whose result nothing reads."""
+        self._unread = True
+        try:
+            return atomic()
+        finally:
+            self._unread = False
+
     def barrier(self) -> None:
         """The running program's threads wait for each other."""
         self._conflicts.barrier()
@@ -133,7 +141,7 @@ class CheckedMemory:
         """As the native load; raises OutOfBounds or Misaligned before any memory is read."""
         item = np.dtype(dtype).itemsize
         touched = self._check(pointers, mask, item, "reads")
-        volatile = self.volatile
+        volatile, self.volatile = self.volatile, False
         if volatile and touched.size:
             self.at_atomic(int(touched[0]))
         for access, _ in self._accesses(touched, item, mask):
@@ -180,7 +188,8 @@ class CheckedMemory:
     ) -> Any:
         if not touched.size:
             return native()
-        address = int(touched[0])
+        # Others may run before this one goes on.
+        address, awaited, self._unread = int(touched[0]), not self._unread, False
         self.at_atomic(address)
         item = value.dtype.itemsize
         bits = f"u{item}"
@@ -189,13 +198,13 @@ class CheckedMemory:
         changes = before != self._there(touched, bits)
         self._spare(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
-            self._unless(self._conflicts.update(access, changes[lanes]), access.buffer)
+            self._unless(self._conflicts.update(access, changes[lanes], awaited=awaited), access.buffer)
         # Of a block every thread updates its own lanes, and no thread is in order with another.
         if value.size == 1:
             both = semantics.name == "ACQUIRE_RELEASE"
             wrote = compare is None or bool((np.asarray(result) == compare).all())
             releases, acquires = wrote and (both or semantics.name == "RELEASE"), both or semantics.name == "ACQUIRE"
-            self._conflicts.atomic(address, releases=releases, acquires=acquires)
+            self._conflicts.atomic(address, releases=releases, acquires=acquires, awaited=awaited)
         self.at_atomic(address)
         return result
 

@@ -152,7 +152,7 @@ def test_what_an_earlier_run_wrote_is_there_for_the_next(interpreter: Zygote) ->
 def test_only_an_atomic_that_orders_memory_makes_a_lock(interpreter: Zygote, options: str, ordered: int) -> None:
     plan = rowwise("kernel", (3, 40), "float32", block=64)
     atomic = f"tl.atomic_add(out + n * 2, 0.0{options})"
-    body = f"{atomic}\n    v += tl.load(out) * 0\n    tl.store(out, 1.0)\n    {atomic}\n    mask &= row < 0"
+    body = f"v += {atomic} * 0\n    v += tl.load(out) * 0\n    tl.store(out, 1.0)\n    {atomic}\n    mask &= row < 0"
     answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),), PLAIN))
     assert isinstance(answers[0], Executed) if ordered else rejection(answers).guard == "not_deterministic", answers
 
@@ -195,7 +195,8 @@ COUNTS = BARRIER.replace("scratch", "counts")
         ("tl.atomic_add(counts + cols, cols)\n    v += tl.load(counts + cols)", COUNTS),
         ("tl.atomic_xchg(counts + cols, cols)\n    tl.debug_barrier()\n    v += tl.load(counts + back)", ""),
         ("tl.atomic_add(counts + cols, 1)\n    tl.atomic_add(counts + cols, 2)\n    tl.store(scratch + cols, v)", ""),
-        ("tl.atomic_add(counts, 1)\n    v += tl.load(counts)", ""),
+        ("v += tl.atomic_add(counts, 1)\n    v += tl.load(counts)", ""),
+        ("tl.atomic_add(counts, 1)\n    v += tl.load(counts)", COUNTS),
         (
             "tl.store(counts.to(tl.pointer_type(tl.int64)) + cols // 2, cols.to(tl.int64) // 2 << 32)\n    v += tl.load(counts + back)",
             COUNTS,

@@ -57,12 +57,11 @@ def test_locks_turns_and_last_ones_are_in_order(interpreter: Zygote, body: str) 
 @pytest.mark.parametrize(
     "body",
     [
-        f"tl.atomic_add(ticket, 1)\n    {ADD}\n    tl.atomic_add(ticket, 1)",
         f"if tl.atomic_add(ticket, 1) >= 0:\n        {ADD}\n    tl.atomic_add(ticket, 1)",
         f"if tl.atomic_cas(ticket, 0, 1) <= 1:\n        {ADD}\n    tl.atomic_xchg(ticket, 0)",
         "tries = 0\n    while (tries < 100) & (tl.atomic_cas(ticket, 0, 1) == 1):\n        tries += 1\n"
         f"    {ADD}\n    tl.atomic_xchg(ticket, 0)",
-        f"tl.atomic_add(ticket + pid % 2, 1)\n    tl.atomic_add(ticket + 2, 1)\n    {ADD}\n    tl.atomic_add(ticket + 2, 1)",
+        f"tl.atomic_add(ticket + pid % 2, 1)\n    if tl.atomic_add(ticket + 2, 1) >= 0:\n        {ADD}\n    tl.atomic_add(ticket + 2, 1)",
     ],
 )
 def test_what_is_in_order_only_one_after_the_other_is_a_race_in_turns(interpreter: Zygote, body: str) -> None:
@@ -79,7 +78,7 @@ def test_another_program_s_ticket_puts_nothing_in_order(interpreter: Zygote) -> 
 
 def test_an_order_by_distance_is_a_race(interpreter: Zygote) -> None:
     here, far = "tl.store(total + 1 + pid, 1.0)", "tl.store(total, tl.load(total + pid - 7))"
-    body = f"tl.atomic_add(ticket, 1)\n    {here}\n    tl.atomic_add(ticket, 1)\n    if pid == 11:\n        {far}"
+    body = f"tl.atomic_add(ticket, 1)\n    {here}\n    if (tl.atomic_add(ticket, 1) >= 0) & (pid == 11):\n        {far}"
     total, ticket = dense(0, (PROGRAMS + 1,), "float32"), dense(1, (1,), "int32")
     step = launch("kernel", (PROGRAMS, 1, 1), {}, total=total, ticket=ticket)
     plan = LaunchPlan(buffers_of(total, ticket, inputs=0), (), (Fill(total, 0.0), Fill(ticket, 0), step), (total,))
@@ -94,11 +93,11 @@ def test_an_order_by_distance_is_a_race(interpreter: Zygote) -> None:
     ("body", "in_order"),
     [
         ("if tl.atomic_add(ticket, 1) == 0:\n        tl.store(total, 1.0)\n    tl.atomic_add(total, 1.0)", False),
-        ("tl.atomic_add(total, 1.0)\n    if pid == 11:\n        tl.store(total, tl.load(total) + 0.5)", False),
+        ("if (tl.atomic_add(total, 1.0) >= 0.0) & (pid == 11):\n        tl.store(total, tl.load(total) + 0.5)", False),
         ("tl.atomic_add(total, 1.0, sem='relaxed')\n    if tl.atomic_add(ticket, 1) == 11:\n        tl.store(total, 12.0)", True),
         ("tl.atomic_add(total, 1.0)\n    if tl.atomic_add(ticket, 1, sem='relaxed') == 11:\n        tl.store(total, 13.0)", False),
         ("tl.atomic_add(total, 1.0)\n    tl.atomic_max(total, tl.load(total, volatile=True))", True),
-        ("tl.atomic_add(total, 1.0)\n    tl.atomic_max(total, tl.load(total))", False),
+        ("old = tl.atomic_add(total, 1.0)\n    tl.atomic_max(total, tl.maximum(old, tl.load(total)))", False),
     ],
 )
 def test_what_atomics_change_is_used_otherwise_only_in_order(interpreter: Zygote, body: str, in_order: bool) -> None:
@@ -111,9 +110,30 @@ def test_what_atomics_change_is_used_otherwise_only_in_order(interpreter: Zygote
 
 def test_a_swap_that_fails_releases_nothing(interpreter: Zygote) -> None:
     swapped = "if pid == 0:\n        tl.store(total, 5.0)\n        tl.atomic_cas(ticket, {old}, 0)\n    if pid == 1:\n        {use}"
-    use = f"tl.atomic_add(ticket, 0)\n        {ADD}"
+    use = f"if tl.atomic_add(ticket, 0) >= 0:\n            {ADD}"
     assert summed(interpreter, swapped.format(old=0, use=use), turns=None) == [6.0]
     assert isinstance(summed(interpreter, swapped.format(old=7, use=use), turns=None), str)
+
+
+@pytest.mark.parametrize(
+    ("body", "waits"),
+    [
+        ("tl.atomic_add(total, 1.0)\n    x = tl.load(total)", False),
+        ("t = tl.atomic_add(total, 1.0)\n    x = tl.load(total)", False),
+        ("t = tl.atomic_add(total, 1.0)\n    x = tl.load(total) + t", True),
+        ("tl.atomic_add(total, 1.0)\n    tl.debug_barrier()\n    x = tl.load(total)", True),
+        ("tl.atomic_add(total, 1.0)\n    t = tl.atomic_add(ticket, 1)\n    x = tl.load(total) + t", True),
+        ("tl.store(total, 1.0)\n    tl.atomic_add(ticket, 1)\n    x = tl.load(total)", False),
+        ("tl.store(total, 1.0)\n    if tl.atomic_add(ticket, 1) == 0:\n        x = tl.load(total)", True),
+        ("tl.atomic_add(ticket, 1)\n    tl.store(total, 1.0)\n    tl.atomic_add(ticket, 1)", True),
+    ],
+)
+def test_threads_wait_for_an_atomic_whose_result_is_read(interpreter: Zygote, body: str, waits: bool) -> None:
+    total, ticket = dense(0, (1,), "float32"), dense(1, (1,), "int32")
+    step = launch("kernel", (1, 1, 1), {}, total=total, ticket=ticket)
+    plan = LaunchPlan(buffers_of(total, ticket, inputs=0), (), (Fill(total, 0.0), Fill(ticket, 0), step), (total,))
+    answers = run(interpreter, SUM.format(body=body), Execution(plan, ()))
+    assert isinstance(answers[0], Executed) if waits else "another thread of it uses the element" in rejection(answers).reason
 
 
 def test_floats_are_exchanged(interpreter: Zygote) -> None:
