@@ -5,7 +5,9 @@ private ones: of what type a value is the text does not say. So where the text a
 between, which refuses objects that are not the file's own: a class that has an `importlib` lends that name to no module. Text that the
 file would evaluate is refused, because nothing in it is looked at. Where it makes a text of what is called `dtype` or `shape`, that has to
 be one: the file may give its own objects such names, and the text of a function tells whose it is. What its classes inherit from torch or
-Python is not theirs, but for what the screen knows. Of operators `operator_guard.py` sees what they are given. Runs in the trace worker.
+Python is not theirs, but for what the screen knows. Whatever the name, it is set and deleted on objects of the file and autograd's contexts
+only, for `self` may be anything that a method is called with. Of operators `operator_guard.py` sees what they are given. Runs in the trace
+worker.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import secrets
 from collections.abc import Callable
 from enum import Enum
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import FunctionCtx
@@ -33,6 +35,8 @@ _ASKING = ("getattr", "hasattr")
 # Of what torch gives to modules, what a kernel's wrapper needs.
 _INHERITED = frozenset({"register_buffer", "register_parameter", "parameters"})
 _OF_A_MODULE = frozenset(vars(torch.nn.Module()))
+# What the screen lets host code ask of other things than tensors: a user's tensors may carry it, those of a trace never do.
+_NOT_OF_TENSORS = host_attributes.KNOWN - frozenset(dir(torch.Tensor))
 # What runs text in which no name was looked at.
 _TEXT = ("eval", "exec", "compile")
 _SHOWN = (torch.dtype, torch.device, torch.Size, bool, int, float, str, type(None))
@@ -44,7 +48,7 @@ def guarded(source: str, path: str, module: ModuleType, violations: Violations, 
     Without `asserts` it is compiled as under `python -OO`, which leaves out docstrings too.
     """
     optimize = 0 if asserts else 2
-    word, text, operators = (f"_{secrets.token_hex(8)}" for _ in range(3))
+    words = _Words(*(f"_{secrets.token_hex(8)}" for _ in range(5)))
     tree = parse(source)
     names = host_attributes.own(tree) - host_attributes.KNOWN
 
@@ -52,8 +56,20 @@ def guarded(source: str, path: str, module: ModuleType, violations: Violations, 
         wanted = name in names or name.startswith("_")
         if _is_own(value, name, module.__name__) if wanted else not _is_inherited(value, name, module.__name__):
             return value
-        kind = value.__name__ if isinstance(value, (type, ModuleType)) else type(value).__name__
-        raise violations.add("state", f"`.{name}` is asked of `{kind}`; what the file gives to its own classes is asked of these only")
+        reason = f"`.{name}` is asked of `{_shown_kind(value)}`"
+        raise violations.add("state", f"{reason}; what the file gives to its own classes is asked of these only")
+
+    def settable(value: Any, name: str) -> Any:
+        kind = type(value)
+        if kind.__module__ == module.__name__ or issubclass(kind, FunctionCtx):
+            return check(value, name) if _guards(name) else value
+        reason = f"`.{name}` of `{_shown_kind(value)}` is set or deleted, which outlives the call"
+        raise violations.add("state", f"{reason}; a method may change the objects of the file's own classes only")
+
+    def no_tensor(value: Any, name: str) -> Any:
+        if not issubclass(type(value), torch.Tensor):
+            return value
+        raise violations.add("state", f"`.{name}` is asked of a tensor, which has it only where somebody put it there; do not ask for it")
 
     def shown(value: Any) -> Any:
         if _is_plain(value):
@@ -68,11 +84,11 @@ def guarded(source: str, path: str, module: ModuleType, violations: Violations, 
 
         return refuse
 
-    checks = {word: check, text: shown, operators: OperatorChecks(violations, shown)}
+    checks = dict(zip(words, (check, settable, no_tensor, shown, OperatorChecks(violations, shown)), strict=True))
     module.__dict__["__builtins__"] = {**vars(builtins), **{name: refused(name) for name in _TEXT}, **checks}
     # Read from another tree, because reading moves decorators.
     scope = read(parse(source))
-    guards = _Guards(word, text, operators, scope, messages(tree, scope))
+    guards = _Guards(words, scope, messages(tree, scope))
     return compile(ast.fix_missing_locations(guards.visit(tree)), path, "exec", dont_inherit=True, optimize=optimize)
 
 
@@ -113,16 +129,26 @@ def _kind(value: Any) -> type:
     return value if isinstance(value, type) else type(value)
 
 
+def _shown_kind(value: Any) -> str:
+    kind: str = value.__name__ if isinstance(value, (type, ModuleType)) else type(value).__name__
+    return kind
+
+
+class _Words(NamedTuple):
+    """What the checks are called in the guarded file."""
+
+    own: str
+    settable: str
+    no_tensor: str
+    text: str
+    operators: str
+
+
 class _Guards(ast.NodeTransformer):
-    """Puts the check around every value that is asked for a name that not everything has; kernels stay as they are.
+    """Puts the check around every value that is asked for a name that not everything has; kernels stay as they are."""
 
-    `word` and `text` name the checks of what is asked and of what a text is made of, `operators` those of operators.
-    """
-
-    def __init__(self, word: str, text: str, operators: str, scope: Scope, messages: frozenset[int]) -> None:
-        self._word = word
-        self._text = text
-        self._operators = operators
+    def __init__(self, words: _Words, scope: Scope, messages: frozenset[int]) -> None:
+        self._words = words
         self._scope = scope
         self._messages = messages
 
@@ -136,10 +162,12 @@ class _Guards(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
         """`value.name` becomes `check(value, "name").name`."""
-        if _guards(node.attr) and not self._is_word(node):
-            node.value = self._checked(self.visit(node.value), node.attr)
-        else:
+        if not isinstance(node.ctx, ast.Load):
+            node.value = _checked(self._words.settable, self.visit(node.value), node.attr)
+        elif self._is_word(node):
             self.generic_visit(node)
+        else:
+            node.value = self._asked(self.visit(node.value), node.attr)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
@@ -150,8 +178,7 @@ class _Guards(ast.NodeTransformer):
             case ast.Call(func=ast.Name(id=called)) if called in TEXTS and _may_be_shown(of):
                 node.args = [self._shown(node.args[0])]
             case ast.Call(func=ast.Name(id=called), args=[value, ast.Constant(value=str(name)), *rest]) if called in _ASKING:
-                if _guards(name):
-                    node.args = [self._checked(value, name), node.args[1], *rest]
+                node.args = [self._asked(value, name), node.args[1], *rest]
         return node
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.FormattedValue:
@@ -165,12 +192,12 @@ class _Guards(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         """`text % value` becomes a call of the check, outside messages."""
         self.generic_visit(node)
-        return node if id(node) in self._messages else called(node, self._operators)
+        return node if id(node) in self._messages else called(node, self._words.operators)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AugAssign:
         """The same for `text %= value`."""
         self.generic_visit(node)
-        augmented(node, self._operators)
+        augmented(node, self._words.operators)
         return node
 
     def _is_word(self, node: ast.expr) -> bool:
@@ -180,11 +207,16 @@ class _Guards(ast.NodeTransformer):
         return isinstance(node, ast.Name) and node.id in self._scope.aliases and node.id not in self._scope.rebound
 
     def _shown(self, value: ast.expr) -> ast.expr:
-        return ast.copy_location(ast.Call(ast.Name(self._text, ast.Load()), [value], []), value)
+        return ast.copy_location(ast.Call(ast.Name(self._words.text, ast.Load()), [value], []), value)
 
-    def _checked(self, value: ast.expr, name: str) -> ast.expr:
-        call = ast.Call(ast.Name(self._word, ast.Load()), [value, ast.Constant(name)], [])
-        return ast.copy_location(call, value)
+    def _asked(self, value: ast.expr, name: str) -> ast.expr:
+        if _guards(name):
+            return _checked(self._words.own, value, name)
+        return _checked(self._words.no_tensor, value, name) if name in _NOT_OF_TENSORS else value
+
+
+def _checked(check: str, value: ast.expr, name: str) -> ast.expr:
+    return ast.copy_location(ast.Call(ast.Name(check, ast.Load()), [value, ast.Constant(name)], []), value)
 
 
 def _may_be_shown(value: ast.expr | None) -> bool:

@@ -18,8 +18,8 @@ import torch
 from referee.ops.spec import TensorSpec
 
 _TELLING_NAMES = frozenset({"type", "isinstance", "issubclass"})
-# Of an autograd function's context.
-_TELLING_ATTRIBUTE = "needs_input_grad"
+# Of an autograd function's context, and the class whose objects take a parameter otherwise than a plain tensor.
+_TELLING_ATTRIBUTES = frozenset({"needs_input_grad", "Module"})
 _MAX_OF_EVERY_MIXTURE = 2
 
 
@@ -63,10 +63,11 @@ def mixtures(count: int) -> Iterator[tuple[Kind, ...]]:
 def tells_kinds(tree: ast.AST) -> bool:
     """Whether a file has words that could ask of a tensor what it is, and of which nobody is told when it does."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in _TELLING_NAMES:
-            return True
-        if _TELLING_ATTRIBUTE in (getattr(node, "attr", None), getattr(node, "value", None)):
-            return True
+        match node:
+            case ast.Name(id=name) if name in _TELLING_NAMES:
+                return True
+            case ast.Attribute(attr=name) | ast.Constant(value=str(name)) | ast.alias(name=name) if name in _TELLING_ATTRIBUTES:
+                return True
     return False
 
 

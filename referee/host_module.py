@@ -361,6 +361,11 @@ def _check_method(method: ast.FunctionDef) -> None:
         raise HostRefused("statement", f"`{method.name}` has a meaning of its own in a class, which no launch needs; remove it", method)
     if method.name in _GIVEN:
         raise HostRefused("statement", f"`{method.name}` is given what nobody handed over; give the method a name of its own", method)
+    if len(method.decorator_list) > 1 and any(isinstance(node, ast.Name) and node.id == "classmethod" for node in method.decorator_list):
+        # What it makes of a property, here or in a decorator of the file, differs between versions of Python.
+        if not all(ast.unparse(node) in ("classmethod", "abstractmethod", "abc.abstractmethod") for node in method.decorator_list):
+            reason = "with another decorator it is something else in another version of Python; take one of them off"
+            raise HostRefused("statement", f"`{method.name}` is a @classmethod: {reason}", method)
     if method.name == "__exit__":
         returned = (node.value for node in ast.walk(method) if isinstance(node, ast.Return))
         hides = any(not (value is None or (isinstance(value, ast.Constant) and value.value in (None, False))) for value in returned)

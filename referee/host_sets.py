@@ -30,6 +30,7 @@ class Sets:
     def __init__(self, root: ast.AST, is_builtin: IsBuiltin, known: frozenset[str] = frozenset()) -> None:
         self._is_builtin = is_builtin
         self._root = root
+        self._called = {id(node.func) for node in ast.walk(root) if isinstance(node, ast.Call)}
         self.names = known
         bound = list(bindings(root))
         while found := {name for names, value in bound if self._is_set(value) for name in names} - self.names:
@@ -88,7 +89,8 @@ class Sets:
                     return not any(keyword.arg != "reverse" for keyword in parent.keywords)
                 return self._is_builtin(called, _TAKES) or (isinstance(called, ast.Attribute) and self._is_set(called.value))
             case ast.Attribute(attr=attribute):
-                return attribute in _METHODS
+                # `make = kinds.union`, and then `make()`, of which nothing says that it is a set.
+                return attribute in _METHODS and (attribute not in _MAKES or id(parent) in self._called)
             case ast.Assign() | ast.AnnAssign():
                 targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
                 return all(isinstance(target, (ast.Name, ast.Attribute)) for target in targets)

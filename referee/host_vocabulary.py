@@ -107,6 +107,16 @@ STANDARD_WORDS = {
     "warnings": "filterwarnings simplefilter warn",
 }
 
+# Python may be a later one for some users, and what only that one has stops the import, or the call, for the others.
+OLDEST_PYTHON = (3, 11)
+MATH = frozenset(
+    """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil comb copysign cos cosh degrees dist e erf erfc exp exp2 expm1 fabs factorial floor
+    fmod frexp fsum gamma gcd hypot inf isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10 log1p log2 modf nan nextafter perm
+    pi pow prod radians remainder sin sinh sqrt tan tanh tau trunc ulp
+    """.split()
+)
+
 _MODES = {"torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled"}
 CONTEXTS = frozenset({"torch.cuda.device", "torch.cuda.device_of", "torch.device", "contextlib.nullcontext", *_MODES})
 CACHES = frozenset({"functools.cache", "functools.lru_cache"})

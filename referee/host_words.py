@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from referee.host_vocabulary import BUILTINS, ENUMS
+from referee.host_vocabulary import BUILTINS, ENUMS, ERROR_BASES, MATH, OLDEST_PYTHON
 from referee.module_scope import Scope, bound_names
 from referee.names import dotted
 
@@ -31,6 +31,18 @@ _IN_A_MESSAGE = (
     "compare x.dtype or x.shape themselves; write a message in the `raise` or `assert` itself, not in a variable or a function before it"
 )
 _FORMATTING = frozenset({"format", "format_map"})
+_VERSION = "sys.version_info"
+# What a subscript of these gives cannot be called, so that no text comes of a `str` in there. Not `Annotated[str, 1](x)`.
+_TYPES = frozenset(
+    """
+    Callable ClassVar Dict Final Iterable Iterator List Mapping Optional Sequence Set Tuple Type
+    """.split()
+)
+_OLDEST = ".".join(map(str, OLDEST_PYTHON))
+_UNION = frozenset({"typing.Union", "typing_extensions.Union"})
+_GENERIC = frozenset(f"typing.{word}" for word in _TYPES)
+
+_IN_TYPES = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.BitOr, ast.expr_context)
 
 # Attributes of Triton's kernels, autotuners and heuristics, of what a launch returns, and of cached functions; no tensor has them.
 KERNEL_ATTRIBUTES = frozenset(
@@ -48,7 +60,8 @@ class Meaning:
     """What the names of a file certainly mean where they stand; a name that a class body binds as well is never certain.
 
     `aliases` are imported, `variables` the name nodes that mean a function's own, `taken` what the top level binds or a class does,
-    `in_classes` the latter alone. `unclear` are imported and, perhaps, something else: nothing that may be used.
+    `in_classes` the latter alone. `errors` are classes of the file that do no more than Python's own errors. `unclear` are imported
+    and, perhaps, something else: nothing that may be used.
     """
 
     aliases: Mapping[str, str]
@@ -58,6 +71,7 @@ class Meaning:
     loggers: Mapping[str, ast.Call]
     enums: frozenset[str]
     unclear: frozenset[str] = frozenset()
+    errors: frozenset[str] = frozenset()
 
     def is_builtin(self, node: ast.expr, names: Collection[str]) -> bool:
         """True for one of these names of Python's."""
@@ -68,24 +82,37 @@ class Meaning:
         """True for a name of the top level that is bound once, to `logging.getLogger(...)`."""
         return isinstance(node, ast.Name) and node.id in self.loggers and id(node) not in self.variables
 
+    def is_error(self, node: ast.expr) -> bool:
+        """True for an error class of the file that does no more than the one of Python's own that it is made of."""
+        return isinstance(node, ast.Name) and node.id in self.errors and id(node) not in self.variables
+
     def is_log(self, called: ast.expr) -> bool:
         """`logger.info(...)`, `warnings.warn(...)` of the library: what is written there does not come back."""
-        if self._word(called) in _LOG_WORDS:
+        if self.word(called) in _LOG_WORDS:
             return True
         if not (isinstance(called, ast.Attribute) and called.attr in _LOGS):
             return False
         made = called.value
-        return self.is_logger(made) or (isinstance(made, ast.Call) and self._word(made.func) == _GET_LOGGER)
+        return self.is_logger(made) or (isinstance(made, ast.Call) and self.word(made.func) == _GET_LOGGER)
 
-    def _word(self, node: ast.expr) -> str | None:
-        root = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        certain = isinstance(root, ast.Name) and id(root) not in self.variables and root.id not in self.in_classes
-        return dotted(node, self.aliases) if certain else None
+    def word(self, node: ast.expr) -> str | None:
+        """The word of a module that this certainly is."""
+        root = _root(node)
+        certain = not (isinstance(root, ast.Name) and root.id in self.in_classes)
+        return self.perhaps(node) if certain else None
+
+    def perhaps(self, node: ast.expr) -> str | None:
+        """The word of a module that this is where no class means something else by the name."""
+        return dotted(node, self.aliases) if id(_root(node)) not in self.variables else None
 
 
-def meaning(tree: ast.AST, scope: Scope, variables: frozenset[int], bound: frozenset[str]) -> Meaning:
+def _root(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def meaning(tree: ast.Module, scope: Scope, variables: frozenset[int], bound: frozenset[str]) -> Meaning:
     """The names of a file: its `scope`, and what its top level `bound` other than by imports."""
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     in_classes = frozenset(name for statement in classes for part in statement.body for name in bound_names(part))
@@ -97,7 +124,23 @@ def meaning(tree: ast.AST, scope: Scope, variables: frozenset[int], bound: froze
     }
     enums = (statement.name for statement in classes if any(dotted(base, scope.aliases) in ENUMS for base in statement.bases))
     taken = bound | scope.functions.keys() | in_classes
-    return Meaning(scope.aliases, variables, taken, in_classes, loggers, frozenset(enums) - uncertain)
+    errors = _errors(tree, ERROR_BASES - taken - scope.aliases.keys()) - uncertain
+    return Meaning(scope.aliases, variables, taken, in_classes, loggers, frozenset(enums) - uncertain, errors=errors)
+
+
+def _errors(tree: ast.Module, bases: frozenset[str]) -> frozenset[str]:
+    """The classes of the top level that are made of these errors, or of one another, and hold nothing."""
+    found: set[str] = set()
+    for statement in tree.body:
+        match statement:
+            case ast.ClassDef(name=name, bases=[ast.Name(id=base)], keywords=[], decorator_list=[], body=body) if base in bases | found:
+                if all(isinstance(part, ast.Pass) or _is_docstring(part) for part in body):
+                    found.add(name)
+    return frozenset(found)
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def excused(root: ast.AST, names: Meaning) -> Iterator[int]:
@@ -126,7 +169,7 @@ def _message(node: ast.expr | None, names: Meaning) -> Iterator[int]:
     match node:
         case None | ast.NamedExpr():
             return
-        case ast.Call(func=called) if names.is_builtin(called, _PLAIN) or _of_text(called):
+        case ast.Call(func=called) if names.is_builtin(called, _PLAIN) or names.is_error(called) or _of_text(called):
             inside = [called, *node.args, *(keyword.value for keyword in node.keywords)]
         case ast.Call(func=called, args=[kind, *values]) if names.is_builtin(called, ("map",)) and names.is_builtin(kind, TEXTS):
             inside = [kind, *values]
@@ -162,12 +205,45 @@ def allowed_names(node: ast.AST, names: Meaning) -> Iterator[int]:
             yield from (id(part) for argument in node.args[1:] for part in _alternatives(argument))
     elif isinstance(node, ast.Compare):
         types = [node.left, *node.comparators]
+        if _same_everywhere(node, names):
+            yield id(node.left)
+    elif isinstance(node, ast.Subscript):
+        yield from _in_a_type(node, names)
     elif isinstance(node, ast.Attribute):
         types = [node.value]
     for side in types:
         match side:
             case ast.Call(func=ast.Name(id="type") as name, args=[given], keywords=[]) if not isinstance(given, ast.Starred):
                 yield id(name)
+
+
+def _same_everywhere(node: ast.Compare, names: Meaning) -> bool:
+    """`sys.version_info >= (3, 9)`, which is so for every Python that there may be."""
+    match node:
+        case ast.Compare(left=left, ops=[ast.GtE() | ast.Lt()], comparators=[ast.Tuple(elts=elements)]) if names.word(left) == _VERSION:
+            numbers = tuple(part.value for part in elements if isinstance(part, ast.Constant) and isinstance(part.value, int))
+            return len(numbers) == len(elements) and numbers <= OLDEST_PYTHON
+    return False
+
+
+def _in_a_type(node: ast.Subscript, names: Meaning) -> Iterator[int]:
+    """Identities of `str` and `bytes` in `Union[int, str]`, from which neither comes back."""
+    module, _, word = (names.word(node.value) or "").rpartition(".")
+    if module not in ("typing", "typing_extensions") or not (word in _TYPES or _is_union(node, names)):
+        return
+    inside = list(ast.walk(node.slice))
+    if all(isinstance(part, _IN_TYPES) for part in inside):
+        yield from (id(part) for part in inside if isinstance(part, ast.Name) and part.id in ("str", "bytes"))
+
+
+def _is_union(node: ast.expr, names: Meaning) -> bool:
+    """True for a union of two kinds that differ: of one kind it would be this kind itself."""
+    if not (isinstance(node, ast.Subscript) and names.word(node.value) in _UNION and isinstance(node.slice, ast.Tuple)):
+        return False
+    # Not what is a union itself, perhaps of one kind, under whatever name.
+    plain = [part for part in node.slice.elts if isinstance(part, (ast.Name, ast.Constant, ast.Attribute))]
+    generic = [part for part in node.slice.elts if isinstance(part, ast.Subscript) and names.word(part.value) in _GENERIC]
+    return len({ast.dump(part) for part in (*plain, *generic)}) > 1
 
 
 def _alternatives(kind: ast.expr) -> Iterator[ast.expr]:
@@ -180,12 +256,21 @@ def _alternatives(kind: ast.expr) -> Iterator[ast.expr]:
 
 def telling(node: ast.AST, names: Meaning) -> str | None:
     """Why this node, which is not excused, could tell a trace from a real call; None when it could not."""
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+        full = f"{names.perhaps(node)}."
+        if full.startswith(f"{_VERSION}."):
+            reason = "which differs between users, and launches may not depend on it: write what runs in all of them"
+            return f"`{_VERSION}` says which Python runs, {reason}, from {_OLDEST} on, without asking"
+        if full.startswith("math.") and full != "math." and full.split(".")[1] not in MATH:
+            return f"`{full[:-1]}` is not in every Python from {_OLDEST} on, so that `run` would fail for some users; write it out"
     if isinstance(node, ast.JoinedStr) and not all(_harmless(value) for value in _formatted(node)):
         return f"a formatted string shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.Name) and node.id in TEXTS and isinstance(node.ctx, ast.Load):
         return f"`{node.id}` shows what an object is; {_IN_A_MESSAGE}"
     if isinstance(node, ast.Name) and node.id == "type" and isinstance(node.ctx, ast.Load):
         return "`type` may only be asked what one thing is, where that is compared: `type(x) == ...`, or isinstance"
+    if isinstance(node, ast.Name) and names.is_builtin(node, ("classmethod",)):
+        return "what `classmethod` makes of a property depends on the version of Python; write `@classmethod` above the method"
     if isinstance(node, ast.Name) and node.id == "__name__":
         return '`__name__` is for `if __name__ == "__main__":` and for `logger = logging.getLogger(__name__)` at the top level only'
     if isinstance(node, ast.Attribute) and node.attr == "__name__":

@@ -9,6 +9,7 @@ before `tl.math` in its place.
 from __future__ import annotations
 
 import ast
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ def read(tree: ast.Module) -> Scope:
         if target is not None and value is not None:
             assigned[target] = value
             canonical_name = dotted(value, aliases)
-            if canonical_name is not None:
+            # Of a later Python, which `try` asks for by it, it may be: then it is looked at like any other value.
+            if canonical_name is not None and not (choice == "try" and canonical_name.partition(".")[0] in sys.stdlib_module_names):
                 aliases[target] = canonical_name
     rebound = {name for name, count in times.items() if count > 1 or (name in _TAKEN and count > 0)}
     rebound.update(name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names)

@@ -2,13 +2,14 @@
 the others.
 
 Which of them a user has, and of which version, is not known, so that what `run` does may not depend on it. That is so of numpy, which
-torch can do without, and of the parts of the standard library that some builds or systems lack. Runs in the trace worker. Limits: a
-name that a later Python has in a module that every one has counts as there, or not, as it is here.
+torch can do without, and of the parts of the standard library that some builds or systems lack; of a module
+that every Python has, a name that is tried may be that of a later one, or be gone from it. Runs in the trace worker.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from referee.host_vocabulary import MATH, STANDARD_WORDS
 from referee.module_scope import is_main_guard
 from referee.names import is_known_module
 
@@ -59,15 +61,19 @@ class _Module(ModuleType):
 
 @dataclass(frozen=True)
 class OptionalImports:
-    """What a file imports and not everybody has: modules, with those that they are parts of, and dotted names from them."""
+    """What a file imports and not everybody has: modules, with those that they are parts of, and dotted names from them.
+
+    `tried` are names from modules that everybody has, perhaps without them; the packages of these are among the modules as well.
+    """
 
     modules: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
+    tried: frozenset[str] = frozenset()
 
     @property
     def all(self) -> frozenset[str]:
         """Modules and names."""
-        return self.modules | self.names
+        return self.modules | self.names | self.tried
 
     def mixtures(self) -> Iterator[frozenset[str]]:
         """What may be there: everything, and each module and name without the others, and the others without it."""
@@ -95,7 +101,19 @@ def optional_imports(tree: ast.Module) -> OptionalImports:
             names.update(f"{node.module}.{alias.name}" for alias in node.names if not _is_everywhere(node.module, tried))
     parts = (name.split(".") for name in modules if not _is_everywhere(name, tried))
     within = {".".join(one[:end]) for one in parts for end in range(1, len(one) + 1)}
-    return OptionalImports(frozenset(name for name in within if not _is_everywhere(name, tried)), frozenset(names))
+    perhaps = set(_from_python(part for statement in body for part in _tried(statement))) - set(_from_python(_needed(body)))
+    packages = {name.partition(".")[0] for name in perhaps}
+    missing = {name for name in within if not _is_everywhere(name, tried)}
+    return OptionalImports(frozenset(missing | packages), frozenset(names), frozenset(perhaps))
+
+
+def _from_python(statements: Iterable[ast.stmt]) -> Iterator[str]:
+    """The names that are imported from modules that every Python has, but for those that every one has there."""
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level and _is_everywhere(node.module, _TRIED):
+            known = MATH if node.module == "math" else STANDARD_WORDS.get(node.module, "").split()
+            full = (f"{node.module}.{alias.name}" for alias in node.names if alias.name not in known)
+            yield from (name for name in full if name.partition(".")[0] in sys.stdlib_module_names and not _is_everywhere(name, _TRIED))
 
 
 def _tried(statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -137,15 +155,27 @@ def _is_everywhere(name: str, tried: Set[str]) -> bool:
 def pretended_modules(optional: OptionalImports, present: frozenset[str]) -> Iterator[None]:
     """While the context lasts what is present can be imported, and the rest cannot."""
     missing = object()
-    saved = {name: sys.modules.get(name, missing) for name in optional.modules}
-    for name in optional.modules:
+    replaced = {name for name in optional.modules if not _is_everywhere(name, _TRIED)}
+    saved = {name: sys.modules.get(name, missing) for name in replaced}
+    usual = builtins.__import__
+
+    def importing(name: str, *given: Any, **named: Any) -> ModuleType:
+        module = usual(name, *given, **named)
+        # Others that import the module find it as it is: torch needs it whole.
+        asked = given[2] if len(given) > 2 else named.get("fromlist")
+        return _Module(name, optional.all - present, module) if any(f"{name}.{one}" in optional.tried for one in asked or ()) else module
+
+    for name in replaced:
         # What is not of `_TRIED` has no words that `run` may use.
         found = saved[name] if name.partition(".")[0] in _TRIED else None
         stub = _Module(name, optional.all - present, found if isinstance(found, ModuleType) else None)
         sys.modules[name] = stub if name in present else None  # type: ignore[assignment]
+    if optional.tried:
+        builtins.__import__ = importing
     try:
         yield
     finally:
+        builtins.__import__ = usual
         for name, module in saved.items():
             if module is missing:
                 sys.modules.pop(name, None)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from referee import cuda_version
+from referee import cuda_version, lasting
 from referee.target import Target
 from referee.training import Training, caller, is_torch
 from referee.violation import Violations
@@ -64,6 +64,8 @@ _ADDRESS_READERS = {
     _TENSOR.share_memory_: "share_memory_()",
     _TENSOR.pin_memory: "pin_memory()",
 }
+# Of a tensor without data this is a clone; on a GPU it keeps offset and strides, and of what was computed with gradients it raises.
+_DEEP_COPY = _TENSOR.__deepcopy__
 # What they make is of the default dtype, where none is named and it is not of integers.
 _MAKERS = {torch.empty, torch.empty_strided, torch.empty_permuted, torch.zeros, torch.ones, torch.full, torch.scalar_tensor}
 _HOST_DATA = {torch.tensor: "torch.tensor", torch.as_tensor: "torch.as_tensor", torch.from_numpy: "torch.from_numpy"}
@@ -93,6 +95,9 @@ class PretendedDevice(TorchFunctionMode):
         if function in _ADDRESS_READERS:
             reason = f"{_ADDRESS_READERS[function]} has no meaning in a trace; pass tensors to the kernel"
             raise self._violations.add("needs_value", reason)
+        if function is _DEEP_COPY:
+            reason = "`copy.deepcopy` of a tensor keeps its layout on a GPU, and may fail in training; write `.clone()`"
+            raise self._violations.add("torch_compute", reason)
         if function in _HOST_DATA:
             reason = f"{_HOST_DATA[function]} builds data on the host; use torch.full or pass the number as an argument"
             raise self._violations.add("torch_compute", reason)
@@ -338,6 +343,7 @@ def pretended_cuda(target: Target, violations: Violations, cuda: str = "") -> It
     answers: list[tuple[Any, str, object]] = [(torch.cuda, *answer) for answer in _answers(target, violations, training).items()]
     answers += [*training.answers(), *cuda_version.answers(cuda or cuda_version.installed())]
     answers += [(torch, "finfo", _limits_of(violations)), (torch.Tensor, "__hash__", _identity_for(violations))]
+    answers += lasting.answers(violations)
     missing = object()
     saved = [(module, name, getattr(module, name, missing)) for module, name, _ in answers]
     for module, name, answer in answers:

@@ -187,3 +187,49 @@ def test_honest_questions_are_answered(line: str, tmp_path: Path) -> None:
     launch = LAUNCH.replace("(x, y", "(w, y")
     run = body(ALLOCATE, line, LAUNCH, launch, "return y").replace("run(x)", "run(x, w)")
     assert "plans" in told(run, tmp_path, TWO)
+
+
+HOLDER = """
+class Holder(torch.nn.Module):
+    def __init__(self, *given):
+        super().__init__()
+        for number, one in enumerate(given):
+            if number == 0:
+                self.first = one
+            else:
+                self.second = one
+
+"""
+WITHOUT_INIT = """
+class Holder(torch.nn.Module):
+    def __init__(self, *given):
+        self.both = given
+
+    @property
+    def set_first(self):
+        self.first = self.both[0]
+        return True
+
+    @property
+    def set_second(self):
+        self.second = self.both[1]
+        return True
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "condition"),
+    [
+        (HOLDER, "len(list(Holder(x, w).parameters())) == 1"),
+        ("from torch.nn import Module as Base\n" + HOLDER.replace("torch.nn.Module", "Base"), "len(list(Holder(w, x).parameters())) == 1"),
+        (WITHOUT_INIT, "(held := Holder(x, w)) and hasattr(held, 'set_first') and not hasattr(held, 'set_second')"),
+    ],
+)
+def test_a_module_could_count_the_parameters_among_the_inputs(before: str, condition: str, tmp_path: Path) -> None:
+    guard, reason = refused(before + either(condition, "x, w"), tmp_path, TWO)
+    assert (guard, "second call" in reason) == ("state", True), reason
+
+
+def test_a_module_of_the_file_may_hold_what_it_is_given(tmp_path: Path) -> None:
+    assert "plans" in told(HOLDER + either("Holder(x, w).first.dim() == 3", "x, w"), tmp_path, TWO)

@@ -34,7 +34,6 @@ FOREIGN = {
     ),
     "a function": ("class L:\n    closure_of = 1\n", "real = getattr(max, 'closure_of', 0)"),
     "a kernel": ("class L:\n    is_gluon = 1\n", "real = _kernel.is_gluon()"),
-    "what is stored": ("class L:\n    def put(self):\n        self.mark = 2\n", "L.put(x)\n    real = x.mark"),
     "what a module has from torch": (
         "class M(torch.nn.Module):\n    def of(self):\n        return self._forward_hooks\n",
         "real = M().of()",
@@ -53,6 +52,13 @@ OWN = {
         "class A:\n    def first(self):\n        return 1\nclass B(A):\n    def first(self):\n        return super().first()\n",
         "real = B().first() == 2",
     ),
+    "set and deleted": (
+        "class L:\n    def __init__(self, n):\n        self.title = self.step = n\n        self.start: int = n\n        self.count = 0\n"
+        "    def add(self):\n        self.count += self.start\n        del self.step\n        return self.count\n",
+        "real = L(2).add() == 1",
+    ),
+    "of a tensor's name": ("class L:\n    def __init__(self, n):\n        self.data = n\n", "real = L(x.shape).data == 1"),
+    "asked whether it has one": ("class L:\n    start = 1\n", "real = hasattr(L(), 'stop') or getattr(1, 'start', None)"),
     "named tuple": ("from collections import namedtuple\nP = namedtuple('P', 'warps blocks')\n", "real = P(1, 2).blocks == 1"),
     "data class": ("from dataclasses import dataclass\n@dataclass(frozen=True)\nclass D:\n    blocks: int = 3\n", "real = D().blocks == 1"),
     "enumeration": ("import enum\nclass E(enum.Enum):\n    ROW = 1\n", "real = E.ROW.value == 2"),
@@ -63,7 +69,8 @@ OWN = {
         "return M()(x)",
     ),
     "autograd": (
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        ctx.by = 2\n"
+        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        ctx.by = 2\n        ctx.num_warps = ctx.name = 4\n"
         f"        real = ctx.by == 1{IN_A_METHOD}",
         "return F.apply(x)",
     ),
@@ -80,6 +87,44 @@ def test_names_of_its_own_are_not_asked_of_others(name: str, tmp_path: Path) -> 
     _, told = trace(*FOREIGN[name], tmp_path)
     rejection = told.get("rejection")
     assert isinstance(rejection, dict) and (rejection["guard"], "asked of" in rejection["reason"]) == ("state", True), told
+
+
+PUT = "class L:\n    def put(self, value):\n        self.{} = value\n"
+SET = {
+    "a tensor": (PUT.format("title"), "L.put(x, 1)"),
+    "a tensor's data": (PUT.format("data"), "L.put(x, torch.empty_like(x))"),
+    "a name of the file's": (PUT.format("mark"), "L.put(x, 1)"),
+    "a class": (PUT.format("clone"), "L.put(torch.Tensor, len)"),
+    "a class of its own": (PUT.format("title"), "L.put(L, 1)"),
+    "a function": (PUT.format("title"), "L.put(triton.cdiv, 1)"),
+    "a logger": (f"import logging\n{PUT.format('title')}", "L.put(logging.getLogger('rows'), 1)"),
+    "what is called a context": (PUT.format("title").replace("self", "ctx"), "L.put(x, 1)"),
+    "while it is imported": (f"{PUT.format('clone')}DONE = L.put(torch.Tensor, len)\n", ""),
+    "added to": ("class L:\n    def put(self):\n        self.itemsize += 1\n", "L.put(x)"),
+    "deleted": ("class L:\n    def drop(self):\n        del self.clone\n", "L.drop(torch.Tensor)"),
+    "in a loop": ("class L:\n    def put(self):\n        for self.title in (1, 2):\n            pass\n", "L.put(x)"),
+    "in a nested function": (
+        "class L:\n    def put(self):\n        def inner():\n            self.title = 1\n        inner()\n",
+        "L.put(x)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SET)
+def test_a_method_changes_objects_of_the_file_only(name: str, tmp_path: Path) -> None:
+    before, line = SET[name]
+    source, told = trace(before, f"{line}\n    real = 0", tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], "is set or deleted" in rejection["reason"]) == ("state", True), told
+    assert screen(source)[1] is None
+
+
+@pytest.mark.parametrize("asked", ["hasattr(x, 'start')", "getattr(x, 'title', 0)", "x.start", "hasattr(x.view(-1), 'value')"])
+def test_a_tensor_is_not_asked_for_what_tensors_do_not_have(asked: str, tmp_path: Path) -> None:
+    source, told = trace("", f"real = {asked}", tmp_path)
+    rejection = told.get("rejection")
+    assert isinstance(rejection, dict) and (rejection["guard"], "asked of a tensor" in rejection["reason"]) == ("state", True), told
+    assert screen(source)[1] is None
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from referee.screen import screen
@@ -137,6 +139,9 @@ IN_ORDER = (
     "first = (lambda: {1, 2})()",
     "sizes = list(A.kinds)",
     "sizes = list(ALSO if x.dim() else ())",
+    "make = ALSO.union\n    first = list(make())[0]",
+    "make = A.kinds.copy\n    first = list(make())[0]",
+    "makes = (ALSO.difference, 1)\n    first = list(makes[0]())[0]",
 )
 AS_SETS = (
     "assert x.dtype in {torch.float16, torch.float32} and x.dtype in ALSO | {torch.bfloat16}",
@@ -146,6 +151,7 @@ AS_SETS = (
     "sizes = tuple(sorted(set(x.shape)))\n    for size in sizes:\n        pass",
     "plain = isinstance(x.shape, (set, list)) or x.dtype in A.kinds or ALSO.isdisjoint(A.kinds)",
     "ALSO = [1, 2]\n    first = ALSO[0]",
+    "seen = set()\n    note = seen.update\n    note([1])\n    plain = x.dtype in ALSO.union(seen).copy()",
 )
 SETS = "ALSO = frozenset({torch.float16, torch.float32})\n\n\nclass A:\n    kinds = {torch.float16}\n\n"
 
@@ -159,6 +165,103 @@ def test_sets_are_not_gone_through(line: str) -> None:
 @pytest.mark.parametrize("line", AS_SETS)
 def test_sets_are_asked_what_they_hold(line: str) -> None:
     assert screen(SETS + KERNEL % line)[1] is None
+
+
+OF_ONE_PYTHON = {
+    "compared with a later one": ("import sys\n", "new = sys.version_info >= (3, 12)"),
+    "compared for equality": ("import sys\n", "new = sys.version_info == (3, 11)"),
+    "by its place": ("import sys\n", "new = sys.version_info[1] > 11"),
+    "by its name": ("import sys\n", "new = sys.version_info.minor > 11"),
+    "by getattr": ("import sys\n", "new = getattr(sys, 'version_info')[1]"),
+    "by another name": ("from sys import version_info as v\n", "new = v[1]"),
+    "kept": ("import sys\nV = sys.version_info\n", "new = V.minor"),
+    "in a method": ("import sys\nclass A:\n    sys = 1\n    def of(self):\n        return sys.version_info[1]\n", "new = A().of()"),
+    "at the top level": ("import sys\nNEW = 2 if sys.version_info > (3, 12) else 1\n", "new = NEW"),
+    "a later function": ("import math\n", "new = math.sumprod([1], [1])"),
+    "a later function by its name": ("from math import fma\n", "new = fma(1, 1, 1)"),
+    "a later function, tried": ("try:\n    import math\n    S = math.sumprod\nexcept AttributeError:\n    S = None\n", "new = S"),
+    "a later tool, tried": ("try:\n    import itertools\n    B = itertools.batched\nexcept AttributeError:\n    B = None\n", "new = B"),
+    "a property of a class": ("class A:\n    n = classmethod(property(lambda cls: 1))\n", "new = A.n"),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE_PYTHON)
+def test_what_some_pythons_have_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for word in ("sumprod", "fma"):
+        monkeypatch.setattr(math, word, math.dist, raising=False)
+    before, line = OF_ONE_PYTHON[name]
+    _, rejection = screen(before + KERNEL % line)
+    assert rejection is not None and rejection.guard == "vocabulary", rejection
+
+
+OF_EVERY_PYTHON = {
+    "an older one": ("import sys\n", "assert sys.version_info >= (3, 9), f'{sys.version_info}'"),
+    "this one": ("from sys import version_info\n", "old = version_info < (3, 11)"),
+    "functions": ("import math\nfrom math import ceil as c\n", "n = c(math.log2(x.numel())) + math.prod(x.shape) * math.pi.real"),
+    "tried": ("try:\n    import itertools\n    P = itertools.product\nexcept AttributeError:\n    P = None\n", "both = list(P((1, 2)))"),
+    "a method of a class": ("class A:\n    @classmethod\n    def n(cls):\n        return 1\n", "n = A.n()"),
+    "a variable": ("import sys\nclass B:\n    version_info = 1\n", "sys = B(); n = sys.version_info"),
+}
+
+
+@pytest.mark.parametrize("name", OF_EVERY_PYTHON)
+def test_what_every_python_has_passes(name: str) -> None:
+    before, line = OF_EVERY_PYTHON[name]
+    rejection = screen(before + KERNEL % line)[1]
+    assert rejection is None, rejection
+
+
+SHAPE_ERROR = 'class ShapeError(ValueError):\n    """It does not fit."""\n\n\nclass RowError(ShapeError):\n    pass\n'
+NO_ERRORS = {
+    "bound twice": (SHAPE_ERROR + "def ShapeError(text):\n    return ValueError(text)\n", "raise ShapeError(f'{x}')"),
+    "a variable": (SHAPE_ERROR, "ShapeError = x.new_zeros\n    raise ShapeError(f'{x}')"),
+    "in a class": (SHAPE_ERROR + "class A:\n    ShapeError = len\n    size = 1\n", "raise ShapeError(f'{x}')"),
+    "outside a raise": (SHAPE_ERROR, "error = ShapeError(f'{x}')"),
+    "kept": (SHAPE_ERROR, "raise ShapeError(text := f'{x}')"),
+}
+
+
+@pytest.mark.parametrize("name", NO_ERRORS)
+def test_other_things_than_errors_are_given_no_message(name: str) -> None:
+    before, line = NO_ERRORS[name]
+    assert screen(before + KERNEL % line)[1] is not None
+
+
+@pytest.mark.parametrize("error", ["ShapeError", "RowError"])
+def test_an_error_of_the_file_takes_a_message(error: str) -> None:
+    rejection = screen(SHAPE_ERROR + KERNEL % f"if x.dim() != 2:\n        raise {error}(f'{{x.shape}} {{type(x).__name__}}')")[1]
+    assert rejection is None, rejection
+
+
+TYPING = "import typing\nfrom typing import Annotated, Callable, Dict, List, Optional, Union\n"
+ALIASES = (
+    "Key = Union[int, str]",
+    "Key = typing.Union[str, typing.List[bytes]]",
+    "Key = Union[str, torch.dtype]",
+    "Key: typing.TypeAlias = Dict[str, Optional[str]]",
+    "Key = Callable[[str, int], bytes]",
+)
+NO_ALIASES = (
+    "Key = Union[str]",
+    "Key = Union[str, str]",
+    "Key = Union[str, Union[str]]",
+    "Key = Annotated[str, 1]",
+    "Key = Union[int, str([1])]",
+    "Key = {str: 1}[str]",
+    "class A:\n    Union = {str: str}\n    Key = Union[int, str]",
+)
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_name_for_a_type_may_have_texts_in_it(alias: str) -> None:
+    rejection = screen(TYPING + alias + "\n" + KERNEL % "n = 1")[1]
+    assert rejection is None, rejection
+
+
+@pytest.mark.parametrize("alias", NO_ALIASES)
+def test_what_could_be_called_for_a_text_may_not(alias: str) -> None:
+    _, rejection = screen(TYPING + alias + "\n" + KERNEL % "n = 1")
+    assert rejection is not None and "`str` shows" in rejection.reason, rejection
 
 
 NOT_EVERYWHERE = (

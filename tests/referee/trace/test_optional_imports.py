@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 from pathlib import Path
 
@@ -30,6 +31,16 @@ def test_nor_on_what_a_version_of_it_has(name: str, tmp_path: Path) -> None:
         assert isinstance(rejection, dict) and "can be imported" in rejection["reason"], rejection
 
 
+@pytest.mark.parametrize(
+    "name", ["itertools import batched", "math import sumprod", "unittest import makeSuite", "sys import monitoring", "typing import Self"]
+)
+def test_nor_on_what_some_pythons_have(name: str, tmp_path: Path) -> None:
+    rejection = trace(TRY.format(f"from {name}"), "real = HAS", tmp_path)[1].get("rejection")
+    module = name.partition(" ")[0]
+    assert isinstance(rejection, dict) and f"`{module}` can be imported" in rejection["reason"], rejection
+    assert "plans" in trace(TRY.format(f"from {name}"), "real = False", tmp_path)[1]
+
+
 PASSES = {
     "plain": ("import numpy as np\n", "real = int(np.prod((1, 2))) == 1"),
     "where it is there": (TRY.format("import numpy as np"), "real = (int(np.prod((1, 2))) if HAS else 2) == 1"),
@@ -44,6 +55,8 @@ PASSES = {
         "real = False",
     ),
     "what every Python has": (TRY.format("import ctypes, os, subprocess, urllib.parse"), "real = not HAS"),
+    "by name": (TRY.format("from itertools import product; from math import prod; from importlib import metadata"), "real = not HAS"),
+    "needed as well": ("from shutil import which\n" + TRY.format("from shutil import which"), "real = not HAS"),
     "and some have": ("try:\n    import readline, zlib, sqlite3.dbapi2\nexcept ImportError:\n    pass\n", "real = False"),
 }
 
@@ -66,3 +79,21 @@ def test_modules_are_as_they_were_afterwards() -> None:
     with pretended_modules(optional, frozenset()), pytest.raises(ImportError):
         import numpy as there
     assert before == {name: sys.modules.get(name) for name in optional.modules} and sys.modules["numpy"] is numpy
+
+
+def test_what_is_tried_is_gone_for_those_who_import_its_name() -> None:
+    import shutil
+
+    optional = optional_imports(ast.parse(TRY.format("from shutil import which")))
+    usual = builtins.__import__
+    with pretended_modules(optional, frozenset()):
+        with pytest.raises(ImportError):
+            from shutil import which
+        from shutil import copy
+
+        assert copy is shutil.copy and sys.modules["shutil"] is shutil and shutil.which is not None
+    with pretended_modules(optional, optional.all):
+        from shutil import which
+
+        assert which is shutil.which
+    assert builtins.__import__ is usual

@@ -38,6 +38,7 @@ REFUSED = {
     "enumeration_to_call": ("statement", "without members", ENUM + "class E(Enum):\n    pass\n"),
     "enumeration_of_a_property": ("statement", "without members", ENUM + "class E(Enum):\n    A = property(len)\n"),
     "enumeration_ignored": ("statement", "_ignore_", ENUM + "class E(Enum):\n    _ignore_ = 'A'\n    A = 1\n"),
+    "class_property": ("statement", "@classmethod", "class A:\n    @classmethod\n    @property\n    def n(cls):\n        return 1\n"),
     "metaclass": ("vocabulary", "abc.ABCMeta", 'import abc\nT = abc.ABCMeta("T", (torch.Tensor,), {})\n'),
     "operator_with_a_text": ("statement", "__radd__", "class A:\n    def __radd__(self, text):\n        return text\n"),
     "comparison": ("statement", "__eq__", "class A:\n    def __eq__(self, kind):\n        return kind('T', (), {})\n"),

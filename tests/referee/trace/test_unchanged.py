@@ -85,7 +85,7 @@ def test_another_object_of_a_kernels_name_is_not_launched(name: str, tmp_path: P
 CHANGES = {
     "constant_again": "get(SCALE, '__init__')(0.0)",
     "constants_value": "functools.wraps(tl.constexpr(0.0), assigned=('value',), updated=())(SCALE)",
-    "constants_type": "SCALE.value = 1",
+    "constants_type": "setattr(SCALE, 'value', 1)",
     "bound_again": "globals().update(SCALE=tl.constexpr(0.0))",
     "by_the_kernels_names": "get(copy, 'fn', '__globals__').update(SCALE=tl.constexpr(0.0))",
     "what_a_constant_is_made_of": "get(STEP, '__init__')(2)",
@@ -97,19 +97,19 @@ CHANGES = {
     "signature": "setattr(copy, 'signature', copy.signature.replace(parameters=list(copy.signature.parameters.values())[::-1]))",
     "parameters": "copy.params.reverse()",
     "annotation": "copy.params[2].__dict__['is_constexpr'] = True",
-    "debug": "copy.debug = True",
+    "debug": "setattr(copy, 'debug', True)",
     "text": "setattr(copy, '_src', 'def copy(x, y, n, BLOCK: tl.constexpr):\\n    pass\\n')",
     "function": "setattr(copy, 'fn', zeros.fn)",
     "names": "setattr(copy, '__globals__', {})",
     "hook": "copy.pre_run_hooks.append(int)",
 }
 WORDS = {
-    "word": "tl.load = tl.store",
-    "word_of_a_part": "tl.math.exp2 = tl.math.exp",
+    "word": "setattr(tl, 'load', tl.store)",
+    "word_of_a_part": "setattr(tl.math, 'exp2', tl.math.exp)",
     "code_of_a_word": "functools.wraps(lambda *a: 0, assigned=('__code__',), updated=())(get(tl.load, '__wrapped__'))",
     "attributes_of_a_word": "functools.wraps(get)(tl.exp2)",
     "word_in_triton": "get(tl.sum, '__dict__').update(_src='def sum(): pass')",
-    "method": "tl.tensor.__mul__ = tl.tensor.__add__",
+    "method": "setattr(tl.tensor, '__mul__', tl.tensor.__add__)",
 }
 
 
@@ -147,7 +147,7 @@ def test_a_constant_that_is_put_back_was_changed(tmp_path: Path) -> None:
 
 
 def test_a_word_that_is_changed_after_the_last_launch_is_found(tmp_path: Path, words: None) -> None:
-    told = answer(KERNELS + body(ALLOCATE, LAUNCH, "tl.tensor.__mul__ = tl.tensor.__add__", "return y"), tmp_path)
+    told = answer(KERNELS + body(ALLOCATE, LAUNCH, "setattr(tl.tensor, '__mul__', tl.tensor.__add__)", "return y"), tmp_path)
     assert told["rejection"]["guard"] == "state" and "tensor" in told["rejection"]["reason"]
 
 
