@@ -54,7 +54,7 @@ REFUSED = {
     ),
     "a module twice": ("a = b = torch\n" + KERNEL + "def run(x):\n    a.importlib\n" + RETURN, "`torch` is a module"),
     "a module as a value": (KERNEL + "def run(x):\n    m = torch\n    m.importlib\n" + RETURN, "`torch` is a module"),
-    "a word that math does not have": ("import math\n" + KERNEL + "def run(x):\n    math.gi_frame\n" + RETURN, "`math.gi_frame` is not in every Python"),
+    "a word that math does not have": ("import math\n" + KERNEL + "def run(x):\n    math.gi_frame\n" + RETURN, "`math.gi_frame` is not in"),
 }
 PASSES = {
     "parameters": "def run(input):\n    id, max = input.shape\n    return torch.empty_like(input)\n",
