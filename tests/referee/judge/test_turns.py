@@ -198,3 +198,18 @@ def test_values_of_a_program_are_its_own_when_it_goes_on(interpreter: Zygote) ->
     body = "tl.atomic_add(ticket, 1)\n    tl.store(total + tl.program_id(0), pid * 1.0)\n    tl.atomic_add(ticket, 1)"
     (answer,) = run(interpreter, SUM.format(body=body), Execution(plan, (), turns=3))
     assert isinstance(answer, Executed) and answer.outputs[0].tolist() == list(range(PROGRAMS))
+
+
+def test_programs_that_share_a_ticket_run_at_one_time_however_far_apart_they_are(interpreter: Zygote) -> None:
+    # Only the first and the last program use one ticket, and change one element.
+    mine = f"ticket + pid % {PROGRAMS - 1}"
+    body = (
+        f"if tl.atomic_add({mine}, 1) >= 0:\n        at = total + pid % {PROGRAMS - 1}\n        tl.store(at, tl.load(at) + 1.0)\n"
+        f"    tl.atomic_add({mine}, 1)"
+    )
+    total, ticket = (dense(buffer, (PROGRAMS - 1,), dtype) for buffer, dtype in enumerate(("float32", "int32")))
+    step = launch("kernel", (PROGRAMS, 1, 1), {}, total=total, ticket=ticket)
+    plan = LaunchPlan(buffers_of(total, ticket, inputs=0), (), (Fill(total, 0.0), Fill(ticket, 0), step), (total,))
+    found = [run(interpreter, SUM.format(body=body), Execution(plan, ()), Execution(plan, (), turns=seed)) for seed in range(20)]
+    assert all(isinstance(answers[0], Executed) for answers in found)
+    assert sum(isinstance(answers[-1], Rejection) for answers in found) >= 10
