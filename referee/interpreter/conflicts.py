@@ -12,9 +12,10 @@ ordering atomic is a barrier for them if something reads its result, without whi
 other threads stored only behind a barrier.
 
 Nor may a program load or store an element that another one changes by an atomic, or change so what another one stored, but in such order,
-and the atomic itself is none; a volatile load may look at it. A block of atomics is no different: its own program may read what it
-changed, or store over it, only behind a barrier. What a program read, it may change only at the same lane, whose thread has read it
-before, or behind a barrier: another thread of the program may not have read it yet.
+and the atomic itself is none; a volatile load may look at what others change. A block of atomics is no different: its own program may
+read what it changed, or store over it, only behind a barrier. What a program read, it may change only at the same lane, whose thread has
+read it before, or behind a barrier: another thread of the program may not have read it yet. Where the compiler makes a loop's loads turns
+ahead (`pipelines`), they see nothing for certain but what was in order before the loop.
 
 Limits: the last two readers of an element are remembered, and the last to change it by an atomic. That atomics of one program follow on
 each other is not seen. What one order of atomics puts in order another may not: programs that run one after the other show one order only
@@ -25,7 +26,7 @@ changes, is left alone: mostly the others have no use for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,8 @@ class _Program:
     """One program: what of its own is in order for all its threads, and up to when it knows what other programs did.
 
     `soon` is known to the thread that does what is done with single values, and to all once they wait for it.
-    `waited` and `met` are the phases of the launch in which its threads last waited for each other, and had last read.
+    `waited` and `met` are the phases of the launch in which its threads last waited for each other, and had last read. While it goes
+    through a loop whose loads are made ahead, `ahead` is the program as it was before the loop.
     """
 
     number: int
@@ -57,6 +59,7 @@ class _Program:
     soon: dict[int, Times] = field(default_factory=dict)
     waited: int = 0
     met: int = 0
+    ahead: _Program | None = None
 
 
 class Conflicts:
@@ -115,23 +118,38 @@ class Conflicts:
         self._phase += 1
         self._me.met = self._phase
 
+    def ahead(self) -> bool:
+        """Loads of the program are made ahead from now on, until `in_place`; whether they were not already."""
+        me = self._me
+        if me.ahead is not None:
+            return False
+        me.ahead = replace(me)
+        return True
+
+    def in_place(self) -> None:
+        """Loads of the program are made where they stand again."""
+        self._me.ahead = None
+
     def read(self, access: Access, *, volatile: bool = False) -> int | None:
         """Note a read; the number of a program that it races with, if any: its own where threads of the same program race.
 
-        A `volatile` one may look at what atomics change at any time.
+        A `volatile` one may look at what atomics of other programs change at any time.
         """
         seen = self._marks(access)
         at, each = seen.elements(access)
+        me = self._me
+        self._me = me.ahead or me
         other = self._writer(seen, at)
-        if volatile:
-            return other
-        other = self._changer(seen, at) if other is None else other
-        if other is None and self._did(seen, at):
-            other = self._me.number
-        if other is None and (self._own(seen, at, one_thread=False) or self._updated(seen, at)):
-            other = self._me.number
-        seen.note_reader(at, self._me.number, self._now)
-        seen.note_read(at, np.repeat(access.lanes, each), access.block, self._me.met)
+        if other is None and not volatile:
+            other = self._changer(seen, at)
+        if other is None and self._own(seen, at, one_thread=False):
+            other = me.number
+        if other is None and (me.ahead or not volatile) and (self._did(seen, at, read_or_not=bool(me.ahead)) or self._updated(seen, at)):
+            other = me.number
+        self._me = me
+        if not volatile:
+            seen.note_reader(at, me.number, self._now)
+        seen.note_read(at, np.repeat(access.lanes, each), access.block, me.met)
         return other
 
     def write(self, access: Access, changes: Array) -> int | None:
@@ -217,11 +235,13 @@ class Conflicts:
             unsettled &= seen.block[at] != 0
         return bool(unsettled.any())
 
-    def _did(self, seen: Marks, at: Array) -> bool:
-        """Whether a thread of the program changed one value there by an atomic that the others do not wait for."""
+    def _did(self, seen: Marks, at: Array, *, read_or_not: bool) -> bool:
+        """Whether a thread of the program changed one value there by an atomic that the others do not wait for, or by any."""
         if seen.last_changed <= self._me.settled[0]:
             return False
-        mine = (seen.changer[at] == self._me.number) & (seen.unread[at] != 0)
+        mine = seen.changer[at] == self._me.number
+        if not read_or_not:
+            mine &= seen.unread[at] != 0
         return bool((mine & (seen.changed[at] > self._me.settled[0])).any())
 
     def _updated(self, seen: Marks, at: Array) -> bool:

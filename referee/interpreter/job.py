@@ -45,7 +45,7 @@ class Interpreter:
         memory.install(triton_interpreter, self.memory)
         language.patch()
         self._met: dict[tuple[int, tuple[int, int, int]], dict[Program, int]] = {}
-        self._kernels = _import_text(text, scratch, {logic.UNREAD: self.memory.unread})
+        self._kernels = _import_text(text, scratch, {logic.UNREAD: self.memory.unread, logic.AHEAD: self.memory.ahead})
 
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""

@@ -25,7 +25,7 @@ class WrongStep(Exception):
     """A loop's step, known at run time only, is not positive."""
 
 
-def counted(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> Iterator[Any]:
+def counted(arg1: Any, arg2: Any = None, step: Any = None, *options: Any, **named: Any) -> Iterator[Any]:
     """`range` and `tl.range` in a kernel: a scalar tensor each turn, int64 if a bound is, else int32; options mean nothing here.
 
     Raises WrongStep.

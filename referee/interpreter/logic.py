@@ -2,8 +2,9 @@
 
 `and`, `or` and `not` are elementwise on tensors, where Python asks a whole tensor for one truth value. Constants decide as in Python, from
 left to right; tensors are all evaluated. So does Triton's compiler (`visit_BoolOp`). Where a number becomes a tensor in it, is in
-`numbers_as_tensors.py`. An atomic whose result nothing reads is a call that says so, because threads do not wait for it. Names that begin
-with two underscores are free, because no kernel may use them. Runs in the interpreter worker.
+`numbers_as_tensors.py`. An atomic whose result nothing reads is a call that says so, because threads do not wait for it; so is what a loop
+goes through whose loads the compiler may move ahead. Names that begin with two underscores are free, because no kernel may use them. Runs
+in the interpreter worker.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from typing import Any
 import triton.language as tl
 
 from referee.interpreter import numbers_as_tensors as numbers
+from referee.interpreter.pipelines import inlined_barriers, stages
 
 Part = Callable[[], Any]
 
 UNREAD = "__unread"
 """What a call for an atomic is named whose result nothing reads; whoever runs the kernels binds it."""
+
+AHEAD = "__ahead"
+"""What a call is named that goes through the turns of a loop whose loads may be made turns ahead; bound as UNREAD is."""
 
 
 def both(*parts: Part) -> Any:
@@ -46,9 +51,10 @@ NAMES: dict[str, Callable[..., Any]] = {
 def elementwise(text: str) -> str:
     """The text of a kernel module where all syntax of kernels that means something else to Python is a call of a function in NAMES."""
     module = ast.parse(text)
-    for statement in module.body:
-        if isinstance(statement, ast.FunctionDef):
-            _Calls(statement).rewrite()
+    functions = [statement for statement in module.body if isinstance(statement, ast.FunctionDef)]
+    barriers = inlined_barriers(functions)
+    for function in functions:
+        _Calls(function, barriers).rewrite()
     return ast.unparse(ast.fix_missing_locations(module))
 
 
@@ -84,8 +90,8 @@ def _joined(parts: tuple[Part, ...], decisive: bool) -> Any:
 
 
 class _Calls(ast.NodeTransformer):
-    def __init__(self, function: ast.FunctionDef) -> None:
-        self._function = function
+    def __init__(self, function: ast.FunctionDef, barriers: frozenset[str]) -> None:
+        self._function, self._barriers = function, barriers
         self._read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
         self._joins = sum(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(function)) > 1
 
@@ -94,6 +100,14 @@ class _Calls(ast.NodeTransformer):
         self._function.body = [self.visit(statement) for statement in self._function.body]
         if self._joins:
             self._function.body.insert(0, ast.Assign([ast.Name("__decided", ast.Store())], ast.List([], ast.Load())))
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        """Over a call, where the compiler may move loads ahead."""
+        ahead = stages(node, self._barriers)
+        self.generic_visit(node)
+        if ahead is not None:
+            node.iter = _call(AHEAD, node.iter, ahead)
+        return node
 
     def visit_If(self, node: ast.If) -> ast.If:
         """The condition of a return is a call."""

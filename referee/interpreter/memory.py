@@ -129,6 +129,14 @@ class CheckedMemory:
         finally:
             self._unread = False
 
+    def ahead(self, turns: Iterator[Any], stages: Any) -> Iterator[Any]:
+        """A loop's turns, whose loads the compiler may make ahead in so many stages; None where it has the launch's."""
+        stages = getattr(stages, "value", stages)
+        begins = (stages is None or stages > 1) and self._conflicts.ahead()
+        yield from turns
+        if begins:
+            self._conflicts.in_place()
+
     def barrier(self) -> None:
         """The running program's threads wait for each other."""
         self._conflicts.barrier()
