@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from referee import namespaces
+from referee.huge_pages import HugePages
 from referee.limits import Limits, cpu_seconds
 from referee.linux import PR_SET_PDEATHSIG, prctl
 from referee.sandbox import Sandbox
@@ -52,8 +53,8 @@ class _Running:
 class Server:
     """Accept requests on the control socket, fork, watch, reap and report."""
 
-    def __init__(self, control: socket.socket, parent: int | None, sandbox: Sandbox) -> None:
-        self._control = control
+    def __init__(self, control: socket.socket, parent: int | None, sandbox: Sandbox, pages: HugePages) -> None:
+        self._control, self._pages = control, pages
         self._parent = parent
         self._sandbox = sandbox
         self._running: dict[int, _Running] = {}
@@ -78,7 +79,10 @@ class Server:
         parent = [] if self._parent is None else [self._parent]
         for fd in (self._control.fileno(), self._wake, *parent, *reports):
             poller.register(fd, select.POLLIN)
-        for fd, _ in poller.poll():
+        ready = poller.poll(0 if self._pages.pending else None)
+        if not ready:
+            self._pages.step()
+        for fd, _ in ready:
             if fd == self._parent:
                 return False
             if fd == self._wake:
@@ -114,7 +118,8 @@ class Server:
         entry: str = request["entry"]
         fields = request["limits"]
         limits = Limits(**{**fields, "allow_exec": tuple(fields["allow_exec"])})
-        _preload(entry.partition(":")[0])
+        if _preload(entry.partition(":")[0]):
+            self._pages.again()
         # Told before the fork: a parent that was not told may safely ask again elsewhere.
         _tell(report, {"started": True})
         pid = self._sandbox.fork()
@@ -154,15 +159,16 @@ def _tell(report: socket.socket, message: dict[str, Any]) -> None:
         return
 
 
-def _preload(module: str) -> None:
-    """Import a module of ours before forking, so that later jobs have it; a failure is the job's to report."""
+def _preload(module: str) -> bool:
+    """Import a module of ours before forking, so that later jobs have it; whether it was new. A failure is the job's to report."""
     if module in sys.modules:
-        return
+        return False
     try:
         importlib.import_module(module)
     except Exception:
-        return
+        return False
     _settle()
+    return True
 
 
 def _settle() -> None:
@@ -224,9 +230,11 @@ def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None,
             _import_from(name, folder)
         for name in settings["preload"]:
             importlib.import_module(name)
+        pages = HugePages()
         sandbox = Sandbox(spaces, settings["readable"], settings["without"])
         _settle()
-        server = Server(control, parent, sandbox)
+        pages.again()
+        server = Server(control, parent, sandbox, pages)
         ready = {"scratch": sandbox.base, "protections": [asdict(protection) for protection in sandbox.protections]}
         control.send(json.dumps(ready).encode())
     except BaseException:
