@@ -144,6 +144,28 @@ def kernel(ticket, total):
     assert isinstance(answer, Executed) and answer.outputs[0].tolist() == [1.0, 1.0]
 
 
+def test_a_loop_in_such_a_loop_is_held_to_be_a_part_of_it(interpreter: Zygote) -> None:
+    text = (
+        HEADER
+        + """
+@triton.jit
+def kernel(ticket, total):
+    for turn in {outer}:
+        tl.store(total, 1.0)
+        if tl.atomic_add(ticket, 1) >= 0:
+            for step in tl.range(2, num_stages=2):
+                tl.store(total + 1, tl.load(total))
+"""
+    )
+    ticket, total = dense(0, (1,), "int32"), dense(1, (2,), "float32")
+    step = launch("kernel", (1, 1, 1), {}, ticket=ticket, total=total)
+    plan = LaunchPlan(buffers_of(ticket, total, inputs=0), (), (Fill(ticket, 0), step), (total,))
+    plain = run(interpreter, text.format(outer="range(3)"), Execution(plan, ()))[0]
+    assert isinstance(plain, Executed) and plain.outputs[0].tolist() == [1.0, 1.0]
+    ahead = rejection(run(interpreter, text.format(outer="tl.range(3, num_stages=2)"), Execution(plan, ())))
+    assert "another thread of it uses the element" in ahead.reason
+
+
 def test_a_volatile_load_sees_what_its_own_program_stored_only_behind_a_barrier(interpreter: Zygote) -> None:
     text = (
         HEADER
