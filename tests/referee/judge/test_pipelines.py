@@ -101,69 +101,53 @@ def test_a_load_made_ahead_sees_nothing_that_its_loop_did(interpreter: Zygote, c
         assert isinstance(answers[0], Executed), answers
 
 
-def test_what_another_program_released_in_the_loop_is_not_seen_ahead(interpreter: Zygote) -> None:
-    text = (
-        HEADER
-        + """
+SHARED = (
+    HEADER
+    + """
 @triton.jit
 def kernel(ticket, total):
-    if tl.program_id(0) == 0:
+    {body}
+"""
+)
+TOLD = """if tl.program_id(0) == 0:
         tl.store(total, 5.0)
         tl.atomic_xchg(ticket, 1)
     else:
         for turn in {turns}:
             if tl.atomic_add(ticket, 0) == 1:
-                tl.store(total + 1, tl.load(total))
-"""
-    )
-    ticket, total = dense(0, (1,), "int32"), dense(1, (2,), "float32")
-    step = launch("kernel", (2, 1, 1), {}, ticket=ticket, total=total)
-    plan = LaunchPlan(buffers_of(ticket, total, inputs=0), (), (Fill(ticket, 0), Fill(total, 0.0), step), (total,))
-    in_place = run(interpreter, text.format(turns="range(3)"), Execution(plan, ()))[0]
-    assert isinstance(in_place, Executed) and in_place.outputs[0].tolist() == [5.0, 5.0]
-    ahead = rejection(run(interpreter, text.format(turns="tl.range(3, num_stages=2)"), Execution(plan, ())))
-    assert "use the same element of `total`" in ahead.reason
-
-
-def test_after_such_a_loop_loads_are_where_they_stand(interpreter: Zygote) -> None:
-    text = (
-        HEADER
-        + """
-@triton.jit
-def kernel(ticket, total):
-    for turn in tl.range(3, num_stages=2):
+                tl.store(total + 1, tl.load(total))"""
+AFTER = """for turn in {turns}:
         tl.store(total, 1.0)
     if tl.atomic_add(ticket, 1) == 0:
-        tl.store(total + 1, tl.load(total))
-"""
-    )
-    ticket, total = dense(0, (1,), "int32"), dense(1, (2,), "float32")
-    step = launch("kernel", (1, 1, 1), {}, ticket=ticket, total=total)
-    plan = LaunchPlan(buffers_of(ticket, total, inputs=0), (), (Fill(ticket, 0), step), (total,))
-    answer = run(interpreter, text, Execution(plan, ()))[0]
-    assert isinstance(answer, Executed) and answer.outputs[0].tolist() == [1.0, 1.0]
-
-
-def test_a_loop_in_such_a_loop_is_held_to_be_a_part_of_it(interpreter: Zygote) -> None:
-    text = (
-        HEADER
-        + """
-@triton.jit
-def kernel(ticket, total):
-    for turn in {outer}:
+        tl.store(total + 1, tl.load(total))"""
+INSIDE = """for turn in {turns}:
         tl.store(total, 1.0)
         if tl.atomic_add(ticket, 1) >= 0:
             for step in tl.range(2, num_stages=2):
-                tl.store(total + 1, tl.load(total))
-"""
-    )
+                tl.store(total + 1, tl.load(total))"""
+
+
+def totals(zygote: Zygote, body: str, turns: str, *, programs: int = 1) -> list[float] | str:
+    """What is in two values in the end, or why that is rejected."""
     ticket, total = dense(0, (1,), "int32"), dense(1, (2,), "float32")
-    step = launch("kernel", (1, 1, 1), {}, ticket=ticket, total=total)
-    plan = LaunchPlan(buffers_of(ticket, total, inputs=0), (), (Fill(ticket, 0), step), (total,))
-    plain = run(interpreter, text.format(outer="range(3)"), Execution(plan, ()))[0]
-    assert isinstance(plain, Executed) and plain.outputs[0].tolist() == [1.0, 1.0]
-    ahead = rejection(run(interpreter, text.format(outer="tl.range(3, num_stages=2)"), Execution(plan, ())))
-    assert "another thread of it uses the element" in ahead.reason
+    step = launch("kernel", (programs, 1, 1), {}, ticket=ticket, total=total)
+    plan = LaunchPlan(buffers_of(ticket, total, inputs=0), (), (Fill(ticket, 0), Fill(total, 0.0), step), (total,))
+    answers = run(zygote, SHARED.format(body=body.format(turns=turns)), Execution(plan, ()))
+    return answers[0].outputs[0].tolist() if isinstance(answers[0], Executed) else rejection(answers).reason
+
+
+def test_what_another_program_released_in_the_loop_is_not_seen_ahead(interpreter: Zygote) -> None:
+    assert totals(interpreter, TOLD, "range(3)", programs=2) == [5.0, 5.0]
+    assert "use the same element of `total`" in str(totals(interpreter, TOLD, "tl.range(3, num_stages=2)", programs=2))
+
+
+def test_after_such_a_loop_loads_are_where_they_stand(interpreter: Zygote) -> None:
+    assert totals(interpreter, AFTER, "tl.range(3, num_stages=2)") == [1.0, 1.0]
+
+
+def test_a_loop_in_such_a_loop_is_held_to_be_a_part_of_it(interpreter: Zygote) -> None:
+    assert totals(interpreter, INSIDE, "range(3)") == [1.0, 1.0]
+    assert "another thread of it uses the element" in str(totals(interpreter, INSIDE, "tl.range(3, num_stages=2)"))
 
 
 def test_a_volatile_load_sees_what_its_own_program_stored_only_behind_a_barrier(interpreter: Zygote) -> None:
