@@ -9,7 +9,9 @@ from typing import Literal, TypeVar
 
 from referee.badges import each_badge
 from referee.binaries import Binaries
-from referee.compile import PATIENCE, SECONDS, Part, compile_in_parts, compile_plans
+from referee.compile import Part, compile_in_parts, compile_plans
+from referee.compile_ahead import CompileAhead
+from referee.compile_jobs import PATIENCE, SECONDS, compile_jobs
 from referee.jobs import CellJob
 from referee.kernels import KernelError, KernelModule, extract
 from referee.ops.spec import Cell
@@ -53,12 +55,18 @@ class Judgement:
                 raise Rejected(Rejection("screen", error.guard, str(error))) from None
 
     def traced(
-        self, module: KernelModule, cells: Sequence[Cell], *, target: Target | None = None, seconds: float | None = None
+        self,
+        module: KernelModule,
+        cells: Sequence[Cell],
+        *,
+        target: Target | None = None,
+        seconds: float | None = None,
+        early: int | None = None,
     ) -> Traced | Rejection:
-        """Run the candidate's Python, without values, for every cell. Notes nothing in the report."""
+        """Run the candidate's Python, without values, for every cell; plans are told to `early` meanwhile. Notes nothing in the report."""
         if not cells:
             return []
-        plans = trace(self._workers, self.source, cells, target or self.target, module, seconds=seconds)
+        plans = trace(self._workers, self.source, cells, target or self.target, module, seconds=seconds, early=early)
         return plans if isinstance(plans, Rejection) else list(zip(cells, plans, strict=True))
 
     def trace(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
@@ -90,16 +98,22 @@ class Judgement:
 
         return each_badge(attempt, cells, cells, CAPABILITY_TRACE_SECONDS)
 
-    def compile(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> tuple[Binaries, ...]:
-        """Compile every launch of the plans for the target."""
+    def ahead(self, module: KernelModule, cells: Sequence[Cell]) -> CompileAhead:
+        """What compiles for cells while they are being traced."""
+        return CompileAhead(compile_jobs(self._workers, module, self.target), self._kept, cells)
+
+    def compile(self, module: KernelModule, plans: Sequence[LaunchPlan], ahead: CompileAhead | None = None) -> tuple[Binaries, ...]:
+        """Compile every launch of the plans for the target, but for what is compiled ahead."""
         with self.report.during("compile"):
-            found = unless_rejected(self._compiled(module, plans))
+            found = unless_rejected(self._compiled(module, plans, ahead=ahead))
         self.note_compiled(found)
         return found
 
-    def compiled_in_parts(self, module: KernelModule, plans: Sequence[LaunchPlan]) -> Generator[Part | Rejection, None, None]:
+    def compiled_in_parts(
+        self, module: KernelModule, plans: Sequence[LaunchPlan], ahead: CompileAhead
+    ) -> Generator[Part | Rejection, None, None]:
         """The same part by part, as soon as one is ready. Notes nothing in the report."""
-        return compile_in_parts(self._workers, module, plans, self.target, self._kept)
+        return compile_in_parts(self._workers, module, plans, self.target, self._kept, ahead=ahead)
 
     def note_compiled(self, found: Sequence[Binaries]) -> None:
         """That every launch was compiled, and what it takes."""
@@ -115,9 +129,14 @@ class Judgement:
         return each_badge(attempt, traced, [cell for cell, _ in traced], CAPABILITY_COMPILE_SECONDS)
 
     def _compiled(
-        self, module: KernelModule, plans: Sequence[LaunchPlan], seconds: float = SECONDS, patience: float = PATIENCE
+        self,
+        module: KernelModule,
+        plans: Sequence[LaunchPlan],
+        seconds: float = SECONDS,
+        patience: float = PATIENCE,
+        ahead: CompileAhead | None = None,
     ) -> tuple[Binaries, ...] | Rejection:
-        return compile_plans(self._workers, module, plans, self.target, self._kept, seconds=seconds, patience=patience)
+        return compile_plans(self._workers, module, plans, self.target, self._kept, seconds=seconds, patience=patience, ahead=ahead)
 
     def compile_only(self, module: KernelModule) -> Verdict:
         """Trace and compile, and nothing more."""

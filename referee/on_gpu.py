@@ -1,7 +1,8 @@
 """A candidate on a GPU: every cell replayed while small ones run in the interpreter, then what earns badges, then time.
 
-The CPU compiles and interprets while the GPU checks what is compiled. Nothing runs beside the timing. What the GPU finds is told before
-what the interpreter finds, so that a verdict does not depend on what was ready first.
+Kernels are compiled as soon as a trace tells what is launched. The CPU compiles and interprets while the GPU checks what is compiled.
+Nothing runs beside the timing. What the GPU finds is told before what the interpreter finds, so that a verdict does not depend on what was
+ready first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from referee.beside import SECONDS, Seen, look, small_cells
 from referee.binaries import Binaries
 from referee.checking import Checking
 from referee.compile import effort
+from referee.compile_ahead import CompileAhead
 from referee.configurations import FEW_CONFIGS, usable_configurations
 from referee.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.gpu import Checked, Replayer
@@ -52,14 +54,14 @@ class OnGpu:
         cells = subject.cells("gpu")
         wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True)]
         usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
-        with ThreadPoolExecutor(2, thread_name_prefix="aside") as aside:
-            traced, small = self._traced(usual, many)
+        with self.judgement.ahead(self.module, [*usual, *many]) as ahead, ThreadPoolExecutor(2, thread_name_prefix="aside") as aside:
+            traced, small = self._traced(usual, many, ahead)
             extra = aside.submit(self._capability_jobs, with_fresh_layouts(subject.op, capabilities(cells), self.seed))
             candidate = Prepared(subject.name, (), atomic(self.module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(autotuned(plan) or _compares(plan) for _, plan in traced)
             seen = None if whole else aside.submit(self._look, small)
-            prepared = self._settled(traced, candidate) if whole else self._checked_as_compiled(traced, candidate)
+            prepared = self._settled(traced, candidate, ahead) if whole else self._checked_as_compiled(traced, candidate, ahead)
             # Which configurations can be launched is known only now.
             first = prepared.jobs[0]
             seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS))
@@ -80,11 +82,11 @@ class OnGpu:
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
 
-    def _traced(self, usual: Sequence[Cell], many: Sequence[Cell]) -> tuple[Traced, Traced]:
+    def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> tuple[Traced, Traced]:
         """What is replayed, cells of `many` rows among it, and small cells: from one worker, where CUDA takes every grid."""
         small = small_cells(self.judgement.subject)
-        with self._report.during("trace"):
-            plans = self.judgement.traced(self.module, [*usual, *many, *small])
+        with self._report.during("trace"), ahead.listening(self.module) as early:
+            plans = self.judgement.traced(self.module, [*usual, *many, *small], early=early)
         if isinstance(plans, Rejection) and plans.guard == "launch_limits":
             traced = self.judgement.trace(self.module, [*usual, *small])
             return traced[: len(usual)] + self.judgement.trace_many_rows(self.module, many), traced[len(usual) :]
@@ -92,9 +94,9 @@ class OnGpu:
         self.judgement.note_traced(both)
         return both[: len(usual) + len(many)], both[len(usual) + len(many) :]
 
-    def _settled(self, traced: Traced, candidate: Prepared) -> Prepared:
+    def _settled(self, traced: Traced, candidate: Prepared, ahead: CompileAhead) -> Prepared:
         """Compile everything, settle autotuned launches, then check every cell with what was chosen."""
-        compiled = self.judgement.compile(self.module, [plan for _, plan in traced])
+        compiled = self.judgement.compile(self.module, [plan for _, plan in traced], ahead)
         with self._report.during("correct"):
             jobs = tuple(cell_jobs(traced, compiled))
             prepared = unless_rejected(settle(self.replayer, replace(candidate, jobs=jobs), seed=self.seed))
@@ -103,12 +105,12 @@ class OnGpu:
             self._take(self.replayer.check(prepared, seed=self.seed))
         return prepared
 
-    def _checked_as_compiled(self, traced: Traced, candidate: Prepared) -> Prepared:
+    def _checked_as_compiled(self, traced: Traced, candidate: Prepared, ahead: CompileAhead) -> Prepared:
         """Compile, and check each cell as soon as its kernels are there: those that take longest to compile last."""
         order = sorted(range(len(traced)), key=lambda number: effort(traced[number][1]))
         checking = Checking(self.replayer, candidate, [cell for cell, _ in traced], order, seed=self.seed)
         compiled: dict[int, Binaries] = {}
-        with closing(self.judgement.compiled_in_parts(self.module, [plan for _, plan in traced])) as parts:
+        with closing(self.judgement.compiled_in_parts(self.module, [plan for _, plan in traced], ahead)) as parts:
             while True:
                 with self._report.during("compile"):
                     part = next(parts, None)

@@ -9,6 +9,7 @@ candidate in it, and is parsed as data by the judge.
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from types import ModuleType
 from typing import Any
@@ -57,6 +59,8 @@ _OTHERWISE = (
 _SAME = "`run` does something else where one tensor is given twice; launches depend on shapes, dtypes and the device only"
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
+# Takes a cell's index and its plan.
+Tell = Callable[[int, dict[str, Any]], None]
 
 _ANOTHER = (
     "a cached function answers for another argument that compares equal, as True and 1 do, so that `run` does something else after calls"
@@ -67,16 +71,30 @@ _ANOTHER = (
 def trace_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """Sandbox entry. JSON in: source, target, cells (each: the inputs' specs and the number of outputs).
 
-    JSON out: {"plans": [...]}, or {"rejection": {"guard", "reason", "cell"}} with the cell's index or null.
+    JSON out: {"plans": [...]}, or {"rejection": {"guard", "reason", "cell"}} with the cell's index or null. Before that, if there is a
+    descriptor, a line of JSON on it for each cell: its index, and the plan of its first call.
     """
     request = json.loads(payload)
     cells = [(tuple(_spec(spec) for spec in cell["inputs"]), cell["outputs"]) for cell in request["cells"]]
     # A name that no candidate can know beforehand, so that none behaves well under this one only.
     path = os.path.join(scratch, f"{''.join(secrets.choice(string.ascii_lowercase) for _ in range(12))}.py")
-    return json.dumps(trace_source(request["source"], path, Target.from_json(request["target"]), cells), allow_nan=False).encode()
+    tell = partial(_tell, fds[0]) if fds else _tell_nobody
+    return json.dumps(trace_source(request["source"], path, Target.from_json(request["target"]), cells, tell), allow_nan=False).encode()
 
 
-def trace_source(source: str, path: str, target: Target, cells: Sequence[CellShape]) -> dict[str, Any]:
+def _tell(descriptor: int, number: int, plan: dict[str, Any]) -> None:
+    line = json.dumps([number, plan], allow_nan=False).encode() + b"\n"
+    # Nobody may be listening any more.
+    with contextlib.suppress(OSError):
+        while line:
+            line = line[os.write(descriptor, line) :]
+
+
+def _tell_nobody(number: int, plan: dict[str, Any]) -> None:
+    return
+
+
+def trace_source(source: str, path: str, target: Target, cells: Sequence[CellShape], tell: Tell = _tell_nobody) -> dict[str, Any]:
     """Write the source to `path`, import it under the file's name, and trace every cell. Returns what `trace_entry` sends."""
     triton_private.check_version()
     tree = parse(source)
@@ -85,7 +103,7 @@ def trace_source(source: str, path: str, target: Target, cells: Sequence[CellSha
     if len(optional.all) > MAX_OPTIONAL:
         return _refused(f"there is too much that not everybody can import, of {names}: at most {MAX_OPTIONAL} modules and names")
     with pretended_modules(optional, frozenset()):
-        found = _trace_once(source, path, target, cells, tells)
+        found = _trace_once(source, path, target, cells, tells, tell=tell)
     done = {frozenset[str]()}
     for present in optional.mixtures():
         if "plans" not in found or present in done:
@@ -127,7 +145,8 @@ class _Tells:
 
 
 def _trace_once(
-    source: str, path: str, target: Target, cells: Sequence[CellShape], tells: _Tells, cuda: str = "", *, asserts: bool = True
+    source: str, path: str, target: Target, cells: Sequence[CellShape], tells: _Tells, cuda: str = "", *, asserts: bool = True,
+    tell: Tell = _tell_nobody,
 ) -> dict[str, Any]:
     violations = Violations()
     launches = LaunchRecorder(violations)
@@ -155,7 +174,7 @@ def _trace_once(
             for number, (inputs, outputs) in enumerate(_rounds(cells, launches)):
                 if number == len(cells):
                     plans.clear()
-                plans.append(tracing.cell(inputs, outputs))
+                plans.append(tracing.cell(inputs, outputs, partial(tell, number)))
                 if (name := changed(before, _kept(module, violations))) is not None:
                     plans.pop()
                     raise violations.add("state", f"`run` changes `{name}`, which outlives the call; keep nothing between calls")
@@ -200,12 +219,16 @@ class _Tracing:
     caches: Caches
     tells: _Tells
 
-    def cell(self, inputs: tuple[TensorSpec, ...], outputs: int) -> dict[str, Any]:
-        """The plan of a call, which must be that of a call in training as well, and in any mixture of what the file asks about."""
+    def cell(self, inputs: tuple[TensorSpec, ...], outputs: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """The plan of a call, which must be that of a call in training as well, and in any mixture of what the file asks about.
+
+        Whom it is told to gets it before it is compared.
+        """
         # Without autograd, which would refuse what is for the judge to refuse.
         with torch.no_grad():
             first = _Way(USUAL, given.plain(inputs))
             plan = self._call(inputs, outputs, first)
+            tell(plan)
             # In a way in which inputs are the same tensor the plan is this one with their buffers merged.
             expected: dict[given.Same | None, str] = {None: json.dumps(plan)}
             expected.update((same, json.dumps(given.merged(plan, same))) for same in self._sames(inputs))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import triton
 
-from referee.compile import ENTRY
+from referee.compile_ahead import CompileAhead
+from referee.compile_jobs import ENTRY
 from referee.fresh_cells import fresh_cells
+from referee.judgement import Judgement
+from referee.kernels import KernelModule
+from referee.plan import LaunchPlan
 from referee.subject import Subject, capabilities, partition_by_rows, required
 from referee.verdict import Rejection, Verdict
 from referee.zygote import Outcome
@@ -51,9 +56,27 @@ def test_cells_are_checked_while_others_are_compiled(servers: Servers, monkeypat
 
     seen: list[int] = []
     monkeypatch.setattr(servers.workers, "run", watched)
-    monkeypatch.setattr("referee.compile.os.cpu_count", lambda: 16)
+    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 16)
     judged(servers, DIFFERENT_BLOCKS, Replayer(whenever=lambda: seen.append(ended.count(ENTRY))))
     assert seen[0] < ended.count(ENTRY) - 1
+
+
+@pytest.mark.parametrize(("source", "method"), [(DIFFERENT_BLOCKS, "compiled_in_parts"), (TUNED, "compile")])
+def test_kernels_are_being_compiled_when_the_trace_ends(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, source: str, method: str
+) -> None:
+    begun: list[int] = []
+    compiles = getattr(Judgement, method)
+
+    def watched(self: Judgement, module: KernelModule, plans: Sequence[LaunchPlan], ahead: CompileAhead) -> Any:
+        begun.append(len(ahead.begun))
+        return compiles(self, module, plans, ahead)
+
+    monkeypatch.setattr(Judgement, method, watched)
+    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 3)
+    _, verdict = judged(servers, source, Replayer())
+    assert isinstance(verdict, Verdict) and verdict.verdict == "correct", verdict
+    assert begun == [3]
 
 
 def test_the_cell_that_fails_does_not_depend_on_which_was_ready_first(servers: Servers) -> None:

@@ -309,6 +309,6 @@ def test_what_takes_longest_is_begun_first(zygote: Zygote, monkeypatch: pytest.M
     source = COPY + body(ALLOCATE, LAUNCH.replace("BLOCK=128", "BLOCK=x.shape[1]"), "return y")
     module, plans = traced(zygote, source, (1, 16), (1, 256), (1, 64))
     monkeypatch.setattr(zygote, "run", watched)
-    monkeypatch.setattr("referee.compile.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 1)
     assert isinstance(compile_plans(zygote, module, plans, Target()), tuple)
     assert begun == [[256, 64, 16]]
