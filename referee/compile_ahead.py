@@ -18,7 +18,6 @@ from typing import Self
 
 from referee.compile_cache import CompileCache
 from referee.compile_jobs import CompileJobs, Results, requests, worker_count
-from referee.kernels import KernelModule
 from referee.ops.spec import Cell
 from referee.plan_parse import PlanError, parse
 from referee.verdict import Rejection
@@ -29,20 +28,23 @@ MAX_LINE = 1 << 20
 
 
 class CompileAhead:
-    """The kernels of one candidate. A context manager: at its end nothing new is begun, and nobody waits for what still runs."""
+    """The kernels of one candidate. A context manager: at its end nothing new is begun, and what is still being compiled is stopped."""
 
-    def __init__(self, jobs: CompileJobs, cache_dir: Path | None, cells: Sequence[Cell]) -> None:
-        self._jobs, self._cells = jobs, cells
+    def __init__(self, jobs: CompileJobs, cache_dir: Path | None) -> None:
+        self._jobs = jobs
         self._cache = CompileCache(cache_dir) if cache_dir is not None else None
         self._most = worker_count(MAX_KERNELS)
         self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="ahead")
         self._begun: dict[str, Future[Results | Rejection]] = {}
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        os.eventfd_write(self._stop, 1)
+        self._pool.shutdown(cancel_futures=True)
+        os.close(self._stop)
 
     @property
     def begun(self) -> Mapping[str, Future[Results | Rejection]]:
@@ -50,10 +52,10 @@ class CompileAhead:
         return self._begun
 
     @contextlib.contextmanager
-    def listening(self, module: KernelModule) -> Iterator[int]:
-        """A descriptor for a trace to tell plans to: on each line the number of a cell, and its plan."""
+    def listening(self, cells: Sequence[Cell]) -> Iterator[int]:
+        """A descriptor for a trace to tell plans to: on each line the number of a cell, and its plan. Those of `cells` are listened to."""
         read, write = os.pipe()
-        listener = threading.Thread(target=self._listen, args=(read, module), name="listening")
+        listener = threading.Thread(target=self._listen, args=(read, cells), name="listening")
         listener.start()
         try:
             yield write
@@ -61,13 +63,13 @@ class CompileAhead:
             os.close(write)
             listener.join()
 
-    def _listen(self, descriptor: int, module: KernelModule) -> None:
+    def _listen(self, descriptor: int, cells: Sequence[Cell]) -> None:
         with open(descriptor, "rb") as lines:
-            for _ in self._cells:
+            for _ in cells:
                 try:
                     number, data = json.loads(lines.readline(MAX_LINE))
-                    cell = self._cells[number]
-                    plan = parse(data, cell.inputs, cell.outputs, module)
+                    cell = cells[number]
+                    plan = parse(data, cell.inputs, cell.outputs, self._jobs.module)
                 except (ValueError, TypeError, IndexError, RecursionError, PlanError):
                     # The end of what is told, or nothing that a trace says. Its answer in the end is looked at in any case.
                     return
@@ -75,4 +77,4 @@ class CompileAhead:
                     key = self._jobs.key(request)
                     known = key in self._begun or (self._cache is not None and self._cache.load(key, request["kernel"]) is not None)
                     if not known and len(self._begun) < self._most:
-                        self._begun[key] = self._pool.submit(self._jobs.run, {key: request})
+                        self._begun[key] = self._pool.submit(self._jobs.run, {key: request}, self._stop)

@@ -56,8 +56,8 @@ class CompileJobs:
         """Equal for kernels that come out the same."""
         return key_of(wanted, self.module.text, json.dumps(self.target.to_json(), sort_keys=True), self.tools.identity)
 
-    def run(self, wanted: Mapping[str, Request]) -> Results | Rejection:
-        """The kernels of these requests, by their keys, from one worker. Raises JobLost."""
+    def run(self, wanted: Mapping[str, Request], stop: int | None = None) -> Results | Rejection:
+        """The kernels of these requests, by their keys, from one worker; its time is up when `stop` can be read. Raises JobLost."""
         job = {
             "text": self.module.text,
             "target": self.target.to_json(),
@@ -66,7 +66,7 @@ class CompileJobs:
         }
         payload = json.dumps(job).encode()
         for _ in range(2):
-            outcome = self.zygote.run(ENTRY, payload, limits=self.limits)
+            outcome = self.zygote.run(ENTRY, payload, limits=self.limits, stop=stop)
             if outcome.status != "ok" or outcome.data != TOOL_LOST:
                 return _results(outcome, wanted)
         raise JobLost("ptxas was ended from outside twice")

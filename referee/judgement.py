@@ -98,9 +98,9 @@ class Judgement:
 
         return each_badge(attempt, cells, cells, CAPABILITY_TRACE_SECONDS)
 
-    def ahead(self, module: KernelModule, cells: Sequence[Cell]) -> CompileAhead:
+    def ahead(self, module: KernelModule) -> CompileAhead:
         """What compiles for cells while they are being traced."""
-        return CompileAhead(compile_jobs(self._workers, module, self.target), self._kept, cells)
+        return CompileAhead(compile_jobs(self._workers, module, self.target), self._kept)
 
     def compile(self, module: KernelModule, plans: Sequence[LaunchPlan], ahead: CompileAhead | None = None) -> tuple[Binaries, ...]:
         """Compile every launch of the plans for the target, but for what is compiled ahead."""

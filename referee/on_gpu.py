@@ -54,7 +54,7 @@ class OnGpu:
         cells = subject.cells("gpu")
         wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True)]
         usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
-        with self.judgement.ahead(self.module, [*usual, *many]) as ahead, ThreadPoolExecutor(2, thread_name_prefix="aside") as aside:
+        with ThreadPoolExecutor(2, thread_name_prefix="aside") as aside, self.judgement.ahead(self.module) as ahead:
             traced, small = self._traced(usual, many, ahead)
             extra = aside.submit(self._capability_jobs, with_fresh_layouts(subject.op, capabilities(cells), self.seed))
             candidate = Prepared(subject.name, (), atomic(self.module, traced))
@@ -85,14 +85,16 @@ class OnGpu:
     def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> tuple[Traced, Traced]:
         """What is replayed, cells of `many` rows among it, and small cells: from one worker, where CUDA takes every grid."""
         small = small_cells(self.judgement.subject)
-        with self._report.during("trace"), ahead.listening(self.module) as early:
-            plans = self.judgement.traced(self.module, [*usual, *many, *small], early=early)
+        replayed = [*_longest_rows_first(usual), *many]
+        with self._report.during("trace"), ahead.listening(replayed) as early:
+            plans = self.judgement.traced(self.module, [*replayed, *small], early=early)
         if isinstance(plans, Rejection) and plans.guard == "launch_limits":
             traced = self.judgement.trace(self.module, [*usual, *small])
             return traced[: len(usual)] + self.judgement.trace_many_rows(self.module, many), traced[len(usual) :]
         both = unless_rejected(plans)
         self.judgement.note_traced(both)
-        return both[: len(usual) + len(many)], both[len(usual) + len(many) :]
+        plan_of = dict(both[: len(replayed)])
+        return [(cell, plan_of[cell]) for cell in (*usual, *many)], both[len(replayed) :]
 
     def _settled(self, traced: Traced, candidate: Prepared, ahead: CompileAhead) -> Prepared:
         """Compile everything, settle autotuned launches, then check every cell with what was chosen."""
@@ -157,6 +159,15 @@ class OnGpu:
             raise Rejected(seen.rejection)
         report.passes("interpreted", f"{len(seen.cells)} small cells agree with float64 in Triton's interpreter too")
         report.passes("out_of_bounds", f"every address read or written lies in a buffer, at {len(seen.cells)} cells in the interpreter")
+
+
+def _longest_rows_first(cells: Sequence[Cell]) -> list[Cell]:
+    """The first cell, which is told of what goes wrong at all, then those whose kernels are likely to take longest to compile."""
+    return [*cells[:1], *sorted(cells[1:], key=_row_length, reverse=True)]
+
+
+def _row_length(cell: Cell) -> int:
+    return max((spec.shape[-1] for spec in cell.inputs if spec.shape), default=0)
 
 
 def _passed(report: Report) -> int:

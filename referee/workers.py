@@ -18,10 +18,10 @@ class JobLost(RuntimeError):
 class Workers(Zygote):
     """A fork server that runs a lost job again and raises JobLost when that is lost as well."""
 
-    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = ()) -> Outcome:
+    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = (), stop: int | None = None) -> Outcome:
         """As `Zygote.run`; never returns an outcome with `killed_outside`."""
         for _ in range(2):
-            outcome = super().run(entry, payload, limits=limits, fds=fds)
+            outcome = super().run(entry, payload, limits=limits, fds=fds, stop=stop)
             if not outcome.killed_outside:
                 return outcome
         raise JobLost(f"a worker was lost twice: {outcome.detail}")

@@ -105,12 +105,12 @@ class Zygote:
         """Process id of the fork server. Waits for it; raises ZygoteError if it cannot start."""
         return self._ready().process.pid
 
-    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = ()) -> Outcome:
+    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = (), stop: int | None = None) -> Outcome:
         """Call `entry` ("package.module:function") in a fresh sandboxed child and wait for its end.
 
         The function is called as fn(payload, scratch, fds) -> bytes; `fds` are duplicates of the given descriptors.
-        The clock starts when the child does. A server that died is restarted. Raises ZygoteError if that fails,
-        ValueError for more than MAX_FDS descriptors, OSError for one that is not open.
+        The clock starts when the child does; time is up at once when something can be read from `stop`. A server that died is
+        restarted. Raises ZygoteError if that fails, ValueError for more than MAX_FDS descriptors, OSError for one that is not open.
         """
         if len(fds) > MAX_FDS:
             raise ValueError(f"a job takes at most {MAX_FDS} descriptors, not {len(fds)}")
@@ -119,7 +119,7 @@ class Zygote:
             server = self._ready()
             try:
                 with Job(server.control, request, payload, fds) as job:
-                    return job.watch(limits.seconds, limits.output_bytes)
+                    return job.watch(limits.seconds, limits.output_bytes, stop)
             except ServerGone as gone:
                 self._discard(server)
                 if gone.started:

@@ -89,10 +89,10 @@ class Job:
         while self._open:
             os.close(self._open.pop())
 
-    def watch(self, seconds: float, output_bytes: int) -> Outcome:
-        """Wait for the job's end or its limits, `seconds` from its start. Raises ServerGone."""
+    def watch(self, seconds: float, output_bytes: int, stop: int | None = None) -> Outcome:
+        """Wait for the job's end or its limits, `seconds` from its start or when `stop` can be read. Raises ServerGone."""
         poller = select.poll()
-        for fd in (self._result_fd, self._log_fd, self._report.fileno()):
+        for fd in (self._result_fd, self._log_fd, self._report.fileno(), *([] if stop is None else [stop])):
             poller.register(fd, select.POLLIN)
         deadline = time.monotonic() + START_SECONDS
         ordered: _Ordered | None = None
@@ -111,7 +111,11 @@ class Job:
                         deadline = self._started + seconds
                         continue
                     return self._finish(message, ordered, output_bytes)
-                if not self._drain(fd, output_bytes):
+                if fd == stop:
+                    poller.unregister(fd)
+                    ordered = ordered or _Ordered("timeout", "stopped")
+                    deadline = self._kill()
+                elif not self._drain(fd, output_bytes):
                     poller.unregister(fd)
             if ordered is None:
                 ordered = self._limit_reached(output_bytes)

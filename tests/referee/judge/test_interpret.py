@@ -305,9 +305,9 @@ def test_failures_name_the_guard_and_the_next_kernel_is_unaffected(interpreter: 
 class Twice(Zygote):
     """Runs every job twice, as after a worker that was lost, and answers with the second outcome."""
 
-    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = ()) -> Outcome:
-        super().run(entry, payload, limits=limits, fds=fds)
-        return super().run(entry, payload, limits=limits, fds=fds)
+    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = (), stop: int | None = None) -> Outcome:
+        super().run(entry, payload, limits=limits, fds=fds, stop=stop)
+        return super().run(entry, payload, limits=limits, fds=fds, stop=stop)
 
 
 def test_a_job_that_is_run_again_counts_its_runs_from_the_start() -> None:

@@ -9,12 +9,13 @@ import pytest
 import triton
 
 from referee.compile_ahead import CompileAhead
-from referee.compile_jobs import ENTRY
+from referee.compile_jobs import ENTRY, compile_jobs, request_effort, requests
 from referee.fresh_cells import fresh_cells
 from referee.judgement import Judgement
 from referee.kernels import KernelModule
 from referee.plan import LaunchPlan
 from referee.subject import Subject, capabilities, partition_by_rows, required
+from referee.target import Target
 from referee.verdict import Rejection, Verdict
 from referee.zygote import Outcome
 from tests.referee.stand_in import SEED, SOURCE, TUNED, Replayer, Servers, judged
@@ -77,6 +78,23 @@ def test_kernels_are_being_compiled_when_the_trace_ends(
     _, verdict = judged(servers, source, Replayer())
     assert isinstance(verdict, Verdict) and verdict.verdict == "correct", verdict
     assert begun == [3]
+
+
+def test_cells_with_long_rows_are_traced_first(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    compiles = Judgement.compiled_in_parts
+
+    def watched(self: Judgement, module: KernelModule, plans: Sequence[LaunchPlan], ahead: CompileAhead) -> Any:
+        jobs = compile_jobs(servers.workers, module, Target())
+        asked = {jobs.key(wanted): request_effort(wanted) for plan in plans for _, wanted in requests(plan)}
+        begun.extend(asked[key] for key in ahead.begun)
+        return compiles(self, module, plans, ahead)
+
+    monkeypatch.setattr(Judgement, "compiled_in_parts", watched)
+    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 16)
+    judged(servers, DIFFERENT_BLOCKS, Replayer())
+    # But for the cell that is timed, which tells what goes wrong at all cells.
+    assert begun[0] == 4096 and begun[1] == 16384 and begun[1:] == sorted(begun[1:], reverse=True)
 
 
 def test_the_cell_that_fails_does_not_depend_on_which_was_ready_first(servers: Servers) -> None:

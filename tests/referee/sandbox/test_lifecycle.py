@@ -38,11 +38,11 @@ def own() -> Iterator[Zygote]:
         yield zygote
 
 
-def start_sleeping(zygote: Zygote, pool: ThreadPoolExecutor) -> Future[Outcome]:
+def start_sleeping(zygote: Zygote, pool: ThreadPoolExecutor, stop: int | None = None) -> Future[Outcome]:
     """Submit a job that sleeps, and wait until it does."""
     read, write = os.pipe()
     try:
-        job = pool.submit(zygote.run, "hostile_resources:sleep", b"", limits=LONG, fds=[write])
+        job = pool.submit(zygote.run, "hostile_resources:sleep", b"", limits=LONG, fds=[write], stop=stop)
         with open(os.dup(write), "wb", buffering=0) as ended:
             # A job that dies before it sleeps ends the wait, too.
             job.add_done_callback(lambda _: ended.closed or ended.write(b"ended!"))
@@ -235,6 +235,28 @@ def test_a_deadline_holds_while_other_jobs_run(zygote: Zygote, pool: ThreadPoolE
     spinning = [pool.submit(zygote.run, "hostile_resources:spin", b"1", limits=dataclasses.replace(LIMITS, seconds=0.5)) for _ in range(4)]
     assert works(zygote)
     assert {job.result(WAIT_SECONDS).status for job in spinning} == {"timeout"}
+
+
+def test_whoever_asked_for_a_job_can_stop_it(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
+    stop, other_stop = os.eventfd(0), os.eventfd(0)
+    servers = descendants(zygote.pid)
+    try:
+        sleeping = [start_sleeping(zygote, pool, stop) for _ in range(2)]
+        other = start_sleeping(zygote, pool, other_stop)
+        watched = Processes(descendants(zygote.pid) - servers)
+        os.eventfd_write(stop, 1)
+        outcomes = [job.result(WAIT_SECONDS) for job in sleeping]
+        assert [(o.status, o.detail, o.killed_outside) for o in outcomes] == [("timeout", "stopped", False)] * 2
+        assert not other.done()
+        os.eventfd_write(other_stop, 1)
+        assert other.result(WAIT_SECONDS).detail == "stopped"
+        assert watched.all_end()
+        # One that was stopped before it began.
+        assert zygote.run("hostile_resources:sleep", b"", limits=LONG, stop=stop).detail == "stopped"
+        assert works(zygote)
+    finally:
+        os.close(stop)
+        os.close(other_stop)
 
 
 def test_large_payloads_and_results(zygote: Zygote) -> None:

@@ -191,9 +191,9 @@ def test_compile_bombs_end_and_cost_only_their_candidate(zygote: Zygote) -> None
 class Watched(Zygote):
     """Notes what its jobs may use."""
 
-    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = ()) -> Outcome:
+    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = (), stop: int | None = None) -> Outcome:
         self.limits = limits
-        return super().run(entry, payload, limits=limits, fds=fds)
+        return super().run(entry, payload, limits=limits, fds=fds, stop=stop)
 
 
 def test_a_busy_machine_takes_none_of_a_compiler_s_processor_time() -> None:

@@ -48,7 +48,7 @@ def compiled(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[i
 
 
 def told(zygote: Zygote, jobs: CompileJobs, ahead: CompileAhead) -> tuple[LaunchPlan, ...]:
-    with ahead.listening(jobs.module) as early:
+    with ahead.listening(CELLS) as early:
         plans = trace(zygote, SOURCE, CELLS, Target(), jobs.module, early=early)
     assert isinstance(plans, tuple), plans
     return plans
@@ -56,8 +56,8 @@ def told(zygote: Zygote, jobs: CompileJobs, ahead: CompileAhead) -> tuple[Launch
 
 def by_hand(jobs: CompileJobs, cells: list[Cell], lines: bytes) -> list[str]:
     """What is begun after somebody has told these lines."""
-    with CompileAhead(jobs, None, cells) as ahead:
-        with ahead.listening(jobs.module) as early:
+    with CompileAhead(jobs, None) as ahead:
+        with ahead.listening(cells) as early:
             os.write(early, lines)
         return list(ahead.begun)
 
@@ -65,7 +65,7 @@ def by_hand(jobs: CompileJobs, cells: list[Cell], lines: bytes) -> list[str]:
 def test_what_a_trace_launches_is_being_compiled_when_it_ends(zygote: Zygote, compiled: list[int]) -> None:
     module = extract(SOURCE)
     jobs = compile_jobs(zygote, module, Target())
-    with CompileAhead(jobs, None, CELLS) as ahead:
+    with CompileAhead(jobs, None) as ahead:
         plans = told(zygote, jobs, ahead)
         assert list(ahead.begun) == [jobs.key(request) for plan in plans for _, request in requests(plan)]
         found = compile_plans(zygote, module, plans, Target(), ahead=ahead)
@@ -82,7 +82,7 @@ def test_of_many_kernels_no_more_are_begun_than_there_are_processors(
     monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 2)
     module = extract(SOURCE)
     jobs = compile_jobs(zygote, module, Target())
-    with CompileAhead(jobs, None, CELLS) as ahead:
+    with CompileAhead(jobs, None) as ahead:
         plans = told(zygote, jobs, ahead)
         assert len(ahead.begun) == 2
         found = compile_plans(zygote, module, plans, Target(), ahead=ahead)
@@ -97,7 +97,7 @@ def test_what_is_kept_is_not_compiled_ahead(zygote: Zygote, compiled: list[int],
     assert isinstance(plans, tuple)
     assert isinstance(compile_plans(zygote, module, plans, Target(), tmp_path), tuple)
     compiled.clear()
-    with CompileAhead(jobs, tmp_path, CELLS) as ahead:
+    with CompileAhead(jobs, tmp_path) as ahead:
         told(zygote, jobs, ahead)
         assert not ahead.begun
     assert not compiled
@@ -119,12 +119,33 @@ def test_a_worker_that_was_lost_ahead_is_begun_again(zygote: Zygote, compiled: l
     assert sum(compiled) == 3
 
 
+def test_what_nobody_asks_for_is_stopped(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It would be compiled for minutes.
+    source = SOURCE.replace("    tl.store", "    for j in tl.static_range(0, 10000000):\n        i += j\n    tl.store")
+    ended: list[Outcome] = []
+    run = zygote.run
+
+    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
+        outcome = run(entry, payload, **options)
+        if entry == ENTRY:
+            ended.append(outcome)
+        return outcome
+
+    monkeypatch.setattr(zygote, "run", watched)
+    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 2)
+    jobs = compile_jobs(zygote, extract(source), Target())
+    with CompileAhead(jobs, None) as ahead, ahead.listening(CELLS) as early:
+        assert isinstance(trace(zygote, source, CELLS, Target(), jobs.module, early=early), tuple)
+    assert len(ahead.begun) == 2 and all(begun.done() for begun in ahead.begun.values())
+    assert {(outcome.status, outcome.detail) for outcome in ended} <= {("timeout", "stopped")} and ended
+
+
 def test_what_does_not_compile_is_told_as_if_it_had_not_been_begun(zygote: Zygote) -> None:
     source = SOURCE.replace("    tl.store", "    tl.static_assert(BLOCK != 256, 'not of 256')\n    tl.store")
     module = extract(source)
     jobs = compile_jobs(zygote, module, Target())
-    with CompileAhead(jobs, None, CELLS) as ahead:
-        with ahead.listening(module) as early:
+    with CompileAhead(jobs, None) as ahead:
+        with ahead.listening(CELLS) as early:
             plans = trace(zygote, source, CELLS, Target(), module, early=early)
         assert isinstance(plans, tuple)
         found = compile_plans(zygote, module, plans, Target(), ahead=ahead)
