@@ -80,6 +80,25 @@ def test_kernels_are_being_compiled_when_the_trace_ends(
     assert begun == [3]
 
 
+def test_nothing_is_compiled_any_more_for_a_candidate_that_falls(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[Outcome] = []
+    run = servers.workers.run
+
+    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
+        outcome = run(entry, payload, **options)
+        if entry == ENTRY:
+            ended.append(outcome)
+        return outcome
+
+    monkeypatch.setattr(servers.workers, "run", watched)
+    # Each would take the compiler minutes.
+    endless = DIFFERENT_BLOCKS.replace("    tl.store", "    for j in tl.static_range(0, 10000000):\n        x += j\n    tl.store")
+    falls = endless.replace("    y = torch", "    assert x.shape[1] > 1\n    y = torch")
+    _, found = judged(servers, falls, Replayer())
+    assert isinstance(found, Rejection) and found.stage == "trace", found
+    assert ended and {(outcome.status, outcome.detail) for outcome in ended} == {("timeout", "stopped")}
+
+
 def test_cells_with_long_rows_are_traced_first(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
     compiles = Judgement.compiled_in_parts
