@@ -13,12 +13,14 @@ how fast verdicts are made, and are no evidence for a kernel.
 from __future__ import annotations
 
 import argparse
+import ast
 import itertools
 import json
 import os
 import sys
 import tempfile
 import time
+import timeit
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,6 +93,15 @@ def write(document: dict[str, Any], verdicts: Sequence[Verdict], file: Path | No
         file.write_text(json.dumps(document | {"environment": environment}, indent=1, default=str) + "\n", encoding="utf-8")
 
 
+def processor() -> dict[str, Any]:
+    """The host's processor, and the seconds that a fixed amount of Python takes it, the best of five: hosts with the same GPU differ."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    text = "total = [first + second for first, second in pairs]\n" * 2000
+    seconds = min(timeit.repeat(lambda: ast.parse(text), number=10, repeat=5))
+    return {"model": model, "processors": os.cpu_count(), "parsing_seconds": seconds}
+
+
 def build(names: Sequence[str], cache: Path, builders: int) -> None:
     """Compile the baselines of all ops into the cache, several at a time."""
 
@@ -117,7 +128,7 @@ def main() -> int:
     given = parser.parse_args()
     names = given.ops or [op.name for op in ops.catalogue()]
     gpu = Replayer.available() is None
-    document: dict[str, Any] = {"schema": SCHEMA, "level": given.level, "verdicts": [], "sustained": None}
+    document: dict[str, Any] = {"schema": SCHEMA, "level": given.level, "processor": processor(), "verdicts": [], "sustained": None}
     with tempfile.TemporaryDirectory() as empty, Referee(cache=given.cache or Path(empty)) as referee:
         chosen = candidates(names, 0)
         start = time.perf_counter()
