@@ -22,10 +22,10 @@ FEW_CONFIGS = 16
 
 
 def telling(cells: Sequence[Cell]) -> list[Cell]:
-    """Where other configurations run: at the widest cell, and for every dtype at the smallest one of several rows and columns."""
+    """Where other configurations run: at the widest cell, at that of most rows, and for every dtype at the smallest of several of both."""
     several = [cell for cell in cells if _rows(cell) >= SEVERAL_ROWS and _width(cell) >= SEVERAL_COLUMNS] or list(cells)
     smallest = {cell.inputs[0].dtype: cell for cell in sorted(several, key=_elements, reverse=True)}
-    return [max(cells, key=_width), *smallest.values()]
+    return list(dict.fromkeys([max(cells, key=_width), max(cells, key=_rows), *smallest.values()]))
 
 
 def usable_configurations(plan: LaunchPlan, compiled: Collection[tuple[int, int]], most: int = MAX_CONFIGS) -> tuple[int, ...]:

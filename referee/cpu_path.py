@@ -14,7 +14,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from referee.arena import HUGE, LEFT_BEHIND, NAN, PLAIN
+from referee.arena import LEFT_BEHIND, NAN, PLAIN, second_poison
 from referee.compare import compare
 from referee.configurations import telling
 from referee.interpret import Executed, Execution, execute
@@ -100,7 +100,7 @@ class CpuPath:
         config = self.configs[0]
         runs = [_Run(Execution(plan, inputs, NAN, config=config))]
         if again or _programs(plan, config) <= PROGRAMS_TWICE:
-            runs.append(_Run(Execution(plan, inputs, HUGE, reverse=True, backwards=True, config=config), repeats=True))
+            runs.append(_Run(Execution(plan, inputs, second_poison(cell.name), reverse=True, backwards=True, config=config), repeats=True))
             if self.atomic:
                 runs.append(_Run(Execution(plan, inputs, NAN, config=config, turns=self.seed), " with its programs in turns"))
         if again:

@@ -163,6 +163,8 @@ def _explained(kind: str, message: str) -> Rejection:
         return Rejection("correct", "out_of_bounds", f"{message}: check offsets and masks")
     if kind == "input_changed":
         return Rejection("honest", "input_mutated", f"{message}: write only to new tensors, and within their bounds")
+    if kind == "unwritten":
+        return Rejection("honest", "not_deterministic", f"{message}: fill the tensor first (torch.zeros), or mask the load")
     if kind == "race":
         # Some of what is found says itself what helps.
         helps = "add tl.debug_barrier()" in message

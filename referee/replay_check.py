@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from referee.arena import HUGE, LEFT_BEHIND, NAN, Damage, layout
+from referee.arena import LEFT_BEHIND, NAN, Damage, layout, second_poison
 from referee.baselines import first_line
 from referee.compare import compare
 from referee.driver import ILLEGAL_ADDRESS, CudaError, Driver
@@ -94,7 +94,7 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
     lead = wrapping_room(host, runner.plan, cell)
     regions: list[Region] = []
     runs: list[list[Tensor]] = []
-    for reverse, poison in ((False, NAN), (True, HUGE)):
+    for reverse, poison in ((False, NAN), (True, second_poison(cell.name))):
         places, slab = layout(runner.plan, reverse=reverse, lead=lead), None
         if runs and cell.role == "capability" and slab_bytes(places) > KEPT_BYTES:
             # The other order gives other addresses too; asking the driver for that much memory twice takes longer than the run.

@@ -149,7 +149,7 @@ class Conflicts:
         self._me = me
         if not volatile:
             seen.note_reader(at, me.number, self._now)
-        seen.note_read(at, np.repeat(access.lanes, each), access.block, me.met)
+        seen.note_read(at, np.repeat(access.lanes, each), access.shape, me.met)
         return other
 
     def write(self, access: Access, changes: Array) -> int | None:
@@ -250,7 +250,7 @@ class Conflicts:
 
     def _unread(self, seen: Marks, at: Array, lanes: Array, access: Access) -> bool:
         """Whether a thread of the program may still have to read there."""
-        return seen.last_read >= self._me.met and bool(seen.read_elsewhere(at, lanes, access.block, self._me.met).any())
+        return seen.last_read >= self._me.met and bool(seen.read_elsewhere(at, lanes, access.shape, self._me.met).any())
 
 
 def _later_of(some: dict[int, Times], others: dict[int, Times]) -> dict[int, Times]:

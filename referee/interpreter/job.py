@@ -28,6 +28,7 @@ from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, Violation
 from referee.interpreter.request import Request, Run
 from referee.interpreter.turns import Program, Turns, together
+from referee.interpreter.written import Written
 from referee.plan import Copy, Fill, Launch, LaunchConfig, View
 
 MAX_MESSAGE = 400
@@ -49,10 +50,14 @@ class Interpreter:
 
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""
+        written = Written(run.places, region.data_ptr())
+        self.memory.start(written)
         for number, step in enumerate(run.plan.steps):
             if isinstance(step, Fill):
+                written.fill(step.target)
                 window(region, run.places, step.target).fill_(step.value)
             elif isinstance(step, Copy):
+                written.copy(step.source, step.target)
                 window(region, run.places, step.target).copy_(window(region, run.places, step.source))
             else:
                 self._launch(number, step, run, region)

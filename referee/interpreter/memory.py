@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from referee.interpreter.conflicts import Conflicts, Race
 from referee.interpreter.marks import Access
+from referee.interpreter.written import Written
 
 Array = NDArray[Any]
 
@@ -39,7 +40,13 @@ class InputChanged(Exception):
     kind = "input_changed"
 
 
-Violation = OutOfBounds | Misaligned | Race | InputChanged
+class Unwritten(Exception):
+    """A lane read memory that nothing has written; the message names program and argument."""
+
+    kind = "unwritten"
+
+
+Violation = OutOfBounds | Misaligned | Race | InputChanged | Unwritten
 
 
 def install(interpreter: Any, memory: CheckedMemory) -> None:
@@ -86,6 +93,8 @@ class CheckedMemory:
         self._ends: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._names: list[str] = []
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
+        self._written: Written | None = None
+        self._unwritten = ""
         self._inputs: frozenset[int] = frozenset()
         self.violation: Violation | None = None
         self.at_atomic: Callable[[int], object] = lambda address: None
@@ -95,6 +104,10 @@ class CheckedMemory:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
+    def start(self, written: Written) -> None:
+        """A new run, of several launches; `written` is kept up to date."""
+        self._written = written
+
     def allow(self, buffers: Mapping[str, tuple[int, int]], inputs: Iterable[str] = ()) -> None:
         """A new launch: only these address ranges [start, end) may be touched, `inputs` only be read; the keys name them in messages."""
         ranges = sorted((start, end, name) for name, (start, end) in buffers.items())
@@ -103,7 +116,7 @@ class CheckedMemory:
         self._names = [name for _, _, name in ranges]
         kept = frozenset(inputs)
         self._inputs = frozenset(home for home, name in enumerate(self._names) if name in kept)
-        self._conflicts, self._order, self._race = Conflicts(), [], ""
+        self._conflicts, self._order, self._race, self._unwritten = Conflicts(), [], "", ""
 
     def begin(self) -> int:
         """The next program of the launch runs; its number."""
@@ -116,9 +129,10 @@ class CheckedMemory:
         self._conflicts.program(number)
 
     def end(self) -> None:
-        """The launch is over; raises Race. Not earlier, because an access out of bounds says more about the same mistake."""
-        if self._race:
-            self.violation = Race(self._race)
+        """The launch is over; raises Race or Unwritten. Not earlier, because an access out of bounds says more about the same mistake."""
+        if self._race or self._unwritten:
+            # What another program is to write is unwritten where that one comes later.
+            self.violation = Race(self._race) if self._race else Unwritten(self._unwritten)
             raise self.violation
 
     def unread(self, atomic: Callable[[], Any]) -> Any:
@@ -152,6 +166,7 @@ class CheckedMemory:
         volatile, self.volatile = self.volatile, False
         if volatile and touched.size:
             self.at_atomic(int(touched[0]))
+        self._look_for_unwritten(touched, item)
         for access, _ in self._accesses(touched, item, mask):
             self._unless(self._conflicts.read(access, volatile=volatile), access.buffer)
         result: Array = self._native.load(pointers, mask, other, dtype)
@@ -170,6 +185,7 @@ class CheckedMemory:
         for access, lanes in self._accesses(touched, item, mask):
             self._unless(self._conflicts.write(access, changes[lanes]), access.buffer)
         result = self._native.store(pointers, value, mask)
+        self._note_written(touched, item)
         lost = touched[given != self._there(touched, bits)]
         for home, _, _ in self._homes(lost):
             self._note(f"two lanes of program {tuple(self._program())} store different values to one element of `{self._names[home]}`")
@@ -182,12 +198,16 @@ class CheckedMemory:
             kind = value.dtype
             return self.atomic_rmw(operation, pointers, np.ascontiguousarray(value).view(f"i{kind.itemsize}"), mask, semantics).view(kind)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
-        return self._update(touched, semantics, value, mask, lambda: self._native.atomic_rmw(operation, pointers, value, mask, semantics))
+        update = lambda: self._native.atomic_rmw(operation, pointers, value, mask, semantics)  # noqa: E731
+        if operation.name != "XCHG" or not self._unread:
+            self._look_for_unwritten(touched, value.dtype.itemsize)
+        return self._update(touched, semantics, value, mask, update)
 
     def atomic_cas(self, pointers: Array, compare: Array, value: Array, semantics: Any) -> Any:
         """As the native compare-and-swap; raises OutOfBounds or Misaligned first, and InputChanged afterwards."""
         mask = np.ones_like(pointers, dtype=bool)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
+        self._look_for_unwritten(touched, value.dtype.itemsize)
         swap = lambda: self._native.atomic_cas(pointers, compare, value, semantics)  # noqa: E731
         return self._update(touched, semantics, value, mask, swap, compare)
 
@@ -203,6 +223,7 @@ class CheckedMemory:
         bits = f"u{item}"
         before = self._there(touched, bits)
         result = native()
+        self._note_written(touched, item)
         changes = before != self._there(touched, bits)
         self._spare(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
@@ -255,7 +276,7 @@ class CheckedMemory:
                 # For block pointers Triton hands over a memory view of the mask.
                 lanes = np.flatnonzero(mask)
                 size = int(self._ends[home] - self._starts[home])
-                yield Access(home, size, item, offsets, lanes[which], np.size(mask)), which
+                yield Access(home, size, item, offsets, lanes[which], np.shape(mask)), which
 
     def _there(self, touched: Array, bits: str) -> Array:
         """What memory holds, as unsigned integers."""
@@ -280,6 +301,18 @@ class CheckedMemory:
         else:
             helps = "use atomics on it, or add tl.debug_barrier() before a ticket or lock that is waited for"
             self._note(f"programs {self._order[other - 1]} and {me} use the same element of `{name}`, and one changes it: {helps}")
+
+    def _look_for_unwritten(self, touched: Array, item: int) -> None:
+        if self._written is None or self._unwritten or not touched.size:
+            return
+        for home, offsets, _ in self._homes(touched[self._written.missing(touched, item)]):
+            what = "1 element" if offsets.size == 1 else f"{offsets.size} elements"
+            self._unwritten = f"program {tuple(self._program())} reads {what} of `{self._names[home]}` that nothing has written"
+            return
+
+    def _note_written(self, touched: Array, item: int) -> None:
+        if self._written is not None:
+            self._written.note(touched, item)
 
     def _note(self, race: str) -> None:
         self._race = self._race or race

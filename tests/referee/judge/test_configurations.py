@@ -41,14 +41,15 @@ def binary(name: str) -> Binary:
     return Binary(name, name * 64, b"\x7fELF", name, 0, 4, None, None, (), ())
 
 
-def test_other_configurations_run_at_several_rows_of_every_dtype_and_at_the_widest() -> None:
+def test_other_configurations_run_at_several_rows_of_every_dtype_at_the_widest_and_at_most_rows() -> None:
     for profile in ("cpu", "gpu"):
         cells = required(ops.cells(ops.get("silu"), profile=profile))
         chosen = telling(cells)
         shapes = [cell.inputs[0].shape for cell in chosen]
         assert shapes[0][-1] == max(cell.inputs[0].shape[-1] for cell in cells)
-        assert {cell.inputs[0].dtype for cell in chosen[1:]} == {"float16", "bfloat16", "float32"}
-        assert all(rows >= 5 and columns >= 64 and rows * columns <= 100_000 for rows, columns in shapes[1:])
+        assert shapes[1][0] == max(cell.inputs[0].shape[0] for cell in cells)
+        assert {cell.inputs[0].dtype for cell in chosen[2:]} == {"float16", "bfloat16", "float32"}
+        assert all(rows >= 5 and columns >= 64 and rows * columns <= 100_000 for rows, columns in shapes[2:])
 
 
 def test_every_configuration_that_is_not_chosen_gets_a_plan_of_its_own(one_cell: Cell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,16 @@ YES, NO = np.ones(3, bool), np.zeros(3, bool)
 SIZE = 16
 
 
-def touch(offsets: NDArray[Any] = HERE, *, lanes: Sequence[int] = (0, 1, 2), block: int = 4, item: int = 4, buffer: int = 0) -> Access:
-    return Access(buffer, SIZE, item, offsets, np.array(lanes)[: offsets.size], block)
+def touch(
+    offsets: NDArray[Any] = HERE,
+    *,
+    lanes: Sequence[int] = (0, 1, 2),
+    block: int = 4,
+    item: int = 4,
+    buffer: int = 0,
+    shape: tuple[int, ...] = (),
+) -> Access:
+    return Access(buffer, SIZE, item, offsets, np.array(lanes)[: offsets.size], shape or (block,))
 
 
 def launch(*accesses: tuple[int, str]) -> list[int | None]:
@@ -41,9 +50,29 @@ def launch(*accesses: tuple[int, str]) -> list[int | None]:
             answers.append(watched.update(touch(), YES))
         else:
             changes, here = NO if kind in "sS" else YES, touch(lanes=(1, 2, 0) if kind == "X" else (0, 1, 2))
-            here = here if kind.isupper() else replace(here, lanes=0 * here.lanes, block=1)
+            here = here if kind.isupper() else replace(here, lanes=0 * here.lanes, shape=())
             answers.append(watched.read(here) if kind in "rR" else watched.write(here, changes))
     return answers
+
+
+def test_only_tiles_of_one_shape_or_of_its_rows_are_held_alike() -> None:
+    for read, stored, alike in (
+        ((2, 2), (2, 2), True),
+        ((2, 2), (4,), False),
+        ((4,), (2, 2), False),
+        ((4, 2), (2, 4), False),
+        ((1, 4), (4, 1), True),
+        ((4, 1, 1), (4,), True),
+        ((4, 2), (4,), True),
+        ((2, 4), (4,), False),
+        ((4, 2), (4, 4), False),
+        ((8,), (4,), True),
+    ):
+        watched = Conflicts()
+        watched.program(1)
+        first, second = (np.arange(3) * (prod(shape) // 4) for shape in (read, stored))
+        assert watched.read(touch(lanes=first.tolist(), shape=read)) is None
+        assert watched.write(touch(lanes=second.tolist(), shape=stored), YES) == (None if alike else 1), (read, stored)
 
 
 def test_what_one_program_does_alone_is_in_order_where_threads_wait() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from referee.arena import HUGE, NAN, PLAIN
 from referee.interpret import Executed, Execution
-from referee.plan import Copy, Fill, LaunchPlan
+from referee.plan import Copy, Fill, LaunchPlan, Step
 from referee.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch, rowwise
@@ -109,12 +111,82 @@ def test_unwritten_outputs_show_the_poison(interpreter: Zygote) -> None:
     assert first[:, :32].eq(1).all() and first[:, 32:].isnan().all() and (second[:, 32:] > 1e30).all()
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("v += tl.load(out + row * n + cols, mask=mask, other=0.0)", "program (0, 0, 0) reads 40 elements of `out`"),
+        ("v += tl.load(out + row * n) * 0.0\n    tl.debug_barrier()", "program (0, 0, 0) reads 1 element of `out`"),
+        ("v = tl.where(tl.load(out + row * n) < 0.0, 0.0, v)\n    tl.debug_barrier()", "reads 1 element of `out`"),
+        ("v += tl.atomic_add(out + row * n, 1.0) * 0.0", "reads 1 element of `out`"),
+        (
+            "tl.store(out + row * n + cols, v, mask=cols < n - 1)\n    tl.debug_barrier()\n    v += tl.load(out + row * n + n - 1)\n"
+            "    tl.debug_barrier()",
+            "reads 1 element of `out`",
+        ),
+    ],
+)  # fmt: skip
+def test_reading_what_nothing_has_written_is_named(interpreter: Zygote, body: str, words: str) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    for poison in (NAN, HUGE, PLAIN):
+        found = rejection(run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),), poison)))
+        assert (found.stage, found.guard) == ("honest", "not_deterministic")
+        assert words in found.reason and "that nothing has written" in found.reason, found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tl.store(out + row * n + cols, v, mask=mask)\n    tl.debug_barrier()\n    v = tl.load(out + row * n + cols, mask=mask)",
+        "v += tl.load(out + row * n + cols, mask=cols < 0, other=0.0)",
+        "tl.atomic_xchg(out + row * n, 1.0)\n    tl.debug_barrier()\n    v += tl.load(out + row * n) - 1.0\n    tl.debug_barrier()",
+    ],
+)
+def test_reading_what_was_written_is_right(interpreter: Zygote, body: str) -> None:
+    plan = rowwise("kernel", (3, 40), "float32", block=64)
+    answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),)))
+    assert isinstance(answers[0], Executed) and answers[0].outputs[0].eq(1).all(), answers
+
+
+@pytest.mark.parametrize("missing", ["", "fill", "copy", "launch"])
+def test_what_steps_and_earlier_launches_wrote_is_written(interpreter: Zygote, missing: str) -> None:
+    filled, copied, half, out = dense(0, (4,), "int32"), dense(1, (2, 4), "float16"), dense(2, (8,), "int8"), dense(3, (1,), "float32")
+    text = (
+        HEADER
+        + """
+@triton.jit
+def first(half):
+    tl.store(half + tl.arange(0, 8), tl.arange(0, 8).to(tl.int8))
+
+
+@triton.jit
+def second(copied, half, out):
+    at = tl.arange(0, 8)
+    tl.store(out, tl.sum(tl.load(copied + at).to(tl.float32) + tl.load(half + at).to(tl.float32), axis=0))
+"""
+    )
+    steps: dict[str, Step] = {
+        "fill": Fill(filled, 3),
+        "copy": Copy(copied, filled),
+        "launch": launch("first", (1, 1, 1), {}, half=half),
+        "last": launch("second", (1, 1, 1), {}, copied=copied, half=half, out=out),
+    }
+    kept = tuple(step for name, step in steps.items() if name != missing)
+    plan = LaunchPlan(buffers_of(filled, copied, half, out, inputs=0), (), kept, (out,))
+    answers = run(interpreter, text, Execution(plan, ()))
+    if missing:
+        name = "half" if missing == "launch" else "copied"
+        assert f"reads 8 elements of `{name}` that nothing has written" in rejection(answers).reason
+    else:
+        assert isinstance(answers[0], Executed) and answers[0].outputs[0].item() == 24 + 28
+
+
 def test_backwards_runs_programs_in_the_other_order(interpreter: Zygote) -> None:
     out = dense(0, (1,), "float32")
     # With atomics around it a store is in order, whichever order that is.
     store = "    tl.atomic_add(out, 0.0)\n    tl.store(out, tl.program_id(0) + 10.0 * tl.program_id(1))\n    tl.atomic_add(out, 0.0)\n"
     text = HEADER + "\n@triton.jit\ndef kernel(out):\n" + store
-    plan = LaunchPlan(buffers_of(out, inputs=0), (), (launch("kernel", (2, 3, 1), {}, out=out),), (out,))
+    steps = (Fill(out, 0.0), launch("kernel", (2, 3, 1), {}, out=out))
+    plan = LaunchPlan(buffers_of(out, inputs=0), (), steps, (out,))
     answers = run(interpreter, text, Execution(plan, ()), Execution(plan, (), backwards=True))
     assert [answer.outputs[0].item() for answer in answers if isinstance(answer, Executed)] == [21.0, 0.0]
 
@@ -142,15 +214,16 @@ def test_a_run_can_begin_with_what_an_earlier_one_left_behind(interpreter: Zygot
 
 def test_what_an_earlier_run_wrote_is_there_for_the_next(interpreter: Zygote) -> None:
     plan = rowwise("kernel", (3, 40), "float32", block=64)
-    body = "v = tl.where(tl.load(out + row * n + cols, mask=mask, other=0.0) == 1.0, 1.0, v)"
     runs = (Execution(plan, (torch.ones(3, 40),)), Execution(plan, (torch.full((3, 40), 2.0),), PLAIN, after=1))
-    answers = run(interpreter, ROW.format(body=body, result="v"), *runs)
-    assert [sorted(set(answer.outputs[0].flatten().tolist())) for answer in answers if isinstance(answer, Executed)] == [[1.0], [1.0]]
+    # Of values of two no row but the last is written.
+    answers = run(interpreter, ROW.format(body="mask &= (v < 2.0) | (row == 2)", result="v"), *runs)
+    assert [answer.outputs[0][:, 0].tolist() for answer in answers if isinstance(answer, Executed)] == [[1.0] * 3, [1.0, 1.0, 2.0]]
 
 
 @pytest.mark.parametrize(("options", "ordered"), [("", 1), (", sem='relaxed'", 0), (", scope='cta'", 0), (", mask=row < 0", 0)])
 def test_only_an_atomic_that_orders_memory_makes_a_lock(interpreter: Zygote, options: str, ordered: int) -> None:
     plan = rowwise("kernel", (3, 40), "float32", block=64)
+    plan = replace(plan, steps=(Fill(plan.outputs[0], 0.0), *plan.steps))
     atomic = f"tl.atomic_add(out + n * 2, 0.0{options})"
     body = f"v += {atomic} * 0\n    v += tl.load(out) * 0\n    tl.store(out, 1.0)\n    {atomic}\n    mask &= row < 0"
     answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),), PLAIN))
