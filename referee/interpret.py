@@ -44,7 +44,7 @@ class Execution:
 
     `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `after`
     scratch and outputs begin as the run so many places earlier, of the same plan, left them. With `turns`, a seed, programs take turns at
-    their atomics.
+    their atomics. With `relaxed` products are added unrounded, and reductions combine in a mixed order, as a compiler may.
     """
 
     plan: LaunchPlan
@@ -55,6 +55,7 @@ class Execution:
     config: int = 0
     after: int | None = None
     turns: int | None = None
+    relaxed: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, secon
     shared = _Shared(executions)
     try:
         runs = tuple(
-            Run(e.plan, places, start, e.config, e.backwards, None if e.after is None else index - e.after, e.turns)
+            Run(e.plan, places, start, e.config, e.backwards, None if e.after is None else index - e.after, e.turns, e.relaxed)
             for index, (e, places, start) in enumerate(zip(executions, shared.places, shared.starts, strict=True))
         )
         limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)

@@ -1,68 +1,71 @@
 """Where Triton's interpreter computes something else than a GPU does, the GPU's meaning is put in its place.
 
-Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate; a float
-that no integer holds becomes any; a sum of booleans is their "or", where one bit makes it their "xor"; min and max spread a NaN that
-hardware drops; an integer divided by zero is zero; an index below zero counts from the end; a dot in TF32 keeps all bits; a reduction
+Triton 3.6 and 3.7 keep bfloat16 as raw 16-bit integers there and add, compare and sum them as such; conversions truncate, and those to
+8-bit floats overflow; a float that no integer holds becomes any; a sum of booleans is their "or", where one bit makes it their "xor"; min
+and max spread a NaN that hardware drops; an integer divided by zero, or shifted by more bits than it has, is zero; an index below zero
+counts from the end; a dot in TF32 keeps all bits; subnormal numbers are kept by what flushes them to zero; `fma` rounds twice; a reduction
 with a custom combiner runs one element at a time. Here bfloat16 goes through float32 and is rounded to nearest even after every
-operation, and every reduction or scan is the same tree of calls to its combiner that the compiler emits. float32 arithmetic itself
-stays NumPy's.
+operation, every reduction or scan is a tree of calls to its combiner, and what a compiler is free to do is done in one way or another
+(`Choices`). float32 arithmetic itself stays NumPy's.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
+from referee.interpreter.choices import Choices
+from referee.interpreter.formats import (
+    cut_to_bfloat16,
+    cut_to_float8e5,
+    cut_to_float16,
+    flushed,
+    from_float8,
+    narrow,
+    to_float8,
+    to_integers,
+    truncate_to_tf32,
+    widen,
+)
+from referee.interpreter.libdevice import Unsupported
+from referee.interpreter.reductions import reduced, scanned
+
 Array = NDArray[Any]
 
-_PLAIN_FLOATS = (tl.float16, tl.bfloat16, tl.float32, tl.float64)
+_CONTRACTED = (tl.float16, tl.bfloat16, tl.float32)
+_FLOATS8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+# In PTX for sm_90 those of Triton 3.6 and 3.7 that take and give zero for a subnormal number; `exp`, `log` and `/` do not.
+_FLUSHED = "exp2 sqrt rsqrt sin erf floor ceil".split()
+_SHAPED = "reshape expand_dims broadcast splat trans".split()
+_CUT = {tl.float16: cut_to_float16, tl.bfloat16: cut_to_bfloat16, tl.float8e5: cut_to_float8e5}
+
+_EXACT = "exact"
+"""The attribute of a product that holds it in float64; no hint has this name."""
 
 
-def widen(bits: Array) -> Array:
-    """bfloat16 bits as float32, exactly."""
-    wide: Array = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return wide
+def _no_quotient(left: Array, right: Array, width: int) -> Array:
+    overflows = (right == -1) & (left == np.iinfo(left.dtype).min) if right.dtype.kind == "i" else False
+    return np.asarray((right == 0) | overflows)
 
 
-def narrow(values: Array) -> Array:
-    """float32 to bfloat16 bits, to nearest, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(np.shape(values))
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-    result: Array = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
-    return result
+def _no_shift(left: Array, right: Array, width: int) -> Array:
+    return np.asarray((right < 0) | (right >= width))
 
 
-def truncate_to_tf32(values: Array) -> Array:
-    """float32 with ten bits of mantissa, as tensor cores read it by default."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(np.shape(values))
-    result: Array = (bits & np.uint32(0xFFFFE000)).view(np.float32)
-    return result
+_UNDEFINED: dict[str, Callable[[Array, Array, int], Array]] = {
+    **dict.fromkeys(("idiv", "srem", "urem"), _no_quotient),
+    **dict.fromkeys(("shl", "lshr", "ashr"), _no_shift),
+}
+"""Where the results of operations on integers are what no rule determines, by the number of their bits as well."""
 
 
-def to_integers(values: Array, target: np.dtype[Any]) -> Array:
-    """Floats as integers, cut towards zero, as by PTX's `cvt.rzi`: what is too large or too small becomes the largest or smallest.
-
-    A NaN becomes zero, and the highest bit where 64 bits are converted from or to. Triton converts to 8 bits by way of 16, of which
-    the lower half is kept.
-    """
-    wide = np.dtype(f"{target.kind}{max(target.itemsize, 2)}")
-    limits = np.iinfo(wide)
-    exact = values.astype(np.float64)
-    # As a float the largest integer may be one more than it is, which no integer of the size holds either.
-    small, large, nan = exact <= float(limits.min), exact >= float(limits.max), np.isnan(exact)
-    result = np.where(small | large | nan, 0.0, exact).astype(wide)
-    result[small], result[large] = limits.min, limits.max
-    if 8 in (values.itemsize, target.itemsize):
-        result[nan] = limits.min or limits.max // 2 + 1
-    return result.astype(target)
-
-
-def install(interpreter: Any) -> None:
+def install(interpreter: Any, choices: Choices) -> None:
     """Patches the `triton.runtime.interpreter` module given, once per process."""
     handle = interpreter.TensorHandle
     builder = interpreter.InterpreterBuilder
@@ -99,29 +102,72 @@ def install(interpreter: Any) -> None:
         return handle(to_integers(data, wanted) if integers else data.astype(wanted), target.scalar)
 
     def convert(self: Any, source: Any, target: Any, rounding: Any) -> Any:
-        nearest = rounding is None or rounding == interpreter._ir.ROUNDING_MODE.RTNE
-        if nearest and source.dtype.scalar in _PLAIN_FLOATS and target.scalar in _PLAIN_FLOATS:
-            return cast(self, source, target)
-        return plain_convert(self, source, target, rounding)
+        given, wanted = source.dtype.scalar, target.scalar
+        for dtype in (given, wanted):
+            if dtype.is_fp8() and dtype not in _FLOATS8:
+                raise Unsupported(f"conversions of {dtype}")
+        if given in _FLOATS8:
+            source = handle(from_float8(source.data, _FLOATS8[given]), tl.float32)
+        if rounding is None or rounding == interpreter._ir.ROUNDING_MODE.RTNE:
+            return handle(to_float8(decoded(source), _FLOATS8[wanted]), wanted) if wanted in _FLOATS8 else cast(self, source, target)
+        if rounding != interpreter._ir.ROUNDING_MODE.RTZ or wanted not in _CUT:
+            return plain_convert(self, source, target, rounding)
+        return handle(_CUT[wanted](decoded(source)), wanted)
+
+    def rounded(values: Array, dtype: Any) -> Any:
+        return encoded(values.astype(np.float32 if dtype == tl.bfloat16 else numpy_dtype(dtype)), dtype)
 
     def binary(self: Any, left: Any, right: Any, operation: Any) -> Any:
         # One bit, added or subtracted: NumPy has "or" and an error.
         if operation in (np.add, np.subtract) and left.data.dtype == np.bool_:
             operation = np.logical_xor
+        if choices.relaxed and left.dtype.scalar in _CONTRACTED and operation in (np.add, np.subtract, np.multiply):
+            return contracted(left, right, operation)
         if left.dtype.scalar != tl.bfloat16:
             return plain_binary(self, left, right, operation)
         return encoded(operation(decoded(left), decoded(right)), tl.bfloat16)
 
-    def quotient(plain: Any) -> Any:
-        def divide(self: Any, left: Any, right: Any) -> Any:
-            zero = right.data == 0
-            if not zero.any():
-                return plain(self, left, right)
-            found = plain(self, left, handle(np.where(zero, right.data.dtype.type(1), right.data), right.dtype.scalar))
-            # What hardware gives is not said anywhere; where it matters, that shows with all bits set rather than with none.
-            return handle(np.where(zero, ~np.zeros_like(found.data), found.data), found.dtype.scalar)
+    def contracted(left: Any, right: Any, operation: Any) -> Any:
+        """A sum of a product that was not rounded, as compilers make one operation of both; of two products one is rounded."""
+        if operation is np.multiply:
+            exact = decoded(left).astype(np.float64) * decoded(right)
+            product = rounded(exact, left.dtype.scalar)
+            product.attr[_EXACT] = exact
+            return product
+        if _EXACT in left.attr:
+            return rounded(operation(left.attr[_EXACT], decoded(right)), left.dtype.scalar)
+        return rounded(operation(decoded(left), right.attr.get(_EXACT, decoded(right))), left.dtype.scalar)
 
-        return divide
+    def shaped(plain: Any) -> Any:
+        def reshape(self: Any, *given: Any) -> Any:
+            found = plain(self, *given)
+            for source in given:
+                if isinstance(source, handle) and _EXACT in source.attr:
+                    exact = handle(source.attr[_EXACT], tl.float64)
+                    found.attr[_EXACT] = plain(self, *(exact if part is source else part for part in given)).data
+            return found
+
+        return reshape
+
+    def flushing(plain: Any) -> Any:
+        def compute(self: Any, given: Any) -> Any:
+            if given.data.dtype != np.float32:
+                return plain(self, given)
+            return handle(flushed(plain(self, handle(flushed(given.data), tl.float32)).data), tl.float32)
+
+        return compute
+
+    def determined(undefined: Callable[[Array, Array, int], Array], plain: Any) -> Any:
+        def compute(self: Any, left: Any, right: Any) -> Any:
+            where = undefined(left.data, right.data, left.dtype.scalar.primitive_bitwidth)
+            if not where.any():
+                return plain(self, left, right)
+            # One is a divisor of everything, and bits can be shifted by it if there are several.
+            safe = handle(np.where(where, right.data.dtype.type(1), right.data), right.dtype.scalar)
+            found = plain(self, left, safe)
+            return handle(choices.undetermined(found.data, where), found.dtype.scalar)
+
+        return compute
 
     def within(indices: Array, size: int, word: str) -> None:
         if (outside := (indices < 0) | (indices >= size)).any():
@@ -146,7 +192,7 @@ def install(interpreter: Any) -> None:
         return ternary(self, value, low, high, np.clip if spread else lambda v, a, b: np.fmin(np.fmax(v, a), b))
 
     def fma(self: Any, x: Any, y: Any, z: Any) -> Any:
-        return encoded(decoded(x) * decoded(y) + decoded(z), z.dtype.scalar)
+        return rounded(decoded(x).astype(np.float64) * decoded(y) + decoded(z), z.dtype.scalar)
 
     def dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
         tf32 = precision == interpreter._ir.INPUT_PRECISION.TF32
@@ -154,62 +200,22 @@ def install(interpreter: Any) -> None:
         def operand(side: Any) -> Any:
             if side.dtype.scalar == tl.bfloat16:
                 return handle(decoded(side), tl.float32)
+            if side.dtype.scalar in _FLOATS8:
+                return handle(from_float8(side.data, _FLOATS8[side.dtype.scalar]), tl.float32)
             return handle(truncate_to_tf32(side.data), tl.float32) if tf32 and side.dtype.scalar == tl.float32 else side
 
         return plain_dot(self, operand(a), operand(b), d, precision, *rest)
 
     builder.cast_impl, builder.create_fp_to_fp = cast, convert
     builder.binary_op, builder.ternary_op = binary, ternary
-    builder.create_idiv = quotient(builder.create_idiv)
-    builder.create_srem, builder.create_urem = quotient(builder.create_srem), quotient(builder.create_urem)
+    changes = {**dict.fromkeys(_FLUSHED, flushing), **dict.fromkeys(_SHAPED, shaped)}
+    changes |= {name: functools.partial(determined, undefined) for name, undefined in _UNDEFINED.items()}
+    for name, change in changes.items():
+        setattr(builder, f"create_{name}", change(getattr(builder, f"create_{name}")))
     builder.create_gather, builder.create_histogram = gather, histogram
     builder.create_clampf, builder.create_fma, builder.create_dot = clamp, fma, dot
     builder.create_maxnumf = lambda self, left, right: binary(self, left, right, np.fmax)
     builder.create_minnumf = lambda self, left, right: binary(self, left, right, np.fmin)
     builder.get_bf16 = lambda self, value: handle(narrow(np.array([value], np.float32)), tl.bfloat16)
-    interpreter.ReduceOps.apply_impl = _reduce
-    interpreter.ScanOps.apply_impl = _scan
-
-
-def _combined(operation: Any, left: list[Any], right: list[Any]) -> list[Array]:
-    merged = operation.combine_fn.fn(*left, *right)
-    return [part.handle.data for part in (merged if isinstance(merged, tuple) else (merged,))]
-
-
-def _tensors(operation: Any, arrays: list[Array], tensors: tuple[Any, ...]) -> list[Any]:
-    return [operation.to_tensor(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
-
-
-def _reduce(operation: Any, tensors: tuple[Any, ...]) -> list[Any]:
-    arrays: list[Array] = [tensor.handle.data for tensor in tensors]
-    rank = arrays[0].ndim
-    axis = operation.axis
-    if axis is None:
-        arrays, axis = [array.reshape(-1) for array in arrays], 0
-    while (length := arrays[0].shape[axis]) > 1:
-        halves = [np.split(array, [length // 2], axis) for array in arrays]
-        left, right = (_tensors(operation, [half[side] for half in halves], tensors) for side in (0, 1))
-        arrays = [np.reshape(array, halves[0][0].shape) for array in _combined(operation, left, right)]
-    if not operation.keep_dims:
-        arrays = [np.squeeze(array, axis) for array in arrays]
-    elif operation.axis is None:
-        arrays = [array.reshape((1,) * rank) for array in arrays]
-    return _tensors(operation, arrays, tensors)
-
-
-def _scan(operation: Any, tensors: tuple[Any, ...]) -> list[Any]:
-    axis = operation.axis
-    arrays: list[Array] = [tensor.handle.data for tensor in tensors]
-    if operation.reverse:
-        arrays = [np.flip(array, axis) for array in arrays]
-    length = arrays[0].shape[axis]
-    position = np.arange(length).reshape([-1 if dim == axis % arrays[0].ndim else 1 for dim in range(arrays[0].ndim)])
-    distance = 1
-    while distance < length:
-        earlier = [np.roll(array, distance, axis) for array in arrays]
-        merged = _combined(operation, _tensors(operation, earlier, tensors), _tensors(operation, arrays, tensors))
-        arrays = [np.where(position < distance, old, new.reshape(old.shape)) for old, new in zip(arrays, merged, strict=True)]
-        distance *= 2
-    if operation.reverse:
-        arrays = [np.flip(array, axis) for array in arrays]
-    return _tensors(operation, arrays, tensors)
+    interpreter.ReduceOps.apply_impl = lambda operation, tensors: reduced(operation, tensors, choices.relaxed)
+    interpreter.ScanOps.apply_impl = lambda operation, tensors: scanned(operation, tensors, choices.relaxed)

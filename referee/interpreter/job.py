@@ -24,6 +24,7 @@ from torch import Tensor
 from referee.arena import window
 from referee.interpreter import arithmetic, hints, language, libdevice, logic, memory
 from referee.interpreter.arguments import arguments
+from referee.interpreter.choices import Choices
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, Violation
 from referee.interpreter.request import Request, Run
@@ -38,7 +39,8 @@ class Interpreter:
     """Triton's interpreter with checked memory, running the kernels of one module."""
 
     def __init__(self, text: str, scratch: str) -> None:
-        arithmetic.install(triton_interpreter)
+        self.choices = Choices()
+        arithmetic.install(triton_interpreter, self.choices)
         libdevice.install(triton_interpreter)
         hints.install(triton_interpreter)
         self._builder = triton_interpreter.interpreter_builder
@@ -50,6 +52,7 @@ class Interpreter:
 
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""
+        self.choices.relaxed, self.choices.again = run.relaxed, run.backwards
         written = Written(run.places, region.data_ptr())
         self.memory.start(written)
         for number, step in enumerate(run.plan.steps):

@@ -1,13 +1,16 @@
-"""The CPU path: a float that no integer of the wanted size holds becomes what PTX's `cvt.rzi` makes of it."""
+"""The CPU path: a float that no integer of the wanted size holds becomes what PTX's `cvt.rzi` makes of it, and an 8-bit one what
+`cvt.rn.satfinite` makes of it."""
 
 from __future__ import annotations
 
 from math import inf, nan
 
+import numpy as np
 import pytest
 import torch
 
 from referee.interpret import Executed, Execution
+from referee.interpreter.formats import from_float8, to_float8
 from referee.plan import LaunchPlan
 from referee.zygote import Zygote
 from tests.referee.judge.interpreting import run
@@ -36,6 +39,9 @@ def kernel(x0, out):
 """
 )
 
+FLOATS = TEXT.replace(".to(tl.{wanted}).to(tl.int64)", ".to({wanted}).to(tl.float32)")
+TIES = (17.0, 19.0, 2.0**-10, -1.0625)
+
 
 def converted(zygote: Zygote, values: torch.Tensor, wanted: str) -> list[int]:
     x, out = dense(0, (8,), str(values.dtype).removeprefix("torch.")), dense(1, (8,), "int64")
@@ -59,3 +65,35 @@ def test_nan_in_64_bits_becomes_the_highest_bit(interpreter: Zygote, wanted: str
 def test_narrow_floats_are_saturated_too(interpreter: Zygote, dtype: torch.dtype) -> None:
     values = torch.tensor([inf, -inf, nan, 300.0, -7.5, 0.0, 1.0, -1.0]).to(dtype)
     assert converted(interpreter, values, "int16") == [32767, -32768, 0, 300, -7, 0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "values", "expected"),
+    [
+        ("tl.float8e4nv", VALUES, (288.0, -1.5, 448.0, -448.0, 448.0, 448.0, -448.0, nan)),
+        ("tl.float8e5", VALUES, (320.0, -1.5, 57344.0, -57344.0, 57344.0, 57344.0, -57344.0, nan)),
+        ("tl.float8e4nv", TIES * 2, (16.0, 20.0, 0.0, -1.0) * 2),
+        ("tl.float8e5", TIES * 2, (16.0, 20.0, 2.0**-10, -1.0) * 2),
+        ("tl.float8e5, fp_downcast_rounding='rtz'", VALUES, (256.0, -1.5, 57344.0, -57344.0, 57344.0, inf, -inf, nan)),
+        ("tl.float16, fp_downcast_rounding='rtz'", VALUES, (300.5, -1.5, 65504.0, -65504.0, 65504.0, inf, -inf, nan)),
+        ("tl.bfloat16, fp_downcast_rounding='rtz'", (1.999, -1.999, 3e38, 3.4e38, -inf, 0.0, 0.5, nan), None),
+    ],
+)
+def test_floats_to_narrower_ones(interpreter: Zygote, wanted: str, values: tuple[float, ...], expected: tuple[float, ...] | None) -> None:
+    given = torch.tensor(values)
+    x, out = dense(0, (8,), "float32"), dense(1, (8,), "float32")
+    plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (launch("kernel", (1, 1, 1), {}, x0=x, out=out),), (out,))
+    answer = run(interpreter, FLOATS.format(wanted=wanted), Execution(plan, (given,)))[0]
+    assert isinstance(answer, Executed), answer
+    # Of bfloat16 towards zero: the first half of the bits.
+    cut = (given.view(torch.int32) & -65536).view(torch.float32)
+    torch.testing.assert_close(answer.outputs[0], cut if expected is None else torch.tensor(expected), rtol=0, atol=0, equal_nan=True)
+
+
+def test_every_eight_bit_float_is_read_and_written_as_it_is() -> None:
+    bits = np.arange(256, dtype=np.uint8)
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
+        values = from_float8(bits, kind)
+        finite = np.isfinite(values)
+        assert to_float8(values, kind)[finite].tolist() == bits[finite].tolist()
+        assert finite.sum() == (254 if kind == torch.float8_e4m3fn else 248)

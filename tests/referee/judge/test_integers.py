@@ -1,4 +1,4 @@
-"""The CPU path: an integer divided by zero is nothing to rely on, and no index counts from the end."""
+"""The CPU path: what no rule determines of integers is nothing to rely on, and no index counts from the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from referee.zygote import Zygote
 from tests.referee.judge.interpreting import of_four
 
 NUMBERS = [-7, 0, 2, 3]
+LEAST = "(x * 0 - 2147483647 - 1)"
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,14 @@ NUMBERS = [-7, 0, 2, 3]
         ("(7 // x.to(tl.uint32)).to(tl.int32)", [0, -1, 3, 2]),
         ("tl.where(x == 0, 5, 7 // x)", [-1, 5, 3, 2]),
         ("tl.gather(x, 3 - at, 0)", [3, 2, 0, -7]),
+        ("x << 31", [-(2**31), 0, 0, -(2**31)]),
+        ("x >> at", [-7, 0, 0, 0]),
+        ("x >> 31", [-1, 0, 0, 0]),
+        ("(x.to(tl.uint32) >> 31).to(tl.int32)", [1, 0, 0, 0]),
+        ("(x.to(tl.int64) << 33 >> 33).to(tl.int32)", [-7, 0, 2, 3]),
+        ("tl.where(at < 2, x << 30 + at, x << at - 2)", [2**30, 0, 2, 6]),
+        ("(x * 0 - 2147483647 - 1) // (at + 1)", [-(2**31), -(2**30), -715827882, -(2**29)]),
+        ("-7 // (x * 0 - 1)", [7, 7, 7, 7]),
     ],
 )
 def test_divisions_and_indices(interpreter: Zygote, value: str, expected: list[int]) -> None:
@@ -40,3 +49,23 @@ def test_divisions_and_indices(interpreter: Zygote, value: str, expected: list[i
 def test_places_that_are_not_there(interpreter: Zygote, value: str, said: str) -> None:
     found = of_four(interpreter, value, NUMBERS)
     assert isinstance(found, Rejection) and found.guard == "kernel_error" and said in found.reason, found
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "7 // (x * 0)",
+        "7 % (x * 0)",
+        f"{LEAST} // (x * 0 - 1)",
+        f"{LEAST} % (x * 0 - 1)",
+        "x << at + 32",
+        "x >> at + 32",
+        "x << at - 4",
+        "(x.to(tl.uint32) >> at.to(tl.uint32) + 32).to(tl.int32)",
+    ],
+)
+def test_what_nothing_determines_differs_from_run_to_run(interpreter: Zygote, value: str) -> None:
+    once, again = (of_four(interpreter, value, NUMBERS, again=again) for again in (False, True))
+    assert isinstance(once, Executed) and isinstance(again, Executed), (once, again)
+    assert once.outputs[0].tolist() == [-1, -1, -1, -1]
+    assert sorted(again.outputs[0].tolist()) == [-(2**31), 0, 0x55555555, 2**31 - 1]
