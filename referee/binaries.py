@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 MAX_IMAGE_BYTES = 16 << 20
 MAX_SHARED_BYTES = 1 << 20
 MAX_PARAMETERS = 256
+MAX_LINES = 1 << 16
 KIND = re.compile(r"(\*k?)?(fp8\w{1,8}|fp16|fp32|fp64|bf16|[iu](1|8|16|32|64))")
 # What a compile worker answers when a program that the compiler ran was ended from outside: nothing is known of the kernels.
 TOOL_LOST = b'"tool lost"'
@@ -30,6 +31,7 @@ class Binary:
     constants are not among them. `paths` tells where each is found: the position in the launch's arguments, followed by
     positions within tuples. Two null pointers follow them in every launch (scratch that no accepted kernel uses).
     `shared` is dynamic shared memory in bytes; `registers` and `spills` (bytes) are per thread, None if ptxas did not say.
+    `unread` are lines of the module with atomics whose results nothing reads (`ttgir`).
     """
 
     kernel: str
@@ -42,6 +44,7 @@ class Binary:
     spills: int | None
     parameters: tuple[str, ...]
     paths: tuple[tuple[int, ...], ...]
+    unread: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ class Binaries:
 
     found: Mapping[tuple[int, int], Binary]
     dropped: Mapping[tuple[int, int], str]
+
+
+def unread_lines(binaries: Iterable[Binary]) -> frozenset[int]:
+    """Where an atomic's result is read in none, or not in all, of these kernels."""
+    return frozenset(line for binary in binaries for line in binary.unread)
 
 
 def dump_binary(binary: Binary) -> dict[str, Any]:
@@ -63,21 +71,24 @@ def dump_binary(binary: Binary) -> dict[str, Any]:
         "spills": binary.spills,
         "parameters": list(binary.parameters),
         "paths": [list(path) for path in binary.paths],
+        "unread": list(binary.unread),
     }
 
 
 def parse_binary(data: object, kernel: str, key: str) -> Binary:
     """The inverse of `dump_binary`. Raises BinaryError for anything else."""
-    fields = ("image", "name", "shared", "num_warps", "registers", "spills", "parameters", "paths")
+    fields = ("image", "name", "shared", "num_warps", "registers", "spills", "parameters", "paths", "unread")
     if not isinstance(data, dict) or len(data) != len(fields) or any(field not in data for field in fields):
         raise BinaryError("a compiled kernel does not have the expected fields")
-    name, parameters, paths = data["name"], data["parameters"], data["paths"]
+    name, parameters, paths, unread = data["name"], data["parameters"], data["paths"], data["unread"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BinaryError("a compiled kernel has no proper name")
     if not isinstance(parameters, list) or not isinstance(paths, list) or len(parameters) != len(paths) or len(parameters) > MAX_PARAMETERS:
         raise BinaryError("a compiled kernel's parameters are not listed")
     if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in parameters):
         raise BinaryError("a compiled kernel has a parameter of a kind that no plan can pass")
+    if not isinstance(unread, list) or len(unread) > MAX_LINES:
+        raise BinaryError("a compiled kernel's atomics are not listed")
     return Binary(
         kernel=kernel,
         key=key,
@@ -89,6 +100,7 @@ def parse_binary(data: object, kernel: str, key: str) -> Binary:
         spills=None if data["spills"] is None else _number(data["spills"], 1 << 30),
         parameters=tuple(parameters),
         paths=tuple(_path(path) for path in paths),
+        unread=tuple(_number(line, MAX_LINES) for line in unread),
     )
 
 

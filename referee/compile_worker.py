@@ -25,6 +25,7 @@ from referee import triton_private
 from referee.binaries import TOOL_LOST, Binary, dump_binary
 from referee.limits import TIME_UP
 from referee.target import Target
+from referee.ttgir import unread_atomics
 
 BASE_ADDRESS = 1 << 40
 MAX_MESSAGE = 240
@@ -107,8 +108,9 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
     registers, spills = ptxas_report(log.getvalue())
     parameters, paths = passed(compiled.signature)
     binary = Binary(
-        request["kernel"], "", compiled.image, compiled.name, compiled.shared, compiled.num_warps, registers, spills, parameters, paths
-    )
+        request["kernel"], "", compiled.image, compiled.name, compiled.shared, compiled.num_warps, registers, spills, parameters, paths,
+        unread_atomics(compiled.ttgir, str(module.__file__)),
+    )  # fmt: skip
     return {"binary": dump_binary(binary)}
 
 

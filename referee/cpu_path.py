@@ -48,7 +48,8 @@ class _Run:
 class CpuPath:
     """One candidate on the CPU. `text` is its clean kernel module, `configs` the configurations of autotuned launches to run.
 
-    `variants` are further plans of cells, by name, each with the words that say when the candidate makes it.
+    `variants` are further plans of cells, by name, each with the words that say when the candidate makes it. A kernel that is slow, but
+    goes on from cell to cell, gets its `seconds` so many `rounds`. `unread` as in `logic.elementwise`.
     """
 
     workers: Workers
@@ -59,6 +60,8 @@ class CpuPath:
     configs: tuple[int, ...] = (0,)
     variants: Mapping[str, tuple[LaunchPlan, str]] = field(default_factory=dict)
     seconds: float = SECONDS
+    rounds: int = 1
+    unread: frozenset[int] = frozenset()
 
     def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
@@ -66,14 +69,21 @@ class CpuPath:
         # One cell of each dtype, for each row of kernels, stands for what depends on memory that an earlier call left behind.
         again = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(traced)}.values()
         groups = [self._runs(cell, plan, others=cell in others, again=cell in again) for cell, plan in traced]
-        answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=self.seconds))
         results: list[CellResult] = []
-        for (cell, _), runs in zip(traced, groups, strict=True):
-            result, rejection = self._judged(cell, runs, answers)
-            results.append(result)
-            if rejection:
-                rest = (CellResult(cell.name, cell.role, "skipped", detail="not reached") for cell, _ in traced[len(results) :])
-                return (*results, *rest), rejection
+        for turn in range(self.rounds):
+            begun = len(results)
+            left = [run.execution for group in groups[begun:] for run in group]
+            answers = iter(self._execute(left))
+            for (cell, _), runs in zip(traced[begun:], groups[begun:], strict=True):
+                result, rejection = self._judged(cell, runs, answers)
+                if rejection and rejection.guard == "timeout" and len(results) > begun and turn + 1 < self.rounds:
+                    break
+                results.append(result)
+                if rejection:
+                    rest = (CellResult(cell.name, cell.role, "skipped", detail="not reached") for cell, _ in traced[len(results) :])
+                    return (*results, *rest), rejection
+            else:
+                break
         return tuple(results), None
 
     def capabilities(self, traced: Traced) -> Iterator[CellResult]:
@@ -81,7 +91,7 @@ class CpuPath:
         left = list(traced)
         while left:
             groups = [self._runs(cell, plan, first=False) for cell, plan in left]
-            answers = iter(execute(self.workers, self.text, [run.execution for group in groups for run in group], seconds=self.seconds))
+            answers = iter(self._execute([run.execution for group in groups for run in group]))
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 result, _ = self._judged(cell, runs, answers)
                 yield result
@@ -90,6 +100,9 @@ class CpuPath:
                     break
             else:
                 return
+
+    def _execute(self, executions: Sequence[Execution]) -> list[Executed | Rejection]:
+        return execute(self.workers, self.text, executions, seconds=self.seconds, unread=self.unread)
 
     def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, again: bool = False, first: bool = True) -> list[_Run]:
         """Two runs of the cell, three with atomics, or one where it takes very many programs, and one of its variant.
@@ -110,7 +123,8 @@ class CpuPath:
             variant, when = self.variants[cell.name]
             runs.append(_Run(Execution(variant, inputs, config=config), f" {when}"))
         if others:
-            runs += [_Run(Execution(plan, inputs, config=other), f" with configuration {other}") for other in self.configs[1:]]
+            different = _different(plan, self.configs)
+            runs += [_Run(Execution(plan, inputs, config=other), f" with configuration {other}") for other in different[1:]]
         if first and (made := rehearsal(plan, self._usable(plan), {})):
             runs.append(_Run(Execution(made.plan, inputs), rehearsed=True))
         # All runs on the same values alike, so that their bits can be compared; which cells, no candidate can know.
@@ -152,7 +166,7 @@ class CpuPath:
 
     def _after_a_call(self, cell: Cell, run: Execution, found: CellResult) -> tuple[CellResult, Rejection]:
         """Whether these values alone are too much for a kernel that failed in used memory, or the memory is to blame."""
-        (fresh,) = execute(self.workers, self.text, [replace(run, poison=NAN, after=None)], seconds=self.seconds)
+        (fresh,) = self._execute([replace(run, poison=NAN, after=None)])
         if isinstance(fresh, Executed) and compare(self.task, cell, run.inputs, fresh.outputs).status == "pass":
             reason = f"{LEFT_BEHIND} ({found.detail})"
             failed = CellResult(cell.name, cell.role, "fail", detail=reason)
@@ -168,6 +182,16 @@ def _programs(plan: LaunchPlan, config: int) -> int:
     """How many programs one run takes."""
     launches = [step for step in plan.steps if isinstance(step, Launch)]
     return sum(prod(step.configs[min(config, len(step.configs) - 1)].grid) for step in launches)
+
+
+def _different(plan: LaunchPlan, configs: Sequence[int]) -> list[int]:
+    """The first of those that launch the same: numbers of warps and stages are nothing to the interpreter."""
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
+    first: dict[tuple[object, ...], int] = {}
+    for config in configs:
+        chosen = [step.configs[min(config, len(step.configs) - 1)] for step in launches]
+        first.setdefault(tuple((launch.grid, launch.arguments) for launch in chosen), config)
+    return list(first.values())
 
 
 def _same_bits(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:

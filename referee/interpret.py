@@ -32,6 +32,7 @@ WORKER_MEMORY = 2 << 30
 ANSWER_BYTES = 1 << 20
 # A kernel never waits for anything: it gets seconds of processor time, and so many times as long where it has to share the processor.
 PATIENCE = 10.0
+SLOW = "look for a loop that never ends, or take larger blocks"
 
 
 class InterpreterUnsupported(RuntimeError):
@@ -95,11 +96,13 @@ class _Shared:
         return int(self.region[:8].view(torch.int64))
 
 
-def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, seconds: float) -> list[Executed | Rejection]:
+def execute(
+    zygote: Zygote, text: str, executions: Sequence[Execution], *, seconds: float, unread: frozenset[int] = frozenset()
+) -> list[Executed | Rejection]:
     """Runs `executions` in order in one worker, which gets `seconds` of processor time for all of them.
 
-    `text` is the clean kernel module. The result ends with the first rejection. Raises JobLost or InterpreterUnsupported
-    when the candidate is not to blame.
+    `text` is the clean kernel module, and `unread` as in `logic.elementwise`. The result ends with the first rejection. Raises JobLost
+    or InterpreterUnsupported when the candidate is not to blame.
     """
     from referee.interpreter.request import Request, Run
     from referee.zygote import Limits
@@ -111,7 +114,7 @@ def execute(zygote: Zygote, text: str, executions: Sequence[Execution], *, secon
             for index, (e, places, start) in enumerate(zip(executions, shared.places, shared.starts, strict=True))
         )
         limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)
-        outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size)), limits=limits, fds=(shared.fd,))
+        outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size, unread)), limits=limits, fds=(shared.fd,))
         done, failure = _answer(outcome, len(executions), shared.begun(), seconds)
         results: list[Executed | Rejection] = []
         for index in range(done):
@@ -135,7 +138,7 @@ def _answer(outcome: Outcome, count: int, begun: int, seconds: float) -> tuple[i
         return len(answers) - 1, _explained(failures[0]["kind"], failures[0]["message"])
     done = max(0, min(begun, count) - 1)
     reasons = {
-        "timeout": ("timeout", f"the kernel did not end within {seconds:g} s of the CPU path: look for a loop that never ends"),
+        "timeout": ("timeout", f"the kernel did not end within {seconds:g} s of the CPU path: {SLOW}"),
         "memory": ("memory_limit", "the kernel took more memory than the CPU path allows: use smaller blocks"),
         "flood": ("output_flood", "the kernel printed too much: remove prints"),
     }

@@ -104,7 +104,7 @@ def rejection_from_json(data: Mapping[str, Any] | None) -> Rejection | None:
 
 
 def _binary(fields: Mapping[str, Any], image: bytes) -> Binary:
-    listed = {"parameters": tuple(fields["parameters"]), "paths": tuple(map(tuple, fields["paths"]))}
+    listed = {name: tuple(fields[name]) for name in ("parameters", "unread")} | {"paths": tuple(map(tuple, fields["paths"]))}
     return Binary(**{**fields, **listed, "image": image})
 
 

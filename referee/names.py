@@ -26,8 +26,12 @@ _ROOTS = frozenset({"torch", "triton", "tl", "libdevice", "math"})
 _MODULES = frozenset(
     {
         "torch",
+        "torch.amp",
         "torch.autograd",
+        "torch.autograd.function",
+        "torch.compiler",
         "torch.cuda",
+        "torch.cuda.amp",
         "torch.nn",
         "torch.nn.functional",
         "torch.nn.init",

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from referee.binaries import unread_lines
 from referee.configurations import FEW_CONFIGS, usable_configurations
 from referee.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.judgement import Judgement, Traced, atomic, autotuned, stop
@@ -22,6 +23,8 @@ from referee.workers import Workers
 
 # As many multiprocessors as the smallest card of today has: there a few rows or tiles are more than the programs that go through them.
 FEW_MULTIPROCESSORS, LARGE_TILE = 4, 4096
+# How often a kernel that goes on from cell to cell gets its seconds: one of small blocks takes the interpreter many turns.
+ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,10 @@ class OnCpu:
             sample = compile_sample([*traced, *many], dtypes=1, ones=False)
         binaries = judgement.compile(self.module, sample)
         configs = usable_configurations(sample[0], binaries[0].found)
-        mixed = atomic(self.module, traced)
+        mixed, unread = atomic(self.module, traced), unread_lines(kernel for found in binaries for kernel in found.found.values())
         # Every configuration is run; a plan that has many of them takes as many times as long.
         seconds = SECONDS * max(1.0, len(configs) / FEW_CONFIGS)
-        path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds)
+        path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds, ROUNDS, unread)
         with report.during("correct"):
             report.cells, rejection = path.required(traced[: len(cells)])
             stop(rejection)

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from referee.beside import SECONDS, Seen, look, small_cells
-from referee.binaries import Binaries
+from referee.binaries import Binaries, unread_lines
 from referee.checking import Checking
 from referee.compile import effort
 from referee.compile_ahead import CompileAhead
@@ -60,11 +60,13 @@ class OnGpu:
             candidate = Prepared(subject.name, (), atomic(self.module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(autotuned(plan) or _compares(plan) for _, plan in traced)
-            seen = None if whole else aside.submit(self._look, small)
+            # With atomics it counts what the compiler left of them.
+            seen = None if whole or candidate.atomics else aside.submit(self._look, small)
             prepared = self._settled(traced, candidate, ahead) if whole else self._checked_as_compiled(traced, candidate, ahead)
             # Which configurations can be launched is known only now.
             first = prepared.jobs[0]
-            seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS))
+            unread = unread_lines(kernel for job in prepared.jobs for kernel in job.binaries.values())
+            seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS), unread)
             with report.during("correct"):
                 self._take_seen(seen.result())
             with report.during("compile"):
@@ -141,12 +143,12 @@ class OnGpu:
         report.passes("kernel_error", "no launch failed")
         report.passes("same_plan", "the plan that is timed is the plan that was checked")
 
-    def _look(self, small: Traced, configs: tuple[int, ...] = (0,)) -> Seen:
+    def _look(self, small: Traced, configs: tuple[int, ...] = (0,), unread: frozenset[int] = frozenset()) -> Seen:
         """What the interpreter says of small cells. Notes nothing in the report."""
         from referee.cpu_path import CpuPath
 
         task, mixed = self.judgement.subject.task("cpu"), atomic(self.module, small)
-        return look(CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, seconds=SECONDS), small)
+        return look(CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, seconds=SECONDS, unread=unread), small)
 
     def _take_seen(self, seen: Seen) -> None:
         report = self._report

@@ -1,7 +1,8 @@
 """Which functions, classes and methods of a file can run in a judgement: what its top level and `run` name, and so on.
 
 The rest (tests, benchmarks, references in PyTorch) only stands in the file. A name counts however it is meant, so that too much
-may be found, never too little; what is reached through a made-up name is for the tracer to meet.
+may be found, never too little, and a text counts as a name, but for those of `__all__` and of Triton's `Benchmark`, which call nothing;
+what is reached through a made-up name is for the tracer to meet.
 """
 
 from __future__ import annotations
@@ -129,10 +130,21 @@ def _methods(definition: Definition) -> list[ast.FunctionDef]:
 
 def _words(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for root in nodes:
+        labels = {id(text) for node in ast.walk(root) if _labels(node) for text in ast.walk(node) if isinstance(text, ast.Constant)}
         for node in ast.walk(root):
             if isinstance(node, ast.Name):
                 yield node.id
             elif isinstance(node, ast.Attribute):
                 yield node.attr
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in labels:
                 yield node.value
+
+
+def _labels(node: ast.AST) -> bool:
+    """Whether the texts in it are names to show or to export."""
+    match node:
+        case ast.Assign(targets=[ast.Name("__all__")]):
+            return True
+        case ast.Call(func=ast.Attribute(attr="Benchmark") | ast.Name("Benchmark")):
+            return True
+    return False

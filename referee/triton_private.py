@@ -360,6 +360,7 @@ class Compiled:
     name: str
     image: bytes
     ptx: str
+    ttgir: str
     signature: tuple[tuple[str, Any], ...]
     shared: int
     num_warps: int
@@ -388,11 +389,10 @@ def read_compiled(kernel: Any) -> Compiled:
         name=meta.name,
         image=bytes(kernel.asm["cubin"]),
         ptx=kernel.asm["ptx"],
+        ttgir=kernel.asm["ttgir"],
         signature=tuple(kernel.src.signature.items()),
-        shared=meta.shared,
-        num_warps=meta.num_warps,
-        needs=tuple(needs),
-    )
+        needs=tuple(needs), shared=meta.shared, num_warps=meta.num_warps,
+    )  # fmt: skip
 
 
 def image_key(compiled: Compiled) -> str:

@@ -38,7 +38,7 @@ MAX_MESSAGE = 400
 class Interpreter:
     """Triton's interpreter with checked memory, running the kernels of one module."""
 
-    def __init__(self, text: str, scratch: str) -> None:
+    def __init__(self, text: str, scratch: str, unread: frozenset[int] = frozenset()) -> None:
         self.choices = Choices()
         arithmetic.install(triton_interpreter, self.choices)
         libdevice.install(triton_interpreter)
@@ -48,7 +48,8 @@ class Interpreter:
         memory.install(triton_interpreter, self.memory)
         language.patch()
         self._met: dict[tuple[int, tuple[int, int, int]], dict[Program, int]] = {}
-        self._kernels = _import_text(text, scratch, {logic.UNREAD: self.memory.unread, logic.AHEAD: self.memory.ahead})
+        names = {logic.UNREAD: self.memory.unread, logic.AHEAD: self.memory.ahead}
+        self._kernels = _import_text(logic.elementwise(text, unread), scratch, names)
 
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""
@@ -126,7 +127,7 @@ def _import_text(text: str, scratch: str, names: dict[str, Any]) -> Any:
     # Triton reads a kernel's source from its file.
     path = os.path.join(scratch, "clean_kernels.py")
     with open(path, "w", encoding="utf-8") as file:
-        file.write(logic.elementwise(text))
+        file.write(text)
     spec = importlib.util.spec_from_file_location("clean_kernels", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -168,7 +169,7 @@ def interpret_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes
             if run.after is not None:
                 _leave_behind(request.runs[run.after], run, region)
             with np.errstate(all="ignore"):
-                interpreter = interpreter or Interpreter(request.text, scratch)
+                interpreter = interpreter or Interpreter(request.text, scratch, request.unread)
                 interpreter.run(run, region[run.start : run.start + run.places.total])
             answers.append(None)
     except Exception as error:

@@ -3,20 +3,23 @@
 `and`, `or` and `not` are elementwise on tensors, where Python asks a whole tensor for one truth value. Constants decide as in Python, from
 left to right; tensors are all evaluated. So does Triton's compiler (`visit_BoolOp`). Where a number becomes a tensor in it, is in
 `numbers_as_tensors.py`. An atomic whose result nothing reads is a call that says so, because threads do not wait for it; so is what a loop
-goes through whose loads the compiler may move ahead. Names that begin with two underscores are free, because no kernel may use them. Runs
-in the interpreter worker.
+goes through whose loads the compiler may move ahead, and a condition at which threads part. Names that begin with two underscores are
+free, because no kernel may use them. Runs in the interpreter worker.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import triton.language as tl
 
 from referee.interpreter import numbers_as_tensors as numbers
+from referee.interpreter.calls import is_atomic
+from referee.interpreter.parting import parting, partings
 from referee.interpreter.pipelines import inlined_barriers, stages
+from referee.ttgir import NOWHERE
 
 Part = Callable[[], Any]
 
@@ -44,17 +47,20 @@ def negated(value: Any) -> Any:
 
 NAMES: dict[str, Callable[..., Any]] = {
     "__both": both, "__either": either, "__negated": negated, "__assigned": numbers.assigned, "__chosen": numbers.chosen,
-    "__min": numbers.least, "__max": numbers.most, "__noted": numbers.noted, "__returned": numbers.returned,
+    "__min": numbers.least, "__max": numbers.most, "__noted": numbers.noted, "__returned": numbers.returned, "__parting": parting,
 }  # fmt: skip
 
 
-def elementwise(text: str) -> str:
-    """The text of a kernel module where all syntax of kernels that means something else to Python is a call of a function in NAMES."""
+def elementwise(text: str, unread: frozenset[int] = frozenset()) -> str:
+    """The text of a kernel module where all syntax of kernels that means something else to Python is a call of a function in NAMES.
+
+    `unread` are lines with atomics of whose results the compiler leaves nothing that reads them (`ttgir`).
+    """
     module = ast.parse(text)
     functions = [statement for statement in module.body if isinstance(statement, ast.FunctionDef)]
-    barriers = inlined_barriers(functions)
+    barriers, parts = inlined_barriers(functions), partings(functions)
     for function in functions:
-        _Calls(function, barriers).rewrite()
+        _Calls(function, barriers, parts, unread).rewrite()
     return ast.unparse(ast.fix_missing_locations(module))
 
 
@@ -90,8 +96,10 @@ def _joined(parts: tuple[Part, ...], decisive: bool) -> Any:
 
 
 class _Calls(ast.NodeTransformer):
-    def __init__(self, function: ast.FunctionDef, barriers: frozenset[str]) -> None:
-        self._function, self._barriers = function, barriers
+    def __init__(
+        self, function: ast.FunctionDef, barriers: frozenset[str], parts: Mapping[ast.AST, str], unread: frozenset[int]
+    ) -> None:
+        self._function, self._barriers, self._parts, self._unread = function, barriers, parts, unread
         self._read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
         self._joins = sum(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(function)) > 1
 
@@ -105,6 +113,8 @@ class _Calls(ast.NodeTransformer):
         """Over a call, where the compiler may move loads ahead."""
         ahead = stages(node, self._barriers)
         self.generic_visit(node)
+        if isinstance(node.iter, ast.Call):
+            node.iter.args = [self._parting(node, bound) for bound in node.iter.args]
         if ahead is not None:
             node.iter = _call(AHEAD, node.iter, ahead)
         return node
@@ -113,8 +123,15 @@ class _Calls(ast.NodeTransformer):
         """The condition of a return is a call."""
         returns = self._joins and any(isinstance(part, ast.Return) for part in ast.walk(node))
         self.generic_visit(node)
+        node.test = self._parting(node, node.test)
         if returns:
             node.test = _call("__noted", node.test, ast.Name("__decided", ast.Load()))
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        """The condition is a call where threads may part."""
+        self.generic_visit(node)
+        node.test = self._parting(node, node.test)
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
@@ -127,14 +144,14 @@ class _Calls(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         """A call for an atomic."""
         self.generic_visit(node)
-        if _is_atomic(node.value):
+        if is_atomic(node.value):
             node.value = _call(UNREAD, _later(node.value))
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """A call for what is assigned, and one for an atomic where it is read nowhere."""
         self.generic_visit(node)
-        if _is_atomic(node.value) and not any(isinstance(target, ast.Name) and target.id in self._read for target in node.targets):
+        if is_atomic(node.value) and not any(isinstance(target, ast.Name) and target.id in self._read for target in node.targets):
             node.value = _call(UNREAD, _later(node.value))
         node.value = _call("__assigned", node.value)
         return node
@@ -155,11 +172,14 @@ class _Calls(ast.NodeTransformer):
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         """A call with functions of both values."""
         self.generic_visit(node)
-        return _call("__chosen", node.test, _later(node.body), _later(node.orelse))
+        return _call("__chosen", self._parting(node, node.test), _later(node.body), _later(node.orelse))
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Of the builtins `min` and `max`: a call of another function."""
+        """Of the builtins `min` and `max`: a call of another function; one around an atomic of whose result the compiler leaves nothing."""
         self.generic_visit(node)
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if is_atomic(node) and not self._unread.isdisjoint((NOWHERE, *lines)):
+            return _call(UNREAD, _later(node))
         if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
             node.func.id = f"__{node.func.id}"
         return node
@@ -174,9 +194,8 @@ class _Calls(ast.NodeTransformer):
         self.generic_visit(node)
         return _call("__negated", node.operand) if isinstance(node.op, ast.Not) else node
 
-
-def _is_atomic(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("atomic_")
+    def _parting(self, node: ast.AST, test: ast.expr) -> ast.expr:
+        return _call("__parting", test, ast.Constant(self._parts[node])) if node in self._parts else test
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:

@@ -28,8 +28,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Request:
-    """Clean kernel text, the runs in order, and the shared memory's size in bytes."""
+    """Clean kernel text, the runs in order, the shared memory's size in bytes, and lines of the text with atomics that nothing reads."""
 
     text: str
     runs: tuple[Run, ...]
     size: int
+    unread: frozenset[int] = frozenset()

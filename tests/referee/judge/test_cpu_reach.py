@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from referee import Referee, Verdict
+from referee.cpu_path import _different
+from referee.interpret import Executed, Execution, execute
+from referee.plan import Argument, Launch, LaunchConfig, LaunchPlan
+from referee.verdict import Rejection
+from referee.workers import Workers
 
 ROW = """@triton.jit
 def _kernel(x_ptr, out_ptr, M, N, BLOCK: tl.constexpr):
@@ -96,6 +103,36 @@ def test_right_loops_over_tiles_are_correct(referee: Referee, programs: str) -> 
     assert verdict.verdict == "correct", verdict.reason
     told = {check.name: check.status for check in verdict.checks}
     assert told.get("few_multiprocessors") == (None if programs == "132" else "pass")
+
+
+@pytest.mark.parametrize(("most", "ends"), [(9, True), (1, False)])
+def test_a_slow_kernel_gets_more_time_as_long_as_it_goes_on_from_cell_to_cell(
+    referee: Referee, monkeypatch: pytest.MonkeyPatch, most: int, ends: bool
+) -> None:
+    asked: list[int] = []
+
+    def slowly(workers: Workers, text: str, executions: Sequence[Execution], **options: Any) -> list[Executed | Rejection]:
+        asked.append(len(executions))
+        if len(asked) > 2:
+            return execute(workers, text, executions, **options)
+        over = Rejection("correct", "timeout", "the kernel did not end")
+        return [*execute(workers, text, executions[:most], **options), over]
+
+    monkeypatch.setattr("referee.cpu_path.execute", slowly)
+    verdict = referee.judge(silu(), "silu")
+    assert (verdict.verdict, verdict.guard) == (("correct", None) if ends else ("rejected", "timeout")), verdict
+    if ends:
+        assert asked == sorted(asked, reverse=True) and len(asked) > 3
+        required = [cell for cell in verdict.cells if cell.role != "capability"]
+        assert len({cell.name for cell in required}) == len(required) and {cell.status for cell in required} == {"pass"}
+
+
+def test_configurations_that_launch_the_same_run_once() -> None:
+    config = LaunchConfig((2, 1, 1), (Argument("n", 4, False),))
+    launches = (replace(config, num_warps=8), replace(config, num_stages=1), replace(config, grid=(3, 1, 1)), config)
+    plan = LaunchPlan((), (), (Launch("kernel", launches), Launch("other", (config, replace(config, arguments=())))), ())
+    assert _different(plan, (0, 1, 2, 3)) == [0, 1, 2]
+    assert _different(plan, (1, 3)) == [1]
 
 
 def test_a_kernel_that_only_a_larger_card_can_run_is_not_blamed(referee: Referee) -> None:

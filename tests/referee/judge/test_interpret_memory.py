@@ -225,7 +225,7 @@ def test_only_an_atomic_that_orders_memory_makes_a_lock(interpreter: Zygote, opt
     plan = rowwise("kernel", (3, 40), "float32", block=64)
     plan = replace(plan, steps=(Fill(plan.outputs[0], 0.0), *plan.steps))
     atomic = f"tl.atomic_add(out + n * 2, 0.0{options})"
-    body = f"v += {atomic} * 0\n    v += tl.load(out) * 0\n    tl.store(out, 1.0)\n    {atomic}\n    mask &= row < 0"
+    body = f"v += {atomic}\n    v += tl.load(out) * 0\n    tl.store(out, 1.0)\n    {atomic}\n    mask &= row < 0"
     answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),), PLAIN))
     assert isinstance(answers[0], Executed) if ordered else rejection(answers).guard == "not_deterministic", answers
 

@@ -48,7 +48,8 @@ def kernel(x0, carry, ticket, out, n, BLOCK: tl.constexpr, STAGES: tl.constexpr)
 """
 )
 AHEAD = "tl.range(0, n, BLOCK, num_stages=3)"
-LOAD, TICKET = "tl.load(carry + cols * 0)", "tl.store(carry, tl.sum(x))\n        if tl.atomic_add(ticket, 1) < 0:\n            break_ = 0"
+LOAD = "tl.load(carry + cols * 0)"
+TICKET = "tl.store(carry, tl.sum(x))\n        if tl.atomic_add(ticket, 1) < 0:\n            tl.store(carry, 0.0)"
 BARRIER = "tl.store(carry, tl.sum(x))\n        tl.debug_barrier()"
 CASES = {
     "by a ticket": (AHEAD, LOAD, TICKET, True),

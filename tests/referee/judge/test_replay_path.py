@@ -14,6 +14,7 @@ from referee.fresh_cells import fresh_cells
 from referee.judgement import Judgement
 from referee.kernels import KernelModule
 from referee.plan import LaunchPlan
+from referee.selftest.corpus import load
 from referee.subject import Subject, capabilities, partition_by_rows, required
 from referee.target import Target
 from referee.verdict import Rejection, Verdict
@@ -133,6 +134,13 @@ def test_what_does_not_compile_is_told_before_what_is_wrong(servers: Servers) ->
     assert isinstance(found, Rejection) and (found.stage, found.guard) == ("compile", "compile_error"), found
     assert "a block of this size" in found.reason
     assert not report.cells
+
+
+def test_what_the_compiler_left_of_atomics_is_known_to_the_interpreter(servers: Servers) -> None:
+    specimen = next(one for one in load("cheats") if one.name == "073_ticket_that_nothing_reads")
+    _, found = judged(servers, specimen.source, Replayer(), specimen.op)
+    assert isinstance(found, Rejection) and found.guard == "not_deterministic", found
+    assert "add tl.debug_barrier()" in found.reason
 
 
 def test_an_autotuned_launch_is_settled_before_anything_is_checked(servers: Servers) -> None:

@@ -278,13 +278,16 @@ FORGED = [
     {"parameters": ["i32"], "paths": [[]]},
     {"parameters": ["i32"], "paths": [[-1]]},
     {"parameters": ["i32"], "paths": [0]},
+    {"unread": 3},
+    {"unread": [-1]},
+    {"unread": ["7"]},
     {"extra": 1},
 ]
 
 
 @pytest.mark.parametrize("change", FORGED, ids=[json.dumps(change) for change in FORGED])
 def test_forged_reports_are_refused(change: dict[str, object]) -> None:
-    honest = Binary("k", "key", b"\x7fELF", "k", 0, 4, 16, 0, ("*fp16",), ((0,),))
+    honest = Binary("k", "key", b"\x7fELF", "k", 0, 4, 16, 0, ("*fp16",), ((0,),), (3, 7))
     assert parse_binary(dump_binary(honest), "k", "key") == honest
     with pytest.raises(BinaryError):
         parse_binary({**dump_binary(honest), **change}, "k", "key")

@@ -35,6 +35,18 @@ NOT_CALLED = {
     "a public one": (MODULE + "    def reference(self, x):\n        return x.softmax(-1)\n", "R()"),
     "new parameters": (MODULE + "    def reset_parameters(self):\n        torch.nn.init.ones_(self.weight)\n", "R()"),
     "a text": (MODULE + "    def extra_repr(self):\n        '''Rows.'''\n        return f'rows={self.rows}, eps={self.eps}'\n", "R()"),
+    "an exported reference": ("__all__ = ['reference', 'run']\ndef reference(x):\n    return x.softmax(-1)\n", "1"),
+    "a provider of a benchmark": (
+        "def reference(x):\n    return x.softmax(-1)\n"
+        "@triton.testing.perf_report(triton.testing.Benchmark(x_names=['N'], line_vals=['reference'], args={'way': 'reference'}))\n"
+        "def bench(N, way):\n    return reference(torch.randn(N))\n",
+        "1",
+    ),
+    "benchmarks in a list": (
+        "from triton.testing import Benchmark\nCONFIGS = [Benchmark(x_names=['N'], line_vals=['reference'])]\n"
+        "def reference(x):\n    return x.softmax(-1)\n",
+        "1",
+    ),
     "a gradient": (
         "class R(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return 1\n"
         "    @staticmethod\n    def backward(ctx, grad):\n        return grad.exp()\n",
@@ -47,6 +59,20 @@ NOT_CALLED = {
 def test_what_a_library_calls_is_looked_into(name: str) -> None:
     before, use = CALLED[name]
     _, rejection = screen(COPY + body(f"n = {use}", ALLOCATE, LAUNCH, "return y", before=before))
+    assert rejection is not None and "sys.modules" in rejection.reason, rejection
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "NAMES = ['reference']\n",
+        "__all__ = ['run', reference]\n",
+        "@triton.testing.perf_report(triton.testing.Benchmark(x_names=['N'], line_vals=[reference]))\ndef bench(N):\n    return N\n",
+    ],
+)
+def test_what_else_names_a_function_counts(before: str) -> None:
+    reference = "def reference(x):\n    import sys\n    return sys.modules\n"
+    _, rejection = screen(COPY + body(ALLOCATE, LAUNCH, "return y", before=reference + before))
     assert rejection is not None and "sys.modules" in rejection.reason, rejection
 
 

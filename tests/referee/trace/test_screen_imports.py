@@ -34,7 +34,9 @@ PASSES = {
     ),
     "of_torch": (
         "import torch.profiler, torch.optim as optim\nfrom torch.utils.data import DataLoader\nfrom torch.types import Device\n"
-        "import torch.utils.checkpoint\nfrom torch.nn.parameter import Parameter\nfrom torch.nn import init\n",
+        "import torch.utils.checkpoint\nfrom torch.nn.parameter import Parameter\nfrom torch.nn import init\n"
+        "from torch.amp import custom_bwd, custom_fwd\nfrom torch.autograd.function import once_differentiable\n"
+        "import torch.cuda.amp as amp\nfrom torch.compiler import is_compiling\n",
         (),
     ),
     "in_a_test": ("import random\n\ndef test_run():\n    run(torch.randn(random.randint(1, 9)))\n", ()),
