@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from referee.interpret import InterpreterUnsupported
@@ -23,10 +24,15 @@ if TYPE_CHECKING:
     from referee.cpu_path import CpuPath
 
 SECONDS = 5.0
-"""Of processor time for a kernel's cells of one dtype; all of them take a third of a second where that was measured."""
-FEW_ROWS, AT_ONCE = 16, 4
+"""Of processor time for a few of a kernel's cells; all of them take a third of a second where that was measured."""
+FEW_ROWS, AT_ONCE = 16, 6
+FEW_CELLS = 4
+"""As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take."""
 # A right kernel may be slow in an interpreter, or too large for it.
 _UNDECIDED = frozenset({"timeout", "memory_limit"})
+
+
+Group = Sequence[tuple[Cell, LaunchPlan]]
 
 
 @dataclass(frozen=True)
@@ -46,15 +52,16 @@ def small_cells(subject: Subject) -> list[Cell]:
     return [cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS]
 
 
-def look(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> Seen:
-    """Run the plans, those of each dtype in a process of their own. Raises JobLost."""
+def look(path: CpuPath, traced: Group) -> Seen:
+    """Run the plans, a few of one dtype in a process of their own. Raises JobLost."""
     if not traced:
         return Seen(why_not="no cell of this task is small enough for it")
     groups: dict[tuple[str, ...], list[tuple[Cell, LaunchPlan]]] = {}
     for cell, plan in traced:
         groups.setdefault(tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs)), []).append((cell, plan))
-    with ThreadPoolExecutor(min(len(groups), AT_ONCE), thread_name_prefix="look") as pool:
-        looked = [pool.submit(_look, path, group) for group in groups.values()]
+    shares = [(share, group) for group in groups.values() for share in _shares(group)]
+    with ThreadPoolExecutor(min(len(shares), AT_ONCE), thread_name_prefix="look") as pool:
+        looked = [pool.submit(_look, path, share, group) for share, group in shares]
     try:
         found = [one.result() for one in looked]
     except InterpreterUnsupported as error:
@@ -62,7 +69,7 @@ def look(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> Seen:
     results = {result.name: result for cells, _ in found for result in cells}
     cells = tuple(results[cell.name] for cell, _ in traced)
     rejections = [rejection for _, rejection in found if rejection is not None]
-    # A group that took too long excuses no other one.
+    # A part that took too long excuses no other one.
     rejection = min(rejections, key=lambda one: one.guard in _UNDECIDED, default=None)
     if rejection is None:
         return Seen(cells)
@@ -71,6 +78,13 @@ def look(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> Seen:
     return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))
 
 
-def _look(path: CpuPath, group: Sequence[tuple[Cell, LaunchPlan]]) -> tuple[tuple[CellResult, ...], Rejection | None]:
+def _shares(group: Group) -> list[Group]:
+    """The cells in order, in as few parts as may be, of about the same size."""
+    count = -(-len(group) // FEW_CELLS)
+    bounds = [len(group) * number // count for number in range(count + 1)]
+    return [group[low:high] for low, high in pairwise(bounds)]
+
+
+def _look(path: CpuPath, share: Group, group: Group) -> tuple[tuple[CellResult, ...], Rejection | None]:
     with one_thread():
-        return path.required(group)
+        return path.required(share, among=group)

@@ -63,11 +63,15 @@ class CpuPath:
     rounds: int = 1
     unread: frozenset[int] = frozenset()
 
-    def required(self, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
-        """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported."""
-        others = telling([cell for cell, _ in traced])
+    def required(self, traced: Traced, among: Traced | None = None) -> tuple[tuple[CellResult, ...], Rejection | None]:
+        """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported.
+
+        Which of them stand for others in further runs is chosen `among` more of them than these, if others are judged elsewhere.
+        """
+        among = among or traced
+        others = telling([cell for cell, _ in among])
         # One cell of each dtype, for each row of kernels, stands for what depends on memory that an earlier call left behind.
-        again = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(traced)}.values()
+        again = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(among)}.values()
         groups = [self._runs(cell, plan, others=cell in others, again=cell in again) for cell, plan in traced]
         results: list[CellResult] = []
         for turn in range(self.rounds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 _MODULES = frozenset({"tl", "tl.math", "libdevice", "math", "triton"})
 _VOLATILE_PLACE = 7
@@ -15,7 +16,7 @@ def parts(call: ast.Call) -> tuple[str, list[ast.expr]]:
     return ast.unparse(call.func), call.args
 
 
-def is_atomic(node: ast.AST) -> bool:
+def is_atomic(node: ast.AST) -> TypeGuard[ast.Call]:
     """Whether it is a call of an atomic."""
     return isinstance(node, ast.Call) and parts(node)[0].startswith("tl.atomic_")
 

@@ -10,6 +10,7 @@ free, because no kernel may use them. Runs in the interpreter worker.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,6 +49,7 @@ def negated(value: Any) -> Any:
 NAMES: dict[str, Callable[..., Any]] = {
     "__both": both, "__either": either, "__negated": negated, "__assigned": numbers.assigned, "__chosen": numbers.chosen,
     "__min": numbers.least, "__max": numbers.most, "__noted": numbers.noted, "__returned": numbers.returned, "__parting": parting,
+    "__ready": functools.partial,
 }  # fmt: skip
 
 
@@ -145,14 +147,14 @@ class _Calls(ast.NodeTransformer):
         """A call for an atomic."""
         self.generic_visit(node)
         if is_atomic(node.value):
-            node.value = _call(UNREAD, _later(node.value))
+            node.value = _unread(node.value)
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """A call for what is assigned, and one for an atomic where it is read nowhere."""
         self.generic_visit(node)
         if is_atomic(node.value) and not any(isinstance(target, ast.Name) and target.id in self._read for target in node.targets):
-            node.value = _call(UNREAD, _later(node.value))
+            node.value = _unread(node.value)
         node.value = _call("__assigned", node.value)
         return node
 
@@ -179,7 +181,7 @@ class _Calls(ast.NodeTransformer):
         self.generic_visit(node)
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         if is_atomic(node) and not self._unread.isdisjoint((NOWHERE, *lines)):
-            return _call(UNREAD, _later(node))
+            return _unread(node)
         if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
             node.func.id = f"__{node.func.id}"
         return node
@@ -196,6 +198,11 @@ class _Calls(ast.NodeTransformer):
 
     def _parting(self, node: ast.AST, test: ast.expr) -> ast.expr:
         return _call("__parting", test, ast.Constant(self._parts[node])) if node in self._parts else test
+
+
+def _unread(atomic: ast.Call) -> ast.expr:
+    """What is given for it is evaluated before, and may be an atomic too."""
+    return _call(UNREAD, ast.Call(ast.Name("__ready", ast.Load()), [atomic.func, *atomic.args], atomic.keywords))
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.expr:

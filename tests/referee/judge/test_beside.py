@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +13,12 @@ from referee import on_gpu
 from referee.beside import FEW_ROWS, small_cells
 from referee.configurations import usable_configurations
 from referee.cpu_path import CpuPath, Traced
-from referee.interpret import InterpreterUnsupported
+from referee.interpret import Executed, Execution, InterpreterUnsupported, execute
 from referee.plan import Launch, LaunchConfig, LaunchPlan
 from referee.selftest.corpus import KINDS, load
 from referee.subject import Subject
 from referee.verdict import CellResult, Rejection, Verdict
+from referee.workers import Workers
 from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, judged
 
 BEYOND = SOURCE.replace("at < total).to", "at < total + 1).to")
@@ -83,7 +86,7 @@ def test_what_a_replay_finds_is_told_first(servers: Servers) -> None:
     report, found = judged(servers, BEYOND, Replayer())
     assert isinstance(found, Rejection) and found.guard == "out_of_bounds", found
     failed = [cell.name for cell in report.cells if cell.status == "fail"]
-    assert [name.partition("-")[0] for name in failed] == ["f32", "f16", "bf16"], "each dtype ends at its first failure"
+    assert Counter(name.partition("-")[0] for name in failed) == {"f32": 3, "f16": 1, "bf16": 1}, "each process ends at its first failure"
     assert found.reason.startswith(f"in Triton's interpreter at {failed[0]}: ")
     failing = next(cell.name for cell in report.cells)
     for _ in range(2):
@@ -96,8 +99,26 @@ def test_every_configuration_that_can_be_launched_is_looked_at(servers: Servers)
     assert found.guard == "wrong_answer" and "with configuration 1" in found.reason, found
 
 
+def test_a_few_cells_are_left_to_each_process_and_nothing_runs_more_often_for_it(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[Execution]] = []
+
+    def noted(workers: Workers, text: str, executions: list[Execution], **options: Any) -> list[Executed | Rejection]:
+        asked.append(executions)
+        return execute(workers, text, executions, **options)
+
+    monkeypatch.setattr("referee.cpu_path.execute", noted)
+    judged(servers, SOURCE, Replayer())
+    shared, cells = asked.copy(), small_cells(Subject("silu"))
+    asked.clear()
+    monkeypatch.setattr("referee.beside.FEW_CELLS", len(cells))
+    judged(servers, SOURCE, Replayer())
+    assert len(asked) == 3 and len(shared) == 5 and sum(map(len, shared)) == sum(map(len, asked))
+
+
 def test_a_dtype_that_takes_too_long_excuses_no_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    def required(self: CpuPath, traced: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
+    def required(self: CpuPath, traced: Traced, among: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
         dtypes = {cell.inputs[0].dtype for cell, _ in traced}
         assert len(dtypes) == 1 and torch.get_num_threads() == 1
         guard = {"float32": "timeout", "float16": "wrong_answer", "bfloat16": None}[dtypes.pop()]

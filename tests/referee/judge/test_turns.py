@@ -120,6 +120,7 @@ def test_a_swap_that_fails_releases_nothing(interpreter: Zygote) -> None:
     [
         ("tl.atomic_add(total, 1.0)\n    x = tl.load(total)", False),
         ("t = tl.atomic_add(total, 1.0)\n    x = tl.load(total)", False),
+        ("tl.atomic_add(total + tl.atomic_add(ticket, 0), 1.0)\n    x = tl.load(total)", False),
         ("t = tl.atomic_add(total, 1.0)\n    tl.store(total, tl.load(total) + t)", True),
         ("tl.atomic_add(total, 1.0)\n    tl.debug_barrier()\n    x = tl.load(total)", True),
         ("tl.atomic_add(total, 1.0)\n    t = tl.atomic_add(ticket, 1)\n    tl.store(total, tl.load(total) + t)", True),
