@@ -26,7 +26,7 @@ import torch
 from bench import handmade
 from bench.nested import show_nested
 from referee import floor
-from referee.arena import NAN
+from referee.arena import HUGE, NAN, second_poison
 from referee.baselines import Baselines, BaselineStore
 from referee.clocks import Clocks
 from referee.driver import Driver
@@ -168,6 +168,8 @@ def wrong_kernels(smoke: Smoke) -> object:
     }
     found = {}
     task, cell = load("relu2", "gpu"), next(cell for cell in handmade.usable_cells("relu2") if cell.name.startswith("bf16-1000x4096"))
+    # By this name the second run meets memory that shows a read of it.
+    cell = replace(cell, name=next(name for name in map(str, range(99)) if second_poison(name) is HUGE))
     for kernel, guard in wanted.items():
         with Loaded(smoke.host, handmade.job(kernel, cell, arch=smoke.arch)) as runner:
             outcome = check_cell(smoke.host, runner, task, cell, SEED, choice={}, atomics=False)

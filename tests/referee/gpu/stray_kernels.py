@@ -63,7 +63,7 @@ STRAYS = {
         "not_deterministic wrong_answer", "out_of_bounds", before=_HIDDEN.format(_load("x_ptr + total + lane"))
     ),
     "reads far outside": _stray("out_of_bounds", "out_of_bounds", before=_USED.format(_load("x_ptr + far + lane"))),
-    "reads scratch that nobody wrote": _stray("wrong_answer", "wrong_answer", before=_USED.format(_load("scratch_ptr + lane"))),
+    "reads scratch that nobody wrote": _stray("wrong_answer", "not_deterministic", before=_USED.format(_load("scratch_ptr + lane"))),
     "reads scratch that nobody wrote and hides NaN": _stray(
         "not_deterministic", "not_deterministic", before=_HIDDEN.format(_load("scratch_ptr + lane"))
     ),
