@@ -40,6 +40,11 @@ class Checking:
         self._seconds |= found.seconds
         self._rejection, self._checks = found.rejection, found.checks
 
+    @property
+    def passing(self) -> bool:
+        """Whether a cell has passed, and none has failed yet."""
+        return bool(self._results) and self._rejection is None
+
     def found(self) -> Checked:
         """Everything that is known, in the order of the cells."""
         cells = tuple(self._results.get(number) or unreached(cell) for number, cell in enumerate(self._cells))

@@ -47,14 +47,17 @@ def compile_plans(
     seconds: float = SECONDS,
     patience: float = PATIENCE,
     ahead: CompileAhead | None = None,
+    stop: int | None = None,
 ) -> tuple[Binaries, ...] | Rejection:
     """The kernels of several plans of one candidate, in the plans' order. Raises as `compile_plan`.
 
-    `seconds` of processor time are what each process of a worker gets, and `patience` times as many by the clock. What is compiled `ahead`
-    is not compiled again. A configuration of an autotuned launch that Triton's autotuner would skip is dropped, unless none is left.
+    `seconds` of processor time are what each process of a worker gets, and `patience` times as many by the clock; time is up at once when
+    something can be read from `stop`. What is compiled `ahead` is not compiled again. A configuration of an autotuned launch that Triton's
+    autotuner would skip is dropped, unless none is left.
     """
     found: dict[int, Binaries] = {}
-    for part in compile_in_parts(zygote, module, plans, target, cache_dir, seconds=seconds, patience=patience, ahead=ahead):
+    parts = compile_in_parts(zygote, module, plans, target, cache_dir, seconds=seconds, patience=patience, ahead=ahead, stop=stop)
+    for part in parts:
         if isinstance(part, Rejection):
             return part
         found |= part
@@ -71,6 +74,7 @@ def compile_in_parts(
     seconds: float = SECONDS,
     patience: float = PATIENCE,
     ahead: CompileAhead | None = None,
+    stop: int | None = None,
 ) -> Generator[Part | Rejection, None, None]:
     """As `compile_plans`, each plan as soon as all its kernels are compiled.
 
@@ -95,7 +99,7 @@ def compile_in_parts(
     rejections: dict[int, Rejection] = {}
     # What the cache held may already be all that some plans need.
     begun = {key: future for key, future in (ahead.begun if ahead is not None else {}).items() if key in missing}
-    for made in chain([Results()], jobs.run_all(missing, begun)):
+    for made in chain([Results()], jobs.run_all(missing, begun, stop)):
         if isinstance(made, Rejection):
             yield made
             return

@@ -71,8 +71,11 @@ class CompileJobs:
                 return _results(outcome, wanted)
         raise JobLost("ptxas was ended from outside twice")
 
-    def run_all(self, wanted: Mapping[str, Request], begun: Mapping[str, Future[Results | Rejection]]) -> Iterator[Results | Rejection]:
+    def run_all(
+        self, wanted: Mapping[str, Request], begun: Mapping[str, Future[Results | Rejection]], stop: int | None = None
+    ) -> Iterator[Results | Rejection]:
         """Results in the order in which workers end; a worker's failure last. Of those that are `begun` only failures are begun again.
+        `stop` as in `run`.
 
         Raises JobLost.
         """
@@ -83,7 +86,7 @@ class CompileJobs:
         with ThreadPoolExecutor(worker_count(len(keys))) as pool:
 
             def begin(group: Sequence[str]) -> Future[Results | Rejection]:
-                return pool.submit(self.run, {key: wanted[key] for key in group})
+                return pool.submit(self.run, {key: wanted[key] for key in group}, stop)
 
             running: dict[Future[Results | Rejection], Sequence[str]] = {begun[key]: [key] for key in keys if key in begun}
             running |= {begin(group): group for group in _groups(new)}

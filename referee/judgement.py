@@ -62,11 +62,12 @@ class Judgement:
         target: Target | None = None,
         seconds: float | None = None,
         early: int | None = None,
+        stop: int | None = None,
     ) -> Traced | Rejection:
-        """Run the candidate's Python, without values, for every cell; plans are told to `early` meanwhile. Notes nothing in the report."""
+        """Run the candidate's Python, without values, for every cell; `early` and `stop` as in `trace`. Notes nothing in the report."""
         if not cells:
             return []
-        plans = trace(self._workers, self.source, cells, target or self.target, module, seconds=seconds, early=early)
+        plans = trace(self._workers, self.source, cells, target or self.target, module, seconds=seconds, early=early, stop=stop)
         return plans if isinstance(plans, Rejection) else list(zip(cells, plans, strict=True))
 
     def trace(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
@@ -90,11 +91,16 @@ class Judgement:
             return []
         return unless_rejected(found)
 
-    def trace_capabilities(self, module: KernelModule, cells: Sequence[Cell]) -> tuple[Traced, list[CellResult]]:
-        """The capability cells that can be traced, and a result for each of the others. Notes nothing in the report."""
+    def trace_capabilities(
+        self, module: KernelModule, cells: Sequence[Cell], *, stop: int | None = None
+    ) -> tuple[Traced, list[CellResult]]:
+        """The capability cells that can be traced, and a result for each of the others. Notes nothing in the report.
+
+        What is begun ends, with results that say nothing, when something can be read from `stop`.
+        """
 
         def attempt(some: Sequence[Cell], seconds: float) -> Traced | Rejection:
-            return self.traced(module, some, seconds=seconds)
+            return self.traced(module, some, seconds=seconds, stop=stop)
 
         return each_badge(attempt, cells, cells, CAPABILITY_TRACE_SECONDS)
 
@@ -119,11 +125,13 @@ class Judgement:
         """That every launch was compiled, and what it takes."""
         self.report.passes("compile", _compile_detail(found, self.target))
 
-    def compile_capabilities(self, module: KernelModule, traced: Traced) -> tuple[list[CellJob], list[CellResult]]:
+    def compile_capabilities(
+        self, module: KernelModule, traced: Traced, *, stop: int | None = None
+    ) -> tuple[list[CellJob], list[CellResult]]:
         """As `trace_capabilities`, for compiling."""
 
         def attempt(some: Traced, seconds: float) -> list[CellJob] | Rejection:
-            found = self._compiled(module, [plan for _, plan in some], seconds, patience=1.0)
+            found = self._compiled(module, [plan for _, plan in some], seconds, patience=1.0, stop=stop)
             return found if isinstance(found, Rejection) else cell_jobs(some, found)
 
         return each_badge(attempt, traced, [cell for cell, _ in traced], CAPABILITY_COMPILE_SECONDS)
@@ -135,8 +143,11 @@ class Judgement:
         seconds: float = SECONDS,
         patience: float = PATIENCE,
         ahead: CompileAhead | None = None,
+        stop: int | None = None,
     ) -> tuple[Binaries, ...] | Rejection:
-        return compile_plans(self._workers, module, plans, self.target, self._kept, seconds=seconds, patience=patience, ahead=ahead)
+        return compile_plans(
+            self._workers, module, plans, self.target, self._kept, seconds=seconds, patience=patience, ahead=ahead, stop=stop
+        )
 
     def compile_only(self, module: KernelModule) -> Verdict:
         """Trace and compile, and nothing more."""

@@ -1,4 +1,4 @@
-"""A candidate on a GPU: every cell replayed while small ones run in the interpreter, then what earns badges, then time.
+"""A candidate on a GPU: every cell replayed while small ones run in the interpreter, then time.
 
 Kernels are compiled as soon as a trace tells what is launched. The CPU compiles and interprets while the GPU checks what is compiled.
 Nothing runs beside the timing. What the GPU finds is told before what the interpreter finds, so that a verdict does not depend on what was
@@ -27,9 +27,10 @@ from referee.measurement import TimingOptions
 from referee.ops.spec import Cell
 from referee.plan import Launch, LaunchPlan
 from referee.prepare import settle
+from referee.replayed_badges import ReplayedBadges
 from referee.report import Rejected, Report
 from referee.subject import capabilities, partition_by_rows, required
-from referee.verdict import CellResult, Rejection, Verdict
+from referee.verdict import Rejection, Verdict
 from referee.workers import Workers
 
 
@@ -54,26 +55,27 @@ class OnGpu:
         cells = subject.cells("gpu")
         wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True)]
         usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
-        with ThreadPoolExecutor(2, thread_name_prefix="aside") as aside, self.judgement.ahead(self.module) as ahead:
+        earning = with_fresh_layouts(subject.op, capabilities(cells), self.seed)
+        with (
+            ThreadPoolExecutor(1, thread_name_prefix="aside") as aside,
+            ReplayedBadges(self.judgement, self.module, self.replayer, earning, seed=self.seed) as badges,
+            self.judgement.ahead(self.module) as ahead,
+        ):
             traced, small = self._traced(usual, many, ahead)
-            extra = aside.submit(self._capability_jobs, with_fresh_layouts(subject.op, capabilities(cells), self.seed))
             candidate = Prepared(subject.name, (), atomic(self.module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(autotuned(plan) or _compares(plan) for _, plan in traced)
             # With atomics it counts what the compiler left of them.
             seen = None if whole or candidate.atomics else aside.submit(self._look, small)
-            prepared = self._settled(traced, candidate, ahead) if whole else self._checked_as_compiled(traced, candidate, ahead)
+            prepared = self._settled(traced, candidate, ahead) if whole else self._checked_as_compiled(traced, candidate, ahead, badges)
+            badges.go_on(prepared)
             # Which configurations can be launched is known only now.
             first = prepared.jobs[0]
             unread = unread_lines(kernel for job in prepared.jobs for kernel in job.binaries.values())
             seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS), unread)
             with report.during("correct"):
                 self._take_seen(seen.result())
-            with report.during("compile"):
-                more, unready = extra.result()
-        with report.during("correct"):
-            checked = self.replayer.check(replace(prepared, jobs=tuple(more)), seed=self.seed)
-        report.cells = (*report.cells, *checked.cells, *unready)
+                report.cells = (*report.cells, *badges.results())
         if level == "correct" or prepared.bench is None:
             why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
             reason = f"{_passed(report)} cells agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
@@ -109,7 +111,7 @@ class OnGpu:
             self._take(self.replayer.check(prepared, seed=self.seed))
         return prepared
 
-    def _checked_as_compiled(self, traced: Traced, candidate: Prepared, ahead: CompileAhead) -> Prepared:
+    def _checked_as_compiled(self, traced: Traced, candidate: Prepared, ahead: CompileAhead, badges: ReplayedBadges) -> Prepared:
         """Compile, and check each cell as soon as its kernels are there: those that take longest to compile last."""
         order = sorted(range(len(traced)), key=lambda number: effort(traced[number][1]))
         checking = Checking(self.replayer, candidate, [cell for cell, _ in traced], order, seed=self.seed)
@@ -124,16 +126,12 @@ class OnGpu:
                 compiled |= ready
                 with self._report.during("correct"):
                     checking.take({number: CellJob(*traced[number], binaries.found) for number, binaries in ready.items()})
+                if checking.passing:
+                    badges.go_on(candidate)
         binaries = [compiled[number] for number in range(len(traced))]
         self.judgement.note_compiled(binaries)
         self._take(checking.found())
         return replace(candidate, jobs=tuple(cell_jobs(traced, binaries)))
-
-    def _capability_jobs(self, cells: Sequence[Cell]) -> tuple[list[CellJob], list[CellResult]]:
-        """What earns badges, ready to be replayed, and a failed result for each cell that cannot be."""
-        traced, untraced = self.judgement.trace_capabilities(self.module, cells)
-        jobs, uncompiled = self.judgement.compile_capabilities(self.module, traced)
-        return jobs, [*untraced, *uncompiled]
 
     def _take(self, checked: Checked) -> None:
         report = self._report

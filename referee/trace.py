@@ -45,9 +45,11 @@ def trace(
     *,
     seconds: float | None = None,
     early: int | None = None,
+    stop: int | None = None,
 ) -> tuple[LaunchPlan, ...] | Rejection:
     """One plan for each cell, in order, within `seconds` (None: those of LIMITS). `module` is the clean kernel module, cut from the
-    source if not given. The worker tells plans to the descriptor `early` as soon as it has made them, as `tracer.trace_entry` says.
+    source if not given. The worker tells plans to the descriptor `early` as soon as it has made them, as `tracer.trace_entry` says. Time
+    is up at once when something can be read from `stop`.
 
     Raises ZygoteError if the sandbox cannot be started, JobLost if the worker was ended from outside.
     """
@@ -57,7 +59,7 @@ def trace(
         except KernelError as error:
             return Rejection("screen", error.guard, str(error))
     limits = LIMITS if seconds is None else replace(LIMITS, seconds=seconds)
-    outcome = zygote.run(ENTRY, request(source, cells, target), limits=limits, fds=[] if early is None else [early])
+    outcome = zygote.run(ENTRY, request(source, cells, target), limits=limits, fds=[] if early is None else [early], stop=stop)
     return read_answer(outcome, cells, module)
 
 
