@@ -37,8 +37,6 @@ class Poison:
 # bfloat16 and float32: it survives where a NaN would be swallowed, as in maximum(NaN, x).
 NAN = Poison("nan", b"\xff\xff")
 HUGE = Poison("huge", b"\x7b\x7b")
-# What a kernel takes for data: about 1 in float16, 0.01 in bfloat16 and float32.
-PLAIN = Poison("plain", b"\x3c\x3c")
 # What a kernel takes for nothing yet, and what is below everything: -65376 in float16, about -3e36 in bfloat16 and float32.
 ZERO = Poison("zero", b"\x00\x00")
 NEGATIVE = Poison("negative", b"\xfb\xfb")

@@ -1,8 +1,9 @@
 """Correctness without a GPU: traced plans run by Triton's interpreter in the sandbox, compared here.
 
 Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order; only one of very many programs
-runs once. With atomics once more, a few programs at a time in turns. About half of the cells run `relaxed` (`Execution`). Expected
-values stay in this process. It is weaker than a replay: the compiled code is not what runs, and programs never run at the same time.
+runs once. With atomics once more, a few programs at a time in turns. About half of the cells run `relaxed` (`Execution`), and some both
+ways. Expected values stay in this process. It is weaker than a replay: the compiled code is not what runs, and programs never run at
+the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from referee.arena import LEFT_BEHIND, NAN, PLAIN, second_poison
+from referee.arena import NAN, second_poison
 from referee.compare import compare
 from referee.configurations import telling
 from referee.interpret import Executed, Execution, execute
@@ -30,6 +31,9 @@ SECONDS = 20.0
 """Of processor time, for all cells of a kernel; the slowest right ones of the selftest take four where this was chosen."""
 PROGRAMS_TWICE = 128
 """So many programs of a cell run twice: what depends on their order, or on memory that nothing wrote, shows with fewer as well."""
+
+WAYS = {True: " with products added unrounded and sums in another order", False: " with every product rounded and sums in order"}
+"""What a run is called that goes the other way, by `relaxed`."""
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
 
@@ -70,9 +74,9 @@ class CpuPath:
         """
         among = among or traced
         others = telling([cell for cell, _ in among])
-        # One cell of each dtype, for each row of kernels, stands for what depends on memory that an earlier call left behind.
-        again = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(among)}.values()
-        groups = [self._runs(cell, plan, others=cell in others, again=cell in again) for cell, plan in traced]
+        # One cell of each dtype, for each row of kernels, stands for what is right one way only of what is left to a compiler.
+        both = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(among)}.values()
+        groups = [self._runs(cell, plan, others=cell in others, both=cell in both) for cell, plan in traced]
         results: list[CellResult] = []
         for turn in range(self.rounds):
             begun = len(results)
@@ -108,21 +112,19 @@ class CpuPath:
     def _execute(self, executions: Sequence[Execution]) -> list[Executed | Rejection]:
         return execute(self.workers, self.text, executions, seconds=self.seconds, unread=self.unread)
 
-    def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, again: bool = False, first: bool = True) -> list[_Run]:
+    def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, both: bool = False, first: bool = True) -> list[_Run]:
         """Two runs of the cell, three with atomics, or one where it takes very many programs, and one of its variant.
 
-        With `again` one more, on other values in the memory that the first left behind; with `others` one of every other
-        configuration; with `first` one of the first call, where something is autotuned: what that spoils may show at some values only.
+        With `both` one more, `relaxed` or not as the others are not; with `others` one of every other configuration; with `first` one of
+        the first call, where something is autotuned: what that spoils may show at some values only.
         """
         inputs = self.task.inputs(cell, self.seed)
         config = self.configs[0]
         runs = [_Run(Execution(plan, inputs, NAN, config=config))]
-        if again or _programs(plan, config) <= PROGRAMS_TWICE:
+        if both or _programs(plan, config) <= PROGRAMS_TWICE:
             runs.append(_Run(Execution(plan, inputs, second_poison(cell.name), reverse=True, backwards=True, config=config), repeats=True))
             if self.atomic:
                 runs.append(_Run(Execution(plan, inputs, NAN, config=config, turns=self.seed), " with its programs in turns"))
-        if again:
-            runs.append(_Run(Execution(plan, self.task.inputs(cell, self.seed + 1), PLAIN, config=config, after=len(runs))))
         if cell.name in self.variants:
             variant, when = self.variants[cell.name]
             runs.append(_Run(Execution(variant, inputs, config=config), f" {when}"))
@@ -131,9 +133,10 @@ class CpuPath:
             runs += [_Run(Execution(plan, inputs, config=other), f" with configuration {other}") for other in different[1:]]
         if first and (made := rehearsal(plan, self._usable(plan), {})):
             runs.append(_Run(Execution(made.plan, inputs), rehearsed=True))
-        # All runs on the same values alike, so that their bits can be compared; which cells, no candidate can know.
+        # All but that one alike, so that their bits can be compared; which cells, no candidate can know.
         relaxed = random.Random(f"{self.seed} {cell.name}").random() < 0.5
-        return [replace(run, execution=replace(run.execution, relaxed=relaxed == (run.execution.after is None))) for run in runs]
+        runs = [replace(run, execution=replace(run.execution, relaxed=relaxed)) for run in runs]
+        return [*runs, _Run(Execution(plan, inputs, config=config, relaxed=not relaxed), WAYS[not relaxed])] if both else runs
 
     def _usable(self, plan: LaunchPlan) -> dict[int, list[int]]:
         """The configurations of every launch, as `Execution.config` picks them: the last one stands for what it has not."""
@@ -153,8 +156,6 @@ class CpuPath:
             if run.repeats and not self.atomic:
                 continue
             found = compare(self.task, cell, run.execution.inputs, answer.outputs)
-            if found.status != "pass" and run.execution.after is not None:
-                return self._after_a_call(cell, run.execution, found)
             if found.status != "pass":
                 rejection = Rejection("correct", "wrong_answer", f"at {cell.name}{run.when}: {found.detail}")
                 return found, blamed(rejection) if run.rehearsed else rejection
@@ -167,15 +168,6 @@ class CpuPath:
             failed = CellResult(cell.name, cell.role, "fail", detail=reason)
             return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
         return result, None
-
-    def _after_a_call(self, cell: Cell, run: Execution, found: CellResult) -> tuple[CellResult, Rejection]:
-        """Whether these values alone are too much for a kernel that failed in used memory, or the memory is to blame."""
-        (fresh,) = self._execute([replace(run, poison=NAN, after=None)])
-        if isinstance(fresh, Executed) and compare(self.task, cell, run.inputs, fresh.outputs).status == "pass":
-            reason = f"{LEFT_BEHIND} ({found.detail})"
-            failed = CellResult(cell.name, cell.role, "fail", detail=reason)
-            return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
-        return found, Rejection("correct", "wrong_answer", f"at {cell.name}: {found.detail}")
 
 
 def _kernels(plan: LaunchPlan) -> tuple[str, ...]:

@@ -43,9 +43,9 @@ class InterpreterUnsupported(RuntimeError):
 class Execution:
     """One run of a plan. `inputs` are CPU tensors in the plan's order; they are copied, never shared.
 
-    `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `after`
-    scratch and outputs begin as the run so many places earlier, of the same plan, left them. With `turns`, a seed, programs take turns at
-    their atomics. With `relaxed` products are added unrounded, and reductions combine in a mixed order, as a compiler may.
+    `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `turns`, a
+    seed, programs take turns at their atomics. With `relaxed` products are added unrounded, and reductions combine in a mixed order, as a
+    compiler may.
     """
 
     plan: LaunchPlan
@@ -54,7 +54,6 @@ class Execution:
     reverse: bool = False
     backwards: bool = False
     config: int = 0
-    after: int | None = None
     turns: int | None = None
     relaxed: bool = False
 
@@ -110,8 +109,8 @@ def execute(
     shared = _Shared(executions)
     try:
         runs = tuple(
-            Run(e.plan, places, start, e.config, e.backwards, None if e.after is None else index - e.after, e.turns, e.relaxed)
-            for index, (e, places, start) in enumerate(zip(executions, shared.places, shared.starts, strict=True))
+            Run(e.plan, places, start, e.config, e.backwards, e.turns, e.relaxed)
+            for e, places, start in zip(executions, shared.places, shared.starts, strict=True)
         )
         limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)
         outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size, unread)), limits=limits, fds=(shared.fd,))

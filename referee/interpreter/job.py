@@ -106,15 +106,6 @@ class Interpreter:
         turns.run(programs, body, switch)
 
 
-def _leave_behind(earlier: Run, run: Run, region: Tensor) -> None:
-    """What an earlier run of the same plan wrote, where it lay in memory that is no input. Bytes that look unwritten stay."""
-    for old, new in zip(earlier.places.slots, run.places.slots, strict=True):
-        if new.input is None:
-            before, after = earlier.start + old.start, run.start + new.start
-            left, here = region[before : before + old.nbytes], region[after : after + new.nbytes]
-            here.copy_(torch.where(left == 0xFF, here, left))
-
-
 def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int, ...]]:
     return itertools.product(*(range(size - 1, -1, -1) if backwards else range(size) for size in grid))
 
@@ -166,8 +157,6 @@ def interpret_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes
     try:
         for run in request.runs:
             begun += 1
-            if run.after is not None:
-                _leave_behind(request.runs[run.after], run, region)
             with np.errstate(all="ignore"):
                 interpreter = interpreter or Interpreter(request.text, scratch, request.unread)
                 interpreter.run(run, region[run.start : run.start + run.places.total])

@@ -12,8 +12,7 @@ from referee.plan import LaunchPlan
 class Run:
     """One execution of a plan: where its arena starts in the shared memory, which launch configuration, which program order.
 
-    With `after`, the number of an earlier run of the same plan, scratch and outputs begin as that one left them. With `turns`, a seed,
-    programs take turns; an earlier run of the same plan then says which of them. `relaxed` is that of `choices.py`.
+    With `turns`, a seed, programs take turns; an earlier run of the same plan then says which of them. `relaxed` is that of `choices.py`.
     """
 
     plan: LaunchPlan
@@ -21,7 +20,6 @@ class Run:
     start: int
     config: int = 0
     backwards: bool = False
-    after: int | None = None
     turns: int | None = None
     relaxed: bool = False
 

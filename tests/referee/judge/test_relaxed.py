@@ -8,10 +8,16 @@ import pytest
 import torch
 
 from referee import Referee
+from referee.cpu_path import CpuPath
 from referee.interpret import Executed, Execution
+from referee.kernels import extract
+from referee.subject import Subject
+from referee.target import Target
+from referee.trace import trace
 from referee.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, run
 from tests.referee.judge.plans import HEADER, rowwise
+from tests.referee.stand_in import Servers
 
 N = 64
 X = torch.randn(3, N, generator=torch.Generator().manual_seed(7))
@@ -181,3 +187,18 @@ SCALED = "ms = tl.sum(x * x, 0) / N\n    r = tl.rsqrt(ms + 1e-6)\n    y = x * r 
 def test_what_only_the_interpreter_gets_right_is_not_correct(referee: Referee, body: str, guard: str | None) -> None:
     verdict = referee.judge(COMBINERS + KERNEL.format(body=body), "rmsnorm")
     assert (verdict.verdict, verdict.guard) == (("rejected", guard) if guard else ("correct", None)), verdict.reason
+
+
+def test_a_cell_of_a_dtype_runs_both_ways_whatever_the_seed(servers: Servers) -> None:
+    source = KERNEL.format(body=SCALED + "\n    y = tl.where(x * r - x * r == 0, y, 0.0)")
+    subject, module = Subject("rmsnorm"), extract(source)
+    cell = subject.cells("cpu")[0]
+    plans = trace(servers.workers, source, [cell], Target(), module)
+    assert isinstance(plans, tuple)
+    told = set()
+    for seed in range(8):
+        path = CpuPath(servers.interpreters, subject.task("cpu"), module.text, False, seed)
+        _, found = path.required([(cell, plans[0])])
+        assert found and found.guard == "wrong_answer"
+        told.add("with products added unrounded" in found.reason)
+    assert told == {True, False}
