@@ -6,11 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+
 from referee.gpu import Checked, Frozen, unreached
 from referee.jobs import Prepared
 from referee.judgement import Judgement
 from referee.on_gpu import OnGpu
 from referee.ops.spec import Cell
+from referee.outcome import Outcome
 from referee.plan import Launch
 from referee.report import Rejected, Report
 from referee.subject import Subject
@@ -84,6 +87,20 @@ class Servers:
 
     workers: Workers
     interpreters: Workers
+
+
+def jobs_ended(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Outcome]]:
+    """A list to which every job of the workers adds its entry and its outcome as it ends."""
+    ended: list[tuple[str, Outcome]] = []
+    run = servers.workers.run
+
+    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
+        outcome = run(entry, payload, **options)
+        ended.append((entry, outcome))
+        return outcome
+
+    monkeypatch.setattr(servers.workers, "run", watched)
+    return ended
 
 
 def judged(servers: Servers, source: str, replayer: Replayer, op: str = "silu") -> tuple[Report, Verdict | Rejection]:

@@ -13,13 +13,13 @@ from referee.compile_jobs import ENTRY, compile_jobs, request_effort, requests
 from referee.fresh_cells import fresh_cells
 from referee.judgement import Judgement
 from referee.kernels import KernelModule
+from referee.outcome import Outcome
 from referee.plan import LaunchPlan
 from referee.selftest.corpus import load
 from referee.subject import Subject, capabilities, partition_by_rows, required
 from referee.target import Target
 from referee.verdict import Rejection, Verdict
-from referee.zygote import Outcome
-from tests.referee.stand_in import SEED, SOURCE, TUNED, Replayer, Servers, judged
+from tests.referee.stand_in import SEED, SOURCE, TUNED, Replayer, Servers, jobs_ended, judged
 
 DIFFERENT_BLOCKS = SOURCE.replace("BLOCK = 256", "BLOCK = triton.next_power_of_2(x.shape[1])")
 ASSERTION = '    tl.static_assert((BLOCK != 128) & (BLOCK > 1), "a block of this size")'
@@ -37,6 +37,10 @@ def columns(name: str) -> int:
     return int(name.split("-")[1].split("x")[1])
 
 
+def compiled(ended: Sequence[tuple[str, Outcome]]) -> int:
+    return sum(entry == ENTRY for entry, _ in ended)
+
+
 def test_every_cell_is_checked_once_and_reported_in_its_order(servers: Servers) -> None:
     replayer = Replayer()
     report, verdict = judged(servers, DIFFERENT_BLOCKS, replayer)
@@ -48,19 +52,11 @@ def test_every_cell_is_checked_once_and_reported_in_its_order(servers: Servers) 
 
 
 def test_cells_are_checked_while_others_are_compiled(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[str] = []
-    run = servers.workers.run
-
-    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
-        outcome = run(entry, payload, **options)
-        ended.append(entry)
-        return outcome
-
+    ended = jobs_ended(servers, monkeypatch)
     seen: list[int] = []
-    monkeypatch.setattr(servers.workers, "run", watched)
     monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 16)
-    judged(servers, DIFFERENT_BLOCKS, Replayer(whenever=lambda: seen.append(ended.count(ENTRY))))
-    assert seen[0] < ended.count(ENTRY) - 1
+    judged(servers, DIFFERENT_BLOCKS, Replayer(whenever=lambda: seen.append(compiled(ended))))
+    assert seen[0] < compiled(ended) - 1
 
 
 @pytest.mark.parametrize(("source", "method"), [(DIFFERENT_BLOCKS, "compiled_in_parts"), (TUNED, "compile")])
@@ -82,22 +78,13 @@ def test_kernels_are_being_compiled_when_the_trace_ends(
 
 
 def test_nothing_is_compiled_any_more_for_a_candidate_that_falls(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[Outcome] = []
-    run = servers.workers.run
-
-    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
-        outcome = run(entry, payload, **options)
-        if entry == ENTRY:
-            ended.append(outcome)
-        return outcome
-
-    monkeypatch.setattr(servers.workers, "run", watched)
+    ended = jobs_ended(servers, monkeypatch)
     # Each would take the compiler minutes.
     endless = DIFFERENT_BLOCKS.replace("    tl.store", "    for j in tl.static_range(0, 10000000):\n        x += j\n    tl.store")
     falls = endless.replace("    y = torch", "    assert x.shape[1] > 1\n    y = torch")
     _, found = judged(servers, falls, Replayer())
     assert isinstance(found, Rejection) and found.stage == "trace", found
-    assert ended and {(outcome.status, outcome.detail) for outcome in ended} == {("timeout", "stopped")}
+    assert {(outcome.status, outcome.detail) for entry, outcome in ended if entry == ENTRY} == {("timeout", "stopped")}
 
 
 def test_cells_with_long_rows_are_traced_first(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

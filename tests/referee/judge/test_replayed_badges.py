@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from referee.outcome import Outcome
 from referee.trace import ENTRY
 from referee.verdict import Rejection, Verdict
-from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, judged
+from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, jobs_ended, judged
 
 HANGS_AT_VIEWS = SOURCE.replace("    y = torch", "    while x.storage_offset():\n        pass\n    y = torch")
 
@@ -37,18 +34,9 @@ def test_what_is_wrong_at_once_is_not_replayed_for_badges(servers: Servers) -> N
 
 
 def test_a_trace_for_badges_ends_with_the_verdict(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[Outcome] = []
-    run = servers.workers.run
-
-    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
-        outcome = run(entry, payload, **options)
-        if entry == ENTRY:
-            ended.append(outcome)
-        return outcome
-
     report, _ = judged(servers, SOURCE, Replayer())
     wrong = Replayer(frozenset(cell.name for cell in report.cells))
-    monkeypatch.setattr(servers.workers, "run", watched)
+    ended = jobs_ended(servers, monkeypatch)
     _, found = judged(servers, HANGS_AT_VIEWS, wrong)
     assert isinstance(found, Rejection) and found.guard == "wrong_answer"
-    assert {outcome.detail for outcome in ended if outcome.status == "timeout"} == {"stopped"}
+    assert {outcome.detail for entry, outcome in ended if entry == ENTRY and outcome.status == "timeout"} == {"stopped"}
