@@ -1,6 +1,6 @@
 """The cached functions of a candidate's file: a later call of `run` is not answered from what an earlier one put there, nor by way of it.
 
-A function under `functools.lru_cache` that asks whether gradients are on keeps the first answer, and one that returns an object keeps
+A function under `functools.lru_cache` may not ask whether gradients are on, for it keeps the first answer; one that returns an object keeps
 what is done to it; one that is called while the file is being imported answers from what was there then, and one that changes its
 arguments does so once. Runs in the trace worker. Limits: torch's objects in what is returned count by identity only; an answer
 for an equal argument of another type is noticed in two orders of the cells that are traced (`tracer.py`), not at other shapes.
@@ -16,6 +16,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from referee.kept_state import KeptObject, contents
+from referee.training import Training
 from referee.violation import Violations
 
 _FILLED = (
@@ -25,14 +26,18 @@ _FILLED = (
 _CHANGES = "the cached function `{}` changes an argument, which it does for the first call only; let it return numbers or a tuple"
 _GIVEN = "the cached function `{}` is given something that can change: {}; give it shapes, dtypes and numbers"
 _RETURNS = "the cached function `{}` returns something that can change: {}; let it return numbers or a tuple"
+_ASKS = (
+    "the cached function `{}` asks torch about the call that is running (gradients, autocast, compilation, streams), and keeps the answer;"
+    " ask in `run`, or do not cache it"
+)
 _CACHED: Any = type(functools.lru_cache(lambda: None))
 
 
 class Caches:
     """The cached functions that a module makes while it is imported (`noted`, `made`), and what they have returned since `clear`."""
 
-    def __init__(self, module: ModuleType, violations: Violations) -> None:
-        self._module, self._violations = module, violations
+    def __init__(self, module: ModuleType, violations: Violations, training: Training) -> None:
+        self._module, self._violations, self._training = module, violations, training
         self.made: list[Any] = []
         self._returned: list[tuple[Any, tuple[object, ...]]] = []
 
@@ -81,10 +86,14 @@ class Caches:
         name = getattr(function, "__name__", "a cached function")
 
         def noted(*args: Any, **kwargs: Any) -> Any:
-            before = self._contents((args, kwargs), name, _GIVEN)
+            # One object, because contents are told apart by identity too.
+            given = (args, kwargs)
+            before, asked = self._contents(given, name, _GIVEN), self._training.questions
             value = function(*args, **kwargs)
-            if self._contents((args, kwargs), name, _GIVEN) != before:
+            if self._contents(given, name, _GIVEN) != before:
                 raise self._violations.add("state", _CHANGES.format(name))
+            if self._training.questions != asked:
+                raise self._violations.add("state", _ASKS.format(name))
             self._returned.append((value, self._contents(value, name, _RETURNS)))
             return value
 

@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from referee.ops.cells import cell_of
+from referee.ops.cells import ALIGNMENT, aligned_stride, cell_of
 from referee.ops.plans import Draft
 from referee.ops.signatures import KINDS, ROPE_KINDS, signature
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
@@ -26,7 +26,7 @@ CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 300
 # Where the columns are even: no tile of eight rows or more covers all of them.
 TILED_ROWS = tuple(rows for rows in range(9, 40) if rows % 8)
-ODD_GAPS = range(1, 128, 2)
+ODD_GAPS, MORE_ALIGNED = range(1, 128, 2), range(64)
 
 
 def fresh_cells(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
@@ -45,21 +45,25 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
 
 
 def with_fresh_layouts(op: Op, cells: Sequence[Cell], seed: int) -> list[Cell]:
-    """The cells, with gaps after rows and offsets of this seed, odd ones, where they have any; the same for all operands of a cell."""
+    """The cells, with gaps after rows and offsets of this seed where they have any, the same for all operands of a cell.
+
+    They are odd, but rows that are aligned with vectors stay so.
+    """
     if op.kind not in KINDS:
         return list(cells)
     chance = random.Random(hashlib.sha256(f"{seed}\0layouts".encode()).digest())
     made = []
     for cell in cells:
-        odd = chance.choice(ODD_GAPS)
-        made.append(replace(cell, inputs=tuple(_relaid(spec, odd) for spec in cell.inputs)))
+        odd, more = chance.choice(ODD_GAPS), chance.choice(MORE_ALIGNED)
+        made.append(replace(cell, inputs=tuple(_relaid(spec, odd, more) for spec in cell.inputs)))
     return made
 
 
-def _relaid(spec: TensorSpec, odd: int) -> TensorSpec:
+def _relaid(spec: TensorSpec, odd: int, more: int) -> TensorSpec:
     offset = odd if spec.offset else 0
     if len(spec.shape) == 2 and spec.strides[0] > spec.shape[1] > 0:
-        return replace(spec, strides=(spec.shape[1] + odd, 1), offset=offset)
+        aligned = spec.strides[0] % ALIGNMENT == 0
+        return replace(spec, strides=(aligned_stride(spec.shape[1], more) if aligned else spec.shape[1] + odd, 1), offset=offset)
     return replace(spec, offset=offset)
 
 

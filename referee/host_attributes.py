@@ -14,7 +14,7 @@ _TENSORS = """
     dim_order dsplit double dtype element_size expand expand_as fill_ flatten float get_device half hsplit imag int is_complex
     is_contiguous is_cpu is_cuda is_floating_point is_meta is_signed itemsize layout long mT matrix_H moveaxis movedim names
     narrow nbytes ndim ndimension nelement new_empty new_empty_strided new_full new_ones new_tensor new_zeros numel permute ravel real
-    requires_grad requires_grad_ reshape reshape_as select shape short size split split_with_sizes squeeze squeeze_ storage_offset stride
+    requires_grad requires_grad_ reshape reshape_as select shape short size split split_with_sizes squeeze squeeze_ stride
     swapaxes swapdims t tensor_split to transpose type type_as unbind unflatten unfold unsqueeze unsqueeze_ view view_as vsplit zero_
     is_sparse is_quantized is_nested is_mkldnn
 """

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from referee.ops.spec import TensorSpec
 from referee.plan import MAX_BUFFERS, MAX_STEPS, Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.plan_check import input_nbytes
+from referee.plan_check import SCRATCH_FACTOR, SCRATCH_FREE_BYTES, input_nbytes
 from referee.plan_views import views_of, with_views
 from referee.pretended_cuda import META
 from referee.violation import Violations
@@ -122,6 +122,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         views = tuple(self.view(tensor) for tensor in outputs)
         used = {view.buffer for step in self._steps for view in views_of(step)} | {view.buffer for view in views}
         kept = [index for index, buffer in enumerate(self._buffers) if buffer.input is not None or index in used]
+        unused = sum(buffer.nbytes for index, buffer in enumerate(self._buffers) if index not in kept)
+        if unused > SCRATCH_FREE_BYTES + SCRATCH_FACTOR * sum(self._buffers[index].nbytes for index in kept):
+            raise self.violations.add("plan_size", "`run` makes far larger tensors, which nothing uses, than its inputs and outputs are")
         number = {old: new for new, old in enumerate(kept)}
 
         def renumber(view: View) -> View:

@@ -31,7 +31,7 @@ import torch.fx.experimental.symbolic_shapes
 import triton
 import triton.language as tl
 
-from referee import cuda_version, given, triton_private
+from referee import call_forms, cuda_version, given, triton_private
 from referee.attribute_guard import guarded
 from referee.caches import Caches
 from referee.kept_state import KeptObject, changed, kept
@@ -57,6 +57,8 @@ _OTHERWISE = (
 )
 
 _SAME = "`run` does something else where one tensor is given twice; launches depend on shapes, dtypes and the device only"
+
+_NAMED = "`run` does something else where arguments are given by name; launches depend on shapes, dtypes and the device only"
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
 # Takes a cell's index and its plan.
@@ -152,14 +154,14 @@ def _trace_once(
     launches = LaunchRecorder(violations)
     plans: list[dict[str, Any]] = []
     module = ModuleType(os.path.splitext(os.path.basename(path))[0])
-    caches, launches.module = Caches(module, violations), module.__name__
+    launches.module = module.__name__
     try:
         with (
             pretended_cuda(target, violations, cuda) as training,
             triton_private.active_driver(target, training.stream, lambda reason: violations.add("device", reason)),
             triton_private.launches_go_to(launches.launch, launches.warm_up),
         ):
-            kernels = Unchanged(source, path)
+            kernels, caches = Unchanged(source, path), Caches(module, violations, training)
             with Recorder(violations, ()) as outside, caches.noted():
                 run = _import_run(module, source, path, violations, asserts)
             if violations.first is not None:
@@ -201,11 +203,14 @@ def _rounds(cells: Sequence[CellShape], launches: LaunchRecorder) -> Iterator[Ce
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to call `run`: what torch answers, of what kinds the inputs are, and which are the same tensor, if any."""
+    """One way to call `run`: what torch answers, of what kinds the inputs are, which are the same tensor, if any, and how many of the
+    last ones are given by name.
+    """
 
     on: Mixture
     kinds: tuple[given.Kind, ...]
     same: given.Same | None = None
+    named: int = 0
 
 
 @dataclass(frozen=True)
@@ -224,11 +229,14 @@ class _Tracing:
 
         Whom it is told to gets it before it is compared.
         """
-        # Without autograd, which would refuse what is for the judge to refuse.
+        # What is made for a call, and the first call, are without autograd, which would refuse what is for the judge to refuse.
         with torch.no_grad():
             first = _Way(USUAL, given.plain(inputs))
             plan = self._call(inputs, outputs, first)
             tell(plan)
+            if _writes_an_input(plan):
+                # For the judge to refuse, where autograd would refuse it in other words.
+                return plan
             # In a way in which inputs are the same tensor the plan is this one with their buffers merged.
             expected: dict[given.Same | None, str] = {None: json.dumps(plan)}
             expected.update((same, json.dumps(given.merged(plan, same))) for same in self._sames(inputs))
@@ -236,9 +244,16 @@ class _Tracing:
             while wanted := [way for way in self._ways(inputs) if way not in done]:
                 for way in wanted:
                     done.add(way)
+                    try:
+                        found = self._call(inputs, outputs, way)
+                    except Exception:
+                        # What takes no names, deeper down, does nothing wrong.
+                        if way.named and self.violations.first is None:
+                            continue
+                        raise
                     # Compared as data, because NaN differs from itself and True equals 1.
-                    if json.dumps(self._call(inputs, outputs, way)) != expected[way.same]:
-                        raise self.violations.add("state", _OTHERWISE if way.same is None else _SAME)
+                    if json.dumps(found) != expected[way.same]:
+                        raise self.violations.add("state", _NAMED if way.named else _OTHERWISE if way.same is None else _SAME)
         return plan
 
     def _sames(self, inputs: tuple[TensorSpec, ...]) -> list[given.Same]:
@@ -249,6 +264,8 @@ class _Tracing:
         for way in _ways(self.training, inputs, self.tells.kinds):
             yield way
             yield from (replace(way, same=same) for same in self._sames(inputs))
+        for count in call_forms.named(self.run, [spec.name for spec in inputs]):
+            yield _Way(USUAL, given.plain(inputs), named=count)
 
     def answered_for_another(self, cells: Sequence[CellShape], plans: Sequence[dict[str, Any]]) -> int | None:
         """The number of a cell whose plan is another where cached functions remember the cells before it, or those after it."""
@@ -280,13 +297,15 @@ class _Tracing:
         tensors = [kind.make(x) for kind, x in zip(way.kinds, recorder.inputs, strict=True)]
         tensors = tensors if way.same is None else [tensors[number] for number in way.same]
         before = given.state(tensors)
+        positional = len(inputs) - way.named
+        names = {spec.name: tensor for spec, tensor in zip(inputs[positional:], tensors[positional:], strict=True)}
         self.launches.recorder = recorder
         self.training.begin(way.on, tensors)
         usual = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16 if way.on == OTHERWISE else usual)
         try:
-            with recorder:
-                result = self.run(*tensors)
+            with torch.autograd.set_grad_enabled(self.training.gradients), recorder:
+                result = self.run(*tensors[:positional], **names)
         finally:
             self.launches.recorder = None
             self.training.end()
@@ -298,6 +317,11 @@ class _Tracing:
         if self.caches.changed():
             raise self.violations.add("state", "what a cached function returned is changed by a call; let it return numbers or a tuple")
         return dump(recorder.plan(_tensors(result, outputs, tensors, self.violations)))
+
+
+def _writes_an_input(plan: dict[str, Any]) -> bool:
+    targets = [step["target"]["buffer"] for step in plan["steps"] if step["kind"] != "launch"]
+    return any(plan["buffers"][target]["input"] is not None for target in targets)
 
 
 def _ways(training: Training, inputs: tuple[TensorSpec, ...], tells_kinds: bool) -> Iterator[_Way]:

@@ -28,6 +28,7 @@ OTHERWISE: Mixture = frozenset({("everything", 1)})
 _NAMED_STREAMS = (1, 2)
 _AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _STREAM = "torch.cuda.current_stream"
+_GRADIENTS = "torch.is_grad_enabled"
 # There torch itself would do something else.
 _NOT_FOR_TORCH = ("torch.jit.is_scripting", "torch.jit.is_tracing")
 
@@ -52,7 +53,8 @@ for _name in """
 class Training:
     """What torch says of the call that is running: the answers of the mixture `on`.
 
-    `asked` are the questions that the file has asked, with how many answers each has beside the usual one; `asked_kinds` says whether
+    `asked` are the questions that the file has asked, with how many answers each has beside the usual one, and `questions` is how often it
+    has asked any; `asked_kinds` says whether
     it has asked an input for `requires_grad`. `given` are the tensors that `run` got: of others nobody can say here whether they would
     require gradients.
     """
@@ -61,6 +63,7 @@ class Training:
         self._violations = violations
         self.on = USUAL
         self.asked: dict[str, int] = {}
+        self.questions = 0
         self.asked_kinds = False
         self.given: Sequence[Any] = ()
         self._handle = 0
@@ -80,10 +83,18 @@ class Training:
         """One of the answers, the usual one first, to a module of this name; torch's own ask all the time, which is not noted."""
         if not is_torch(caller):
             self.asked[question] = len(answers) - 1
+            self.questions += 1
         elif question in _NOT_FOR_TORCH:
             return answers[0]
-        which = 1 if self.on == OTHERWISE else dict(self.on).get(question, 0)
-        return answers[min(which, len(answers) - 1)]
+        return answers[min(self._which(question), len(answers) - 1)]
+
+    @property
+    def gradients(self) -> bool:
+        """Whether the call that is running is to run with gradients."""
+        return self._which(_GRADIENTS) > 0
+
+    def _which(self, question: str) -> int:
+        return 1 if self.on == OTHERWISE else dict(self.on).get(question, 0)
 
     def stream(self, asking: str = "") -> int:
         """The handle of the current stream, for a module of this name, or for the function that called the caller."""
@@ -97,17 +108,26 @@ class Training:
     def answers(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         """Where torch tells of training, and a function that answers for it. What torch would refuse is refused."""
         for module, prefix, name in (
-            (torch, "torch", "is_grad_enabled"),
             (torch.compiler, "torch.compiler", "is_compiling"),
             (torch.jit, "torch.jit", "is_scripting"),
             (torch.jit, "torch.jit", "is_tracing"),
         ):
             yield module, name, self._yes_or_no(f"{prefix}.{name}", getattr(module, name))
+        yield torch, "is_grad_enabled", self._of_gradients(torch.is_grad_enabled)
         yield torch, "is_autocast_enabled", self._of_device("torch.is_autocast_enabled", torch.is_autocast_enabled, (True,))
         yield torch, "get_autocast_dtype", self._of_device("torch.get_autocast_dtype", torch.get_autocast_dtype, _AUTOCAST_DTYPES)
 
     def _yes_or_no(self, question: str, original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.answer(question, (original(*args, **kwargs), True), caller(1))
+
+    def _of_gradients(self, original: Callable[[], bool]) -> Callable[[], bool]:
+        """Torch's own answer, because functions and contexts of torch's change it within a call."""
+
+        def answered() -> bool:
+            self.answer(_GRADIENTS, (False, True), caller(1))
+            return original()
+
+        return answered
 
     def _of_device(self, question: str, original: Callable[..., Any], answers: Sequence[Any]) -> Callable[..., Any]:
         """A function of a device's type, that of GPUs where none is given, to which these are answers."""

@@ -16,7 +16,7 @@ from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 
 Profile = Literal["cpu", "gpu"]
 
-ODD_PAD = 3
+ODD_PAD, ALIGNMENT = 3, 16
 MAX_LOGIT_SCALE = 8.0
 _SHORT_NAMES: dict[Dtype, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
@@ -31,10 +31,17 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def aligned_stride(columns: int, more: int = 0) -> int:
+    """How far rows lie apart that have a gap and all begin where vectors do; `more` steps further."""
+    return (columns // ALIGNMENT + 1 + more) * ALIGNMENT
+
+
 def _tensor(name: str, shape: tuple[int, ...], dtype: Dtype, layout: str) -> TensorSpec:
     strides = contiguous_strides(shape)
     if layout == "padded" and len(shape) == 2:
         return TensorSpec(name, shape, dtype, (shape[1] + ODD_PAD, 1))
+    if layout == "aligned" and len(shape) == 2:
+        return TensorSpec(name, shape, dtype, (aligned_stride(shape[1]), 1))
     return TensorSpec(name, shape, dtype, strides, ODD_PAD if layout == "offset" else 0)
 
 

@@ -9,7 +9,7 @@ from referee.ops.catalogue import base_name
 from referee.ops.signatures import ROPE_KINDS
 from referee.ops.spec import Dtype, Op, Role
 
-Layout = Literal["contiguous", "padded", "offset"]
+Layout = Literal["contiguous", "padded", "aligned", "offset"]
 
 SMALL = 2.0**-10
 LOW = 2.0**-6
@@ -91,6 +91,7 @@ _GPU = (
 
 _GPU_CAPABILITIES = (
     Draft(37, 4096, F16, "normal", role="capability", layout="padded", label="padded"),
+    Draft(37, 4096, F16, "normal", role="capability", layout="aligned", label="padded-aligned"),
     Draft(37, 4096, F16, "normal", role="capability", layout="offset", label="offset"),
     Draft(0, 4096, F16, "normal", role="capability", label="empty"),
     Draft(37, 4097, F32, "nonfinite", role="capability"),
@@ -99,6 +100,7 @@ _GPU_CAPABILITIES = (
 
 _CPU_CAPABILITIES = (
     Draft(3, 1000, F32, "normal", role="capability", layout="padded", label="padded"),
+    Draft(3, 1000, F32, "normal", role="capability", layout="aligned", label="padded-aligned"),
     Draft(2, 1000, F32, "normal", role="capability", layout="offset", label="offset"),
     Draft(0, 1000, F32, "normal", role="capability", label="empty"),
     Draft(4, 1000, F32, "nonfinite", role="capability"),

@@ -228,7 +228,7 @@ def run(x):
 """
 GAPS = {
     "padded": "stride = N if x.is_contiguous() else N + 3",
-    "offset": "stride = x.stride(0) if x.storage_offset() in (0, 3) else N - 1",
+    "padded-aligned": "stride = N if x.stride(0) % 2 == 0 and x.stride(0) > N else x.stride(0)",
 }
 
 
@@ -236,6 +236,7 @@ GAPS = {
 def test_gaps_and_offsets_cannot_be_known_beforehand(referee: Referee, badge: str) -> None:
     verdict = referee.judge(PADDED.format(host=GAPS[badge]), "silu", seed=1)
     lost = [cell.name for cell in verdict.cells if cell.status == "fail"]
-    assert verdict.verdict == "correct" and [badge in name for name in lost] == [True], (verdict.reason, lost)
+    assert verdict.verdict == "correct" and f"f32-3x1000-{badge}-x1" in lost, (verdict.reason, lost)
+    assert all("padded" in name for name in lost), lost
     right = referee.judge(PADDED.format(host="stride = x.stride(0)"), "silu", seed=1)
     assert right.verdict == "correct" and all(cell.status == "pass" for cell in right.cells), right.reason

@@ -149,14 +149,18 @@ def test_gaps_and_offsets_come_from_the_seed_and_are_the_same_in_a_cell(name: st
         assert [replace(cell, inputs=()) for cell in made] == [replace(cell, inputs=()) for cell in fixed]
         for cell, before in zip(made, fixed, strict=True):
             matrices = [spec for spec in cell.inputs if len(spec.shape) == 2]
-            (gap,) = {spec.strides[0] - spec.shape[1] for spec in matrices if 0 not in spec.shape} or {0}
+            gap, *gaps = {spec.strides[0] - spec.shape[1] for spec in matrices if 0 not in spec.shape} or {0}
             (offset,) = {spec.offset for spec in cell.inputs}
             padded, moved = "-padded-" in cell.name, "-offset-" in cell.name
-            assert (gap % 2 if padded else not gap) and (offset % 2 if moved else not offset)
+            if "-padded-aligned-" in cell.name:
+                assert gap and all(spec.strides[0] % 16 == 0 for spec in matrices)
+            else:
+                assert not gaps and (gap % 2 if padded else not gap)
+            assert offset % 2 if moved else not offset
             assert [spec.shape for spec in cell.inputs] == [spec.shape for spec in before.inputs]
             if padded or moved:
                 found.setdefault(cell.name, set()).add(gap or offset)
-    assert len(found) == 2 and all(len(values) > 10 for values in found.values())
+    assert len(found) == 3 and all(len(values) > 10 for values in found.values())
 
 
 @pytest.mark.parametrize("gpu", [False, True])

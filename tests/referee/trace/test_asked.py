@@ -55,6 +55,62 @@ def test_every_answer_is_tried(condition: str, tmp_path: Path) -> None:
     assert (guard, "second call" in reason) == ("state", True), reason
 
 
+WITHIN = f"""
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, training):
+        {ALLOCATE}
+        if training and not torch.is_grad_enabled():
+            {LAUNCH_ONE}
+        else:
+            {LAUNCH}
+        return y
+
+def run(x):
+    return Copy.apply(x, {{outside}})
+"""
+
+
+@pytest.mark.parametrize(("outside", "passes"), [("torch.is_grad_enabled()", False), ("False", True)])
+def test_torch_s_own_functions_switch_gradients_off_in_every_call(outside: str, passes: bool, tmp_path: Path) -> None:
+    assert ("plans" in told(WITHIN.format(outside=outside), tmp_path)) == passes
+
+
+def test_gradients_are_on_for_what_a_call_does(tmp_path: Path) -> None:
+    guard, reason = refused(f"def run(x):\n    {ALLOCATE}\n    y.requires_grad_()\n    y.zero_()\n    {LAUNCH}\n    return y", tmp_path)
+    assert (guard, "leaf Variable" in reason) == ("trace_error", True), reason
+
+
+NAMED = f"""
+def run({{given}}):
+    {{first}}
+    {ALLOCATE}
+    if {{condition}}:
+        {LAUNCH_ONE}
+    else:
+        {LAUNCH}
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "condition", "passes"),
+    [
+        ("*given, **named", "x, w = (*given, *named.values())", "named", False),
+        ("*given, **named", "x, w = (*given, *named.values())", "len(named) == 1", False),
+        ("first=None, x=None, w=None", "x, w = first if x is None else x, x if w is None else w", "first is None", False),
+        ("*given, **named", "x, w = (*given, *named.values())", "len(named) > 2", True),
+        ("*given, **named", "x, w = given", "named", True),
+        ("x, w, eps=1e-6, **named", "", "named", True),
+        ("v, x", "", "False", True),
+    ],
+)
+def test_arguments_given_by_name_change_nothing(given: str, first: str, condition: str, passes: bool, tmp_path: Path) -> None:
+    host = NAMED.format(given=given, first=first or "pass", condition=condition)
+    answer = told(host, tmp_path, TWO)
+    assert "plans" in answer if passes else "by name" in answer["rejection"]["reason"], answer
+
+
 @pytest.mark.parametrize(
     ("condition", "says"),
     [

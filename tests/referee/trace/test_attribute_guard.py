@@ -231,7 +231,8 @@ QUESTIONS = {
 def test_the_second_call_is_in_training_however_it_is_asked(name: str, tmp_path: Path) -> None:
     _, told = trace(*QUESTIONS[name], tmp_path)
     rejection = told.get("rejection")
-    assert isinstance(rejection, dict) and (rejection["guard"], "second call" in rejection["reason"]) == ("state", True), told
+    assert isinstance(rejection, dict) and rejection["guard"] == "state", told
+    assert "second call" in rejection["reason"] or "asks torch" in rejection["reason"], told
 
 
 @pytest.mark.parametrize("made", ["x.clone()", "torch.empty_like(x)", "x.view(-1)"])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from referee.caches import Caches
+from referee.training import Training
 from referee.violation import Violation, Violations
 from tests.referee.trace.test_attribute_guard import trace
 
@@ -32,6 +33,12 @@ REFUSED = {
         "a = f()\n    a[0] = a[0] + 1\n    real = a[0] > 2000",
         "changed",
     ),
+    "asks for gradients": (f"{CACHED}def f(n):\n    return torch.is_grad_enabled()\n", "real = f(1) and False", "asks torch"),
+    "asks for the stream": (
+        f"{CACHED}def f(n):\n    return torch.cuda.current_stream().cuda_stream\n",
+        "real = f(1) == torch.cuda.current_stream().cuda_stream",
+        "asks torch",
+    ),
     "called at import": (
         f"LIST = [1]\n{CACHED}def f():\n    return LIST[0]\n\nFIRST = f()\nLIST[0] = 2\n",
         "real = f() == 1",
@@ -44,6 +51,7 @@ PASSES = {
         "real = f(x.shape, x.dtype, x.device, 'a', 1) == 0",
     ),
     "a frozen object": (f"{CACHED}def f(box):\n    return box.n\n{BOX}", "real = f(Box(1)) == 0"),
+    "a pair is returned": (f"{CACHED}def f(n):\n    return n, 2\n", "real = f(x.shape[0])[1] == 1"),
     "a function": (f"{CACHED}def f(function):\n    return 1\n", "real = f(run) == 0"),
     "nothing is cached": (f"{CACHED}def f():\n    return 1\n\nFIRST = f()\n".replace("None", "0"), "real = f() == 0"),
     "another after a try at import": (f"{CACHED}def f():\n    return 1\n\nFIRST = f()\nf.cache_clear()\n", "real = f() == 0"),
@@ -64,7 +72,7 @@ def test_numbers_may_be_cached(name: str, tmp_path: Path) -> None:
 
 def test_a_tensor_is_found_wherever_it_is_given() -> None:
     module, violations = ModuleType("kernel_under_test"), Violations()
-    caches = Caches(module, violations)
+    caches = Caches(module, violations, Training(violations))
     with caches.noted():
         exec("import functools\n@functools.cache\ndef f(of):\n    return 1\n", vars(module))
     with pytest.raises(Violation, match="shapes, dtypes and numbers"):

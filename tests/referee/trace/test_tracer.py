@@ -195,6 +195,11 @@ def test_buffers_that_nothing_uses_are_left_out(tmp_path: Path) -> None:
     assert len(plan_of(source, CELL, tmp_path).buffers) == 2
 
 
+def test_what_nothing_uses_must_fit_into_memory_too(tmp_path: Path) -> None:
+    source = Bad("", "", body("torch.empty(1 << 50, dtype=torch.int8, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
+    assert answer(source, CELL, tmp_path)["rejection"]["guard"] == "plan_size"
+
+
 def test_integers_need_no_dtype(tmp_path: Path) -> None:
     source = Bad("", "", body("torch.full((5,), 0, device=x.device)", ALLOCATE, LAUNCH, "return y")).source
     assert "plans" in answer(source, CELL, tmp_path)
