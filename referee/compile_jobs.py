@@ -74,7 +74,7 @@ class CompileJobs:
     def run_all(
         self, wanted: Mapping[str, Request], begun: Mapping[str, Future[Results | Rejection]], stop: int | None = None
     ) -> Iterator[Results | Rejection]:
-        """Results in the order in which workers end; a worker's failure last. Of those that are `begun` only failures are begun again.
+        """Results in the order in which workers end; a worker's failure last. Of those that are `begun` the lost ones are begun again.
         `stop` as in `run`.
 
         Raises JobLost.
