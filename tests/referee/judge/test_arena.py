@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.arena import ALIGNMENT, GUARD_BYTES, HUGE, NAN, POISONS, Poison, damage, layout, prepare, window
+from referee.arena import ALIGNMENT, GUARD_BYTES, HUGE, NAN, POISONS, Poison, damage, layout, prepare, second_poison, window
 from referee.plan import Buffer, LaunchPlan, View
 
 SHAPE = (3, 5)
@@ -21,6 +21,11 @@ def arena(poison: Poison, reverse: bool = False) -> tuple[torch.Tensor, torch.Te
     data = torch.randn(SHAPE)
     prepare(region, places, PLAN, [data], poison)
     return region, data
+
+
+def test_second_runs_find_everything_but_nan_in_turn() -> None:
+    found = [second_poison(f"f32-{rows}x1000-normal-x1") for rows in range(60)]
+    assert {poison: found.count(poison) > 5 for poison in found} == dict.fromkeys(POISONS[1:], True)
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=12), st.booleans())

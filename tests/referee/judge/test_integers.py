@@ -21,6 +21,7 @@ LEAST = "(x * 0 - 2147483647 - 1)"
         ("7 % x", [0, -1, 1, 1]),
         ("(7 // x.to(tl.uint32)).to(tl.int32)", [0, -1, 3, 2]),
         ("tl.where(x == 0, 5, 7 // x)", [-1, 5, 3, 2]),
+        ("tl.histogram(at + 1, 4, mask=at < 3)", [0, 1, 1, 1]),
         ("tl.gather(x, 3 - at, 0)", [3, 2, 0, -7]),
         ("x << 31", [-(2**31), 0, 0, -(2**31)]),
         ("x >> at", [-7, 0, 0, 0]),
@@ -56,6 +57,8 @@ def test_places_that_are_not_there(interpreter: Zygote, value: str, said: str) -
     [
         "7 // (x * 0)",
         "7 % (x * 0)",
+        "(7 // (x * 0).to(tl.uint32)).to(tl.int32)",
+        "(7 % (x * 0).to(tl.uint32)).to(tl.int32)",
         f"{LEAST} // (x * 0 - 1)",
         f"{LEAST} % (x * 0 - 1)",
         "x << at + 32",
@@ -69,3 +72,9 @@ def test_what_nothing_determines_differs_from_run_to_run(interpreter: Zygote, va
     assert isinstance(once, Executed) and isinstance(again, Executed), (once, again)
     assert once.outputs[0].tolist() == [-1, -1, -1, -1]
     assert sorted(again.outputs[0].tolist()) == [-(2**31), 0, 0x55555555, 2**31 - 1]
+
+
+def test_two_results_that_nothing_determines_differ_from_each_other_in_the_second_run(interpreter: Zygote) -> None:
+    zero = "tl.sum(x * 0, axis=0)"
+    found = of_four(interpreter, f"x * 0 + tl.where(7 // {zero} == 8 // {zero}, 1, 2)", NUMBERS, again=True)
+    assert isinstance(found, Executed) and found.outputs[0].tolist() == [2, 2, 2, 2], found

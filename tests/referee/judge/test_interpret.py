@@ -125,6 +125,7 @@ SPECIAL = torch.tensor([[0.0, -0.0, 1.0, -1.0, 3.0, 65504.0, 1e-8, -1e-8, float(
         ("tl.where(v > 0, v, 0.5 * v)", lambda x: torch.where(x > 0, x, 0.5 * x)),
         ("tl.maximum(v, 0.25)", lambda x: torch.fmax(x, torch.full_like(x, 0.25))),
         ("tl.minimum(v, 0.25)", lambda x: torch.fmin(x, torch.full_like(x, 0.25))),
+        ("tl.clamp(v.to(tl.float32), -1.0, 2.0, propagate_nan=tl.PropagateNan.ALL)", lambda x: x.float().clamp(-1, 2).to(x.dtype)),
         ("tl.clamp(v.to(tl.float32), -1.0, 2.0)", lambda x: x.float().nan_to_num(nan=-1.0).clamp(-1, 2).to(x.dtype)),
     ],
 )

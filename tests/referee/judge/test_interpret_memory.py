@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from referee.arena import HUGE, NAN, POISONS, ZERO
+from referee.arena import HUGE, NAN, POISONS, ZERO, layout
 from referee.interpret import Executed, Execution
+from referee.interpreter.written import Written
 from referee.plan import Copy, Fill, LaunchPlan, Step
 from referee.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
@@ -145,6 +147,19 @@ def test_reading_what_was_written_is_right(interpreter: Zygote, body: str) -> No
     plan = rowwise("kernel", (3, 40), "float32", block=64)
     answers = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),)))
     assert isinstance(answers[0], Executed) and answers[0].outputs[0].eq(1).all(), answers
+
+
+def test_an_item_is_written_when_all_of_its_bytes_are() -> None:
+    half, copied = dense(0, (4,), "int16"), dense(1, (4,), "int16")
+    places = layout(LaunchPlan(buffers_of(half, copied, inputs=0), (), (), ()), reverse=False)
+    written = Written(places, 0)
+    starts = [np.arange(slot.start, slot.end, 2, dtype=np.uint64) for slot in places.slots]
+    assert written.missing(starts[0], 2).all()
+    written.note(starts[0] + np.uint64(1), 1)
+    written.note(starts[0][:1], 1)
+    written.copy(half, copied)
+    for start in starts:
+        assert written.missing(start, 2).tolist() == [False, True, True, True]
 
 
 @pytest.mark.parametrize("missing", ["", "fill", "copy", "launch"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from referee.interpret import Executed, Execution
+from referee.interpreter.parting import partings
 from referee.plan import Fill, LaunchPlan
 from referee.zygote import Zygote
 from tests.referee.judge.interpreting import rejection, run
@@ -64,6 +67,8 @@ def answer(zygote: Zygote, body: str) -> str:
         (f"if {LOAD} > 0:\n        z = tl.atomic_add(flag, 1.0)", "tl.atomic_add"),
         (f"c = 0\n    if {LOAD} > 0:\n        c = 1\n    if c == 1:\n        z = total(x)", "total"),
         (f"z = chosen({LOAD}, x)", "tl.sum"),
+        (f"z = chosen(x=x, value={LOAD})", "tl.sum"),
+        ("if tl.load(flag, None, None, (), '', '', '', True) > 0:\n        z = tl.sum(x, axis=0)", "tl.sum"),
         ("if seen(flag) > 0:\n        z = tl.sum(x, axis=0)", "tl.sum"),
         (f"z = tl.sum(x, axis=0) if {LOAD} > 0 else 0.0", "tl.sum"),
         (f"if {LOAD} > 0:\n        return\n    z = tl.sum(x, axis=0)", "tl.sum"),
@@ -77,6 +82,20 @@ def answer(zygote: Zygote, body: str) -> str:
 def test_threads_that_part_do_not_come_together(interpreter: Zygote, body: str, what: str) -> None:
     said = answer(interpreter, body)
     assert "may part at" in said and f"must come to `{what}` together" in said and "use atomics" in said
+
+
+TOGETHER = """
+    debug_barrier argmax argmin cumprod cumsum max min reduce reduce_or associative_scan softmax sum xor_sum bitonic_merge cat dot flip
+    gather histogram interleave join permute ravel reshape sort split topk trans
+"""
+
+
+@pytest.mark.parametrize("name", TOGETHER.split())
+@pytest.mark.parametrize("call", ["tl.{}(x)", "x.{}()"])
+def test_everything_that_threads_do_together_is_known(name: str, call: str) -> None:
+    (function,) = ast.parse(f"def kernel(flag, x):\n    if {LOAD} > 0:\n        x = {call.format(name)}\n").body
+    assert isinstance(function, ast.FunctionDef)
+    assert [f"come to `tl.{name}` together" in said for said in partings([function]).values()] == [True]
 
 
 @pytest.mark.parametrize(

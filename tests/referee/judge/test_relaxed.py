@@ -97,6 +97,11 @@ RIGHT = {
     "own argmax": ("top, s = tl.reduce((v, cols), 0, argmax)", "v * 0 + s", X.argmax(1, keepdim=True).float()),
     "online softmax": ("m, s = tl.reduce((v, v * 0 + 1), 0, online)", "tl.exp(v - m) / s", X.softmax(1)),
     "cumsum": ("pass", "tl.cumsum(v, 0)", X.cumsum(1)),
+    "cumsum of one axis": (
+        "w = tl.cumsum(tl.reshape(v, (8, 8)), 0)",
+        "tl.reshape(w, (BLOCK,))",
+        X.reshape(3, 8, 8).cumsum(1).reshape(3, N),
+    ),
     "cumsum from the end": ("pass", "tl.cumsum(v, 0, reverse=True)", X.flip(1).cumsum(1).flip(1)),
     "recurrence": ("a, b = tl.associative_scan((v * 0 + 0.9, v), 0, affine)", "b", states(X)),
     "intervals": ("low, high, s = tl.associative_scan((cols, cols, v), 0, joined)", "s", X.cumsum(1)),
@@ -131,6 +136,19 @@ def test_products_are_added_rounded_and_unrounded(interpreter: Zygote, dtype: to
     assert rounded.count_nonzero() == 0
     assert unrounded.count_nonzero() > 50
     assert (unrounded.abs() <= x.square() * 1.3 * torch.finfo(dtype).eps).all()
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "tl.max(tl.broadcast_to((v * w)[None, :], (2, BLOCK)) - tl.broadcast_to((0.0 + v * w)[None, :], (2, BLOCK)), 0)",
+        "tl.reshape(tl.trans((v * w)[:, None]) - (0.0 + v * w)[None, :], (BLOCK,))",
+        "m * 1.3 - (v - v + m * 1.3)",
+    ],
+)
+def test_shapes_change_no_product(interpreter: Zygote, product: str) -> None:
+    rounded, unrounded = both(interpreter, "w = v + v * 0.3\n    m = tl.max(v, 0)", product)
+    assert rounded.count_nonzero() == 0 and unrounded.count_nonzero() > 50
 
 
 def test_quotients_and_sums_are_the_same_either_way(interpreter: Zygote) -> None:

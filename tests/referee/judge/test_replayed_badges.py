@@ -22,6 +22,12 @@ def test_a_badge_that_is_not_earned_costs_nothing_else(servers: Servers, source:
     assert {cell.name for cell in report.cells if cell.status == "fail"} == set(badges[:1])
 
 
+def test_a_badge_that_cannot_be_tried_is_told_of(servers: Servers) -> None:
+    report, found = judged(servers, SOURCE.replace("    y = torch", "    assert x.is_contiguous()\n    y = torch"), Replayer())
+    assert isinstance(found, Verdict) and found.verdict == "correct", found
+    assert {cell.name for cell in report.cells if cell.status == "fail"} == {cell.name for cell in report.cells if "-padded-" in cell.name}
+
+
 def test_what_is_wrong_at_once_is_not_replayed_for_badges(servers: Servers) -> None:
     right = Replayer()
     report, _ = judged(servers, SOURCE, right)

@@ -23,6 +23,7 @@ TINY = 1e-40
         ("tl.sqrt(v)", TINY, 0.0),
         ("tl.sqrt(v)", -TINY, 0.0),
         ("tl.rsqrt(v)", TINY, inf),
+        ("tl.rsqrt(v)", -TINY, -inf),
         ("tl.sin(v)", TINY, 0.0),
         ("tl.erf(v)", TINY, 0.0),
         ("tl.ceil(v)", TINY, 0.0),

@@ -90,3 +90,10 @@ def test_an_atomic_whose_place_is_not_told_is_told() -> None:
     assert unread_atomics(text + '#loc3 = loc("t"(#loc3))\n', "kernels.py") == (NOWHERE,)
     assert unread_atomics(text.replace("}", "  %10 = arith.addi %1, %1\n}") + told, "kernels.py") == ()
     assert unread_atomics(text.replace("}", "  %11 = arith.addi %10, %10\n}") + told, "kernels.py") == (7,)
+
+
+def test_names_are_those_of_one_function() -> None:
+    atomic = "  %1 = tt.atomic_rmw add, acq_rel, gpu, %a, %b, %c : (!tt.ptr<i32>, i32, i1) -> i32\n"
+    other = "tt.func private @f() {\n  %1 = arith.constant 1 : i32\n  tt.return %1 : i32\n}\n"
+    assert unread_atomics(f"tt.func public @k() {{\n{atomic}}}\n{other}", "kernels.py") == (NOWHERE,)
+    assert unread_atomics(f"tt.func public @k() {{\n{atomic}  tt.return %1 : i32\n}}\n{other}", "kernels.py") == ()
