@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from referee.clocks import first_visible
+from referee.measuring.clocks import first_visible
 from tests import tiny_models
 
 MINICPM5 = tiny_models.Shape(

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import handmade
 from bench.gpu_smoke import Smoke
 from bench.timing_noise import WriteAll
-from referee.baselines import Baselines
-from referee.environment import describe_device
-from referee.measurement import COMPILE
-from referee.rounds import Flush
+from referee.device.environment import describe_device
+from referee.measuring.baselines import Baselines
+from referee.measuring.measurement import COMPILE
+from referee.measuring.rounds import Flush
 
 KERNELS = ("rmsnorm", "softmax", "relu2")
 EXTRA_ROWS = 0.1

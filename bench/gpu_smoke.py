@@ -25,25 +25,25 @@ import torch
 
 from bench import handmade
 from bench.nested import show_nested
-from referee import floor
-from referee.arena import HUGE, NAN, second_poison
-from referee.baselines import Baselines, BaselineStore
-from referee.clocks import Clocks
-from referee.driver import Driver
-from referee.environment import describe_device
+from referee.device.environment import describe_device
+from referee.device.gpu import Frozen, Replayer
+from referee.device.jobs import Prepared, TaskName
+from referee.device.replay_service import Loaded
 from referee.gate import gate
-from referee.gpu import Frozen, Replayer
-from referee.jobs import Prepared, TaskName
-from referee.measurement import CANDIDATE, COMPILE, FLOOR, Timing, TimingOptions
+from referee.measuring import floor
+from referee.measuring.baselines import Baselines, BaselineStore
+from referee.measuring.clocks import Clocks
+from referee.measuring.measurement import CANDIDATE, COMPILE, FLOOR, Timing, TimingOptions
+from referee.measuring.rounds import Entry, Flush, empty_window, run_block
+from referee.measuring.stage import Contest
+from referee.measuring.timing import Timer
+from referee.measuring.tune import tune
 from referee.ops.task import load
 from referee.ops.values import draw
-from referee.replay import Region, differ
-from referee.replay_check import Host, check_cell, outputs_of
-from referee.replay_service import Loaded
-from referee.rounds import Entry, Flush, empty_window, run_block
-from referee.stage import Contest
-from referee.timing import Timer
-from referee.tune import tune
+from referee.plans.arena import HUGE, NAN, second_poison
+from referee.replaying.driver import Driver
+from referee.replaying.replay import Region, differ
+from referee.replaying.replay_check import Host, check_cell, outputs_of
 
 SEED = 20240607
 PARTS: dict[str, Callable[[Smoke], object]] = {}

@@ -19,11 +19,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from referee import ops
-from referee.binaries import Binary
-from referee.jobs import CellJob, Prepared, TaskName
+from referee.compiling.binaries import Binary
+from referee.device.jobs import CellJob, Prepared, TaskName
 from referee.ops.spec import Cell
-from referee.plan import Argument, Buffer, Launch, LaunchConfig, LaunchPlan, View
-from referee.plan_check import extent, input_nbytes, input_view
+from referee.plans.plan import Argument, Buffer, Launch, LaunchConfig, LaunchPlan, View
+from referee.plans.plan_check import extent, input_nbytes, input_view
 
 SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int8": "i8"}
 ITEM = {"float32": 4, "float16": 2, "bfloat16": 2}

@@ -34,7 +34,7 @@ import numpy as np
 from forge.corpus import op_designs
 from forge.grammar import write_fixed
 from referee import ops
-from referee.gpu import Replayer
+from referee.device.gpu import Replayer
 from referee.judge import Referee
 from referee.judgement import Level
 from referee.verdict import Verdict

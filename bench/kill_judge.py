@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from referee.judge import Referee
-from referee.linux import prctl
+from referee.sandbox.linux import prctl
 from referee.selftest.corpus import ACCEPTED, Specimen, load
 from referee.verdict import Mode, Verdict
 
@@ -168,11 +168,11 @@ def role(pid: int) -> str:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return ""
-    if b"referee.replay_worker" in command:
+    if b"referee.device.replay_worker" in command:
         return "replayer"
     if b"ptxas" in command:
         return "tool"
-    if b"referee.worker" not in command:
+    if b"referee.sandbox.worker" not in command:
         return ""
     depth, above = 0, pid
     while (above := _parent(above)) not in (0, 1, os.getpid()):

@@ -16,11 +16,11 @@ import numpy as np
 
 from bench import handmade
 from bench.gpu_smoke import SEED, Smoke
-from referee.arena import NAN
+from referee.device.replay_service import Loaded
+from referee.measuring.rounds import Entry, run_block
 from referee.ops.values import draw
-from referee.replay import Region, Runner
-from referee.replay_service import Loaded
-from referee.rounds import Entry, run_block
+from referee.plans.arena import NAN
+from referee.replaying.replay import Region, Runner
 
 PLACES, ROUNDS, BLOCKS = 8, 100, 15  # memory that calls take turns with, calls of each in a block, blocks
 SHARES = (0.8, 1.0, 1.2, 1.4)  # of rows that are done twice, for each share of the time

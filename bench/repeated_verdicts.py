@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.judge_catalogue import candidates, row
-from referee.gpu import Replayer
+from referee.device.gpu import Replayer
 from referee.judge import Referee
 
 SCHEMA = "kmint.bench.repeated_verdicts/1"

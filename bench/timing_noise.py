@@ -27,13 +27,13 @@ import torch
 
 from bench import handmade
 from bench.gpu_smoke import Smoke
-from referee import stats
-from referee.arena import NAN
+from referee.device.replay_service import Loaded
+from referee.measuring import stats
+from referee.measuring.rounds import Block, Entry, Flush, run_block
+from referee.measuring.stage import LARGE_STEP, spread
 from referee.ops.values import draw
-from referee.replay import Bound, Region, Runner
-from referee.replay_service import Loaded
-from referee.rounds import Block, Entry, Flush, run_block
-from referee.stage import LARGE_STEP, spread
+from referee.plans.arena import NAN
+from referee.replaying.replay import Bound, Region, Runner
 
 SEED = 7
 

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import handmade
 from bench.gpu_smoke import Smoke
 from bench.planted import plant
-from referee.baselines import Baselines
-from referee.environment import describe_device
-from referee.measurement import COMPILE, TimingOptions
+from referee.device.environment import describe_device
+from referee.measuring.baselines import Baselines
+from referee.measuring.measurement import COMPILE, TimingOptions
 
 SCHEMA = "kmint.bench.timing_quality/1"
 KERNELS = ("rmsnorm", "softmax", "relu2")

@@ -27,15 +27,15 @@ import torch
 
 from bench import handmade
 from bench.gpu_smoke import Smoke
-from referee.baselines import Baselines
-from referee.environment import describe_device
-from referee.measurement import CANDIDATE, COMPILE, Timing, TimingOptions
+from referee.device.environment import describe_device
+from referee.device.replay_service import Loaded
+from referee.measuring.baselines import Baselines
+from referee.measuring.measurement import CANDIDATE, COMPILE, Timing, TimingOptions
+from referee.measuring.rounds import FLUSH_FACTOR, READS, Flush
+from referee.measuring.stage import Contest
+from referee.measuring.timing import Timer
 from referee.ops.spec import Cell
 from referee.ops.task import load
-from referee.replay_service import Loaded
-from referee.rounds import FLUSH_FACTOR, READS, Flush
-from referee.stage import Contest
-from referee.timing import Timer
 
 SCHEMA = "kmint.bench.twin_sizes/1"
 KERNEL = "relu2"

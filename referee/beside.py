@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from referee.interpret import InterpreterUnsupported
+from referee.interpreter.interpret import InterpreterUnsupported
 from referee.one_thread import one_thread
 from referee.ops.spec import Cell
-from referee.plan import LaunchPlan
+from referee.plans.plan import LaunchPlan
 from referee.subject import Subject, feasible, required
 from referee.verdict import CellResult, Rejection
 

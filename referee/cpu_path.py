@@ -16,16 +16,16 @@ from math import prod
 import torch
 from torch import Tensor
 
-from referee.arena import NAN, second_poison
-from referee.compare import compare
-from referee.configurations import telling
-from referee.interpret import Executed, Execution, execute
+from referee.answers.compare import compare
+from referee.device.configurations import telling
+from referee.interpreter.interpret import Executed, Execution, execute
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.plan import Launch, LaunchPlan
-from referee.rehearsal import blamed, rehearsal
+from referee.plans.arena import NAN, second_poison
+from referee.plans.plan import Launch, LaunchPlan
+from referee.plans.rehearsal import blamed, rehearsal
+from referee.sandbox.workers import Workers
 from referee.verdict import CellResult, Rejection
-from referee.workers import Workers
 
 SECONDS = 20.0
 """Of processor time, for all cells of a kernel; the slowest right ones of the selftest take four where this was chosen."""

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from referee import ops
-from referee.gpu import Replayer, ReplayerError, default_cache
-from referee.gpu_worker import WorkerLost, WorkerProcess
-from referee.jobs import Prepared, TaskName, pack_jobs, rejection_from_json
-from referee.measurement import TimingOptions
-from referee.prepare import prepare, settle
-from referee.stats import Decision, Interval, Summary
+from referee.device.gpu import Replayer, ReplayerError, default_cache
+from referee.device.gpu_worker import WorkerLost, WorkerProcess
+from referee.device.jobs import Prepared, TaskName, pack_jobs, rejection_from_json
+from referee.device.prepare import prepare, settle
+from referee.measuring.measurement import TimingOptions
+from referee.measuring.stats import Decision, Interval, Summary
+from referee.sandbox.workers import Workers
 from referee.subject import required
 from referee.target import Target
 from referee.verdict import Rejection
-from referee.workers import Workers
 
 Side = Literal["challenger", "champion"]
 
@@ -108,7 +108,7 @@ def _timed(sides: dict[Side, Prepared], seed: int, options: TimingOptions, cache
         "seed": seed,
         "options": asdict(options),
     }
-    process = WorkerProcess(cache, "referee.duel_worker")
+    process = WorkerProcess(cache, "referee.device.duel_worker")
     try:
         answer = process.request(message, blobs, seconds=REQUEST_SECONDS)
     except WorkerLost as lost:

@@ -15,10 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from referee.gpu import Replayer
-from referee.jobs import Prepared
-from referee.measurement import CANDIDATE, Timing, TimingOptions
-from referee.stats import Decision, Interval, geometric_mean
+from referee.device.gpu import Replayer
+from referee.device.jobs import Prepared
+from referee.measuring.measurement import CANDIDATE, Timing, TimingOptions
+from referee.measuring.stats import Decision, Interval, geometric_mean
 from referee.verdict import Rejection
 
 RUNS = 5

@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from referee.gpu import Replayer, ReplayerError
-from referee.jobs import Prepared
-from referee.measurement import CANDIDATE, TimingOptions
+from referee.device.gpu import Replayer, ReplayerError
+from referee.device.jobs import Prepared
+from referee.measuring.measurement import CANDIDATE, TimingOptions
+from referee.measuring.stats import geometric_mean
 from referee.ops.ceiling import fit_scales
 from referee.ops.cells import contiguous_strides
 from referee.ops.signatures import KINDS, ROPE_KINDS, Symbol
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
-from referee.stats import geometric_mean
 from referee.verdict import Rejection
 
 SCHEMA = "kmint.grid-record/1"

@@ -21,24 +21,24 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from referee.gpu import Replayer, ReplayerError
-from referee.interpret import InterpreterUnsupported
-from referee.jobs import TaskName
+from referee.compiling.toolchain import ToolchainError
+from referee.device.gpu import Replayer, ReplayerError
+from referee.device.jobs import TaskName
+from referee.interpreter.interpret import InterpreterUnsupported
 from referee.judgement import Judgement, Level, secret_seed
-from referee.measurement import TimingOptions
+from referee.measuring.measurement import TimingOptions
 from referee.on_cpu import OnCpu
 from referee.on_gpu import OnGpu
 from referee.race import Lap, NoRace, race
+from referee.reading.source import unfenced
 from referee.report import Rejected, Report, to_nobody
-from referee.source import unfenced
+from referee.sandbox.workers import JobLost, Workers
+from referee.sandbox.zygote import ZygoteError
 from referee.subject import Subject
 from referee.target import Target
-from referee.toolchain import ToolchainError
-from referee.triton_private import UnknownTriton
+from referee.triton_version import UnknownTriton, check_triton
 from referee.verdict import Mode, Verdict
 from referee.versions import describe_host
-from referee.workers import JobLost, Workers
-from referee.zygote import ZygoteError
 
 if TYPE_CHECKING:
     from referee.ops.task import Task
@@ -52,7 +52,7 @@ class Referee:
     """Keeps workers warm between verdicts. Construction waits for nothing; close it, or use it as a context.
 
     `mode` None replays where a GPU can be used and interprets otherwise. `cache` is a directory for compiled kernels and
-    baselines, made when first needed; None keeps no kernels, and baselines where `referee.gpu` keeps them. `host_screen` False
+    baselines, made when first needed; None keeps no kernels, and baselines where `referee.device.gpu` keeps them. `host_screen` False
     leaves out the screen of host code: for the selftest, which shows that nothing but quick feedback depends on it.
     """
 
@@ -156,6 +156,7 @@ class Referee:
         if level == "screen":
             reason = "the screen found nothing; nothing was compiled or run"
             return report.ended("unsure", reason, unreached="the level asked for is screen")
+        check_triton()
         judgement.target, why = self._settle(report, subject, wanted)
         if subject.op.origin == "user":
             self._note_vacuity(report, subject)
@@ -197,7 +198,7 @@ class Referee:
         report.passes("values", drawn_values(task.required, task.given))
         key = subject.name or id(subject.task("cpu"))
         if key not in self._vacuity:
-            from referee.user_task import accepted_impostors
+            from referee.answers.user_task import accepted_impostors
 
             report.tell("testing whether the reference tells right answers from wrong ones")
             self._vacuity[key] = accepted_impostors(subject.task("cpu"), secret_seed(None))

@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from referee.badges import each_badge
-from referee.binaries import Binaries
-from referee.compile import Part, compile_in_parts, compile_plans
-from referee.compile_ahead import CompileAhead
-from referee.compile_jobs import PATIENCE, SECONDS, compile_jobs
-from referee.jobs import CellJob
-from referee.kernels import KernelError, KernelModule, extract
+from referee.compiling.binaries import Binaries
+from referee.compiling.compile import Part, compile_in_parts, compile_plans
+from referee.compiling.compile_ahead import CompileAhead
+from referee.compiling.compile_jobs import PATIENCE, SECONDS, compile_jobs
+from referee.device.jobs import CellJob
 from referee.ops.spec import Cell
-from referee.plan import Launch, LaunchPlan
+from referee.plans.plan import Launch, LaunchPlan
+from referee.plans.sampling import compile_sample
+from referee.reading.kernels import KernelError, KernelModule, extract
+from referee.reading.screen import screen
 from referee.report import Rejected, Report
-from referee.sampling import compile_sample
-from referee.screen import screen
+from referee.sandbox.workers import Workers
 from referee.subject import Subject, required
 from referee.target import Target
-from referee.trace import trace
+from referee.tracing.trace import trace
 from referee.verdict import CellResult, Rejection, Verdict
-from referee.workers import Workers
 
 T = TypeVar("T")
 Level = Literal["screen", "compile", "correct", "full"]

@@ -7,19 +7,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from referee.binaries import unread_lines
-from referee.configurations import FEW_CONFIGS, usable_configurations
-from referee.fresh_cells import fresh_cells, with_fresh_layouts
+from referee.compiling.binaries import unread_lines
+from referee.device.configurations import FEW_CONFIGS, usable_configurations
 from referee.judgement import Judgement, Traced, atomic, autotuned, stop
-from referee.kernels import KernelModule
+from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.ops.spec import Cell
-from referee.plan import LaunchPlan
+from referee.plans.plan import LaunchPlan
+from referee.plans.sampling import compile_sample
+from referee.reading.kernels import KernelModule
 from referee.report import Report
-from referee.sampling import compile_sample
+from referee.sandbox.workers import Workers
 from referee.subject import capabilities, feasible, partition_by_rows, required
 from referee.target import GIB, DeviceProperties
 from referee.verdict import Rejection, Verdict
-from referee.workers import Workers
 
 # As many multiprocessors as the smallest card of today has: there a few rows or tiles are more than the programs that go through them.
 FEW_MULTIPROCESSORS, LARGE_TILE = 4, 4096

@@ -13,25 +13,25 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from referee.beside import SECONDS, Seen, look, small_cells
-from referee.binaries import Binaries, unread_lines
-from referee.checking import Checking
-from referee.compile import effort
-from referee.compile_ahead import CompileAhead
-from referee.configurations import FEW_CONFIGS, usable_configurations
-from referee.fresh_cells import fresh_cells, with_fresh_layouts
-from referee.gpu import Checked, Replayer
-from referee.jobs import CellJob, Prepared
+from referee.compiling.binaries import Binaries, unread_lines
+from referee.compiling.compile import effort
+from referee.compiling.compile_ahead import CompileAhead
+from referee.device.checking import Checking
+from referee.device.configurations import FEW_CONFIGS, usable_configurations
+from referee.device.gpu import Checked, Replayer
+from referee.device.jobs import CellJob, Prepared
+from referee.device.prepare import settle
 from referee.judgement import Judgement, Level, Traced, atomic, autotuned, cell_jobs, stop, unless_rejected
-from referee.kernels import KernelModule
-from referee.measurement import TimingOptions
+from referee.measuring.measurement import TimingOptions
+from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.ops.spec import Cell
-from referee.plan import Launch, LaunchPlan
-from referee.prepare import settle
+from referee.plans.plan import Launch, LaunchPlan
+from referee.reading.kernels import KernelModule
 from referee.replayed_badges import ReplayedBadges
 from referee.report import Rejected, Report
+from referee.sandbox.workers import Workers
 from referee.subject import capabilities, partition_by_rows, required
 from referee.verdict import Rejection, Verdict
-from referee.workers import Workers
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from referee.gpu import Replayer
-from referee.jobs import Prepared, TaskName
+from referee.device.gpu import Replayer
+from referee.device.jobs import Prepared, TaskName
+from referee.device.prepare import prepare
 from referee.ops.spec import Cell
-from referee.prepare import prepare
+from referee.sandbox.workers import Workers
 from referee.target import Target
 from referee.verdict import Rejection
-from referee.workers import Workers
 
 _AT_ONCE = 8
 

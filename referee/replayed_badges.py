@@ -13,11 +13,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from referee.gpu import Replayer
-from referee.jobs import Prepared
+from referee.device.gpu import Replayer
+from referee.device.jobs import Prepared
 from referee.judgement import Judgement
-from referee.kernels import KernelModule
 from referee.ops.spec import Cell
+from referee.reading.kernels import KernelModule
 from referee.verdict import CellResult
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from referee.screen import NAMES as SCREEN_GUARDS
+from referee.reading.screen import NAMES as SCREEN_GUARDS
 from referee.verdict import CellResult, Check, Mode, Outcome, Rejection, Stage, Verdict
 
 # Beside these, a rejection may name a more special guard; it is then reported in addition.

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from referee import ops
-from referee.jobs import TaskName
+from referee.device.jobs import TaskName
 from referee.ops.cells import Profile
 from referee.ops.spec import Cell, Op
 

@@ -1,57 +1,30 @@
 """Everything of Triton's private interface that the referee touches, in one place.
 
-Known for Triton 3.6 and 3.7; any other version is refused with a clear message, because a changed rule here could make a
-verdict false. `tests/referee/trace/test_triton_private.py` pins the behaviour relied on. Runs in worker processes only,
-except `check_version` and `representative`, which import nothing of Triton.
+Known for the versions of `triton_version.py`. `tests/referee/trace/test_triton_private.py` pins the behaviour relied on. Runs in
+worker processes only, except `representative`, which imports nothing of Triton.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from referee.target import Target
-
-KNOWN = ("3.6", "3.7")
 
 # Kernel parameters that the compiler appends: pointers to global and profile scratch.
 HIDDEN_POINTERS = 2
 
 MOST_WRAPPERS = 16
 
-_VERSION = re.compile(r"""^__version__ = ["']([^"']+)["']""", re.MULTILINE)
-
 # Keyword arguments of a kernel's `run` that are neither the kernel's nor options of its launch.
 OF_RUN = ("grid", "warmup")
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-
-
-class UnknownTriton(RuntimeError):
-    """This Triton version is not one whose private interface is known."""
-
-
-def version() -> str:
-    """The version of the Triton that an import finds, without importing it: where two are on the path, the one in front counts."""
-    spec = find_spec("triton")
-    told = _VERSION.search(Path(spec.origin).read_text(encoding="utf-8")) if spec is not None and spec.origin else None
-    return told[1] if told is not None else metadata.version("triton")
-
-
-def check_version(found: str | None = None) -> None:
-    """Raise UnknownTriton unless the version (the installed one by default) is known."""
-    found = found or version()
-    if ".".join(found.split(".")[:2]) not in KNOWN:
-        raise UnknownTriton(f"triton {found} is not supported: the referee knows {' and '.join(KNOWN)}; install one of these")
 
 
 def representative(value: int) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from referee import triton_private
-from referee.protection import Protection
+from referee.sandbox.protection import Protection
+from referee.triton_version import triton_version
 
 
 def describe_host(protections: Sequence[Protection] = ()) -> dict[str, Any]:
@@ -25,14 +25,6 @@ def describe_host(protections: Sequence[Protection] = ()) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "sandbox": [{"name": layer.name, "active": layer.active, "detail": layer.detail} for layer in protections],
     }
-
-
-def triton_version() -> str | None:
-    """The version of the Triton that an import finds; None without one."""
-    try:
-        return triton_private.version()
-    except PackageNotFoundError:
-        return None
 
 
 @functools.cache

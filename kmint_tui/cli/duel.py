@@ -15,12 +15,12 @@ def head_to_head(challenger: str, champion: str, op: str) -> Duel:
     from kmint_tui import paths
     from kmint_tui.cli.referee import no_gpu_reason
     from kmint_tui.crowns.records import Duel
+    from referee.compiling.toolchain import ToolchainError
+    from referee.device.gpu import ReplayerError
     from referee.duel import DuelRefused, duel
-    from referee.gpu import ReplayerError
-    from referee.toolchain import ToolchainError
-    from referee.triton_private import UnknownTriton
-    from referee.workers import JobLost
-    from referee.zygote import ZygoteError
+    from referee.sandbox.workers import JobLost
+    from referee.sandbox.zygote import ZygoteError
+    from referee.triton_version import UnknownTriton
 
     lonely = no_gpu_reason()
     if lonely is not None:

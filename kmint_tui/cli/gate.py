@@ -60,10 +60,10 @@ def gate(state: State, wanted: str, op: str | None, reference: str | None, runs:
 def measured(kernel: Kernel, runs: int, err: Diagnostics, cache: Path) -> GateReport:
     """The gate's report. Raises EnvironmentUnfit when the referee cannot work."""
     from kmint_tui.cli.measuring import referee_failures
-    from referee.candidate import Candidate
+    from referee.device.candidate import Candidate
     from referee.gate import gate as measure
+    from referee.sandbox.workers import Workers
     from referee.subject import Subject
-    from referee.workers import Workers
 
     done: list[GateRun] = []
 

@@ -78,13 +78,13 @@ def measured(
     """
     import secrets
 
-    from referee.candidate import Candidate
-    from referee.gpu import Replayer
+    from referee.device.candidate import Candidate
+    from referee.device.gpu import Replayer
     from referee.grid import GridError, identity_of, read_record, run_grid
     from referee.grid_picture import describe
+    from referee.sandbox.workers import Workers
     from referee.subject import Subject
     from referee.verdict import Rejection
-    from referee.workers import Workers
 
     with referee_failures(), Workers() as workers, Replayer(cache=cache() / "baselines") as replayer:
         candidate = Candidate(kernel.source, Subject(kernel.task), workers, cache=cache() / "kernels")

@@ -16,7 +16,7 @@ from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
     from kmint_tui.history.records import Reference
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
     from referee.ops import Op
 
 
@@ -112,7 +112,7 @@ def _task(wanted: str, known: str | None, op: str | None, reference: str | None)
     """What the kernel is for: `known` by where it is from, `op` and `reference` as the user says."""
     from kmint_tui.cli.operations import operation
     from kmint_tui.cli.referee import wanted_task
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
     from referee.ops import UnknownOp, get
 
     if reference is not None:

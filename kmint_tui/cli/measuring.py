@@ -28,11 +28,11 @@ def need_gpu(what: str) -> None:
 @contextmanager
 def referee_failures() -> Iterator[None]:
     """What the referee's own machinery cannot do, as EnvironmentUnfit: nothing is said of the kernel."""
-    from referee.gpu import ReplayerError
-    from referee.toolchain import ToolchainError
-    from referee.triton_private import UnknownTriton
-    from referee.workers import JobLost
-    from referee.zygote import ZygoteError
+    from referee.compiling.toolchain import ToolchainError
+    from referee.device.gpu import ReplayerError
+    from referee.sandbox.workers import JobLost
+    from referee.sandbox.zygote import ZygoteError
+    from referee.triton_version import UnknownTriton
 
     try:
         yield

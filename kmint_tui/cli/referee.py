@@ -12,7 +12,7 @@ from kmint_tui.cli.operations import operation
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 
 if TYPE_CHECKING:
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
     from referee.judge import Referee
     from referee.ops import Op
     from referee.verdict import Verdict
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def no_gpu_reason() -> str | None:
     """None when kernels can be replayed and timed here, else why not."""
-    from referee.gpu import Replayer
+    from referee.device.gpu import Replayer
 
     return Replayer.available()
 
@@ -51,7 +51,7 @@ def wanted_task(op: str | None, reference: str | None) -> tuple[Op, str | TaskNa
     if op is not None:
         return operation(op), op
     assert reference is not None
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
     from referee.ops.user import UserReferenceError, load_user, split_reference
 
     path, function = split_reference(reference)

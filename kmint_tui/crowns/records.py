@@ -10,7 +10,7 @@ from kmint_tui.errors import UsageError
 from kmint_tui.history.records import Draft, Session
 
 if TYPE_CHECKING:
-    from referee.stats import Decision
+    from referee.measuring.stats import Decision
 
 Outcome = Literal["vacant", "taken", "kept", "held"]
 """The claimant got a vacant crown, took it from another kernel, did not, or is the holder already."""

@@ -21,15 +21,15 @@ TEXT_BYTES = 96
 
 def usable() -> bool:
     """True when kernels can be replayed here."""
-    from referee.gpu import Replayer
+    from referee.device.gpu import Replayer
 
     return Replayer.available() is None
 
 
 def gpu() -> Iterator[Finding]:
     """The first GPU, and whether the parts above it match."""
-    from referee.clocks import Clocks
-    from referee.gpu import Replayer
+    from referee.device.gpu import Replayer
+    from referee.measuring.clocks import Clocks
 
     reason = Replayer.available()
     if reason is not None:
@@ -50,7 +50,7 @@ def gpu() -> Iterator[Finding]:
 
 
 def _device() -> Finding:
-    from referee.clocks import find
+    from referee.measuring.clocks import find
 
     library = ctypes.CDLL(LIBRARY)
     handle, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()

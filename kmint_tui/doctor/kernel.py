@@ -26,7 +26,7 @@ def run(x):
 
 def compiled() -> Iterator[Finding]:
     """Traced and compiled without a GPU; without one here, it is interpreted too."""
-    from referee.gpu import Replayer
+    from referee.device.gpu import Replayer
     from referee.judge import Referee
 
     with Referee(mode="interpret") as referee:

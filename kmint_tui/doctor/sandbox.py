@@ -11,7 +11,7 @@ WEAKER = "candidates still run without it, but contained less; a newer kernel or
 
 def sandbox() -> Iterator[Finding]:
     """One finding a layer. torch and Triton are not loaded into this sandbox: they make no difference to its layers."""
-    from referee.zygote import Zygote, ZygoteError
+    from referee.sandbox.zygote import Zygote, ZygoteError
 
     try:
         with Zygote(preload=()) as zygote:

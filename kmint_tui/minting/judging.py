@@ -17,7 +17,7 @@ from kmint_tui.minting.request import Level, MintRequest
 from referee.verdict import Verdict
 
 if TYPE_CHECKING:
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
 
 
 class Judge(Protocol):

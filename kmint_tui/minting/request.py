@@ -17,7 +17,7 @@ from referee.ops import Op
 
 if TYPE_CHECKING:
     from kmint_tui.models.endpoint import Endpoint
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
 
 Until = Literal["best", "first"]
 Level = Literal["screen", "compile", "correct", "full"]

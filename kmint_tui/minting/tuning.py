@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kmint_tui.minting.knobs import LEAST_BLOCK, MOST_BLOCK, STAGES, WARPS, Knob, described, knobs, turned
 
 if TYPE_CHECKING:
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
     from referee.race import Lap
 
 MARGIN = 1.01

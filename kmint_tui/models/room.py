@@ -53,7 +53,7 @@ class _MemoryInfo(ctypes.Structure):
 
 
 def _gpu_free() -> int | None:
-    from referee.clocks import find
+    from referee.measuring.clocks import find
 
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return None

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kmint_tui.save.host_code import NotSaveable
-from referee.module_scope import Scope, read
-from referee.names import dotted
-from referee.source import SourceError, parse
+from referee.reading.module_scope import Scope, read
+from referee.reading.names import dotted
+from referee.reading.source import SourceError, parse
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3}
 """The launch options a configuration may set, and what Triton takes where it does not."""

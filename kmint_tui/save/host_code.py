@@ -1,7 +1,7 @@
 """Whether a kernel file may be saved: its kernels must be clean, and its host code must keep to a short list of words.
 
 Refuses by default: every statement, expression, name and attribute that is not on a list is refused with its line. The
-kernels are taken from the referee's own clean cut (`referee.kernels`). Nothing is run; what is written is made of the parts
+kernels are taken from the referee's own clean cut (`referee.reading.kernels`). Nothing is run; what is written is made of the parts
 in `judged_part.py`.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from kmint_tui.errors import UsageError
 from kmint_tui.save.vocabulary import BUILTINS, ERRORS, MATH, NO_GRAD, RESERVED, TENSOR, TORCH, TRITON
-from referee import kernels
-from referee.constants import Constant, read_constant
-from referee.kernel_vocabulary import TL_DTYPES
-from referee.module_scope import Scope, is_main_guard, is_optional_import, read
-from referee.names import dotted
-from referee.source import SourceError, parse
+from referee.reading import kernels
+from referee.reading.constants import Constant, read_constant
+from referee.reading.kernel_vocabulary import TL_DTYPES
+from referee.reading.module_scope import Scope, is_main_guard, is_optional_import, read
+from referee.reading.names import dotted
+from referee.reading.source import SourceError, parse
 
 ENTRY = "run"
 

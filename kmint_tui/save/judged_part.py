@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from kmint_tui.errors import UsageError
 from kmint_tui.save.host_code import ENTRY, HostCode, NotSaveable
 from kmint_tui.save.vocabulary import RESERVED
-from referee.constants import canonical_node
-from referee.names import dotted
-from referee.source import tree_of
+from referee.reading.constants import canonical_node
+from referee.reading.names import dotted
+from referee.reading.source import tree_of
 
 BEGIN = "# ---- judged by the referee: begin ----"
 END = "# ---- judged by the referee: end ----"

@@ -10,7 +10,7 @@ import ast
 from typing import Literal
 
 from kmint_tui.save.host_code import HostCode
-from referee.names import dotted
+from referee.reading.names import dotted
 
 Registration = Literal["triton_op", "custom_op"]
 

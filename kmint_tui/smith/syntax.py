@@ -7,7 +7,7 @@ import ast
 
 def parse(source: str) -> ast.Module | None:
     """The syntax tree, or None when the text is not Python (or is too deep or too odd for the parser)."""
-    from referee.source import tree_of
+    from referee.reading.source import tree_of
 
     try:
         return tree_of(source)

@@ -104,7 +104,7 @@ def users(lines: Iterable[str], load: str, own: Container[int]) -> str | None:
 
 
 def _ask(query: str, wanted: str) -> list[str]:
-    from referee.clocks import first_visible
+    from referee.measuring.clocks import first_visible
 
     command = [query, f"--id={first_visible()}", wanted, "--format=csv,noheader,nounits"]
     return subprocess.run(command, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True).stdout.splitlines()

@@ -12,9 +12,9 @@ import numpy as np
 import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 
-from referee.arena import Layout
-from referee.driver import ParameterError, pack
-from referee.plan import DtypeValue, LaunchConfig, Value, View
+from referee.plans.arena import Layout
+from referee.plans.plan import DtypeValue, LaunchConfig, Value, View
+from referee.replaying.driver import ParameterError, pack
 from referee.triton_private import Typing, typings
 
 _TRITON_NAMES = {

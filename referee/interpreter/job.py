@@ -21,7 +21,6 @@ import torch
 import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
-from referee.arena import window
 from referee.interpreter import arithmetic, hints, language, libdevice, logic, memory
 from referee.interpreter.arguments import arguments
 from referee.interpreter.choices import Choices
@@ -30,7 +29,8 @@ from referee.interpreter.memory import CheckedMemory, Violation
 from referee.interpreter.request import Request, Run
 from referee.interpreter.turns import Program, Turns, together
 from referee.interpreter.written import Written
-from referee.plan import Copy, Fill, Launch, LaunchConfig, View
+from referee.plans.arena import window
+from referee.plans.plan import Copy, Fill, Launch, LaunchConfig, View
 
 MAX_MESSAGE = 400
 

@@ -16,7 +16,7 @@ import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 
 from referee.interpreter import logic, numbers_as_tensors
-from referee.kernel_vocabulary import TL_MATH
+from referee.reading.kernel_vocabulary import TL_MATH
 
 _OPERATORS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
 

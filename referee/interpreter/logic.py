@@ -16,11 +16,11 @@ from typing import Any
 
 import triton.language as tl
 
+from referee.compiling.ttgir import NOWHERE
 from referee.interpreter import numbers_as_tensors as numbers
 from referee.interpreter.calls import is_atomic
 from referee.interpreter.parting import parting, partings
 from referee.interpreter.pipelines import inlined_barriers, stages
-from referee.ttgir import NOWHERE
 
 Part = Callable[[], Any]
 

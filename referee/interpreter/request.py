@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from referee.arena import Layout
-from referee.plan import LaunchPlan
+from referee.plans.arena import Layout
+from referee.plans.plan import LaunchPlan
 
 
 @dataclass(frozen=True)

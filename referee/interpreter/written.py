@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from referee.arena import Layout, window
-from referee.plan import View
+from referee.plans.arena import Layout, window
+from referee.plans.plan import View
 
 Array = NDArray[Any]
 

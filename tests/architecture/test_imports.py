@@ -19,10 +19,10 @@ NETWORK = {"http", "urllib.request", "ssl", "ftplib", "smtplib", "requests", "ht
 MAY_USE_NETWORK = {"kmint_tui/models/download.py", "kmint_tui/models/endpoint.py"}
 MAY_USE_SOCKETS = {
     # Unnamed socket pairs between a process and its own children; no address is ever bound or connected.
-    "referee/zygote.py",
-    "referee/zygote_job.py",
-    "referee/worker.py",
-    "referee/worker_job.py",
+    "referee/sandbox/zygote.py",
+    "referee/sandbox/zygote_job.py",
+    "referee/sandbox/worker.py",
+    "referee/sandbox/worker_job.py",
 }
 
 

@@ -14,10 +14,10 @@ from kmint_tui.cli.measuring import keep, where
 from kmint_tui.cli.output import Output
 from kmint_tui.history.measurements import Measurements
 from referee import ops
+from referee.device.gpu import Replayer
+from referee.device.jobs import TaskName
 from referee.gate import GateRun, report
-from referee.gpu import Replayer
-from referee.jobs import TaskName
-from referee.stats import Interval
+from referee.measuring.stats import Interval
 from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused
 from tests.save.conftest import source

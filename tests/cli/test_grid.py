@@ -17,8 +17,8 @@ from kmint_tui.cli.output import Output
 from kmint_tui.errors import UsageError
 from kmint_tui.history.measurements import Measurements
 from referee import ops
+from referee.device.jobs import TaskName
 from referee.grid import GridPoint, identity_of, place_of
-from referee.jobs import TaskName
 from referee.verdict import Rejection
 from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused

@@ -19,7 +19,7 @@ from kmint_tui.crowns.report import html, markdown
 from kmint_tui.crowns.store import Crowns
 from kmint_tui.history.records import Draft, NewDraft, NewSession
 from kmint_tui.history.store import History
-from referee.stats import Decision
+from referee.measuring.stats import Decision
 from tests.cli.runner import kmint
 
 CROWN = Crown("softmax", "f16-8192x4096-normal-x1", "NVIDIA H200", "2.11", "3.6")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from referee.device.gpu import Replayer, ReplayerError
 from referee.duel import DuelRefused, duel
-from referee.gpu import Replayer, ReplayerError
 from tests.save.conftest import source
 
 GOLD = source("online_softmax")

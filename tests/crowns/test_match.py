@@ -12,19 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from referee import duel, duel_worker, floor, stage
-from referee.clocks import Clocks
-from referee.duel_worker import NOBODY, ImpossibleTime, Match
-from referee.floor import Floor
-from referee.gpu import ReplayerError
-from referee.measurement import TimingOptions
+from referee import duel
+from referee.device import duel_worker
+from referee.device.duel_worker import NOBODY, ImpossibleTime, Match
+from referee.device.gpu import ReplayerError
+from referee.measuring import floor, stage
+from referee.measuring.clocks import Clocks
+from referee.measuring.floor import Floor
+from referee.measuring.measurement import TimingOptions
+from referee.measuring.rounds import Block, Entry
+from referee.measuring.stage import Contest
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
-from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.replay import PlanFault, Runner
-from referee.replay_check import Host
-from referee.rounds import Block, Entry
-from referee.stage import Contest
+from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
+from referee.replaying.replay import PlanFault, Runner
+from referee.replaying.replay_check import Host
 
 SPEC = TensorSpec("x", (3, 7), "float16", (7, 1))
 CELL = Cell("f16-3x7", (SPEC,), (TensorSpec("out", SPEC.shape, "float16", SPEC.strides),), "normal", (1.0,), "bench")

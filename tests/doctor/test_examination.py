@@ -20,8 +20,8 @@ from kmint_tui.doctor.child import PROBES, Child, listen
 from kmint_tui.doctor.kernel import OP, SOURCE
 from kmint_tui.doctor.models import hashes
 from kmint_tui.models import digest
-from referee.kernels import extract
 from referee.ops import signature
+from referee.reading.kernels import extract
 from tests.tiny_models import llama
 
 LONG = 3600.0

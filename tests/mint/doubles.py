@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kmint_tui.minting.request import Level
     from kmint_tui.smith.prompts import Prompt
     from kmint_tui.smith.sampling import Sampling
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
 
 
 def answer(index: int, source: str, finish: Any = "stop") -> DraftDone:

@@ -24,7 +24,7 @@ from tests.mint.test_mint import history, last, model, request
 
 if TYPE_CHECKING:
     from kmint_tui.minting.request import Level
-    from referee.jobs import TaskName
+    from referee.device.jobs import TaskName
 
 __all__ = ["history", "model"]
 

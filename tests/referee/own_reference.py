@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from referee.compare import compare
+from referee.answers.compare import compare
+from referee.answers.tolerance import evaluate
 from referee.ops.task import Task
 from referee.ops.user import load_user
-from referee.tolerance import evaluate
 
 Answer = Callable[..., Tensor | tuple[Tensor, ...]]
 

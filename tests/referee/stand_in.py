@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from referee.gpu import Checked, Frozen, unreached
-from referee.jobs import Prepared
+from referee.device.gpu import Checked, Frozen, unreached
+from referee.device.jobs import Prepared
 from referee.judgement import Judgement
 from referee.on_gpu import OnGpu
 from referee.ops.spec import Cell
-from referee.outcome import Outcome
-from referee.plan import Launch
+from referee.plans.plan import Launch
 from referee.report import Rejected, Report
+from referee.sandbox.outcome import Outcome
+from referee.sandbox.workers import Workers
 from referee.subject import Subject
 from referee.target import Target
 from referee.verdict import CellResult, Check, Rejection, Verdict
-from referee.workers import Workers
 
 SEED = 11
 KERNEL = """@triton.jit

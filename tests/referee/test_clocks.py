@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from referee import clocks
+from referee.measuring import clocks
 
 
 class Driver:

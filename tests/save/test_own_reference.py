@@ -23,7 +23,7 @@ from kmint_tui.save.receipt import load
 from kmint_tui.save.saving import Saved, save
 from kmint_tui.save.single_file import file_stem
 from kmint_tui.save.verifying import own_reference
-from referee.jobs import TaskName
+from referee.device.jobs import TaskName
 from referee.judge import Referee
 from referee.ops import Cell, Op, TensorSpec, catalogue, get
 from referee.ops.cells import Profile, contiguous_strides

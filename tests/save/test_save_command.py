@@ -8,7 +8,7 @@ from kmint_tui import paths
 from kmint_tui.history.records import NewDraft, NewSession
 from kmint_tui.history.store import History
 from kmint_tui.save.receipt import load
-from referee.jobs import TaskName
+from referee.device.jobs import TaskName
 from referee.judge import Referee
 from tests.cli.runner import kmint
 from tests.save.conftest import source

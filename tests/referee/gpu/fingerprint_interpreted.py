@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from referee import fingerprint as module
-from referee.replay import INTEGERS
+from referee.measuring import fingerprint as module
+from referee.replaying.replay import INTEGERS
 
 
 def main() -> None:

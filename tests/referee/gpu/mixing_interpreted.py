@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from referee import mixing
-from referee.replay import INTEGERS
+from referee.measuring import mixing
+from referee.replaying.replay import INTEGERS
 
 COVERED = 4 * mixing.BITS * mixing.BLOCK  # by one program
 SIZES = {"BLOCK": mixing.BLOCK, "BITS": mixing.BITS, "ROUNDS": mixing.ROUNDS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from referee import streaming
+from referee.measuring import streaming
 
 
 def summed(source: torch.Tensor, written: int) -> torch.Tensor:

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from bench.handmade import bench_cell
-from referee import baselines
-from referee.baselines import CACHE_VARIABLE, PICKS, BaselineStore, picks_of
-from referee.measurement import AUTOTUNE, COMPILE, EAGER
+from referee.measuring import baselines
+from referee.measuring.baselines import CACHE_VARIABLE, PICKS, BaselineStore, picks_of
+from referee.measuring.measurement import AUTOTUNE, COMPILE, EAGER
+from referee.measuring.rounds import Flush
 from referee.ops.spec import Cell
 from referee.ops.task import Task, load
-from referee.rounds import Flush
 
 OP = "rmsnorm"
 

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from referee import ops, replay_check
-from referee.baselines import outputs_of
-from referee.compare import compare
+from referee import ops
+from referee.answers.compare import compare
+from referee.measuring.baselines import outputs_of
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task, load
 from referee.ops.values import draw
-from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.replay import Region, Runner
-from referee.replay_check import CellOutcome, Host, check_cell, sampled, secret_rows
+from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
+from referee.replaying import replay_check
+from referee.replaying.replay import Region, Runner
+from referee.replaying.replay_check import CellOutcome, Host, check_cell, sampled, secret_rows
 from referee.verdict import CellResult
 
 ROWS, COLUMNS = 4, 6

@@ -9,9 +9,9 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.checking import Checking
-from referee.gpu import Checked
-from referee.jobs import CellJob, Prepared, TaskName
+from referee.device.checking import Checking
+from referee.device.gpu import Checked
+from referee.device.jobs import CellJob, Prepared, TaskName
 from referee.ops.spec import Cell
 from referee.verdict import Rejection
 from tests.referee.stand_in import checked

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from referee.fingerprint import MANY, Noted, Room, fingerprint, fingerprints, read
+from referee.measuring.fingerprint import MANY, Noted, Room, fingerprint, fingerprints, read
 from tests.referee.gpu.interpreted import in_interpreter
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from referee.mixing import Drawn, Mixed
+from referee.measuring.mixing import Drawn, Mixed
 from tests.referee.gpu.interpreted import in_interpreter
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from referee.arena import HUGE, second_poison
-from referee.gpu import Frozen, Replayer
-from referee.jobs import Prepared
+from referee.device.gpu import Frozen, Replayer
+from referee.device.jobs import Prepared
 from referee.judge import Referee
-from referee.measurement import CANDIDATE, FLOOR, Timing, TimingOptions
+from referee.measuring.measurement import CANDIDATE, FLOOR, Timing, TimingOptions
 from referee.ops.values import draw
+from referee.plans.arena import HUGE, second_poison
 from referee.selftest.corpus import load
 from referee.target import Target
 
@@ -83,11 +83,11 @@ def test_wrong_kernels_fall_to_their_guard_and_the_next_one_is_judged_right(
 
 @pytest.mark.parametrize("kernel", ["rmsnorm", "softmax", "relu2"])
 def test_replay_gives_the_bits_of_a_direct_launch(handmade: Any, arch: int, kernel: str) -> None:
-    from referee.arena import NAN
-    from referee.driver import Driver
-    from referee.replay import Region, differ
-    from referee.replay_check import Host, outputs_of
-    from referee.replay_service import Loaded
+    from referee.device.replay_service import Loaded
+    from referee.plans.arena import NAN
+    from referee.replaying.driver import Driver
+    from referee.replaying.replay import Region, differ
+    from referee.replaying.replay_check import Host, outputs_of
 
     cell = handmade.bench_cell(kernel)
     inputs = draw(cell, 14, "cuda")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from referee.own_kernel import OwnKernel, Pointer
-from referee.streaming import SHAPES, _launch
+from referee.measuring.streaming import SHAPES, _launch
+from referee.replaying.own_kernel import OwnKernel, Pointer
 
 WHOLE = torch.zeros(64, dtype=torch.int64)
 

@@ -7,7 +7,7 @@ import ctypes
 import pytest
 import torch
 
-from referee.driver import MEANING, STICKY, CudaError, ParameterError, pack
+from referee.replaying.driver import MEANING, STICKY, CudaError, ParameterError, pack
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from referee import ops
-from referee.gpu import Replayer
-from referee.jobs import Prepared, TaskName, pack_jobs, unpack_jobs
-from referee.prepare import prepare, settle
+from referee.device.gpu import Replayer
+from referee.device.jobs import Prepared, TaskName, pack_jobs, unpack_jobs
+from referee.device.prepare import prepare, settle
+from referee.sandbox.workers import Workers
 from referee.target import Target
 from referee.verdict import Rejection
-from referee.workers import Workers
 
 SOURCE = """
 @triton.jit

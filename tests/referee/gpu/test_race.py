@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from referee.gpu import Checked
-from referee.jobs import Prepared, TaskName
+from referee.device.gpu import Checked
+from referee.device.jobs import Prepared, TaskName
 from referee.judge import Referee
 from referee.race import Lap, NoRace, race
+from referee.sandbox.workers import Workers
 from referee.subject import Subject
 from referee.target import Target
 from referee.verdict import Rejection
-from referee.workers import Workers
 
 SLOW = """\
 @triton.jit

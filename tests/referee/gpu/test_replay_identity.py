@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from referee import ops
-from referee.arena import NAN
-from referee.driver import Driver
-from referee.jobs import Prepared, TaskName
+from referee.device.jobs import Prepared, TaskName
+from referee.device.prepare import prepare
+from referee.device.replay_service import Loaded
 from referee.ops.values import draw
-from referee.prepare import prepare
-from referee.replay import Region, differ
-from referee.replay_check import Host, outputs_of
-from referee.replay_service import Loaded
+from referee.plans.arena import NAN
+from referee.replaying.driver import Driver
+from referee.replaying.replay import Region, differ
+from referee.replaying.replay_check import Host, outputs_of
+from referee.sandbox.workers import Workers
 from referee.target import Target
-from referee.workers import Workers
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from referee.arena import HUGE, NAN, Poison
-from referee.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Step, View
-from referee.replay import PlanFault, Region, Runner, bands, differ
+from referee.plans.arena import HUGE, NAN, Poison
+from referee.plans.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Step, View
+from referee.replaying.replay import PlanFault, Region, Runner, bands, differ
 
 ROWS, COLUMNS = 3, 5
 BYTES = ROWS * COLUMNS * 4

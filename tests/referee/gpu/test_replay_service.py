@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from referee.jobs import CellJob, TaskName, pack_jobs
-from referee.replay_service import Service
+from referee.device.jobs import CellJob, TaskName, pack_jobs
+from referee.device.replay_service import Service
 from tests.referee.gpu.test_worker_process import cell_of, launching_plan
 
 CELL = cell_of("relu2", "f32-37x4097")

@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 import torch
 
-from referee import stage as stage_module
-from referee.arena import Poison
-from referee.baselines import Baselines
-from referee.driver import Driver
+from referee.measuring import stage as stage_module
+from referee.measuring.baselines import Baselines
+from referee.measuring.stage import Contest, Stage
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
-from referee.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.replay import PlanFault, Region, Runner
-from referee.replay_check import Host
-from referee.stage import Contest, Stage
+from referee.plans.arena import Poison
+from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
+from referee.replaying.driver import Driver
+from referee.replaying.replay import PlanFault, Region, Runner
+from referee.replaying.replay_check import Host
 
 ROWS, COLUMNS = 3, 7
 SPEC = TensorSpec("x", (ROWS, COLUMNS), "float16", (COLUMNS, 1))

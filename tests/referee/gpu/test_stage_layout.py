@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.arena import GUARD_BYTES, LARGE_BYTES, NAN
-from referee.plan import Buffer, LaunchPlan, View
-from referee.replay import Region, slab_bytes
-from referee.stage import LARGE_STEP, SMALL_STEP, slab_size, spread, subseed
+from referee.measuring.stage import LARGE_STEP, SMALL_STEP, slab_size, spread, subseed
+from referee.plans.arena import GUARD_BYTES, LARGE_BYTES, NAN
+from referee.plans.plan import Buffer, LaunchPlan, View
+from referee.replaying.replay import Region, slab_bytes
 
 sizes = st.lists(st.sampled_from([0, 2, 100, 4096, LARGE_BYTES - 2, LARGE_BYTES, LARGE_BYTES + 2, 5 << 20]), min_size=1, max_size=6)
 

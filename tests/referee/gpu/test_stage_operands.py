@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from referee import stage as stage_module
-from referee.arena import LARGE_BYTES
-from referee.baselines import Baselines
-from referee.driver import Driver
+from referee.measuring import stage as stage_module
+from referee.measuring.baselines import Baselines
+from referee.measuring.stage import Contest, Stage
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
-from referee.plan import Buffer, Copy, LaunchPlan, View
-from referee.plan_check import input_nbytes, input_view
-from referee.replay import PlanFault, Runner
-from referee.replay_check import Host
-from referee.stage import Contest, Stage
+from referee.plans.arena import LARGE_BYTES
+from referee.plans.plan import Buffer, Copy, LaunchPlan, View
+from referee.plans.plan_check import input_nbytes, input_view
+from referee.replaying.driver import Driver
+from referee.replaying.replay import PlanFault, Runner
+from referee.replaying.replay_check import Host
 
 ROUNDS, COLUMNS = 4, 64
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from referee.judge import Referee
-from referee.replay_check import CANDIDATE_SECONDS
+from referee.replaying.replay_check import CANDIDATE_SECONDS
 from referee.selftest.corpus import load
 from tests.referee.gpu.stray_kernels import RIGHT, STRAYS
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee import wire
+from referee.device import wire
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from referee import ops
-from referee.binaries import Binary
-from referee.gpu import Replayer, ReplayerError
-from referee.gpu_worker import Step, WorkerLost, WorkerProcess
-from referee.jobs import CellJob, Prepared, TaskName, pack_jobs, unpack_jobs
+from referee.compiling.binaries import Binary
+from referee.device.gpu import Replayer, ReplayerError
+from referee.device.gpu_worker import Step, WorkerLost, WorkerProcess
+from referee.device.jobs import CellJob, Prepared, TaskName, pack_jobs, unpack_jobs
 from referee.ops.spec import Cell
-from referee.plan import Argument, Buffer, Fill, Launch, LaunchConfig, LaunchPlan, View
-from referee.plan_check import input_nbytes, input_view
+from referee.plans.plan import Argument, Buffer, Fill, Launch, LaunchConfig, LaunchPlan, View
+from referee.plans.plan_check import input_nbytes, input_view
 
 
 def cell_of(op: str, label: str) -> Cell:
@@ -152,7 +152,7 @@ def test_an_interrupt_between_two_looks_at_the_worker_is_not_lost(replayer: Repl
 
 
 def test_a_request_to_a_worker_that_reads_nothing_misses_its_deadline(tmp_path: Path) -> None:
-    worker = WorkerProcess(tmp_path, "referee.replay_worker", "cpu")
+    worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
         worker.request({"do": "hello"}, [bytes(8 << 20)], seconds=0.1)
@@ -161,7 +161,7 @@ def test_a_request_to_a_worker_that_reads_nothing_misses_its_deadline(tmp_path: 
 
 
 def test_a_request_that_stalls_at_once_is_not_told_by_the_step_of_the_one_before(tmp_path: Path) -> None:
-    worker = WorkerProcess(tmp_path, "referee.replay_worker", "cpu")
+    worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
     cell = cell_of("relu2", "empty")
     empty = Prepared(TaskName("relu2"), (CellJob(cell, replace(launching_plan(cell), steps=()), {}),))
     packed, _ = pack_jobs(empty.jobs)
@@ -190,7 +190,7 @@ def test_the_cell_at_which_a_kernel_hangs_is_the_one_that_is_named(words: str, m
 
 
 def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
-    worker = WorkerProcess(tmp_path, "referee.replay_worker", "cpu")
+    worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
         worker.request({"do": "hello"}, seconds=0.1)
@@ -203,7 +203,7 @@ def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
 
 def test_the_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from referee.gpu import Replayer\n"
+        "import os, sys; from pathlib import Path; from referee.device.gpu import Replayer\n"
         "replayer = Replayer(device='cpu', cache=Path(sys.argv[1])); replayer.environment()\n"
         "print(replayer.pid, flush=True); os._exit(0)\n"
     )
@@ -234,7 +234,7 @@ def test_availability_is_a_sentence_or_none() -> None:
 
 
 def test_a_gpu_is_not_needed_to_say_that_there_is_none() -> None:
-    program = "import sys; from referee.gpu import Replayer; Replayer.available(); print('torch' in sys.modules)"
+    program = "import sys; from referee.device.gpu import Replayer; Replayer.available(); print('torch' in sys.modules)"
     root = Path(ops.__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, check=True, timeout=600)
     assert done.stdout.strip() == b"False"

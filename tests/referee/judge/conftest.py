@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from referee.workers import Workers
-from referee.zygote import Zygote
+from referee.sandbox.workers import Workers
+from referee.sandbox.zygote import Zygote
 from tests.referee.stand_in import Servers
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from referee.interpret import Executed, Execution, execute
-from referee.plan import LaunchPlan
+from referee.interpreter.interpret import Executed, Execution, execute
+from referee.plans.plan import LaunchPlan
+from referee.sandbox.zygote import Zygote
 from referee.verdict import Rejection
-from referee.zygote import Zygote
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 
 ROW = (

@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from referee.plan import Argument, Buffer, Launch, LaunchConfig, LaunchPlan, Step, Value, View
+from referee.plans.plan import Argument, Buffer, Launch, LaunchConfig, LaunchPlan, Step, Value, View
 
 HEADER = "import triton\nimport triton.language as tl\n\n"
 

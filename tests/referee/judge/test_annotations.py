@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from referee.interpret import Executed, Execution
-from referee.plan import LaunchPlan, Value
+from referee.interpreter.interpret import Executed, Execution
+from referee.plans.plan import LaunchPlan, Value
+from referee.sandbox.zygote import Zygote
 from referee.verdict import Rejection
-from referee.zygote import Zygote
 from tests.referee.judge.interpreting import rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.arena import ALIGNMENT, GUARD_BYTES, HUGE, NAN, POISONS, Poison, damage, layout, prepare, second_poison, window
-from referee.plan import Buffer, LaunchPlan, View
+from referee.plans.arena import ALIGNMENT, GUARD_BYTES, HUGE, NAN, POISONS, Poison, damage, layout, prepare, second_poison, window
+from referee.plans.plan import Buffer, LaunchPlan, View
 
 SHAPE = (3, 5)
 INPUT = View(0, 8, SHAPE, (7, 1), "float32")
@@ -116,7 +116,7 @@ def test_a_longer_band_before_each_buffer_takes_what_wraps_around() -> None:
 
 
 def test_damage_over_several_pieces_is_counted_once_and_found_at_its_first_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("referee.arena.PIECE_BYTES", 10_000)
+    monkeypatch.setattr("referee.plans.arena.PIECE_BYTES", 10_000)
     places = layout(PLAN)
     region = torch.empty(places.total, dtype=torch.uint8)
     data = torch.zeros(INPUT.shape)

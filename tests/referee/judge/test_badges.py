@@ -11,13 +11,13 @@ import pytest
 from referee import badges, judgement
 from referee.badges import LEAST_SECONDS, each_badge
 from referee.judgement import Judgement
-from referee.kernels import extract
 from referee.ops.spec import Cell
+from referee.reading.kernels import extract
 from referee.report import Report
+from referee.sandbox.workers import Workers
 from referee.subject import Subject, capabilities
 from referee.target import Target
 from referee.verdict import Rejection
-from referee.workers import Workers
 
 CELLS = [Cell(f"cell{number}", (), (), "normal", (), "capability") for number in range(8)]
 HUNG = Rejection("trace", "timeout", "took too long")

@@ -11,14 +11,14 @@ import torch
 
 from referee import on_gpu
 from referee.beside import FEW_ROWS, small_cells
-from referee.configurations import usable_configurations
 from referee.cpu_path import CpuPath, Traced
-from referee.interpret import Executed, Execution, InterpreterUnsupported, execute
-from referee.plan import Launch, LaunchConfig, LaunchPlan
+from referee.device.configurations import usable_configurations
+from referee.interpreter.interpret import Executed, Execution, InterpreterUnsupported, execute
+from referee.plans.plan import Launch, LaunchConfig, LaunchPlan
+from referee.sandbox.workers import Workers
 from referee.selftest.corpus import KINDS, load
 from referee.subject import Subject
 from referee.verdict import CellResult, Rejection, Verdict
-from referee.workers import Workers
 from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, judged
 
 BEYOND = SOURCE.replace("at < total).to", "at < total + 1).to")
@@ -137,7 +137,7 @@ def test_what_is_not_launched_for_small_cells_is_rejected_where_it_is_traced(ser
 
 def test_what_the_interpreter_cannot_run_is_left_to_the_replay(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     # No word that the screen lets through is one of these; a later Triton may bring some.
-    monkeypatch.setattr("referee.interpret._explained", unsupported)
+    monkeypatch.setattr("referee.interpreter.interpret._explained", unsupported)
     report, found = judged(servers, BEYOND, Replayer())
     assert isinstance(found, Verdict) and found.verdict == "correct", found
     for name in ("interpreted", "out_of_bounds"):

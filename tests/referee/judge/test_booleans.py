@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from referee.interpret import Executed
-from referee.zygote import Zygote
+from referee.interpreter.interpret import Executed
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import of_four
 
 

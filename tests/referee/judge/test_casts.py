@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from referee.interpret import Executed, Execution
 from referee.interpreter.formats import from_float8, to_float8
-from referee.plan import LaunchPlan
-from referee.zygote import Zygote
+from referee.interpreter.interpret import Executed, Execution
+from referee.plans.plan import LaunchPlan
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from referee.compare import against, compare
+from referee.answers.compare import against, compare
+from referee.answers.tolerance import Expected, expectations, ulp
 from referee.ops.spec import Cell, TensorSpec
 from referee.ops.task import Task, load
 from referee.ops.values import draw
-from referee.tolerance import Expected, expectations, ulp
 from referee.verdict import CellResult
 
 Candidate = Callable[..., Tensor]
@@ -287,7 +287,7 @@ def test_huge_cells_are_compared_in_pieces_with_the_same_result(monkeypatch: pyt
     wrong = right.clone()
     wrong[4, 7] += 1.0
     whole = [compare(task, cell, inputs, (out,)) for out in (right, wrong)]
-    monkeypatch.setattr("referee.compare.PIECE_ELEMENTS", 2000)
+    monkeypatch.setattr("referee.answers.compare.PIECE_ELEMENTS", 2000)
     pieces = [compare(task, cell, inputs, (out,)) for out in (right, wrong)]
     assert [result.status for result in pieces] == [result.status for result in whole] == ["pass", "fail"]
     assert "row 4, column 7" in pieces[1].detail and "row 4, column 7" in whole[1].detail

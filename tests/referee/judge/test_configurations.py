@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from referee import Referee, ops
-from referee.binaries import Binary
-from referee.configurations import other_configurations, telling
-from referee.jobs import CellJob
+from referee.compiling.binaries import Binary
+from referee.device.configurations import other_configurations, telling
+from referee.device.jobs import CellJob
 from referee.ops.spec import Cell
-from referee.plan import Launch
+from referee.plans.plan import Launch
 from referee.subject import required
 from tests.referee.plan.example import PLAN
 

@@ -10,10 +10,10 @@ import pytest
 
 from referee import Referee, Verdict
 from referee.cpu_path import _different
-from referee.interpret import Executed, Execution, execute
-from referee.plan import Argument, Launch, LaunchConfig, LaunchPlan
+from referee.interpreter.interpret import Executed, Execution, execute
+from referee.plans.plan import Argument, Launch, LaunchConfig, LaunchPlan
+from referee.sandbox.workers import Workers
 from referee.verdict import Rejection
-from referee.workers import Workers
 
 ROW = """@triton.jit
 def _kernel(x_ptr, out_ptr, M, N, BLOCK: tl.constexpr):

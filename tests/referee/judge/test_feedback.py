@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from referee.feedback import explain
-from referee.interpret import _explained
-from referee.tolerance import Expected
+from referee.answers.feedback import explain
+from referee.answers.tolerance import Expected
+from referee.interpreter.interpret import _explained
 
 
 def said(value: torch.Tensor, output: torch.Tensor) -> str:

@@ -1,6 +1,6 @@
 """Cells that hypothesis makes up within an op's contract: right kernels pass at every one of them, slips are found out.
 
-The referee itself draws its fresh cells with a seeded generator of its own (`referee/fresh_cells.py`), because a verdict must be
+The referee itself draws its fresh cells with a seeded generator of its own (`referee/ops/fresh_cells.py`), because a verdict must be
 repeatable from its seed and needs no test library. Here both are held to the same contract.
 """
 
@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from referee import ops
 from referee.cpu_path import CpuPath
-from referee.fresh_cells import (
+from referee.ops import Op
+from referee.ops.cells import cell_of, contiguous_strides
+from referee.ops.fresh_cells import (
     CPU_COLUMNS,
     CPU_ROWS,
     DTYPES,
@@ -30,19 +32,17 @@ from referee.fresh_cells import (
     fresh_cells,
     with_fresh_layouts,
 )
-from referee.kernels import extract
-from referee.ops import Op
-from referee.ops.cells import cell_of, contiguous_strides
 from referee.ops.plans import Draft
 from referee.ops.signatures import ROPE_KINDS, signature
 from referee.ops.task import load
 from referee.ops.values import draw
+from referee.reading.kernels import extract
+from referee.sandbox.workers import Workers
 from referee.selftest.corpus import Specimen
 from referee.selftest.corpus import load as specimens
 from referee.target import Target
-from referee.trace import trace
+from referee.tracing.trace import trace
 from referee.verdict import Rejection
-from referee.workers import Workers
 
 SEED = 20261121
 SLOW = settings(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from referee.interpret import Executed, Execution
-from referee.zygote import Zygote
+from referee.interpreter.interpret import Executed, Execution
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import rowwise
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from referee.interpret import Executed
+from referee.interpreter.interpret import Executed
+from referee.sandbox.zygote import Zygote
 from referee.verdict import Rejection
-from referee.zygote import Zygote
 from tests.referee.judge.interpreting import of_four
 
 NUMBERS = [-7, 0, 2, 3]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from referee.interpret import Executed, Execution, InterpreterUnsupported
-from referee.kernels import extract
-from referee.plan import Argument, Buffer, DtypeValue, Launch, LaunchConfig, LaunchPlan
-from referee.zygote import Limits, Outcome, Zygote
+from referee.interpreter.interpret import Executed, Execution, InterpreterUnsupported
+from referee.plans.plan import Argument, Buffer, DtypeValue, Launch, LaunchConfig, LaunchPlan
+from referee.reading.kernels import extract
+from referee.sandbox.zygote import Limits, Outcome, Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch, rowwise
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from referee.arena import HUGE, NAN, POISONS, ZERO, layout
-from referee.interpret import Executed, Execution
+from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.written import Written
-from referee.plan import Copy, Fill, LaunchPlan, Step
-from referee.zygote import Zygote
+from referee.plans.arena import HUGE, NAN, POISONS, ZERO, layout
+from referee.plans.plan import Copy, Fill, LaunchPlan, Step
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch, rowwise
 

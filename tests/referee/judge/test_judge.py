@@ -15,7 +15,7 @@ from typing import get_args
 import pytest
 
 from referee import Referee, TaskName, Verdict, judge, ops
-from referee.fresh_cells import fresh_cells
+from referee.ops.fresh_cells import fresh_cells
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task, load
 from referee.report import GUARDS
@@ -63,6 +63,12 @@ def test_a_seed_repeats_a_verdict_exactly(referee: Referee) -> None:
     other = referee.judge(SOFTMAX, "softmax", level="correct")
     assert again.seed == first.seed and again.cells == first.cells
     assert other.seed != first.seed and other.cells != first.cells
+
+
+def test_an_unknown_triton_is_no_fault_of_the_kernel(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.triton_version.triton_version", lambda: "3.9.0")
+    verdict = referee.judge(SOFTMAX, "softmax")
+    assert verdict.verdict == "error" and verdict.reason.startswith("triton 3.9.0 is not supported: the referee knows 3.6 and 3.7")
 
 
 def test_a_wrong_kernel_is_rejected_with_the_cell_and_the_rest_is_not_reached(referee: Referee) -> None:

@@ -13,11 +13,11 @@ import pytest
 import torch
 from triton.language.extra.cuda import libdevice
 
-from referee.interpret import Executed, Execution
+from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.libdevice import float_function
 from referee.interpreter.libdevice_bits import bits_function
-from referee.kernel_vocabulary import LIBDEVICE
-from referee.zygote import Zygote
+from referee.reading.kernel_vocabulary import LIBDEVICE
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, run
 from tests.referee.judge.plans import rowwise
 

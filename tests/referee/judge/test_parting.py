@@ -6,10 +6,10 @@ import ast
 
 import pytest
 
-from referee.interpret import Executed, Execution
+from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.parting import partings
-from referee.plan import Fill, LaunchPlan
-from referee.zygote import Zygote
+from referee.plans.plan import Fill, LaunchPlan
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 

@@ -13,10 +13,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from referee.interpret import Executed, Execution
+from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.pipelines import inlined_barriers, stages
-from referee.plan import Fill, LaunchPlan
-from referee.zygote import Zygote
+from referee.plans.plan import Fill, LaunchPlan
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 

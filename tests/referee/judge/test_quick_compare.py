@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from referee import ops
-from referee.compare import compare
+from referee.answers.compare import compare
+from referee.answers.tolerance import EPS32, FLOOR, ULPS, evaluate, expectations, least_budget, ulp
 from referee.ops.spec import Cell
 from referee.ops.task import Task, load
 from referee.ops.values import draw
-from referee.tolerance import EPS32, FLOOR, ULPS, evaluate, expectations, least_budget, ulp
 
 SEED = 5
 MOST_ROWS = 70

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from referee import ops
-from referee.fresh_cells import fresh_cells
 from referee.judge import Referee
+from referee.ops.fresh_cells import fresh_cells
 from referee.ops.spec import Cell
 from referee.ops.values import draw
-from referee.plan import Buffer, Copy, Fill, Launch
-from referee.rehearsal import blamed, rehearsal
+from referee.plans.plan import Buffer, Copy, Fill, Launch
+from referee.plans.rehearsal import blamed, rehearsal
 from referee.verdict import Rejection
 from tests.referee.plan.example import OUT, PLAN, SCRATCH
 

@@ -9,12 +9,12 @@ import torch
 
 from referee import Referee
 from referee.cpu_path import CpuPath
-from referee.interpret import Executed, Execution
-from referee.kernels import extract
+from referee.interpreter.interpret import Executed, Execution
+from referee.reading.kernels import extract
+from referee.sandbox.zygote import Zygote
 from referee.subject import Subject
 from referee.target import Target
-from referee.trace import trace
-from referee.zygote import Zygote
+from referee.tracing.trace import trace
 from tests.referee.judge.interpreting import ROW, run
 from tests.referee.judge.plans import HEADER, rowwise
 from tests.referee.stand_in import Servers

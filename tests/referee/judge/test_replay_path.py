@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import triton
 
-from referee.compile_ahead import CompileAhead
-from referee.compile_jobs import ENTRY, compile_jobs, request_effort, requests
-from referee.fresh_cells import fresh_cells
+from referee.compiling.compile_ahead import CompileAhead
+from referee.compiling.compile_jobs import ENTRY, compile_jobs, request_effort, requests
 from referee.judgement import Judgement
-from referee.kernels import KernelModule
-from referee.outcome import Outcome
-from referee.plan import LaunchPlan
+from referee.ops.fresh_cells import fresh_cells
+from referee.plans.plan import LaunchPlan
+from referee.reading.kernels import KernelModule
+from referee.sandbox.outcome import Outcome
 from referee.selftest.corpus import load
 from referee.subject import Subject, capabilities, partition_by_rows, required
 from referee.target import Target
@@ -54,7 +54,7 @@ def test_every_cell_is_checked_once_and_reported_in_its_order(servers: Servers) 
 def test_cells_are_checked_while_others_are_compiled(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = jobs_ended(servers, monkeypatch)
     seen: list[int] = []
-    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 16)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 16)
     judged(servers, DIFFERENT_BLOCKS, Replayer(whenever=lambda: seen.append(compiled(ended))))
     assert seen[0] < compiled(ended) - 1
 
@@ -71,7 +71,7 @@ def test_kernels_are_being_compiled_when_the_trace_ends(
         return compiles(self, module, plans, ahead)
 
     monkeypatch.setattr(Judgement, method, watched)
-    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 3)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 3)
     _, verdict = judged(servers, source, Replayer())
     assert isinstance(verdict, Verdict) and verdict.verdict == "correct", verdict
     assert begun == [3]
@@ -98,7 +98,7 @@ def test_cells_with_long_rows_are_traced_first(servers: Servers, monkeypatch: py
         return compiles(self, module, plans, ahead)
 
     monkeypatch.setattr(Judgement, "compiled_in_parts", watched)
-    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 16)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 16)
     judged(servers, DIFFERENT_BLOCKS, Replayer())
     # But for the cell that is timed, which tells what goes wrong at all cells.
     assert begun[0] == 4096 and begun[1] == 16384 and begun[1:] == sorted(begun[1:], reverse=True)

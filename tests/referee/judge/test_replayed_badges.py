@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from referee.trace import ENTRY
+from referee.tracing.trace import ENTRY
 from referee.verdict import Rejection, Verdict
 from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, jobs_ended, judged
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from referee import ops
 from referee.ops.spec import Cell
-from referee.plan import Launch, LaunchPlan, Value
-from referee.sampling import MOST_PLANS, compile_sample
+from referee.plans.plan import Launch, LaunchPlan, Value
+from referee.plans.sampling import MOST_PLANS, compile_sample
 from tests.referee.judge.plans import buffers_of, dense, launch
 
 CELLS = {cell.inputs[0].dtype: cell for cell in ops.cells(ops.get("silu"), profile="cpu")}

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from referee.joined import MOST_PARTS, with_parts
+from referee.answers.joined import MOST_PARTS, with_parts
+from referee.answers.steps import moved_beside_steps
 from referee.ops.promote import in_float64
 from referee.ops.thresholds import Threshold, other_way, thresholds_of
-from referee.steps import moved_beside_steps
 
 GIVEN = torch.tensor([64.0, 65.0, 66.0, 75.0])
 

@@ -7,8 +7,8 @@ from math import inf
 import pytest
 import torch
 
-from referee.interpret import Executed, Execution
-from referee.zygote import Zygote
+from referee.interpreter.interpret import Executed, Execution
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, run
 from tests.referee.judge.plans import rowwise
 

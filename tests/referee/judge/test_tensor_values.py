@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from referee.interpret import Executed, Execution
+from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.numbers_as_tensors import RETURNS_NUMBERS
-from referee.kernels import extract
-from referee.zygote import Zygote
+from referee.reading.kernels import extract
+from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, run
 from tests.referee.judge.plans import HEADER, rowwise
 

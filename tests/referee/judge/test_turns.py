@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from referee.interpret import Executed, Execution
+from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.turns import AT_ONCE, Turns, together
-from referee.plan import Fill, LaunchPlan
+from referee.plans.plan import Fill, LaunchPlan
+from referee.sandbox.zygote import Zygote
 from referee.verdict import Rejection
-from referee.zygote import Zygote
 from tests.referee.judge.interpreting import rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 

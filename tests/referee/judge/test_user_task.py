@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from referee.answers.user_task import accepted_impostors
 from referee.ops.task import Task
 from referee.ops.user import load_user
-from referee.user_task import accepted_impostors
 
 REFERENCE = """
 import torch

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from referee.workers import JobLost, Workers
-from referee.zygote import Limits, Outcome
+from referee.sandbox.workers import JobLost, Workers
+from referee.sandbox.zygote import Limits, Outcome
 
 JOBS = Path(__file__).with_name("jobs")
 ENTRY = "waiting_job:begin_then_wait"

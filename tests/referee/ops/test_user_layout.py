@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from referee.compare import compare
+from referee.answers.compare import compare
 from referee.ops.user import load_user
 from referee.ops.user_cells import drawn_values
 from tests.referee.ops.test_user import run_all_cells, write

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from referee.answers.tolerance import evaluate
 from referee.ops.task import Task
 from referee.ops.user import load_user
 from referee.ops.user_cells import drawn_values
-from referee.tolerance import evaluate
 from tests.referee.own_reference import Answer, rejecting, task
 
 SEEDS = range(6)

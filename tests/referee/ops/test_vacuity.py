@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from referee.compare import compare
+from referee.answers.compare import compare
 from referee.ops import Cell, Op, TensorSpec, catalogue, get
 from referee.ops.activations import ACTIVATIONS
 from referee.ops.near_miss import NEIGHBOURS, near_misses

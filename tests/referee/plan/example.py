@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from referee.kernels import KernelModule, extract
 from referee.ops.spec import TensorSpec
-from referee.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, Tuning, View
+from referee.plans.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, Tuning, View
+from referee.reading.kernels import KernelModule, extract
 
 INPUTS = (
     TensorSpec("x", (4, 6), "float16", (8, 1), 2),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from referee.plan import Launch, LaunchPlan, View
-from referee.plan_parse import PlanError, dump, parse
+from referee.plans.plan import Launch, LaunchPlan, View
+from referee.plans.plan_parse import PlanError, dump, parse
 from tests.referee.plan.example import INPUTS, MODULE, OUTPUTS, PLAN
 
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "bool": 1}

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from referee.ops.spec import TensorSpec
-from referee.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, View
-from referee.plan_check import PlanError, check_plan, extent, input_nbytes, input_view
+from referee.plans.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, View
+from referee.plans.plan_check import PlanError, check_plan, extent, input_nbytes, input_view
 from tests.referee.plan.example import INPUTS, MODULE, OUT, OUTPUTS, PLAN, SCRATCH, X, launch_of
 
 LAUNCH = PLAN.steps[2]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from referee.plan import Fill
-from referee.plan_parse import PlanError, parse
+from referee.plans.plan import Fill
+from referee.plans.plan_parse import PlanError, parse
 from tests.referee.plan.example import INPUTS, MODULE, OUTPUTS, PLAN, SCRATCH, X
 from tests.referee.plan.mutate import complaint, try_mutations
 

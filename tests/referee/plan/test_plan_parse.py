@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from referee.plan import MAX_STEPS
-from referee.plan_parse import PlanError, dump, dump_value, parse, parse_value
+from referee.plans.plan import MAX_STEPS
+from referee.plans.plan_parse import PlanError, dump, dump_value, parse, parse_value
 from tests.referee.plan.example import INPUTS, MODULE, OUTPUTS, PLAN
 
 Change = Callable[[dict[str, Any]], object]

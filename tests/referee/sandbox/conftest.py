@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.zygote import Zygote
+from referee.sandbox.zygote import Zygote
 from tests.referee.sandbox.support import SECRET, WORLDS, Attack, make
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.zygote import Limits, Outcome, Zygote
+from referee.sandbox.zygote import Limits, Outcome, Zygote
 
 HOSTILE = Path(__file__).parent / "hostile"
 # Far more time than any job here takes, however slow the machine: only a job that hangs meets the limit.

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from referee.huge_pages import HugePages
+from referee.sandbox.huge_pages import HugePages
 
 FILLED = """
 import ctypes, json, mmap, re
-from referee.huge_pages import HugePages
-from referee.linux import call
+from referee.sandbox.huge_pages import HugePages
+from referee.sandbox.linux import call
 
 SIZE = 16 << 20
 pages = HugePages()

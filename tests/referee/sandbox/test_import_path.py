@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from referee import triton_private
-from referee.gpu import ReplayerError
-from referee.gpu_worker import _environment
+from referee.device.gpu import ReplayerError
+from referee.device.gpu_worker import _environment
 from referee.judge import same_triton
+from referee.sandbox.zygote import Zygote
+from referee.triton_version import UnknownTriton, check_triton, triton_version
 from referee.versions import describe_host
-from referee.zygote import Zygote
 from tests.referee.sandbox.support import LIMITS
 
 REPORT = "def where(payload, scratch, fds):\n    import mpmath\n    return str(getattr(mpmath, 'MARK', mpmath.__file__)).encode()\n"
@@ -48,15 +47,15 @@ def test_the_package_in_front_is_the_worker_s_too(in_front: Path, tmp_path: Path
 
 
 def test_the_version_is_that_of_the_package_in_front(in_front: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = triton_private.version()
-    assert installed.split(".")[0] == "3"
+    installed = triton_version()
+    assert installed is not None and installed.startswith("3.")
     (in_front / "triton").mkdir()
     (in_front / "triton" / "__init__.py").write_text("'''isort:skip_file'''\n__version__ = '9.8.7'\n")
     importlib.invalidate_caches()
     monkeypatch.delitem(sys.modules, "triton", raising=False)
-    assert triton_private.version() == "9.8.7"
-    with pytest.raises(triton_private.UnknownTriton, match=r"triton 9\.8\.7 is not supported"):
-        triton_private.check_version()
+    assert triton_version() == "9.8.7"
+    with pytest.raises(UnknownTriton, match=r"triton 9\.8\.7 is not supported"):
+        check_triton()
 
 
 def test_the_replay_worker_keeps_the_path_that_was_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -71,8 +70,7 @@ def test_two_tritons_are_an_error_of_the_machinery() -> None:
 
 
 def test_without_triton_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> str:
-        raise PackageNotFoundError("triton")
-
-    monkeypatch.setattr(triton_private, "version", missing)
+    monkeypatch.setattr("referee.triton_version.find_spec", lambda name: None)
     assert describe_host()["triton"] is None
+    with pytest.raises(UnknownTriton, match=r"triton is not installed: the referee needs 3\.6 or 3\.7"):
+        check_triton()

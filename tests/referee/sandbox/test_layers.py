@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from referee import elf, file_view, job_frame, landlock
-from referee.removal import remove_tree
-from referee.sandbox import Sandbox, SandboxError
-from referee.zygote import Zygote
+from referee.sandbox import elf, file_view, job_frame, landlock
+from referee.sandbox.layers import Sandbox, SandboxError
+from referee.sandbox.removal import remove_tree
+from referee.sandbox.zygote import Zygote
 from tests.referee.sandbox.support import HOSTILE, LIMITS, NAMESPACES, WORLDS, make
 
 LAYERS = (
@@ -61,7 +61,7 @@ def test_jobs_run_with_no_layer_at_all() -> None:
 
 def test_a_layer_whose_trial_is_killed_is_not_taken_for_active() -> None:
     trials = (
-        "import os, signal; from referee.namespaces import try_in_child\n"
+        "import os, signal; from referee.sandbox.namespaces import try_in_child\n"
         "print(repr(try_in_child(lambda: None)), repr(try_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))))"
     )
     done = subprocess.run([sys.executable, "-c", trials], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -109,7 +109,7 @@ ROOT = str(Path(file_view.__file__).parents[1])
 USER_SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})
-from referee.zygote import Limits, Zygote
+from referee.sandbox.zygote import Limits, Zygote
 limits = Limits(240.0, 1 << 28, 1 << 16)
 with Zygote(preload=(), extra_path=({hostile!r},)) as zygote:
     for entry, payload in (("resources:echo", b"runs"), ("files:read", {secret!r}.encode())):
@@ -126,7 +126,7 @@ def as_nobody(python: str, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def usable_by_nobody(python: str) -> bool:
-    check = f"import sys, os; sys.exit(not (sys.version_info >= (3, 11) and os.access({ROOT + '/referee/zygote.py'!r}, os.R_OK)))"
+    check = f"import sys, os; sys.exit(not (sys.version_info >= (3, 11) and os.access({ROOT + '/referee/sandbox/zygote.py'!r}, os.R_OK)))"
     try:
         return as_nobody(python, check).returncode == 0
     except OSError:

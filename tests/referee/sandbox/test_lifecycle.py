@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.zygote import Limits, Outcome, Zygote, ZygoteError
+from referee.sandbox.zygote import Limits, Outcome, Zygote, ZygoteError
 from tests.referee.sandbox.support import HOSTILE, LIMITS, WORLDS, Processes, descendants, make, parent_of, scratch_of
 
 LONG = dataclasses.replace(LIMITS, seconds=600.0)

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from referee.zygote import Zygote
+from referee.sandbox.zygote import Zygote
 from tests.referee.sandbox.support import LIMITS, WORLDS, Attack, descendants
 
 ON_OTHERS = (

@@ -8,7 +8,7 @@ import resource
 
 import pytest
 
-from referee.zygote import Zygote
+from referee.sandbox.zygote import Zygote
 from tests.referee.sandbox.support import LIMITS, WORLDS, Attack, scratch_of
 
 QUICK = dataclasses.replace(LIMITS, seconds=0.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from referee import seccomp, syscalls
+from referee.sandbox import seccomp, syscalls
 from tests.referee.sandbox.bpf import ALLOW, FAIL, KILL, decide
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.zygote import Limits, Zygote
+from referee.sandbox.zygote import Limits, Zygote
 from tests.referee.sandbox.support import HOSTILE, descendants
 
 ROOMY = Limits(seconds=120.0, memory_bytes=4 << 30, output_bytes=1 << 16)

@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
-from referee.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED
-from referee.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval
-from referee.timing import decided, enough, few, firm, shares
+from referee.measuring.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED
+from referee.measuring.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval
+from referee.measuring.timing import decided, enough, few, firm, shares
 
 
 def found(ratio: float, rounds: int = 240) -> Interval:

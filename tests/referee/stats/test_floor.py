@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from referee import floor
-from referee.floor import Floor
-from referee.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR
-from referee.stats import Interval, Summary
+from referee.measuring import floor
+from referee.measuring.floor import Floor
+from referee.measuring.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR
+from referee.measuring.stats import Interval, Summary
 
 BYTES = 64 << 20
 RATED = 4.8e12

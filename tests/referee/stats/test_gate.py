@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from referee.gate import GateRun, report
-from referee.stats import Interval
+from referee.measuring.stats import Interval
 
 
 def run(low: float, ratio: float) -> GateRun:

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import pytest
 
 from referee import ops
-from referee.gpu import Replayer, ReplayerError
+from referee.device.gpu import Replayer, ReplayerError
+from referee.device.jobs import Prepared
 from referee.grid import MATRIX_SHAPES, ROPE_SHAPES, SCHEMA, GridError, GridPoint, grid_cells, read_record, run_grid, summarise
 from referee.grid_picture import svg, text_map
-from referee.jobs import Prepared
 from referee.ops.spec import Cell
 from referee.verdict import Rejection
 

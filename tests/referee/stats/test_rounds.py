@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from referee import rounds
-from referee.rounds import Entry, run_block
+from referee.measuring import rounds
+from referee.measuring.rounds import Entry, run_block
 
 ROUNDS = 6
 

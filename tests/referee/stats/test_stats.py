@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee import stats
+from referee.measuring import stats
 
 ROUNDS = 10
 

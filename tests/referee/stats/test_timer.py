@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from referee import floor, stats, timing
-from referee.baselines import Baselines
-from referee.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR, Timing, TimingOptions
-from referee.rounds import Block, Entry
-from referee.stats import Floats
-from referee.timing import FEW, WARM_UP, Timer
+from referee.measuring import floor, stats, timing
+from referee.measuring.baselines import Baselines
+from referee.measuring.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR, Timing, TimingOptions
+from referee.measuring.rounds import Block, Entry
+from referee.measuring.stats import Floats
+from referee.measuring.timing import FEW, WARM_UP, Timer
 
 
 @dataclass

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from referee.zygote import Zygote
+from referee.sandbox.zygote import Zygote
 
 
 @pytest.fixture(scope="session")

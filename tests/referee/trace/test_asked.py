@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from referee import cuda_version
 from referee.target import Target
-from referee.tracer import trace_source
+from referee.tracing import cuda_version
+from referee.tracing.tracer import trace_source
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import rows, tensor
 

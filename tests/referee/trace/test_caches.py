@@ -8,9 +8,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from referee.caches import Caches
-from referee.training import Training
-from referee.violation import Violation, Violations
+from referee.tracing.caches import Caches
+from referee.tracing.training import Training
+from referee.tracing.violation import Violation, Violations
 from tests.referee.trace.test_attribute_guard import trace
 
 CACHED = "import functools\nimport numpy\nfrom dataclasses import dataclass, field\n\n@functools.lru_cache(maxsize=None)\n"

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from referee.binaries import Binaries, Binary, BinaryError, dump_binary, parse_binary
-from referee.compile import compile_in_parts, compile_plan, compile_plans
-from referee.compile_cache import CompileCache
-from referee.kernels import KernelModule, extract
-from referee.limits import TIME_UP, Limits
-from referee.plan import Launch, LaunchPlan
-from referee.specialise import request
+from referee.compiling.binaries import Binaries, Binary, BinaryError, dump_binary, parse_binary
+from referee.compiling.compile import compile_in_parts, compile_plan, compile_plans
+from referee.compiling.compile_cache import CompileCache
+from referee.compiling.specialise import request
+from referee.compiling.toolchain import toolchain
+from referee.plans.plan import Launch, LaunchPlan
+from referee.reading.kernels import KernelModule, extract
+from referee.sandbox.limits import TIME_UP, Limits
+from referee.sandbox.zygote import Outcome, Zygote
 from referee.target import Target
-from referee.toolchain import toolchain
-from referee.trace import trace
+from referee.tracing.trace import trace
 from referee.verdict import Rejection
-from referee.zygote import Outcome, Zygote
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD, rows
 
@@ -215,7 +215,10 @@ def test_a_worker_whose_ptxas_used_up_its_processor_time_ends_as_if_it_had_itsel
     ptxas = tmp_path / "ptxas"
     ptxas.write_text("#!/bin/sh\nkill -XCPU $$\n")
     ptxas.chmod(0o755)
-    program = "import sys; from referee.compile_worker import compile_entry; print(compile_entry(sys.stdin.buffer.read(), sys.argv[1], ()))"
+    program = (
+        "import sys; from referee.compiling.compile_worker import compile_entry;"
+        "print(compile_entry(sys.stdin.buffer.read(), sys.argv[1], ()))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[3], input=json.dumps(job).encode(),
         env={**os.environ, "TRITON_PTXAS_PATH": str(ptxas)}, stdout=subprocess.PIPE, timeout=600,
@@ -254,7 +257,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_full_cache_loses_its_oldest_quarter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("referee.compile_cache.MAX_ENTRIES", 7)
+    monkeypatch.setattr("referee.compiling.compile_cache.MAX_ENTRIES", 7)
     cache = CompileCache(tmp_path)
     for number in range(8):
         cache.store(Binary("k", f"{number:064}", b"\x7fELF", "k", 0, 4, None, None, (), ()))
@@ -312,6 +315,6 @@ def test_what_takes_longest_is_begun_first(zygote: Zygote, monkeypatch: pytest.M
     source = COPY + body(ALLOCATE, LAUNCH.replace("BLOCK=128", "BLOCK=x.shape[1]"), "return y")
     module, plans = traced(zygote, source, (1, 16), (1, 256), (1, 64))
     monkeypatch.setattr(zygote, "run", watched)
-    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 1)
     assert isinstance(compile_plans(zygote, module, plans, Target()), tuple)
     assert begun == [[256, 64, 16]]

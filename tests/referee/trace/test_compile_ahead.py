@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from referee.binaries import Binaries
-from referee.compile import compile_plans
-from referee.compile_ahead import CompileAhead
-from referee.compile_jobs import ENTRY, CompileJobs, Results, compile_jobs, requests
-from referee.kernels import KernelModule, extract
+from referee.compiling.binaries import Binaries
+from referee.compiling.compile import compile_plans
+from referee.compiling.compile_ahead import CompileAhead
+from referee.compiling.compile_jobs import ENTRY, CompileJobs, Results, compile_jobs, requests
 from referee.ops.spec import Cell
-from referee.plan import LaunchPlan
-from referee.plan_parse import dump
+from referee.plans.plan import LaunchPlan
+from referee.plans.plan_parse import dump
+from referee.reading.kernels import KernelModule, extract
+from referee.sandbox.zygote import Outcome, Zygote
 from referee.target import Target
-from referee.trace import trace
+from referee.tracing.trace import trace
 from referee.verdict import Rejection
-from referee.zygote import Outcome, Zygote
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import rows
 
@@ -43,7 +43,7 @@ def compiled(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[i
         return run(entry, payload, **options)
 
     monkeypatch.setattr(zygote, "run", watched)
-    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 16)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 16)
     yield asked
 
 
@@ -79,7 +79,7 @@ def test_what_a_trace_launches_is_being_compiled_when_it_ends(zygote: Zygote, co
 def test_of_many_kernels_no_more_are_begun_than_there_are_processors(
     zygote: Zygote, compiled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 2)
     module = extract(SOURCE)
     jobs = compile_jobs(zygote, module, Target())
     with CompileAhead(jobs, None) as ahead:
@@ -132,7 +132,7 @@ def test_what_nobody_asks_for_is_stopped(zygote: Zygote, monkeypatch: pytest.Mon
         return outcome
 
     monkeypatch.setattr(zygote, "run", watched)
-    monkeypatch.setattr("referee.compile_jobs.os.cpu_count", lambda: 2)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 2)
     jobs = compile_jobs(zygote, extract(source), Target())
     with CompileAhead(jobs, None) as ahead, ahead.listening(CELLS) as early:
         assert isinstance(trace(zygote, source, CELLS, Target(), jobs.module, early=early), tuple)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from referee.kernels import KernelError, extract
+from referee.reading.kernels import KernelError, extract
 from tests.referee.trace.test_kernels import clean_body, kernel
 
 HELPER = "@triton.jit\ndef h(p):\n    tl.store(p, 0)\n    return 1\n"

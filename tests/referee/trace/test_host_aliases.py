@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from referee.screen import screen
+from referee.reading.screen import screen
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 
 BEFORE = """

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from referee.screen import screen
+from referee.reading.screen import screen
 
 KERNEL = """
 @triton.jit

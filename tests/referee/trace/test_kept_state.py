@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import torch
 
-from referee.kept_state import KeptObject, changed, contents, kept
+from referee.tracing.kept_state import KeptObject, changed, contents, kept
 
 
 def module(**names: Any) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def test_what_does_not_change_may_be_kept() -> None:
 
 
 def test_nothing_hides_behind_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("referee.kept_state.MOST_OBJECTS", 100)
+    monkeypatch.setattr("referee.tracing.kept_state.MOST_OBJECTS", 100)
     with pytest.raises(KeptObject, match="keep fewer"):
         kept(module(KEPT=([[] for _ in range(100)], Counter())), "kernel_under_test")
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from referee.kernels import HEADER, KernelError, Parameter, extract
-from referee.source import MAX_BYTES
+from referee.reading.kernels import HEADER, KernelError, Parameter, extract
+from referee.reading.source import MAX_BYTES
 from tests.referee.trace.good import GOOD
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.screen import screen
+from referee.reading.screen import screen
 from tests.referee.trace.test_attribute_guard import trace
 
 REFUSED = {

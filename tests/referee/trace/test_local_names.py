@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from referee.local_names import local_names
-from referee.screen import screen
+from referee.reading.local_names import local_names
+from referee.reading.screen import screen
 
 KERNEL = """
 @triton.jit

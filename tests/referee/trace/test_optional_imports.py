@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.optional_imports import optional_imports, pretended_modules
+from referee.reading.optional_imports import optional_imports, pretended_modules
 from tests.referee.trace.test_attribute_guard import trace
 
 TRY = "try:\n    {}\n    HAS = True\nexcept ImportError:\n    HAS = False\n"

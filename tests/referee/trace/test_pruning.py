@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from referee.target import Target
-from referee.tracer import trace_source
+from referee.tracing.tracer import trace_source
 from tests.referee.trace.good import rows
 
 SOURCE = """

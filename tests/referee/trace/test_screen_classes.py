@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from referee.screen import screen
+from referee.reading.screen import screen
 from referee.target import Target
-from referee.tracer import trace_source
+from referee.tracing.tracer import trace_source
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import rows
 

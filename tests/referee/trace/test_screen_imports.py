@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from referee.kernels import extract
-from referee.screen import screen
+from referee.reading.kernels import extract
+from referee.reading.screen import screen
 from referee.target import Target
-from referee.tracer import trace_source
+from referee.tracing.tracer import trace_source
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import rows
 

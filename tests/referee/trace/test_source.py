@@ -10,7 +10,7 @@ import time
 import pytest
 
 from kmint_tui.smith import syntax
-from referee.source import parse
+from referee.reading.source import parse
 from tests.referee.trace.good import GOOD
 
 

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from referee.kernels import extract
 from referee.ops import cells, get
-from referee.plan import LaunchPlan
-from referee.plan_parse import dump
+from referee.plans.plan import LaunchPlan
+from referee.plans.plan_parse import dump
+from referee.reading.kernels import extract
+from referee.sandbox.workers import JobLost
+from referee.sandbox.zygote import Outcome, Zygote
 from referee.target import Target, UnknownTarget
-from referee.trace import GUARDS, MAX_REASON, read_answer, trace
+from referee.tracing.trace import GUARDS, MAX_REASON, read_answer, trace
 from referee.verdict import Rejection
-from referee.workers import JobLost
-from referee.zygote import Outcome, Zygote
 from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD, rows
 
@@ -71,7 +71,7 @@ def test_a_candidate_that_ends_its_process_costs_only_itself(name: str, zygote: 
 def test_a_candidate_that_hangs_is_ended(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from referee import trace as module
+    from referee.tracing import trace as module
 
     monkeypatch.setattr(module, "LIMITS", replace(module.LIMITS, seconds=1.0))
     rejection = rejected(zygote, COPY + body("while True:", "    pass"))

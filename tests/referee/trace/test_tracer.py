@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from referee.kernels import extract
 from referee.ops.spec import Cell
-from referee.plan import Copy, DtypeValue, Fill, Launch, LaunchPlan, View
-from referee.plan_parse import PlanError, parse
+from referee.plans.plan import Copy, DtypeValue, Fill, Launch, LaunchPlan, View
+from referee.plans.plan_parse import PlanError, parse
+from referee.reading.kernels import extract
 from referee.target import Target
-from referee.tracer import trace_source
+from referee.tracing.tracer import trace_source
 from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, COPY, LAUNCH, Bad, body
 from tests.referee.trace.good import GOOD, rows, tensor
 

@@ -14,9 +14,10 @@ from triton.backends.compiler import BaseBackend
 from triton.runtime.errors import PTXASError
 
 from referee import triton_private
-from referee.compile_worker import Pointer, import_text
-from referee.dtypes import ITEMSIZE, TRITON_DTYPES
+from referee.compiling.compile_worker import Pointer, import_text
+from referee.plans.dtypes import ITEMSIZE, TRITON_DTYPES
 from referee.target import Target
+from referee.triton_version import UnknownTriton, check_triton, triton_version
 
 TEXT = """
 import triton
@@ -45,14 +46,13 @@ def specialise(value: Any) -> tuple[Any, Any]:
 
 
 def test_this_version_is_known() -> None:
-    triton_private.check_version()
-    assert triton_private.version() == triton.__version__
+    assert check_triton() == triton_version() == triton.__version__
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "3.8.0", "4.0.0", "2.1"])
 def test_an_unknown_version_is_refused_with_advice(version: str) -> None:
-    with pytest.raises(triton_private.UnknownTriton, match=rf"triton {version} is not supported.*3\.6 and 3\.7"):
-        triton_private.check_version(version)
+    with pytest.raises(UnknownTriton, match=rf"triton {version} is not supported.*3\.6 and 3\.7"):
+        check_triton(version)
 
 
 def test_integers_specialise_like_their_representative() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from referee.binaries import Binaries, unread_lines
-from referee.compile import compile_plan
-from referee.kernels import extract
+from referee.compiling.binaries import Binaries, unread_lines
+from referee.compiling.compile import compile_plan
+from referee.compiling.ttgir import NOWHERE, unread_atomics
+from referee.reading.kernels import extract
+from referee.sandbox.zygote import Zygote
 from referee.target import Target
-from referee.trace import trace
-from referee.ttgir import NOWHERE, unread_atomics
-from referee.zygote import Zygote
+from referee.tracing.trace import trace
 from tests.referee.trace.good import rows
 
 SOURCE = """@triton.jit

@@ -9,9 +9,9 @@ import pytest
 import triton
 import triton.language as tl
 
-from referee.snapshot import Snapshot
 from referee.target import Target
-from referee.tracer import trace_source
+from referee.tracing.snapshot import Snapshot
+from referee.tracing.tracer import trace_source
 from tests.referee.trace.bad import ALLOCATE, LAUNCH, body
 from tests.referee.trace.good import GOOD, rows
 

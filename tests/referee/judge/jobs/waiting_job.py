@@ -1,4 +1,4 @@
-"""Jobs for the tests of `referee.workers`, run in the sandbox."""
+"""Jobs for the tests of `referee.sandbox.workers`, run in the sandbox."""
 
 import os
 

@@ -8,7 +8,7 @@ import threading
 
 def main(without: tuple[str, ...]) -> None:
     """Start a job that sleeps, say so, and wait for it."""
-    from referee.zygote import Limits, Zygote
+    from referee.sandbox.zygote import Limits, Zygote
 
     with Zygote(preload=(), extra_path=(os.path.dirname(__file__),), without=without) as zygote:
         read, write = os.pipe()

@@ -107,7 +107,7 @@ def flood_results(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 
 def forge_result(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """A well-formed frame of one's own. Allowed, and useless: results are data that the parent judges."""
-    from referee.job_frame import build
+    from referee.sandbox.job_frame import build
 
     for fd in range(3, 64):
         try:
@@ -120,7 +120,7 @@ def forge_result(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 
 def half_a_frame(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """The start of a result whose rest never comes."""
-    from referee.job_frame import build
+    from referee.sandbox.job_frame import build
 
     for fd in range(3, 64):
         try:

@@ -1,0 +1,162 @@
+"""Compare a candidate's outputs with float64, element by element, under the budget of `tolerance.py`.
+
+Every element counts: there is no share that may be wrong, NaN equals only a NaN that belongs there, and infinities must match in
+place and sign. Works on any device; a huge cell of a row-wise op is compared in pieces of rows, on the CPU one of usual size too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from referee.answers.feedback import explain
+from referee.answers.tolerance import Expected, Tensors, evaluate, expectations, least_budget
+from referee.ops.cells import contiguous_strides
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.verdict import CellResult
+
+PIECE_ELEMENTS = 1 << 27
+# What torch gives to one thread: more than one would wait for each other at every step wherever something else keeps the cores busy.
+CPU_PIECE_ELEMENTS = 1 << 15
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output against what was expected: the worst finite error and its budget, and why it fails, or None.
+
+    Both are None where no element has a finite error and budget.
+    """
+
+    error: float | None
+    budget: float | None
+    failure: str | None
+
+    @property
+    def share(self) -> float:
+        """How much of the budget is used."""
+        return self.error / self.budget if self.error is not None and self.budget else 0.0
+
+
+def compare(
+    task: Task,
+    cell: Cell,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    *,
+    quick: bool = False,
+    expected_of: Callable[[Task, Cell, Sequence[Tensor]], tuple[Expected, ...]] = expectations,
+) -> CellResult:
+    """Judge `outputs` for `inputs`, both in the cell's order. `error` and `budget` are those of the worst element.
+
+    `expected_of` gives what is expected, for who asks for it more than once. With `quick` the answer is the same, but a pass that
+    needs no more than the least budget does not say what was used of it.
+    """
+    problem = _contract(cell, outputs)
+    if problem:
+        return CellResult(cell.name, cell.role, "fail", detail=problem)
+    if quick and all(_plainly_right(task, *piece) for *piece, _ in _pieces(task, inputs, tuple(outputs))):
+        return CellResult(cell.name, cell.role, "pass")
+    worst = Comparison(0.0, 0.0, None)
+    for piece_inputs, piece_outputs, first_row in _pieces(task, inputs, tuple(outputs)):
+        for index, (expected, output) in enumerate(zip(expected_of(task, cell, piece_inputs), piece_outputs, strict=True)):
+            found = against(expected, output, first_row=first_row)
+            if found.failure and len(outputs) > 1:
+                found = Comparison(found.error, found.budget, f"output {index}: {found.failure}")
+            if found.failure:
+                return CellResult(cell.name, cell.role, "fail", found.error, found.budget, found.failure + _layouts(task, cell))
+            worst = max(worst, found, key=lambda comparison: comparison.share)
+    return CellResult(cell.name, cell.role, "pass", worst.error, worst.budget)
+
+
+def _plainly_right(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
+    """Every element is finite and within a part of its budget; False says nothing."""
+    for value, output in zip(evaluate(task.oracle, inputs), outputs, strict=True):
+        if not (value.is_floating_point() and output.is_floating_point()):
+            return False
+        exact = value.double()
+        if not bool(((output - exact).abs_() <= least_budget(exact, output.dtype, alone=task.op.origin == "user")).all()):
+            return False
+    return True
+
+
+def against(expected: Expected, output: Tensor, *, first_row: int = 0) -> Comparison:
+    """Compare one output with its expectation. `first_row` only numbers the rows in the message."""
+    if not output.numel():
+        return Comparison(0.0, 0.0, None)
+    if not output.is_floating_point():
+        wrong = output != expected.value
+        for other in expected.also:
+            wrong &= output != other.to(output.dtype)
+        error, budget = (output.double() - expected.value.double()).abs(), expected.budget
+    else:
+        error, wrong = _judged(expected, output)
+        budget = expected.budget
+    worst_error, worst_budget = _worst(error, budget)
+    if not bool(wrong.any()):
+        return Comparison(worst_error, worst_budget, None)
+    failure = explain(expected, output, error, wrong, first_row=first_row)
+    return Comparison(worst_error, worst_budget, failure)
+
+
+def _worst(error: Tensor, budget: Tensor) -> tuple[float | None, float | None]:
+    """The error that uses most of its budget, and that budget, among those where both are finite."""
+    # Picking elements by a mask would copy them; a huge cell is looked at many times while it is timed.
+    share = torch.where(error.isfinite() & budget.isfinite(), error / budget.clamp(min=torch.finfo(torch.float64).tiny), -1.0)
+    at = share.argmax()
+    if float(share.flatten()[at]) < 0:
+        return None, None
+    return float(error.flatten()[at]), float(budget.flatten()[at])
+
+
+def _judged(expected: Expected, output: Tensor) -> tuple[Tensor, Tensor]:
+    """|output - expected| and which elements are wrong, for a floating output."""
+    value, budget = expected.value, expected.budget
+    answer = output.double()
+    error = (answer - value).abs()
+    within = value.isfinite() & (error <= budget)
+    if bool(within.all()):
+        return error, ~within
+    limit = torch.finfo(expected.dtype).max
+    # What overflows on its way into the dtype may arrive as infinity or as the largest number, if that is within the budget.
+    overflows = value.isfinite() & (value.abs() + budget > limit) & (answer == torch.copysign(torch.full_like(value, torch.inf), value))
+    same_infinity = value.isinf() & (answer == value)
+    both_nan = value.isnan() & answer.isnan()
+    right = within | overflows | same_infinity | both_nan
+    for other in expected.also:
+        right |= value.isfinite() & (value.abs() > limit) & (answer == other.double())
+    return error, ~right
+
+
+def _contract(cell: Cell, outputs: Sequence[Tensor]) -> str | None:
+    if len(outputs) != len(cell.outputs):
+        return f"{len(outputs)} outputs, and the operation has {len(cell.outputs)}"
+    for spec, output in zip(cell.outputs, outputs, strict=True):
+        dtype = str(output.dtype).removeprefix("torch.")
+        if dtype != spec.dtype or tuple(output.shape) != spec.shape:
+            return f"the output is {dtype} {list(output.shape)}, and must be {spec.dtype} {list(spec.shape)}"
+    return None
+
+
+def _layouts(task: Task, cell: Cell) -> str:
+    """Of a user's example, which nobody else describes to whoever wrote the kernel."""
+    odd = [spec for spec in cell.inputs if task.op.origin == "user" and spec.strides != contiguous_strides(spec.shape)]
+    return "".join(f"; `{spec.name}` is not contiguous: its strides are {spec.strides}" for spec in odd)
+
+
+def _pieces(task: Task, inputs: Sequence[Tensor], outputs: Tensors) -> Iterator[tuple[Tensors, Tensors, int]]:
+    """The whole cell, or pieces of its rows when it is huge and the op allows it."""
+    given = tuple(inputs)
+    rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
+    largest = max((tensor.numel() for tensor in (*given, *outputs)), default=0)
+    most = min(PIECE_ELEMENTS, CPU_PIECE_ELEMENTS) if outputs and outputs[0].device.type == "cpu" else PIECE_ELEMENTS
+    if not task.rowwise or largest <= most or rows < 2:
+        yield given, outputs, 0
+        return
+    step = max(1, rows * most // largest)
+    for first in range(0, rows, step):
+        piece = slice(first, min(first + step, rows))
+        yield tuple(t[piece] if t.shape[0] == rows else t for t in given), tuple(t[piece] for t in outputs), first

@@ -1,0 +1,137 @@
+"""One line that says how an answer is wrong, in terms its author can act on: where, how far, and what such errors usually mean."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from referee.answers.tolerance import Expected
+from referee.plans.arena import NAN
+
+_SAMPLE = 1 << 20
+_SPREAD = 1e-3
+_SMALL = 1e-2
+_CANCELS = "in a norm subtract the mean before squaring, for E[x^2] - E[x]^2 cancels"
+
+
+def explain(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor, *, first_row: int = 0) -> str:
+    """What to tell the author. `error` and `wrong` are elementwise, all tensors have the output's shape."""
+    count, total = int(wrong.sum()), wrong.numel()
+    if expected.budget.isfinite().any() and output.is_floating_point():
+        excess = torch.where(wrong, error / expected.budget, 0.0).nan_to_num(nan=torch.inf)
+    else:
+        excess = wrong.double()
+    at = int(excess.argmax())
+    where = _position(at, output, first_row)
+    got, want = output.flatten()[at].item(), expected.value.flatten()[at].item()
+    budget = expected.budget.flatten()[at].item()
+    text = f"{count} of {total} elements wrong, worst at {where}: got {got:.6g}, expected {want:.6g}"
+    if output.is_floating_point() and error.flatten()[at].isfinite():
+        text += f" (error {error.flatten()[at].item():.3g}, allowed {budget:.3g})"
+    hint = _hint(expected, output, wrong)
+    return f"{text}; {hint}" if hint else text
+
+
+def _position(at: int, output: Tensor, first_row: int) -> str:
+    index = [int(i) for i in torch.unravel_index(torch.tensor(at), output.shape)]
+    if not index:
+        return "the only element"
+    index[0] += first_row
+    if len(index) == 2:
+        return f"row {index[0]}, column {index[1]}"
+    return f"row {index[0]}" if len(index) == 1 else f"index {tuple(index)}"
+
+
+def _hint(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
+    return _unwritten(output, wrong) or _not_finite(expected, output, wrong) or _region(wrong) or _pattern(expected, output, wrong)
+
+
+def _unwritten(output: Tensor, wrong: Tensor) -> str | None:
+    if not output.is_floating_point():
+        return None
+    bits = output.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[output.dtype.itemsize])
+    poison = int.from_bytes(NAN.pattern * (output.dtype.itemsize // 2), "little", signed=True)
+    untouched = int(((bits == poison) & wrong).sum())
+    if not untouched:
+        return None
+    share = "no element was" if untouched == output.numel() else f"only {output.numel() - untouched} of {output.numel()} elements were"
+    return f"{share} written, or memory outside a tensor was read: check the grid and the masks"
+
+
+def _not_finite(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
+    if not output.is_floating_point():
+        return None
+    bad = ~output.isfinite() & expected.value.isfinite() & wrong
+    if not bool(bad.any()):
+        missing = output.isfinite() & ~expected.value.isfinite() & wrong
+        return "a NaN or infinity of the input must reach the output" if bool(missing.any()) else None
+    kind = "NaN" if bool(output[bad].isnan().any()) else "infinity"
+    rows = int(_rows(bad).sum()) if bad.dim() > 1 else int(bad.sum())
+    return (
+        f"{kind} where the answer is finite, in {rows} rows: an overflow (subtract the row maximum before exp, guard large arguments, "
+        "accumulate in fp32) or a division by zero (add eps inside the root)"
+    )
+
+
+def _rows(wrong: Tensor) -> Tensor:
+    return wrong.reshape(wrong.shape[0], -1).any(1)
+
+
+def _region(wrong: Tensor) -> str | None:
+    if wrong.dim() != 2 or min(wrong.shape) < 2:
+        return None
+    columns = wrong.any(0).nonzero().flatten()
+    first, last, width = int(columns[0]), int(columns[-1]), wrong.shape[1]
+    if len(columns) < width and len(columns) == last - first + 1:
+        if last == width - 1:
+            return f"only columns from {first} on are wrong: check the column loop's end and the mask"
+        if first == 0 and last < width - 1:
+            return f"only columns up to {last} are wrong: check the column offsets"
+    rows = _rows(wrong).nonzero().flatten()
+    if len(rows) < wrong.shape[0] and len(rows) == int(rows[-1]) - int(rows[0]) + 1 and int(rows[-1]) == wrong.shape[0] - 1:
+        return f"only rows from {int(rows[0])} on are wrong: check the grid and the row offsets"
+    return None
+
+
+def _pattern(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
+    if not output.is_floating_point():
+        return None
+    if not bool(output.any()):
+        return "the output is all zeros"
+    value, answer = expected.value.double(), output.double()
+    usable = value.isfinite() & answer.isfinite() & (value.abs() > 8 * expected.budget) & wrong
+    if int(usable.sum()) < 2:
+        return None
+    picked = usable.nonzero()[:_SAMPLE]
+    ratio = answer[usable][:_SAMPLE] / value[usable][:_SAMPLE]
+    if _steady(ratio):
+        near = f", or the row statistic ({_CANCELS})" if abs(float(ratio.median()) - 1) < _SMALL else ""
+        return f"every wrong element is {float(ratio.median()):.4g} times the expected: check a constant factor{near}"
+    if wrong.dim() == 2 and wrong.shape[1] > 2:
+        rows = picked[:, 0][:: max(1, len(picked) // 64)].tolist()
+        if all(_steady(ratio[picked[:, 0] == row]) for row in set(rows)):
+            near = f"; {_CANCELS}" if float((ratio - 1).abs().max()) < _SMALL else ""
+            return f"each row is off by a factor of its own: check the row statistic (eps, divisor, fp32 accumulation{near})"
+        shift = (answer - value)[usable][:_SAMPLE]
+        if all(_steady(shift[picked[:, 0] == row]) for row in set(rows)):
+            return "each row is off by a constant: check what is subtracted from or added to the row"
+    positive = bool((value[wrong] >= 0).all())
+    # Where no answer has the other sign, as after a relu, this says nothing.
+    if (positive and bool((value < 0).any())) or (bool((value[wrong] <= 0).all()) and bool((value > 0).any())):
+        return f"only elements whose answer is {'positive' if positive else 'negative'} are wrong: check that branch of the formula"
+    largest = float(((answer - value).abs() / value.abs().amax(-1, keepdim=True))[usable].max()) if value.isfinite().all() else 1.0
+    if largest < _SMALL:
+        return (
+            f"the errors are small, at most {100 * largest:.2g} % of a row's largest answer: an approximate formula, or rounding"
+            f" (accumulate in fp32; {_CANCELS})"
+        )
+    if int(wrong.sum()) < wrong.numel() // 2:
+        large = value.abs()[wrong].median() > 2 * value.abs().median()
+        small = value.abs()[wrong].median() < 0.5 * value.abs().median()
+        if large or small:
+            return f"mostly elements with {'large' if large else 'small'} answers are wrong: check precision and overflow guards"
+    return "check the formula"
+
+
+def _steady(values: Tensor) -> bool:
+    return bool(len(values) > 1) and float(values.std()) < _SPREAD * float(values.mean().abs())

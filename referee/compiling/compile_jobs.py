@@ -1,0 +1,170 @@
+"""Kernels as jobs for sandboxed workers: requests in, compiled kernels or the compiler's complaints out. Needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from referee.compiling.binaries import TOOL_LOST, Binary, BinaryError, parse_binary
+from referee.compiling.specialise import key_of, request
+from referee.compiling.toolchain import Toolchain, toolchain
+from referee.plans.plan import Launch, LaunchPlan
+from referee.reading.kernels import KernelModule
+from referee.sandbox.workers import JobLost
+from referee.sandbox.zygote import Limits, Outcome, Zygote
+from referee.target import Target
+from referee.verdict import Rejection
+
+ENTRY = "referee.compiling.compile_worker:compile_entry"
+SECONDS = 60.0
+"""Of processor time, for each process of a worker."""
+PATIENCE = 4.0
+"""How many times as long as a worker may take by the clock: others may keep the processors busy, and beside a GPU they go first."""
+MEMORY_BYTES = 3 << 30
+OUTPUT_BYTES = 64 << 20
+MAX_WORKERS = 16
+MAX_REASON = 400
+
+_ENDINGS = {
+    "crash": "the compiler crashed on this kernel; simplify it",
+    "exited": "the compiler ended without an answer",
+    "timeout": "compiling took too long; unroll less or use smaller blocks",
+    "memory": "the compiler ran out of memory; unroll less or use smaller blocks",
+    "flood": "the compiled kernels are too large",
+}
+
+Request = dict[str, Any]
+# A request's key -> the compiled kernel, or (reason, whether an autotuner would skip it).
+Results = dict[str, Binary | tuple[str, bool]]
+
+
+@dataclass(frozen=True)
+class CompileJobs:
+    """What compiles the kernels of one candidate for one target."""
+
+    zygote: Zygote
+    module: KernelModule
+    target: Target
+    tools: Toolchain
+    limits: Limits
+
+    def key(self, wanted: Request) -> str:
+        """Equal for kernels that come out the same."""
+        return key_of(wanted, self.module.text, json.dumps(self.target.to_json(), sort_keys=True), self.tools.identity)
+
+    def run(self, wanted: Mapping[str, Request], stop: int | None = None) -> Results | Rejection:
+        """The kernels of these requests, by their keys, from one worker; its time is up when `stop` can be read. Raises JobLost."""
+        job = {
+            "text": self.module.text,
+            "target": self.target.to_json(),
+            "ptxas_version": self.tools.ptxas_version,
+            "requests": list(wanted.values()),
+        }
+        payload = json.dumps(job).encode()
+        for _ in range(2):
+            outcome = self.zygote.run(ENTRY, payload, limits=self.limits, stop=stop)
+            if outcome.status != "ok" or outcome.data != TOOL_LOST:
+                return _results(outcome, wanted)
+        raise JobLost("ptxas was ended from outside twice")
+
+    def run_all(
+        self, wanted: Mapping[str, Request], begun: Mapping[str, Future[Results | Rejection]], stop: int | None = None
+    ) -> Iterator[Results | Rejection]:
+        """Results in the order in which workers end; a worker's failure last. Of those that are `begun` the lost ones are begun again.
+        `stop` as in `run`.
+
+        Raises JobLost.
+        """
+        # Children are forked one after the other, so the one that will take longest goes first.
+        keys = sorted(wanted, key=lambda key: request_effort(wanted[key]), reverse=True)
+        new = [key for key in keys if key not in begun]
+        failed: dict[int, Rejection] = {}
+        with ThreadPoolExecutor(worker_count(len(keys))) as pool:
+
+            def begin(group: Sequence[str]) -> Future[Results | Rejection]:
+                return pool.submit(self.run, {key: wanted[key] for key in group}, stop)
+
+            running: dict[Future[Results | Rejection], Sequence[str]] = {begun[key]: [key] for key in keys if key in begun}
+            running |= {begin(group): group for group in _groups(new)}
+            while running:
+                made: Results = {}
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    group = running.pop(future)
+                    ahead = any(begun.get(key) is future for key in group)
+                    if ahead and (future.cancelled() or future.exception() is not None):
+                        running[begin(group)] = group
+                    elif isinstance(found := future.result(), Rejection):
+                        failed[keys.index(group[0])] = found
+                    else:
+                        made |= found
+                if made:
+                    yield made
+        if failed:
+            yield failed[min(failed)]
+
+
+def compile_jobs(
+    zygote: Zygote, module: KernelModule, target: Target, *, seconds: float = SECONDS, patience: float = PATIENCE
+) -> CompileJobs:
+    """`seconds` of processor time are what each process of a worker gets, and `patience` times as many by the clock.
+
+    Raises ToolchainError or UnknownTriton when this host cannot compile.
+    """
+    tools = toolchain(target)
+    limits = Limits(patience * seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,), processor_seconds=seconds)
+    return CompileJobs(zygote, module, target, tools, limits)
+
+
+def requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], Request]]:
+    """What a plan's launches are compiled of, by the numbers of step and configuration."""
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Launch):
+            for position, config in enumerate(step.configs):
+                yield (number, position), request(step.kernel, config)
+
+
+def worker_count(jobs: int) -> int:
+    """How many workers compile at a time."""
+    return max(1, min(jobs, os.cpu_count() or 1, MAX_WORKERS))
+
+
+def request_effort(wanted: Request) -> int:
+    """The largest constant, as a rule the size of a block, says most about how long it takes."""
+    constants = [value for _, value, constexpr in wanted["arguments"] if constexpr and isinstance(value, int)]
+    return max(constants, default=0)
+
+
+def _groups(keys: Sequence[str]) -> list[Sequence[str]]:
+    workers = worker_count(len(keys))
+    return [group for first in range(workers) if (group := keys[first::workers])]
+
+
+def _results(outcome: Outcome, wanted: Mapping[str, Request]) -> Results | Rejection:
+    """What one worker's end means. Raises JobLost."""
+    if outcome.killed_outside:
+        raise JobLost("a compile worker was lost")
+    if outcome.status != "ok":
+        return Rejection("compile", "compile_error" if outcome.status == "exited" else outcome.status, _ENDINGS[outcome.status])
+    try:
+        return _read(outcome.data, wanted)
+    except (BinaryError, ValueError, RecursionError) as error:
+        return Rejection("compile", "compile_error", f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON])
+
+
+def _read(data: bytes, wanted: Mapping[str, Request]) -> Results:
+    answer = json.loads(data)
+    if not isinstance(answer, list) or len(answer) != len(wanted):
+        raise BinaryError("not one result for each kernel")
+    results: Results = {}
+    for (key, asked), item in zip(wanted.items(), answer, strict=True):
+        if isinstance(item, dict) and isinstance(item.get("error"), str) and isinstance(item.get("skippable"), bool):
+            results[key] = (" ".join(item["error"].split())[:MAX_REASON], item["skippable"])
+        elif isinstance(item, dict) and "binary" in item:
+            results[key] = parse_binary(item["binary"], asked["kernel"], key)
+        else:
+            raise BinaryError("a result that is neither a kernel nor an error")
+    return results

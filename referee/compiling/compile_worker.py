@@ -1,0 +1,173 @@
+"""Compiles kernels of a clean kernel module to machine code for a target, without a GPU. Runs in the sandbox.
+
+The text holds nothing but checked kernels (`kernels.py`); it is compiled in a sandbox all the same, because a compiler
+given hostile input may crash, hang or grow. Triton decides about specialisation itself, from stand-in arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import re
+from types import ModuleType
+from typing import Any
+
+import torch
+
+# Triton imports it at the first launch; here the fork server does, once.
+import triton.experimental.gluon  # noqa: F401
+import triton.language as tl
+
+from referee import triton_private
+from referee.compiling.binaries import TOOL_LOST, Binary, dump_binary
+from referee.compiling.ttgir import unread_atomics
+from referee.sandbox.limits import TIME_UP
+from referee.target import Target
+from referee.triton_version import check_triton
+
+BASE_ADDRESS = 1 << 40
+MAX_MESSAGE = 240
+
+# What an autotuner skips: the configuration asks for too much, or an assertion of the kernel rules it out.
+SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
+
+
+class ToolLost(Exception):
+    """A program that the compiler ran was ended from outside; nothing is known of the kernel."""
+
+
+class Pointer:
+    """Stands in for a tensor: Triton reads its dtype and its address's alignment."""
+
+    def __init__(self, dtype: str, offset: int) -> None:
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        self._address = BASE_ADDRESS + offset
+
+    def data_ptr(self) -> int:
+        """An address as aligned as the view is."""
+        return self._address
+
+
+def compile_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    """Sandbox entry. JSON in: text, target, ptxas_version, requests (`specialise.request`). JSON out: one result each.
+
+    A result is {"binary": ...} or {"error": one line, "skippable": bool}. The answer is TOOL_LOST instead when a program that the
+    compiler ran was ended from outside. The process ends with TIME_UP when one used up its processor time.
+    """
+    job = json.loads(payload)
+    check_triton()
+    triton_private.prepare_compiler(job["ptxas_version"], os.path.join(scratch, "triton"))
+    with triton_private.active_driver(Target.from_json(job["target"])):
+        try:
+            module = import_text(job["text"], os.path.join(scratch, "kernels.py"))
+        except Exception as error:
+            results = [{"error": describe(error, "the constants"), "skippable": False}] * len(job["requests"])
+        else:
+            try:
+                results = [compile_one(module, request) for request in job["requests"]]
+            except ToolLost:
+                return TOOL_LOST
+    return json.dumps(results).encode()
+
+
+def import_text(text: str, path: str) -> ModuleType:
+    """Import a clean kernel module from a file it is written to."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    spec = importlib.util.spec_from_file_location("clean_kernels", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
+    """One result, as `compile_entry` sends it. Raises ToolLost."""
+    kernel = getattr(module, request["kernel"])
+    declared = triton_private.constexpr_names(kernel)
+    arguments = {name: argument(value, constexpr and name not in declared) for name, value, constexpr in request["arguments"]}
+    options = {"num_warps": request["num_warps"], "num_stages": request["num_stages"]}
+    if request["maxnreg"] is not None:
+        options["maxnreg"] = request["maxnreg"]
+    log = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(log):
+            # A parameter may share its name with a launch option; Triton then takes its value for both.
+            compiled = triton_private.read_compiled(kernel.run(grid=(1,), warmup=True, **{**options, **arguments}))
+        if compiled.needs:
+            return {"error": f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which is not supported", "skippable": False}
+    except Exception as error:
+        if triton_private.tool_ran_out_of_time(error):
+            # As if this process itself had: an autotuner must not take it for a configuration to skip.
+            os._exit(TIME_UP)
+        if triton_private.tool_was_ended(error):
+            raise ToolLost from error
+        return {"error": describe(error, f"kernel `{request['kernel']}`"), "skippable": type(error).__name__ in SKIPPABLE}
+    registers, spills = ptxas_report(log.getvalue())
+    parameters, paths = passed(compiled.signature)
+    binary = Binary(
+        request["kernel"], "", compiled.image, compiled.name, compiled.shared, compiled.num_warps, registers, spills, parameters, paths,
+        unread_atomics(compiled.ttgir, str(module.__file__)),
+    )  # fmt: skip
+    return {"binary": dump_binary(binary)}
+
+
+def argument(value: Any, wrapped: bool) -> Any:
+    """The Python object that stands for one argument of a request; `wrapped` makes a constant of it."""
+    if wrapped:
+        return tl.constexpr(argument(value, False))
+    if isinstance(value, dict):
+        if "pointer" in value:
+            return Pointer(value["pointer"], value["offset"])
+        if "dtype" in value:
+            return tl.dtype(value["dtype"])
+        if "float" in value:
+            return float(value["float"])
+        return tuple(argument(item, False) for item in value["tuple"])
+    return value
+
+
+def passed(signature: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """Types of the arguments that a launch passes, in order, and the path to each; constants are left out."""
+    found: list[tuple[str, tuple[int, ...]]] = []
+
+    def walk(kind: Any, path: tuple[int, ...]) -> None:
+        if isinstance(kind, (tuple, list)):
+            for position, inner in enumerate(kind):
+                walk(inner, (*path, position))
+        elif kind != "constexpr":
+            found.append((kind, path))
+
+    for position, (_, kind) in enumerate(signature):
+        walk(kind, (position,))
+    return tuple(kind for kind, _ in found), tuple(path for _, path in found)
+
+
+def ptxas_report(log: str) -> tuple[int | None, int | None]:
+    """Registers per thread and bytes spilled, from ptxas's verbose output."""
+    registers = re.search(r"Used (\d+) registers", log)
+    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    return (int(registers[1]) if registers else None), (int(spills[1]) + int(spills[2]) if spills else None)
+
+
+def describe(error: BaseException, what: str) -> str:
+    """One line: the kernel, the innermost line of it that Triton complains about, and the innermost message."""
+    line = ""
+    innermost: BaseException | None = error
+    message = str(error)
+    while innermost is not None:
+        node, source = getattr(innermost, "node", None), getattr(innermost, "src", None)
+        if node is not None and isinstance(source, str) and 0 < getattr(node, "lineno", 0) <= len(source.splitlines()):
+            line = source.splitlines()[node.lineno - 1].strip()
+        message = getattr(innermost, "error_message", None) or _last_line(innermost) or message
+        innermost = innermost.__cause__
+    at = f" at `{line[:80]}`" if line else ""
+    return f"{what}{at}: {type(error).__name__ if not message else ' '.join(str(message).split())[:MAX_MESSAGE]}"
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if type(error).__name__ == 'PTXASError' else lines[-1]}" if lines else ""

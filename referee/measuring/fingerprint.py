@@ -1,0 +1,169 @@
+"""A number that follows from a tensor's bits and a secret key: who does not know the key cannot write other bits of the same number.
+
+Every word is mixed with its place and the key by the finalizer of splitmix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
+generators, 2014), twice, and the results are added up, so that words can be taken in any order. That is no cryptography. What lies on
+the device is the sum of that and a random number which is used once and kept by the host (a one-time pad): a candidate that finds it
+there learns nothing of the key, nor which tensors are alike, and cannot pass one for another. On a GPU a kernel of the referee's own, at
+the speed of reading the tensors; on the CPU the same numbers by torch. Limits: key and pads are arguments of launches, so a kernel that
+could read the driver's queue of them would know both.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from referee.replaying.own_kernel import OwnKernel, Pointer
+from referee.replaying.replay import INTEGERS, widest
+
+BLOCK, TURNS, WARPS = 1024, 4, 4  # words at a time, how often a program takes them, and its warps
+ALIGNED = 16  # bytes: where every tensor lies at a multiple of them, a program reads as much at a time
+MANY, APART = 256, 2  # fingerprints that room is made for at once, and how many numbers one is from the next: ALIGNED bytes
+FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
+CONSTANTS = {"BLOCK": BLOCK, "TURNS": TURNS, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _finalized(word, FIRST: tl.constexpr, SECOND: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, N803
+    word = (word ^ (word >> 30)) * FIRST
+    word = (word ^ (word >> 27)) * SECOND
+    return word ^ (word >> 31)
+
+
+@triton.jit(do_not_specialize=["key", "pad"])  # type: ignore[untyped-decorator]
+def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
+    words,  # noqa: ANN001
+    offsets,  # noqa: ANN001
+    count,  # noqa: ANN001
+    key,  # noqa: ANN001
+    sums,  # noqa: ANN001
+    pad,  # noqa: ANN001
+    BLOCK: tl.constexpr,  # noqa: N803
+    TURNS: tl.constexpr,  # noqa: N803
+    FIRST: tl.constexpr,  # noqa: N803
+    SECOND: tl.constexpr,  # noqa: N803
+    STEP: tl.constexpr,  # noqa: N803
+    STRIDE: tl.constexpr,  # noqa: N803
+):
+    tensor = tl.program_id(1)
+    if offsets is not None:
+        words += tl.load(offsets + tensor) * STRIDE
+    start = tl.program_id(0).to(tl.int64) * (BLOCK * TURNS) + tl.arange(0, BLOCK)
+    found = tl.zeros((BLOCK,), tl.uint64)
+    for turn in tl.static_range(TURNS):
+        at = start + turn * BLOCK
+        inside = at < count
+        word = tl.load(words + at, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
+        place = (at * STEP + key).to(tl.uint64, bitcast=True)
+        found += tl.where(inside, _finalized(word ^ _finalized(place, FIRST, SECOND), FIRST, SECOND), 0)
+    total = tl.sum(found).to(tl.int64, bitcast=True)
+    if pad is not None:
+        total += tl.where(tl.program_id(0) == 0, pad, 0)
+    tl.atomic_add(sums + tensor, total)
+
+
+_ADD_UP = OwnKernel(_add_up, warps=WARPS)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Fingerprints: `sums`, int64 from number `first` on, one by tensor, on the device; each less its pad modulo 2^64 is one."""
+
+    sums: Tensor
+    pads: tuple[int, ...]
+    first: int = 0
+
+
+class Room:
+    """Where fingerprints come to lie that are taken one by one: zeros, made for many of them at once, which takes the host less time."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device, self._sums, self._next = device, torch.empty(0), 0
+
+    def take(self) -> tuple[Tensor, int]:
+        """Numbers, and which of them, so far zero, is for one fingerprint."""
+        if self._next == self._sums.numel():
+            self._sums, self._next = torch.zeros(MANY * APART, dtype=torch.int64, device=self._device), 0
+        self._next += APART
+        return self._sums, self._next - APART
+
+
+def read(noted: Iterable[Noted]) -> list[int]:
+    """The fingerprints, one after the other. Waits for the device."""
+    found = list(noted)
+    sums = {id(each.sums): each.sums for each in found}
+    totals = {name: tensor.tolist() for name, tensor in sums.items()}
+    return [(totals[id(each.sums)][each.first + number] - pad) % 2**64 for each in found for number, pad in enumerate(each.pads)]
+
+
+def fingerprint(tensor: Tensor, key: int, room: Room | None = None) -> Noted:
+    """Of one tensor, without waiting. `key` has 63 bits."""
+    if not tensor.is_cuda:
+        return _noted([_words(tensor)], key)
+    tensor = tensor.contiguous()
+    pad = secrets.randbits(64) - (1 << 63)
+    sums, first = (room or Room(tensor.device)).take()
+    size = tensor.numel() * tensor.element_size()
+    word = widest(size, tensor.data_ptr())
+    if count := size // word:
+        target, source = Pointer(sums.data_ptr() + first * sums.element_size(), sums.dtype), Pointer(tensor.data_ptr(), INTEGERS[word])
+        _ADD_UP.launch((triton.cdiv(count, BLOCK * TURNS), 1), (source, None, count, key, target, pad), {**CONSTANTS, "STRIDE": 1})
+        return Noted(sums, (pad,), first)
+    return Noted(sums, (0,), first)
+
+
+def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
+    """The same of several tensors of one shape, dtype and device. Waits for the device.
+
+    Takes memory for copies where tensors are not contiguous, of one at a time.
+    """
+    if all(tensor.is_contiguous() for tensor in tensors):
+        words = [_words(tensor) for tensor in tensors]
+        if len({each.dtype for each in words}) == 1:
+            return _noted(words, key)
+    found = [fingerprint(tensor, key) for tensor in tensors]
+    return Noted(torch.stack([each.sums[each.first] for each in found]), tuple(pad for each in found for pad in each.pads))
+
+
+def _words(tensor: Tensor) -> Tensor:
+    """The tensor's bits as the largest integers that it can be read as."""
+    tensor = tensor.contiguous().flatten()
+    size = widest(tensor.numel() * tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size())
+    return tensor.view(INTEGERS[size])
+
+
+def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
+    """Of so many tensors of words, all as large and of one type."""
+    pads = tuple(secrets.randbits(64) - (1 << 63) for _ in tensors)
+    first, count = tensors[0], tensors[0].numel()
+    sums = torch.tensor(pads, dtype=torch.int64, device=first.device)
+    if not first.is_cuda:
+        place = torch.arange(count, dtype=torch.int64) * STEP + key
+        found = [_mixed(words.to(torch.int64) ^ _mixed(place)).sum() for words in tensors]
+        return Noted(sums + torch.stack(found), pads)
+    if count:
+        offsets, stride = _offsets(tensors)
+        grid = (triton.cdiv(count, BLOCK * TURNS), len(tensors))
+        _ADD_UP.launch(grid, (first, offsets, count, key, sums, None), {**CONSTANTS, "STRIDE": stride})
+    return Noted(sums, pads)
+
+
+def _offsets(tensors: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """How far each lies from the first, on the device, and of how many words that is a multiple."""
+    start, size = tensors[0].data_ptr(), tensors[0].element_size()
+    apart = [words.data_ptr() - start for words in tensors]
+    unit = ALIGNED if all(each % ALIGNED == 0 for each in apart) else size
+    return torch.tensor([each // unit for each in apart], dtype=torch.int64, device=tensors[0].device), unit // size
+
+
+def _mixed(words: Tensor) -> Tensor:
+    """The finalizer on int64, whose shifts repeat the sign and must not."""
+    words = (words ^ (words >> 30 & (1 << 34) - 1)) * FIRST
+    words = (words ^ (words >> 27 & (1 << 37) - 1)) * SECOND
+    return words ^ (words >> 31 & (1 << 33) - 1)

@@ -1,0 +1,163 @@
+"""Rounds of timed calls on the device: the mechanics of measuring, without any judgement.
+
+Before every call the L2 cache is flushed: as much as it holds is rewritten, then a buffer of three times its size, which begins
+with that, is read twice. No call may wait for the host: after queueing a call its start event must still lie in the future, otherwise
+the queue had run dry and that sample is dropped (`Block.starved`). Flushes at the start of a block let the host get ahead, and as
+many more whenever the queue has run dry: a slow host costs a few samples and the time it needs, and no call a longer flush.
+
+Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer (`bench/flushes.py`). The
+buffer is read twice because after a single reading a call's time depends by up to 1 % on what was done before the flush
+(`bench/results/twin_sizes_h200.json`).
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from referee.measuring.stats import Floats
+
+FLUSH_FACTOR = 3
+READS = 2
+LEAST_LEAD, MOST_LEAD = 8, 64  # flushes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contestant. `call(i)` queues its work for round `i` on the current stream and may return what must stay alive.
+
+    `before(i)` and `after(i)`, if any, are queued ahead of the flush and behind the call, and not timed. `rounds` says in how many of a
+    block's rounds, from the first, it takes part; None is all.
+    """
+
+    name: str
+    call: Callable[[int], object]
+    before: Callable[[int], object] | None = None
+    after: Callable[[int], object] | None = None
+    rounds: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Microseconds by entry name, one per round, NaN where it took no part or the queue ran dry; `starved` counts the latter."""
+
+    times: dict[str, Floats]
+    starved: int
+
+
+class Flush:
+    """Evicts everything from L2."""
+
+    def __init__(self, l2_bytes: int, *, factor: int = FLUSH_FACTOR, reads: int = READS) -> None:
+        self.l2_bytes, self._reads = l2_bytes, reads
+        self._buffer = torch.zeros(factor * max(1, l2_bytes // 4), dtype=torch.int32, device="cuda")
+        self._rewritten = self._buffer[: self._buffer.numel() // factor]
+        self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
+        # Queueing one graph takes the host a third of the time that queueing its kernels takes.
+        self._graph = torch.cuda.CUDAGraph()
+        self.queue()
+        with torch.cuda.graph(self._graph):
+            self.queue()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one pass reads."""
+        return self._buffer.numel() * 4
+
+    def __call__(self) -> None:
+        self._graph.replay()
+
+    def queue(self) -> None:
+        """Queue the flush kernel by kernel."""
+        self._rewritten.add_(1)
+        for _ in range(self._reads):
+            torch.amax(self._buffer, dim=0, out=self._sink)
+
+
+def wait_until_idle() -> None:
+    """Wait for the current stream by asking it: a blocking wait was measured to add 2.4 ms on a virtual machine."""
+    stream = torch.cuda.current_stream()
+    while not stream.query():
+        pass
+
+
+def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np.random.Generator, *, during: Callable[[], None]) -> Block:
+    """Time every entry once in each of its rounds, in random order; `during` is called while the device is still busy."""
+    present = [[index for index, entry in enumerate(entries) if entry.rounds is None or number < entry.rounds] for number in range(rounds)]
+    events = [{index: (_event(), _event()) for index in indices} for indices in present]
+    dry: set[tuple[int, int]] = set()
+    alive: list[object] = []
+    lead = LEAST_LEAD
+    stream = torch.cuda.current_stream()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        wait_until_idle()
+        _get_ahead(flush, lead)
+        for number in range(rounds):
+            for index in generator.permutation(present[number]):
+                entry, (start, end) = entries[index], events[number][index]
+                if entry.before:
+                    entry.before(number)
+                flush()
+                start.record(stream)
+                # Results stay alive until the block ends, so that no two calls of it get the same addresses for theirs.
+                alive.append(entry.call(number))
+                end.record(stream)
+                if start.query():
+                    dry.add((number, index))
+                if entry.after:
+                    entry.after(number)
+                if (number, index) in dry:
+                    _get_ahead(flush, lead)
+                    lead = min(2 * lead, MOST_LEAD)
+        during()
+        wait_until_idle()
+    finally:
+        if collecting:
+            gc.enable()
+    micros = np.full((len(entries), rounds), np.nan)
+    for number, row in enumerate(events):
+        for index, (start, end) in row.items():
+            if (number, index) not in dry:
+                micros[index, number] = 1000.0 * start.elapsed_time(end)
+    return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, len(dry))
+
+
+def _get_ahead(flush: Flush, lead: int) -> None:
+    """Queue work that takes the device far longer than the host takes to queue it."""
+    for _ in range(lead):
+        flush()
+
+
+def _event() -> Any:
+    make: Any = torch.cuda.Event
+    return make(enable_timing=True)
+
+
+def host_times(entry: Entry, repeats: int) -> Floats:
+    """Microseconds a caller who polls waits for one call and its result, host work included, caches warm."""
+    found = np.empty(repeats)
+    for number in range(repeats):
+        if entry.before:
+            entry.before(number)
+        wait_until_idle()
+        start = time.perf_counter()
+        kept = entry.call(number)
+        wait_until_idle()
+        found[number] = 1e6 * (time.perf_counter() - start)
+        del kept
+    return found
+
+
+def empty_window(flush: Flush, repeats: int = 9) -> float:
+    """Median microseconds between two events with nothing between them, under the same protocol."""
+    entry = Entry("nothing", lambda _: None)
+    times = run_block([entry], repeats, flush, np.random.default_rng(0), during=lambda: None).times["nothing"]
+    return float(np.nanmedian(times)) if np.isfinite(times).any() else float("nan")

@@ -1,0 +1,386 @@
+"""Time a candidate against its baselines: blocks of interleaved rounds until the ratio is settled.
+
+Each block runs on memory of its own (`stage.py`): new values at new addresses for every call. Afterwards every one of the
+candidate's timed outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some rounds of
+some blocks only.
+Measuring stops early for a win or a loss, but not before so many rounds that the ratio would be the same if it were judged again;
+a tie is the more certain the longer it lasts. Where fewer rounds had to do, nothing is a win.
+
+The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from referee.measuring import floor, stats
+from referee.measuring.clocks import Clocks, Sample
+from referee.measuring.graphs import ROUNDS as GRAPH_ROUNDS
+from referee.measuring.graphs import graph_times
+from referee.measuring.measurement import BARS, BELOW_FLOOR, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
+from referee.measuring.rounds import Entry, Flush, empty_window, host_times, run_block
+from referee.measuring.stage import Contest, Stage, subseed
+from referee.measuring.stats import Floats, Interval
+from referee.replaying.replay import PlanFault
+from referee.replaying.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host
+
+SETTLED = 0.99  # confidence at which measuring may stop early
+MOST_DROPPED = 6
+SLOWEST_CLOCK = 0.75  # of the fastest seen: below this a block does not count
+SHORT_US = 30.0
+SLOW_CALL_US = 20_000.0
+SLOW_ROUNDS, SLOW_BLOCKS = 3, 4  # of a block, and in all, where calls are slow
+CALL_REPEATS, SLOW_CALL_REPEATS, FIRST_CALLS = 15, 6, 3  # the first calls of each do not count
+BASELINE_PATIENCE = 3.0  # times what its first call took: what a baseline's calls may add to a step that is the candidate's
+CALLS, GRAPHS = -1, -2  # numbers of the blocks after the last
+WARM_UP = 10  # rounds of the first block, which does not count and is not checked
+FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
+FEW, EVERY = 8, 4
+USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
+
+
+@dataclass
+class _Record:
+    """What the blocks gave so far."""
+
+    warm_up: dict[str, Floats] = field(default_factory=dict)
+    blocks: list[dict[str, Floats]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    known: dict[tuple[str, float, int], Interval] = field(default_factory=dict)
+
+    def drop(self, why: str, rounds: int) -> None:
+        self.dropped[why] = self.dropped.get(why, 0) + rounds
+
+    @property
+    def rounds(self) -> int:
+        return sum(block[CANDIDATE].size for block in self.blocks)
+
+    def times(self, name: str) -> Floats:
+        found = [block[name] for block in self.blocks if name in block]
+        return np.concatenate(found) if found else np.empty(0)
+
+    def median(self, name: str) -> float:
+        """Of the blocks that count; of the warm-up while there is none."""
+        found = stats.summarise(self.times(name) if self.blocks else self.warm_up.get(name, np.empty(0)))
+        return found.median if found else float("inf")
+
+    def ratio(self, other: str, confidence: float = 0.95) -> Interval:
+        asked = (other, confidence, len(self.blocks))
+        if asked not in self.known:
+            shared = [block for block in self.blocks if other in block]
+            logs = stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
+            self.known[asked] = stats.interval(logs, confidence=confidence)
+        return self.known[asked]
+
+
+def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:
+    """The decision and, where it is not plain from the figures, its reason. `missing` says why a baseline has no time.
+
+    The baseline that is missing may have been the fastest: without it nothing is a win.
+    """
+    if bar is None or ratio is None:
+        return "unsure", "no baseline could be built" if bar is None and missing else "no block of rounds was usable"
+    decision = stats.decide(ratio)
+    absent = [name for name in BARS if name in missing]
+    if decision == "win" and absent:
+        why = "; ".join(f"{name}: {missing[name]}" for name in absent)
+        return "unsure", f"faster than {bar}, but not every baseline could be timed ({why})"
+    return decision, ""
+
+
+def enough(ratio: Interval, least_rounds: int) -> bool:
+    """Whether measuring may stop after `least_rounds` or more, a few of which may have been lost."""
+    return ratio.rounds >= USABLE * least_rounds and stats.decide(ratio) in ("win", "loss")
+
+
+def firm(decision: stats.Decision, settled: Interval, least_rounds: int) -> tuple[stats.Decision, str]:
+    """`decision`, and a reason where it rests on fewer rounds than a win or a loss has to: then nothing is a win, and a loss stays one
+    if `settled`, the interval at SETTLED, says so too."""
+    if decision not in ("win", "loss") or settled.rounds >= USABLE * least_rounds:
+        return decision, ""
+    little = f"measuring ended after {settled.rounds} usable rounds of the {least_rounds} that are wanted"
+    if decision == "loss" and stats.decide(settled) == "loss":
+        return "loss", little
+    return "unsure", f"{'faster' if decision == 'win' else 'slower'}, but {little}"
+
+
+def paced(options: TimingOptions, slow_us: float) -> TimingOptions:
+    """The options for calls that take that many microseconds: as they are, or for few rounds."""
+    if slow_us <= SLOW_CALL_US:
+        return options
+    rounds = SLOW_ROUNDS * SLOW_BLOCKS
+    return replace(options, rounds=SLOW_ROUNDS, least_rounds=rounds, most_rounds=rounds)
+
+
+def call_us(host: Host, call: Callable[[], object]) -> float:
+    """Microseconds of one call and its wait."""
+    start = time.perf_counter()
+    kept = call()
+    host.wait()
+    del kept
+    return 1e6 * (time.perf_counter() - start)
+
+
+def few(number: int, counted: int) -> int:
+    """In how many rounds of block `number` what cannot decide takes part: while fewer than two blocks are counted, and in every
+    EVERY-th."""
+    return FEW if number % EVERY == 0 or counted < stats.LEAST_BLOCKS else 0
+
+
+def shares(medians: Mapping[str, float], rounds: int, others: int) -> dict[str, int]:
+    """In how many of `rounds` rounds each baseline takes part: one near the fastest that may be the bar in all, the rest in `others`,
+    or in as few as say anything where its calls are slow.
+
+    `medians` are their times so far, infinite where there is none yet.
+    """
+    fastest = min((medians[name] for name in BARS if name in medians), default=math.inf)
+    far = {name: stats.LEAST_ROUNDS if SLOW_CALL_US < median < math.inf else rounds for name, median in medians.items()}
+    taking = {name: rounds if median <= FAR_OFF * fastest else min(rounds, others, far[name]) for name, median in medians.items()}
+    return {name: share for name, share in taking.items() if share}
+
+
+class Timer:
+    """Runs the protocol for one contest. Memory is allocated once and released with the object."""
+
+    def __init__(self, host: Host, contest: Contest, options: TimingOptions, flush: Flush, clocks: Clocks | str) -> None:
+        self.host, self.contest, self.flush, self.clocks = host, contest, flush, clocks
+        self.options = options
+        assert host.driver is not None
+        self._driver = host.driver
+        self._spent: dict[str, float] = {}
+        self._generator = np.random.default_rng(subseed(contest.seed, "order"))
+        self.read, self.written = floor.bytes_moved(contest.cell)
+        with self._clocked("setting up"):
+            self._stage = Stage(host, contest, options.rounds)
+            self._floor = floor.Floor(self.read, self.written, floor.rated_bandwidth(self._driver))
+        self.rounds = self._stage.rounds
+
+    def measure(self) -> Timing:
+        """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
+        with self._clocked("setting up"):
+            self._driver.reset_persisting_l2()
+            window = empty_window(self.flush)
+            slow = self._slow = self._slowness()
+        record, notes = _Record(warm_up={name: np.array([took]) for name, took in slow.items()}), list[str]()
+        options, slowest = self._paced(record)
+        started, number, seconds = time.monotonic(), 0, options.seconds
+        while record.rounds < options.most_rounds and time.monotonic() - started < seconds:
+            number += 1
+            before = self._own()
+            needed = self._one_block(number, record, warm_up=number == 1)
+            options, slowest = self._paced(record)
+            # Until there are enough calls, neither they nor the referee's own work on them take of the time that is allowed.
+            seconds += needed + self._own() - before if record.rounds < options.least_rounds else 0.0
+            if sum(record.dropped.values()) > MOST_DROPPED * self.rounds + self.rounds:
+                notes.append("too many rounds were dropped; measuring stopped early")
+                break
+            bar, least = self._bar(record), options.least_rounds
+            if record.blocks and (bar is None or (record.rounds >= least and enough(record.ratio(bar, SETTLED), least))):
+                break
+        if slowest:
+            notes.append(f"{slowest}, so only {options.least_rounds} rounds were timed")
+        return self._report(record, window, notes, options.least_rounds)
+
+    def _own(self) -> float:
+        """Seconds that filling memory and checking took so far."""
+        return self._spent.get("preparing", 0.0) + self._spent.get("checking", 0.0)
+
+    def _paced(self, record: _Record) -> tuple[TimingOptions, str]:
+        """The options, for few rounds where calls are slow, and then whose are; sizes the next block.
+
+        The candidate and the fastest baseline take part in every round, so theirs count. A first call may be slow because it loads
+        or compiles something: what was measured since tells better.
+        """
+        slow = {name: min(took, record.median(name)) for name, took in self._slow.items()}
+        fastest = sorted((name for name in BARS if name in slow), key=slow.__getitem__)[:1]
+        slowest = max([CANDIDATE, *fastest], key=slow.__getitem__)
+        options = paced(self.options, slow[slowest])
+        self.rounds = min(self._stage.rounds, options.rounds)
+        whose = "a call" if slowest == CANDIDATE else f"a call of {slowest}"
+        return options, "" if options is self.options else f"{whose} takes {slow[slowest] / 1000:.0f} ms"
+
+    def entries(self, shares: Mapping[str, int], floor_rounds: int = 0) -> list[Entry]:
+        """The contestants of a block: the candidate in all its rounds, baselines and floor in the first so many of them."""
+        ready = self.contest.baselines.ready
+        theirs = [self._stage.rival(name, ready[name], share) for name, share in shares.items()]
+        return [self._stage.entry(CANDIDATE), *theirs, *([Entry(FLOOR, self._floor.call, rounds=floor_rounds)] if floor_rounds else [])]
+
+    def _slowness(self) -> dict[str, float]:
+        """Microseconds of one call of each, to size the blocks; also the warm-up of the candidate's code."""
+        ones = dict.fromkeys(self.contest.baselines.ready, 1)
+        self._refill(0, 1, ones)
+        found = {}
+        for entry in self.entries(ones):
+            assert entry.before
+            entry.before(0)
+            self.host.wait()
+            if entry.name == CANDIDATE:
+                self.host.progress(f"replaying {self.contest.cell.name} for timing", CANDIDATE_SECONDS, "candidate")
+            else:
+                self.host.progress(f"calling the baseline {entry.name}", REFEREE_SECONDS, "referee")
+            found[entry.name] = call_us(self.host, partial(entry.call, 0))
+        return found
+
+    def _refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
+        self.host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
+        self._stage.refill(number, rounds, shares)
+
+    def _needed(self, shares: Mapping[str, int]) -> float:
+        """Seconds that so many calls of each take."""
+        return 1e-6 * sum(share * self._slow[name] for name, share in shares.items())
+
+    def _timing(self, what: str, baselines: Mapping[str, int]) -> None:
+        """Say that the candidate is timed beside so many calls of each baseline, which take none of its time."""
+        self.host.progress(what, 6 * CANDIDATE_SECONDS + BASELINE_PATIENCE * self._needed(baselines), "candidate")
+
+    def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> float:
+        """Add a block to the record, unless it does not count. Returns the seconds that its calls need."""
+        rounds = min(WARM_UP, self.rounds) if warm_up else self.rounds
+        others = few(number, len(record.blocks))
+        taking = shares({name: record.median(name) for name in self.contest.baselines.ready}, rounds, others)
+        with self._clocked("preparing"):
+            self._refill(number, rounds, taking)
+        self._timing(f"timing block {number}", taking)
+        samples: list[Sample] = []
+        with self._clocked("rounds"):
+            contestants = self.entries(taking, others)
+            block = run_block(contestants, rounds, self.flush, self._generator, during=lambda: self._meanwhile(samples))
+            self.host.wait()
+        if warm_up:
+            record.warm_up = block.times
+            return self._needed(taking)
+        self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
+        with self._clocked("checking"):
+            self._stage.check()
+        if why := self._unusable(samples, record):
+            record.drop(why, rounds)
+        else:
+            record.blocks.append(block.times)
+            record.samples += samples
+            if block.starved:
+                record.drop("the queue ran dry", -(-block.starved // len(block.times)))
+        # The check repeated every call of the candidate's.
+        return self._needed({**taking, CANDIDATE: 2 * rounds})
+
+    def _meanwhile(self, samples: list[Sample]) -> None:
+        if isinstance(self.clocks, Clocks):
+            samples.append(self.clocks.sample())
+        self._stage.ahead()
+
+    def _unusable(self, samples: list[Sample], record: _Record) -> str | None:
+        """Why a block does not count, or None."""
+        for sample in samples:
+            if sample.slowdowns:
+                return sample.slowdowns[0]
+            fastest = max((seen.sm for seen in record.samples if seen.sm), default=0)
+            if sample.sm and sample.sm < SLOWEST_CLOCK * fastest:
+                return "low clock"
+        return None
+
+    @contextmanager
+    def _clocked(self, what: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._spent[what] = self._spent.get(what, 0.0) + time.perf_counter() - started
+
+    def _bar(self, record: _Record) -> str | None:
+        """The fastest baseline by median device time, of those that may be the bar."""
+        ready = [name for name in BARS if name in self.contest.baselines.ready and record.blocks]
+        return min(ready, key=record.median) if ready else None
+
+    def _report(self, record: _Record, window: float, notes: list[str], least: int) -> Timing:
+        contest = self.contest
+        names = [CANDIDATE, *contest.baselines.ready, FLOOR]
+        device = {name: found for name in names if (found := stats.summarise(record.times(name)))}
+        ratios = {name: record.ratio(name) for name in device if name != CANDIDATE}
+        bar = self._bar(record)
+        ratio = ratios.get(bar) if bar else None
+        silent = [name for name in contest.baselines.ready if record.blocks and name not in device]
+        missing = {**contest.baselines.missing, **dict.fromkeys(silent, "it gave no usable sample")}
+        decision, reason = decided(ratio if record.blocks else None, bar, missing)
+        if bar and not reason:
+            decision, reason = firm(decision, record.ratio(bar, SETTLED), least)
+        notes += [f"{name} gave no usable sample" for name in silent]
+        # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
+        if contest.task.op.origin != "user" and (problem := self._floor.problem(device, ratios)):
+            raise PlanFault(BELOW_FLOOR, problem)
+        with self._clocked("call times"):
+            call = self._call_times()
+        shortest = min((device[name].median for name in (CANDIDATE, bar) if name in device), default=0.0)
+        graphs, uncaptured = self._graphs() if 0 < shortest < SHORT_US else ({}, {})
+        notes += [f"{name} as a CUDA graph {why}" for name, why in uncaptured.items()]
+        others = self.clocks.neighbours() if isinstance(self.clocks, Clocks) else ()
+        if isinstance(self.clocks, str):
+            notes.append(self.clocks)
+        if GRAPHED in device:
+            notes.append(f"{GRAPHED} copies its inputs on every call; it is shown and is never the bar")
+        return Timing(
+            decision=decision,
+            reason=reason,
+            cell=contest.cell.name,
+            bar=bar,
+            ratio=ratio,
+            device=device,
+            ratios=ratios,
+            call=call,
+            graph=graphs,
+            missing=dict(contest.baselines.missing),
+            bytes_read=self.read,
+            bytes_written=self.written,
+            floor_share=device[FLOOR].median / device[CANDIDATE].median if {FLOOR, CANDIDATE} <= set(device) else None,
+            rounds=record.rounds,
+            blocks=len(record.blocks),
+            dropped_rounds=sum(record.dropped.values()),
+            dropped=record.dropped,
+            sm_clock=_span([sample.sm for sample in record.samples]),
+            temperature=_span([sample.temperature for sample in record.samples]),
+            power=_span([sample.power for sample in record.samples]),
+            power_capped=any(sample.power_capped for sample in record.samples),
+            l2_bytes=self.flush.l2_bytes,
+            flush_bytes=self.flush.bytes,
+            window_us=window,
+            neighbours=tuple(f"{other.name} (pid {other.pid})" for other in others),
+            notes=tuple(notes),
+            settings={"rounds": self.rounds},
+            seconds=self._spent,
+        )
+
+    def _call_times(self) -> dict[str, stats.Summary]:
+        repeats = {name: CALL_REPEATS if took <= SLOW_CALL_US else SLOW_CALL_REPEATS for name, took in self._slow.items()}
+        calls = min(CALL_REPEATS, self.rounds)
+        everyone = dict.fromkeys(self.contest.baselines.ready, calls)
+        self._refill(CALLS, calls, everyone)
+        contestants, found = self.entries(everyone), {}
+        self._timing("timing calls", {name: calls for name, calls in repeats.items() if name != CANDIDATE})
+        for entry in contestants:
+            if summary := stats.summarise(host_times(entry, repeats[entry.name])[FIRST_CALLS:]):
+                found[entry.name] = summary
+        self._checked_once()
+        return found
+
+    def _checked_once(self) -> None:
+        self.host.wait()
+        self.host.progress("checking the timed outputs", REFEREE_SECONDS, "referee")
+        self._stage.check_one()
+
+    def _graphs(self) -> tuple[dict[str, stats.Summary], dict[str, str]]:
+        ones = {name: 1 for name in self.contest.baselines.ready if name != GRAPHED}
+        self._refill(GRAPHS, 1, ones)
+        contestants = [self._stage.in_place(CANDIDATE, GRAPH_ROUNDS), *self.entries(ones)[1:]]
+        self._timing("timing CUDA graphs", dict.fromkeys(ones, GRAPH_ROUNDS + 1))
+        found = graph_times(contestants, self.flush, self._generator)
+        self._checked_once()
+        return found
+
+
+def _span(values: Sequence[float | None]) -> Span | None:
+    known = [value for value in values if value is not None]
+    return Span(float(min(known)), float(np.median(known)), float(max(known))) if known else None

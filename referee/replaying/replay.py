@@ -1,0 +1,258 @@
+"""Execute a launch plan on the device, on buffers of our own, and tell what it changed that was not its own.
+
+A region is poisoned memory with guard bands (`arena.py`); a runner binds a plan's steps to a region and queues them. Launches
+go through the CUDA driver with compiled kernels; fills and copies are torch's. No candidate Python is involved.
+
+Runs in the replay worker. On the device "cpu" plans without launches work, which lets the rest be tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from referee.compiling.binaries import Binary
+from referee.plans.arena import ALIGNMENT, NAN, PIECE_BYTES, Damage, Layout, Poison, damage, layout, prepare, window
+from referee.plans.plan import Copy, Fill, Launch, LaunchConfig, LaunchPlan, Value, View
+from referee.replaying.driver import CudaError, Driver, Kernel, Packed, ParameterError, PreparedLaunch, pack
+
+SLACK_BYTES = 1 << 21
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+Choice = Mapping[int, int]
+Kernels = Mapping[tuple[int, int], tuple[Kernel, Binary]]
+
+
+class PlanFault(RuntimeError):
+    """The plan cannot be executed, or its kernels failed. `sticky` says that the process must go."""
+
+    def __init__(self, guard: str, reason: str, *, sticky: bool = False) -> None:
+        super().__init__(reason)
+        self.guard, self.reason, self.sticky = guard, reason, sticky
+
+
+class Region:
+    """Memory for one plan: its buffers between guard bands, at a random place of a slab that is a little larger.
+
+    `places` defaults to the arena's own layout (`reverse`: in the other order), placed at a multiple of `step`. The slab is
+    allocated unless one of at least `slab_bytes` is given; every byte of it is watched.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        device: str,
+        *,
+        reverse: bool = False,
+        places: Layout | None = None,
+        step: int = ALIGNMENT,
+        slab: Tensor | None = None,
+    ) -> None:
+        self.plan, self._home, self._step = plan, places or layout(plan, reverse=reverse), step
+        size = slab_bytes(self._home, step)
+        self.bytes = torch.empty(size, dtype=torch.uint8, device=device) if slab is None else slab
+        self.places = self._home.within(0, self.bytes.numel())
+        self.inputs: Sequence[Tensor] = ()
+        self.poison: Poison = NAN
+
+    def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
+        """Move to another address, poison everything, and write the inputs."""
+        self.move()
+        self.begin(inputs, poison)
+        self.inputs = inputs
+
+    def begin(self, inputs: Sequence[Tensor | None], poison: Poison) -> None:
+        """As `fill`, but where it is. The caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself."""
+        self.inputs, self.poison = (), poison
+        prepare(self.bytes, self.places, self.plan, inputs, poison)
+
+    def move(self) -> None:
+        """Have another address, and there whatever lies there."""
+        misalignment = -self.bytes.data_ptr() % self._step
+        slack = self.bytes.numel() - self._home.total - misalignment
+        start = misalignment + self._step * secrets.randbelow(slack // self._step)
+        self.places = self._home.within(start, self.bytes.numel())
+
+    def moved(self) -> Region:
+        """The same memory as another region, at another address."""
+        other = copy.copy(self)
+        other.move()
+        return other
+
+    def change_inputs(self, inputs: Sequence[Tensor]) -> None:
+        """Write other inputs where the last ones are; everything else stays as it was left."""
+        self.inputs = inputs
+        for view, tensor in zip(self.plan.inputs, inputs, strict=True):
+            self.tensor(view).copy_(tensor)
+
+    def tensor(self, view: View) -> Tensor:
+        """The tensor a view of the plan names."""
+        return window(self.bytes, self.places, view)
+
+    def address(self, view: View) -> int:
+        """The device address a view of the plan names."""
+        return self.bytes.data_ptr() + self.places.slots[view.buffer].start + view.offset
+
+    def damage(self) -> Damage | None:
+        """What the plan changed that it must not change; None when nothing. Waits for the device."""
+        return self.explain() if bool(torch.stack(self.touched()).any()) else None
+
+    def forget(self, poison: Poison) -> None:
+        """Poison what is not an input, where it is."""
+        for slot in self.places.slots:
+            if slot.input is None:
+                held = self.bytes[slot.start : slot.end]
+                size = widest(held.numel(), int(held.storage_offset()))
+                pattern = (poison.pattern * size)[:size]
+                held.view(INTEGERS[size]).fill_(int.from_bytes(pattern, "little", signed=size > 1))
+
+    def touched(self) -> list[Tensor]:
+        """Booleans on the device, without waiting. All of them are false only when `damage` cannot find anything."""
+        pairs = zip(self.plan.inputs, self.inputs, strict=True)
+        return [*bands([self]), *(differ(self.tensor(view), tensor) for view, tensor in pairs)]
+
+    def explain(self) -> Damage | None:
+        """As `damage`, looking at every byte at once."""
+        return damage(self.bytes, self.places, self.plan, self.inputs, self.poison)
+
+
+def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
+    """The memory a region of this layout moves about in."""
+    return places.total + max(SLACK_BYTES, 4 * step)
+
+
+def bands(regions: Iterable[Region]) -> list[Tensor]:
+    """Booleans on the device: some byte outside every buffer may have changed. Cheap, and all false only when none did."""
+    flags: list[Tensor] = []
+    batches: list[tuple[int, list[Tensor]]] = []
+    room = 0
+    for region in regions:
+        byte = region.poison.pattern[0]
+        if any(_bytes(view) != region.places.slots[view.buffer].nbytes for view in region.plan.inputs):
+            flags.append(torch.ones((), dtype=torch.bool, device=region.bytes.device))
+        for low, high in region.places.guards:
+            # Copying short bands together takes less time than queueing a comparison for each of them.
+            if high - low > room or batches[-1][0] != byte:
+                batches.append((byte, []))
+                room = PIECE_BYTES
+            batches[-1][1].append(region.bytes[low:high])
+            room -= high - low
+    return [*flags, *(_other_than(byte, some) for byte, some in batches)]
+
+
+def _bytes(view: View) -> int:
+    """Bytes of a view's elements."""
+    dtype: torch.dtype = getattr(torch, view.dtype)
+    return math.prod(view.shape) * dtype.itemsize
+
+
+def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:
+    """A boolean on the device: some byte of `bands` is another one."""
+    size = widest(*(band.numel() for band in bands), *(int(band.storage_offset()) for band in bands))
+    numbers = torch.cat([band.view(INTEGERS[size]) for band in bands]) if len(bands) > 1 else bands[0].view(INTEGERS[size])
+    return (numbers != int.from_bytes(bytes([byte] * size), "little", signed=size > 1)).any()
+
+
+def differ(left: Tensor, right: Tensor) -> Tensor:
+    """A boolean on the device: the bits of two tensors of one shape and dtype are not all the same."""
+    size = left.element_size()
+    if left.is_contiguous() and right.is_contiguous():
+        # The fewer the booleans, the faster: comparing as int16 writes a quarter as much as it reads.
+        size = widest(left.numel() * size, int(left.storage_offset()) * size, int(right.storage_offset()) * size)
+        left, right = left.flatten(), right.flatten()
+    return (left.view(INTEGERS[size]) != right.view(INTEGERS[size])).any()
+
+
+def widest(*offsets: int) -> int:
+    """The size of the largest integer that all of these byte counts are multiples of."""
+    return next(size for size in sorted(INTEGERS, reverse=True) if all(offset % size == 0 for offset in offsets))
+
+
+class Runner:
+    """One plan with its loaded kernels. `bind` fixes it to a region and a choice of configurations."""
+
+    def __init__(self, plan: LaunchPlan, kernels: Kernels, driver: Driver | None) -> None:
+        self.plan, self._kernels, self._driver = plan, kernels, driver
+
+    def bind(self, region: Region, choice: Choice) -> Bound:
+        """Everything the plan does, ready to be queued again and again. Raises PlanFault when the driver refuses."""
+        steps: list[Callable[[int], object]] = []
+        for number, step in enumerate(self.plan.steps):
+            if isinstance(step, Launch):
+                steps.append(self._prepared(region, step, number, choice.get(number)).launch)
+            elif isinstance(step, Fill):
+                steps.append(_fill(region.tensor(step.target), step))
+            else:
+                steps.append(_copy(region, step))
+        return Bound(tuple(steps))
+
+    def configurations(self, number: int) -> list[int]:
+        """The configurations of a launch that were compiled, by number."""
+        return sorted(config for step, config in self._kernels if step == number)
+
+    def _prepared(self, region: Region, step: Launch, number: int, which: int | None) -> PreparedLaunch:
+        if self._driver is None:
+            raise PlanFault("kernel_error", "launches need a GPU")
+        known = self.configurations(number)
+        if not known:
+            raise PlanFault("kernel_error", f"no configuration of kernel {step.kernel} was compiled")
+        # A cell whose shape makes some configurations equal has fewer of them; what runs here is what is checked here.
+        chosen = which if which is not None and which in known else known[0]
+        config, (kernel, binary) = step.configs[chosen], self._kernels[number, chosen]
+        try:
+            values = zip(binary.parameters, (_at(config, path) for path in binary.paths), strict=True)
+            # Two hidden pointers end every Triton kernel's parameters: global and profiling scratch, unused here.
+            packed = [*(_packed(region, kind, value) for kind, value in values), pack("*", None), pack("*", None)]
+            return self._driver.prepare(kernel, config.grid, packed)
+        except ParameterError as error:
+            raise PlanFault("kernel_error", f"kernel {step.kernel}: {error}") from error
+        except CudaError as error:
+            raise PlanFault("kernel_error", f"kernel {step.kernel}: {error}", sticky=error.sticky) from error
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The steps of a plan on one region. `run` queues them on a stream and does not wait."""
+
+    steps: tuple[Callable[[int], object], ...]
+
+    def run(self, stream: int) -> None:
+        """Queue every step. Raises CudaError."""
+        for step in self.steps:
+            step(stream)
+
+
+def _at(config: LaunchConfig, path: tuple[int, ...]) -> Value:
+    """The argument, or the item within a tuple, that a path leads to. Raises ParameterError where there is none."""
+    try:
+        value = config.arguments[path[0]].value
+        for position in path[1:]:
+            if not isinstance(value, tuple):
+                raise ParameterError("a tuple was compiled for, and the plan passes something else")
+            value = value[position]
+    except IndexError:
+        raise ParameterError("more arguments were compiled for than the plan passes") from None
+    return value
+
+
+def _packed(region: Region, kind: str, value: Value) -> Packed:
+    if isinstance(value, View):
+        return pack(kind, region.address(value))
+    if value is None or isinstance(value, int | float):
+        return pack(kind, value)
+    raise ParameterError(f"{value!r} cannot be passed to a kernel")
+
+
+def _fill(target: Tensor, step: Fill) -> Callable[[int], object]:
+    return lambda _: target.fill_(step.value)
+
+
+def _copy(region: Region, step: Copy) -> Callable[[int], object]:
+    target, source = region.tensor(step.target), region.tensor(step.source)
+    return lambda _: target.copy_(source)

@@ -1,0 +1,249 @@
+"""Judge one cell by replay: right answers, nothing else touched, the same bits twice.
+
+The candidate runs first; eager and float64 are computed when it is done. Runs in the replay worker.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from referee.answers.compare import compare
+from referee.ops.spec import Cell
+from referee.ops.task import Task
+from referee.plans.arena import LEFT_BEHIND, NAN, Damage, layout, second_poison
+from referee.plans.plan import LaunchPlan
+from referee.replaying.driver import ILLEGAL_ADDRESS, CudaError, Driver
+from referee.replaying.replay import Choice, PlanFault, Region, Runner, differ, slab_bytes
+from referee.verdict import CellResult, Rejection
+
+CANDIDATE_SECONDS = 10.0
+REFEREE_SECONDS = 120.0
+
+HUGE_ELEMENTS, EDGE_ROWS, SECRET_ROWS = 1 << 30, 256, 4096
+WRAPPING_ELEMENTS = 1 << 31
+KEPT_BYTES = 1 << 32  # a region that is larger is used for both runs of a capability
+MEMORY_SHARE = 0.7
+
+WRAPPED = "{} bytes outside every buffer were overwritten: a tensor of 2^31 elements needs offsets in int64 (`.to(tl.int64)`)"
+
+Progress = Callable[[str, float, Literal["candidate", "referee"]], None]
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where plans run: the torch device, the driver (None on the CPU), and how to say what is being done."""
+
+    device: str
+    driver: Driver | None
+    progress: Progress
+
+    def stream(self) -> int:
+        """The handle of the stream torch is using."""
+        return torch.cuda.current_stream().cuda_stream if self.driver else 0
+
+    def wait(self) -> None:
+        """Wait for the device; raises PlanFault when a kernel failed."""
+        if self.driver:
+            try:
+                self.driver.synchronize()
+            except CudaError as error:
+                raise fault(error) from error
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """One cell's result, and for a cell that failed the rejection it means for a required one."""
+
+    result: CellResult
+    rejection: Rejection | None = None
+
+
+def fault(error: CudaError) -> PlanFault:
+    """A driver error as the candidate's fault."""
+    guard = "out_of_bounds" if error.code == ILLEGAL_ADDRESS else "kernel_error"
+    return PlanFault(guard, f"the GPU stopped the kernel: {error.meaning or error.name}", sticky=error.sticky)
+
+
+def torch_fault(error: torch.AcceleratorError) -> PlanFault:
+    """The same for an error that surfaced in a call of torch's; the context is lost."""
+    text = first_line(error)
+    return PlanFault("out_of_bounds" if "illegal memory" in text else "kernel_error", f"the GPU stopped the kernel: {text}", sticky=True)
+
+
+def out_of_memory(error: torch.OutOfMemoryError) -> str:
+    """What to say where the device has less memory than the referee needs; nobody's fault."""
+    return f"this GPU has too little free memory: end what else uses it, or take one with more ({first_line(error)})"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text that says something, shortened."""
+    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), "no message")
+
+
+def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *, choice: Choice, atomics: bool) -> CellOutcome:
+    """Replay twice and compare; the timed cell once more, in memory that the first run left behind.
+
+    Raises PlanFault when the plan cannot run, and torch.OutOfMemoryError. With `atomics` the order of additions may differ
+    between runs, so each run is compared on its own instead of bit by bit.
+    """
+    host.progress(f"drawing inputs for {cell.name}", REFEREE_SECONDS, "referee")
+    inputs = task.inputs(cell, seed, host.device)
+    lead = wrapping_room(host, runner.plan, cell)
+    regions: list[Region] = []
+    runs: list[list[Tensor]] = []
+    for reverse, poison in ((False, NAN), (True, second_poison(cell.name))):
+        places, slab = layout(runner.plan, reverse=reverse, lead=lead), None
+        if runs and cell.role == "capability" and slab_bytes(places) > KEPT_BYTES:
+            # The other order gives other addresses too; asking the driver for that much memory twice takes longer than the run.
+            runs, slab = [[output.clone() for output in run] for run in runs], regions[0].bytes
+        # Otherwise both regions stay allocated, so that the second run has other addresses.
+        regions.append(Region(runner.plan, host.device, places=places, slab=slab))
+        regions[-1].fill(inputs, poison)
+        host.wait()
+        host.progress(f"replaying {cell.name}", CANDIDATE_SECONDS, "candidate")
+        queue(host, runner, regions[-1], choice)
+        host.wait()
+        host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
+        if found := regions[-1].damage():
+            stage, guard, reason = describe(found, runner.plan, cell)
+            return _failed(cell, stage, guard, WRAPPED.format(found.count) if lead and found.kind == "guard" else reason)
+        runs.append(outputs_of(regions[-1]))
+    same = not any(bool(differ(left, right)) for left, right in zip(*runs, strict=True))
+    outputs = [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])] if slab is None else runs[: 1 + atomics]
+    later = _after_a_call(host, runner, task, cell, seed, regions[0], choice) if cell.role == "bench" else None
+    del regions, runs
+    results = [compare(*sampled(task, cell, inputs, run, seed)) for run in outputs]
+    worst = next((result for result in results if result.status != "pass"), results[0])
+    if worst.status != "pass":
+        return CellOutcome(worst, Rejection("correct", "wrong_answer", f"at {cell.name}: {worst.detail}"))
+    if not same and not atomics:
+        reason = "two runs on the same inputs gave different bits: a race between programs, or a read of memory that was never written"
+        return _failed(cell, "honest", "not_deterministic", reason)
+    return later or CellOutcome(worst)
+
+
+def _after_a_call(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, region: Region, choice: Choice) -> CellOutcome | None:
+    """Other values in the memory that a call left behind: what is wrong there, or None."""
+    inputs = task.inputs(cell, seed + 1, host.device)
+    region.change_inputs(inputs)
+    result = _replayed(host, runner, task, cell, region, choice)
+    if isinstance(result, CellOutcome) or result.status == "pass":
+        return result if isinstance(result, CellOutcome) else None
+    region.fill(inputs, NAN)
+    fresh = _replayed(host, runner, task, cell, region, choice)
+    if isinstance(fresh, CellOutcome):
+        return fresh
+    if fresh.status == "pass":
+        return _failed(cell, "honest", "not_deterministic", f"{LEFT_BEHIND} ({result.detail})")
+    return CellOutcome(fresh, Rejection("correct", "wrong_answer", f"at {cell.name}: {fresh.detail}"))
+
+
+def _replayed(host: Host, runner: Runner, task: Task, cell: Cell, region: Region, choice: Choice) -> CellResult | CellOutcome:
+    """One run compared, or the outcome of one that wrote where it must not."""
+    host.progress(f"replaying {cell.name} again", CANDIDATE_SECONDS, "candidate")
+    queue(host, runner, region, choice)
+    host.wait()
+    host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
+    if found := region.damage():
+        return _failed(cell, *describe(found, runner.plan, cell))
+    return compare(task, cell, region.inputs, tuple(tensor.clone() for tensor in outputs_of(region)), quick=True)
+
+
+def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:
+    """Bytes to keep before every buffer of a huge cell, so that an offset which wraps at 31 bits stays within our memory.
+
+    Such a kernel then fails by what it read or wrote, and the GPU context is not lost. 0 for other cells, and where
+    the device has no room for it.
+    """
+    specs = (*cell.inputs, *cell.outputs)
+    if host.device == "cpu" or max(prod(spec.shape) for spec in specs) < WRAPPING_ELEMENTS:
+        return 0
+    lead = WRAPPING_ELEMENTS * max(getattr(torch, spec.dtype).itemsize for spec in specs)
+    needed = slab_bytes(layout(plan, lead=lead)) + sum(buffer.nbytes for buffer in plan.buffers)
+    return lead if needed <= MEMORY_SHARE * free_bytes() else 0
+
+
+def free_bytes() -> int:
+    """What can still be allocated: the device's free memory, and what torch holds without using it."""
+    return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
+
+def sampled(
+    task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], seed: int
+) -> tuple[Task, Cell, Sequence[Tensor], Sequence[Tensor]]:
+    """What to compare: everything, or some thousand rows of a huge capability cell whose rows are independent.
+
+    The rows are the first and the last, those around every place where a 31-bit offset ends, and secret ones in between.
+    That the other rows were written, and alike twice, is known from the second run.
+    """
+    rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
+    elements = max((tensor.numel() for tensor in (*inputs, *outputs)), default=0)
+    if not task.rowwise or cell.role != "capability" or elements < HUGE_ELEMENTS:
+        return task, cell, inputs, outputs
+    edges = torch.tensor([0, rows, *(end * rows // elements for end in range(0, elements + 1, 1 << 31))])
+    around = edges[:, None] + torch.arange(-EDGE_ROWS, EDGE_ROWS)
+    inner = torch.randint(rows, (SECRET_ROWS,), generator=torch.Generator().manual_seed(seed & (1 << 63) - 1))
+    chosen = torch.cat([around.flatten(), inner]).sort().values
+    return task, *some_rows(cell, inputs, outputs, chosen[(0 <= chosen) & (chosen < rows)])
+
+
+def secret_rows(
+    task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], count: int
+) -> tuple[Cell, Sequence[Tensor], Sequence[Tensor]]:
+    """`count` rows, chosen now, of a cell whose rows are independent; all of another one, and where rows cannot be told from columns."""
+    rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
+    if not task.rowwise or rows <= count or any(rows in tensor.shape[1:] for tensor in (*inputs, *outputs)):
+        return cell, inputs, outputs
+    generator = torch.Generator().manual_seed(secrets.randbits(63))
+    return some_rows(cell, inputs, outputs, torch.randperm(rows, generator=generator)[:count].sort().values)
+
+
+def some_rows(
+    cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], chosen: Tensor
+) -> tuple[Cell, Sequence[Tensor], Sequence[Tensor]]:
+    """The cell with those rows alone of whatever has as many rows as the first output."""
+    rows, at = outputs[0].shape[0], chosen.to(outputs[0].device)
+
+    def pick(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(tensor.index_select(0, at) if tensor.shape[:1] == (rows,) else tensor for tensor in tensors)
+
+    shorter = tuple(replace(spec, shape=(len(at), *spec.shape[1:])) for spec in cell.outputs)
+    return replace(cell, outputs=shorter), pick(inputs), pick(outputs)
+
+
+def queue(host: Host, runner: Runner, region: Region, choice: Choice) -> None:
+    """Queue the plan once on a region; raises PlanFault when the driver refuses a launch."""
+    try:
+        runner.bind(region, choice).run(host.stream())
+    except CudaError as error:
+        raise fault(error) from error
+
+
+def outputs_of(region: Region) -> list[Tensor]:
+    """The plan's outputs where they lie in a region."""
+    return [region.tensor(view) for view in region.plan.outputs]
+
+
+def describe(found: Damage, plan: LaunchPlan, cell: Cell) -> tuple[Literal["correct", "honest"], str, str]:
+    """The stage, the guard and the one-line reason for memory that was written and must not be."""
+    source = plan.buffers[found.buffer].input
+    is_output = any(view.buffer == found.buffer for view in plan.outputs)
+    name = f"the input {cell.inputs[source].name}" if source is not None else "the output" if is_output else "a scratch tensor"
+    if found.kind == "input":
+        changed = f"the kernel changed {name} ({found.count} bytes, first at byte {found.offset})"
+        return "honest", "input_mutated", f"{changed}: write only to new tensors, and within their bounds"
+    size = plan.buffers[found.buffer].nbytes
+    where = f"{-found.offset} bytes before" if found.offset < 0 else f"{found.offset - size} bytes after the end of"
+    reason = f"{found.count} bytes outside every buffer were overwritten, first {where} {name}: check the store's mask"
+    return "correct", "guard_band", reason
+
+
+def _failed(cell: Cell, stage: Literal["correct", "honest"], guard: str, reason: str) -> CellOutcome:
+    return CellOutcome(CellResult(cell.name, cell.role, "fail", detail=reason), Rejection(stage, guard, f"at {cell.name}: {reason}"))

@@ -1,0 +1,229 @@
+"""The parent's side of one sandboxed job: its channels, its deadline and how its end is read.
+
+Each job has its own three channels: a pipe for the result, a pipe for everything it prints, and a socket on which the
+fork server reports its start and its end. Closing that socket makes the server kill the job, so no path out of
+`Job`, not even a KeyboardInterrupt, leaves one running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from referee.sandbox.job_frame import DETAIL_BYTES, HEADER_BYTES, parse_header
+from referee.sandbox.limits import TIME_UP
+from referee.sandbox.outcome import Outcome, Status
+
+LOG_BYTES = 1 << 20
+LOG_TAIL_BYTES = 4000
+LOG_LINES = 8
+START_SECONDS = 60.0
+KILL_SECONDS = 20.0
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """What the parent has decided of a job, and why; an empty reason if the job's own result says it."""
+
+    status: Status
+    reason: str
+
+
+class ServerGone(Exception):
+    """The fork server died. `started`: whether the job had begun, `seconds` ago."""
+
+    def __init__(self, started: bool, seconds: float) -> None:
+        super().__init__("the fork server died")
+        self.started = started
+        self.seconds = seconds
+
+
+class Job:
+    """One job, from the request to the end of its process. Use as a context manager."""
+
+    def __init__(self, control: socket.socket, request: bytes, payload: bytes, fds: Sequence[int]) -> None:
+        self._started: float | None = None
+        self._open: set[int] = set()
+        self._result = bytearray()
+        self._log = bytearray()
+        self._log_seen = 0
+        self._report, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        given: list[int] = []
+        try:
+            self._result_fd = self._pipe(given)
+            self._log_fd = self._pipe(given)
+            given.append(_memory_file(payload))
+            socket.send_fds(control, [request], [theirs.fileno(), *given, *fds])
+        except BaseException as error:
+            self.__exit__(None, None, None)
+            if isinstance(error, ConnectionError | TimeoutError) or control.fileno() == -1:
+                raise ServerGone(False, 0.0) from None
+            raise
+        finally:
+            theirs.close()
+            for fd in given:
+                os.close(fd)
+
+    def _pipe(self, given: list[int]) -> int:
+        read, write = os.pipe()
+        given.append(write)
+        self._open.add(read)
+        os.set_blocking(read, False)
+        return read
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._report.close()
+        while self._open:
+            os.close(self._open.pop())
+
+    def watch(self, seconds: float, output_bytes: int, stop: int | None = None) -> Outcome:
+        """Wait for the job's end or its limits, `seconds` from its start or when `stop` can be read. Raises ServerGone."""
+        poller = select.poll()
+        for fd in (self._result_fd, self._log_fd, self._report.fileno(), *([] if stop is None else [stop])):
+            poller.register(fd, select.POLLIN)
+        deadline = time.monotonic() + START_SECONDS
+        ordered: _Ordered | None = None
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                if ordered is not None or self._started is None:
+                    raise ServerGone(self._started is not None, self._elapsed())
+                ordered = _Ordered("timeout", f"no result within {seconds:g} s")
+                deadline = self._kill()
+            for fd, _ in poller.poll(max(0.0, remaining) * 1000):
+                if fd == self._report.fileno():
+                    message = self._receive()
+                    if message.get("started"):
+                        self._started = time.monotonic()
+                        deadline = self._started + seconds
+                        continue
+                    return self._finish(message, ordered, output_bytes)
+                if fd == stop:
+                    poller.unregister(fd)
+                    ordered = ordered or _Ordered("timeout", "stopped")
+                    deadline = self._kill()
+                elif not self._drain(fd, output_bytes):
+                    poller.unregister(fd)
+            if ordered is None:
+                ordered = self._limit_reached(output_bytes)
+                if ordered is not None:
+                    deadline = self._kill()
+
+    def _elapsed(self) -> float:
+        return 0.0 if self._started is None else time.monotonic() - self._started
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            message = self._report.recv(4096)
+        except ConnectionResetError:
+            # The kernel reports our unread "kill" before it hands out what the server sent last.
+            message = self._report.recv(4096)
+        if not message:
+            raise ServerGone(self._started is not None, self._elapsed())
+        report: dict[str, Any] = json.loads(message)
+        return report
+
+    def _kill(self) -> float:
+        """Have the server kill the job; returns until when it may take. A job that has ended by itself is no error."""
+        with contextlib.suppress(OSError):
+            self._report.send(b"kill")
+        return time.monotonic() + KILL_SECONDS
+
+    def _limit_reached(self, output_bytes: int) -> _Ordered | None:
+        if self._log_seen > LOG_BYTES:
+            return _Ordered("flood", f"printed more than {LOG_BYTES} bytes")
+        header = parse_header(self._result)
+        allowed = output_bytes if header is None or header.status == "ok" else DETAIL_BYTES
+        size = max(len(self._result) - HEADER_BYTES, 0 if header is None else header.size)
+        if size > allowed:
+            return _Ordered("flood", f"the result of at least {size} bytes is larger than {allowed} bytes")
+        if header is not None and len(self._result) >= HEADER_BYTES + header.size:
+            return _Ordered(header.status, "")
+        return None
+
+    def _drain(self, fd: int, output_bytes: int) -> bool:
+        """Take what one pipe holds, within bounds. False when it has ended."""
+        for _ in range(64):
+            try:
+                chunk = os.read(fd, _CHUNK)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            if fd == self._log_fd:
+                self._log_seen += len(chunk)
+                self._log = (self._log + chunk)[-LOG_TAIL_BYTES:]
+            elif len(self._result) <= HEADER_BYTES + max(output_bytes, DETAIL_BYTES):
+                self._result += chunk
+        return True
+
+    def _finish(self, end: dict[str, Any], ordered: _Ordered | None, output_bytes: int) -> Outcome:
+        elapsed = self._elapsed()
+        for fd in (self._result_fd, self._log_fd):
+            self._drain(fd, output_bytes)
+        if ordered is None:
+            ordered = self._limit_reached(output_bytes)
+        data = bytes(self._result[HEADER_BYTES:])
+        printed = self._log.decode("utf-8", "replace").splitlines()[-LOG_LINES:]
+        if ordered is None:
+            ordered = _own_end(end, printed)
+            return Outcome(ordered.status, b"", _text(ordered.reason, *printed), elapsed, bool(end.get("outside")))
+        if ordered.status == "ok":
+            return Outcome("ok", data[: self._size()], "", elapsed)
+        explanation = ordered.reason or data[: self._size()].decode("utf-8", "replace")
+        return Outcome(ordered.status, b"", _text(explanation, *printed), elapsed)
+
+    def _size(self) -> int:
+        header = parse_header(self._result)
+        return 0 if header is None else header.size
+
+
+def _own_end(end: dict[str, Any], printed: Sequence[str]) -> _Ordered:
+    """What to say of a job that ended without a result and without being told to."""
+    if "failed" in end:
+        return _Ordered("crash", str(end["failed"]))
+    if end.get("exit") == TIME_UP or end.get("signal") == signal.SIGXCPU or end.get("outside") is False:
+        return _Ordered("timeout", "used up its processor time")
+    if "signal" not in end:
+        return _Ordered("exited", f"exit code {end.get('exit')} without a result")
+    out_of_memory = any("bad_alloc" in line for line in printed)
+    return _Ordered("memory" if out_of_memory else "crash", f"killed by {_signal_name(end['signal'])}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _text(*lines: str) -> str:
+    """Lines joined, with control characters made harmless: a terminal may show them."""
+    text = "\n".join(line for line in lines if line).strip()
+    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
+
+
+def _memory_file(content: bytes) -> int:
+    fd = os.memfd_create("payload")
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+    except BaseException:
+        os.close(fd)
+        raise
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
