@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from referee.reading import host_aliases, host_asserts, host_attributes, host_sets
-from referee.reading.host_classes import special_name
+from referee.reading.host_classes import NOT_ASSIGNED, check_method, is_member, is_plain_data, special_name
 from referee.reading.host_code import (
     MAIN_GUARD,
     REFUSED_SYNTAX,
@@ -42,14 +42,7 @@ from referee.reading.reachable import at_import, reachable
 
 _WORDS = (ast.Name, ast.Attribute)
 
-# Python hands these what stands beside an object, as in `"text" + a` or `type(x) == a`, and it need not be spelled as an argument.
-_GIVEN = frozenset(
-    """
-    __add__ __contains__ __eq__ __format__ __ge__ __gt__ __le__ __lt__ __mod__ __ne__ __radd__ __rmod__ __subclasshook__
-    """.split()
-)
 _RAISES = "a `raise` at the top level stops the import; take it and its condition out, or raise in `run`"
-_NOT_ASSIGNED = _GIVEN | {"__del__", "__exit__", "_ignore_"}
 
 
 def check_host(tree: ast.Module, scope: Scope) -> None:
@@ -253,21 +246,11 @@ class _Module:
     def _is_bound(self, name: str) -> bool:
         return name in self._names | self._unclear or name in self._scope.functions or name in self._scope.aliases
 
-    def _is_member(self, part: ast.stmt) -> bool:
-        """True for `ONE_PASS = "one"` in an enumeration: not for what is none there, such as a property."""
-        match part:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
-                plain = isinstance(value, (ast.Constant, ast.Tuple, ast.UnaryOp))
-                called = value.func if isinstance(value, ast.Call) else None
-                auto = called is not None and dotted(called, self._scope.aliases) == "enum.auto"
-                dtype = isinstance(value, ast.Attribute) and value.attr.startswith(("bfloat", "bool", "float", "int", "uint"))
-                return not name.startswith("_") and (plain or auto or dtype)
-        return False
-
     def _class(self, statement: ast.ClassDef) -> None:
         for base in statement.bases:
             self._base(base, statement)
-        if any(dotted(base, self._scope.aliases) in ENUMS for base in statement.bases) and not any(map(self._is_member, statement.body)):
+        enumerates = any(dotted(base, self._scope.aliases) in ENUMS for base in statement.bases)
+        if enumerates and not any(is_member(part, self._scope) for part in statement.body):
             # Called, it would make a class of any names, as `type` does.
             raise HostRefused("statement", f"`{statement.name}` is an enumeration without members; write them out", statement)
         for node in statement.decorator_list:
@@ -279,12 +262,12 @@ class _Module:
             raise HostRefused("statement", "classes with keywords are not supported", statement)
         for part in statement.body:
             if isinstance(part, ast.FunctionDef):
-                _check_method(part)
+                check_method(part)
                 self._function(part, statement)
             elif isinstance(part, ast.AnnAssign) and self._is_field(part, statement):
                 continue
             elif isinstance(part, (ast.Assign, ast.AnnAssign)):
-                for name in _NOT_ASSIGNED.intersection(stored(part)):
+                for name in NOT_ASSIGNED.intersection(stored(part)):
                     raise HostRefused("statement", f"`{name}` may not be assigned in a class", part)
                 self._expression(part)
             elif not _is_docstring(part):
@@ -302,7 +285,7 @@ class _Module:
         match part:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func=called, args=[], keywords=keywords)):
                 known = dotted(called, self._scope.aliases) == "dataclasses.field"
-                if not known or name in _NOT_ASSIGNED or not self._is_plain_data(statement):
+                if not known or name in NOT_ASSIGNED or not is_plain_data(statement, self._scope):
                     return False
                 read = [node for root in at_import(statement) for node in ast.walk(root) if not _is_bound_only(node)]
                 if any(isinstance(node, ast.Name) and node.id == name for node in read):
@@ -312,31 +295,6 @@ class _Module:
                     self._expression(keyword.value)
                 return True
         return False
-
-    def _is_plain_data(self, statement: ast.ClassDef) -> bool:
-        """True for a data class of which Python runs nothing of the file's until it is made: no bases, descriptors or objects."""
-        above = [node.func if isinstance(node, ast.Call) else node for node in statement.decorator_list]
-        if statement.bases or not any(dotted(node, self._scope.aliases) == "dataclasses.dataclass" for node in above):
-            return False
-        for part in statement.body:
-            values: list[ast.expr] = []
-            if isinstance(part, ast.FunctionDef):
-                if len(part.decorator_list) > 1:
-                    return False
-            elif isinstance(part, (ast.Assign, ast.AnnAssign)) and part.value is not None:
-                values = [part.value]
-                if isinstance(part.value, ast.Call) and dotted(part.value.func, self._scope.aliases) == "dataclasses.field":
-                    # What makes a default is not called before an object is made.
-                    values = [keyword.value for keyword in part.value.keywords if keyword.arg != "default_factory"]
-            if not all(self._is_inert(value) for value in values):
-                return False
-        return True
-
-    def _is_inert(self, value: ast.expr) -> bool:
-        """True for a constant, or a word such as `torch.float16`."""
-        inert = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.unaryop, ast.Attribute, ast.expr_context)
-        nodes = list(ast.walk(value))
-        return all(isinstance(node, inert) or (isinstance(node, ast.Name) and node.id in self._scope.aliases) for node in nodes)
 
 
 def _imported(body: Sequence[ast.stmt]) -> Iterator[str]:
@@ -360,26 +318,6 @@ def _is_generator(function: ast.FunctionDef) -> bool:
     return any(isinstance(node, ast.Yield) for node in inside) and not any(
         isinstance(node, (ast.FunctionDef, ast.Lambda)) for node in inside
     )
-
-
-def _check_method(method: ast.FunctionDef) -> None:
-    """Raise HostRefused for a method that Python calls when nobody asked, or that hides what went wrong."""
-    if method.name == "__del__":
-        raise HostRefused("state", "`__del__` runs whenever Python likes; remove it", method)
-    if method.name in ("__repr__", "__str__"):
-        raise HostRefused("statement", f"`{method.name}` has a meaning of its own in a class, which no launch needs; remove it", method)
-    if method.name in _GIVEN:
-        raise HostRefused("statement", f"`{method.name}` is given what nobody handed over; give the method a name of its own", method)
-    if len(method.decorator_list) > 1 and any(isinstance(node, ast.Name) and node.id == "classmethod" for node in method.decorator_list):
-        # What it makes of a property, here or in a decorator of the file, differs between versions of Python.
-        if not all(ast.unparse(node) in ("classmethod", "abstractmethod", "abc.abstractmethod") for node in method.decorator_list):
-            reason = "with another decorator it is something else in another version of Python; take one of them off"
-            raise HostRefused("statement", f"`{method.name}` is a @classmethod: {reason}", method)
-    if method.name == "__exit__":
-        returned = (node.value for node in ast.walk(method) if isinstance(node, ast.Return))
-        hides = any(not (value is None or (isinstance(value, ast.Constant) and value.value in (None, False))) for value in returned)
-        if hides or method.decorator_list:
-            raise HostRefused("try_except", "`__exit__` could hide a failing kernel; let it return nothing", method)
 
 
 def _makers(scope: Scope) -> frozenset[str]:
