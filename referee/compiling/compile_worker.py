@@ -23,13 +23,14 @@ import triton.language as tl
 
 from referee import triton_private
 from referee.compiling.binaries import TOOL_LOST, Binary, dump_binary
-from referee.compiling.ttgir import unread_atomics
+from referee.compiling.ttgir import takes_addresses, unread_atomics
 from referee.sandbox.limits import TIME_UP
 from referee.target import Target
 from referee.triton_version import check_triton
 
 BASE_ADDRESS = 1 << 40
 MAX_MESSAGE = 240
+ADDRESSES = "takes an address for a number, which is another one at every call; add offsets to pointers and nothing else"
 
 # What an autotuner skips: the configuration asks for too much, or an assertion of the kernel rules it out.
 SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
@@ -99,6 +100,8 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
             compiled = triton_private.read_compiled(kernel.run(grid=(1,), warmup=True, **{**options, **arguments}))
         if compiled.needs:
             return {"error": f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which is not supported", "skippable": False}
+        if takes_addresses(compiled.ttgir):
+            return {"error": f"kernel `{request['kernel']}` {ADDRESSES}", "skippable": False}
     except Exception as error:
         if triton_private.tool_ran_out_of_time(error):
             # As if this process itself had: an autotuner must not take it for a configuration to skip.

@@ -1,6 +1,7 @@
-"""Which atomics of a compiled kernel have a result that nothing reads, by Triton's last form of it before machine code (TTGIR).
+"""What only a compiled kernel tells, by Triton's last form of it before machine code (TTGIR): atomics whose result nothing reads, and
+addresses that are taken for numbers.
 
-For these Triton lets no thread wait (its lowering of `tt.atomic_rmw` and `tt.atomic_cas`), whatever the kernel's text looks like: what a
+For such atomics Triton lets no thread wait (its lowering of `tt.atomic_rmw` and `tt.atomic_cas`), whatever the kernel's text looks like: what a
 value is not needed for, the compiler has dropped by then. Takes the text that MLIR prints, with locations.
 """
 
@@ -18,6 +19,11 @@ _LOCATION = re.compile(r"^(#loc\d*) = loc\((.*)\)\s*$", re.MULTILINE)
 _NAMED = re.compile(r"#loc\d*")
 _USED_AT = re.compile(r"\bloc\((#loc\d*)\)\s*$")
 _LINE = re.compile(r'"([^"]*)":(\d+):\d+')
+
+
+def takes_addresses(text: str) -> bool:
+    """True where a pointer becomes an integer: where tensors lie, and how far apart, differs between the judge's memory and a user's."""
+    return "tt.ptr_to_int" in text
 
 
 def unread_atomics(text: str, file: str) -> tuple[int, ...]:

@@ -45,6 +45,8 @@ _FLUSHED = "exp2 sqrt rsqrt sin erf floor ceil".split()
 _SHAPED = "reshape expand_dims broadcast splat trans".split()
 _CUT = {tl.float16: cut_to_float16, tl.bfloat16: cut_to_bfloat16, tl.float8e5: cut_to_float8e5}
 
+_LOG2_E = 1.4426950408889634
+
 _EXACT = "exact"
 """The attribute of a product that holds it in float64; no hint has this name."""
 
@@ -81,6 +83,7 @@ def install(interpreter: Any, choices: Choices) -> None:
     plain_binary, plain_ternary = builder.binary_op, builder.ternary_op
     plain_gather, plain_histogram = builder.create_gather, builder.create_histogram
     plain_cast, plain_convert, plain_dot = builder.cast_impl, builder.create_fp_to_fp, builder.create_dot
+    plain_remainder, plain_exponential = builder.create_frem, builder.create_exp
 
     def decoded(operand: Any) -> Array:
         data: Array = operand.data
@@ -194,6 +197,20 @@ def install(interpreter: Any, choices: Choices) -> None:
     def fma(self: Any, x: Any, y: Any, z: Any) -> Any:
         return rounded(decoded(x).astype(np.float64) * decoded(y) + decoded(z), z.dtype.scalar)
 
+    def remainder(self: Any, left: Any, right: Any) -> Any:
+        """x - trunc(x / y) y, with a quotient that was rounded, as LLVM has it for NVPTX; x where y is infinite."""
+        if right.dtype.scalar == tl.float64:
+            return plain_remainder(self, left, right)
+        x, y = decoded(left).astype(np.float32), decoded(right).astype(np.float32)
+        whole = np.trunc(x / y).astype(np.float64)
+        return rounded(np.where(np.isinf(y), x, (x - whole * y).astype(np.float32)), right.dtype.scalar)
+
+    def exponential(self: Any, given: Any) -> Any:
+        """Of float32 a power of two, of a product that was rounded: that is how Triton lowers `exp`."""
+        if given.data.dtype != np.float32:
+            return plain_exponential(self, given)
+        return handle(np.exp2(given.data * np.float32(_LOG2_E)), given.dtype.scalar)
+
     def dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
         tf32 = precision == interpreter._ir.INPUT_PRECISION.TF32
 
@@ -213,6 +230,7 @@ def install(interpreter: Any, choices: Choices) -> None:
     for name, change in changes.items():
         setattr(builder, f"create_{name}", change(getattr(builder, f"create_{name}")))
     builder.create_gather, builder.create_histogram = gather, histogram
+    builder.create_frem, builder.create_exp = remainder, exponential
     builder.create_clampf, builder.create_fma, builder.create_dot = clamp, fma, dot
     builder.create_maxnumf = lambda self, left, right: binary(self, left, right, np.fmax)
     builder.create_minnumf = lambda self, left, right: binary(self, left, right, np.fmin)

@@ -1,8 +1,8 @@
 """CUDA's libdevice functions for the interpreter, which has none: those of floating numbers.
 
 `libdevice_bits.py` has those of bits and integers, `libdevice_fast.py` those that are only fast. A call to one that is in none of
-them ends in `Unsupported`, which is no fault of the kernel. Results are computed in float64 and rounded once, to nearest also where
-the name asks for another direction, so they are a little more accurate than the device's.
+them ends in `Unsupported`, which is no fault of the kernel. Results are computed in float64 and rounded once, to nearest, so they
+are a little more accurate than the device's. Arithmetic that rounds in another direction is no word of a kernel (`kernel_vocabulary.py`).
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-_ROUNDED = re.compile(r"[fd]?(add|sub|mul|div|rcp|sqrt|rsqrt|fma)f?_r[nzdu]")
+_ROUNDED = re.compile(r"[fd]?(add|sub|mul|div|rcp|sqrt|rsqrt|fma)f?_rn")
 # In PTX for sm_90 each is one instruction with `.ftz`. Of the others some keep subnormal numbers, and some only on their way.
 _FLUSHED = re.compile(
-    r"(exp2|sqrt|rsqrt|fabs|ceil|floor|saturate|fma)f|f(add|sub|mul|div|rcp|sqrt|rsqrt|maf)_r[nzdu]|float2u?(int|ll)_r[nzdu]"
+    r"(exp2|sqrt|rsqrt|fabs|ceil|floor|saturate|fma)f|f(add|sub|mul|div|rcp|sqrt|rsqrt|maf)_rn|float2u?(int|ll)_r[nzdu]"
 )
 
 

@@ -10,6 +10,7 @@ A user's task has none. Shapes come from a hash of the seed, because the candida
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,11 +20,12 @@ from referee.ops.plans import Draft
 from referee.ops.signatures import KINDS, ROPE_KINDS, signature
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 
-RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant")
+RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant", "outlier")
 DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
-CPU_ROWS, GPU_ROWS = 6, 300
+CPU_ROWS, GPU_ROWS = 6, 8192
+GPU_ELEMENTS = 1 << 22
 # Where the columns are even: no tile of eight rows or more covers all of them.
 TILED_ROWS = tuple(rows for rows in range(9, 40) if rows % 8)
 ODD_GAPS, MORE_ALIGNED = range(1, 128, 2), range(64)
@@ -70,7 +72,7 @@ def _relaid(spec: TensorSpec, odd: int, more: int) -> TensorSpec:
 def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
     values = chance.choice(RECIPES)
     columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
-    rows = _rows(chance, columns, GPU_ROWS if gpu else CPU_ROWS)
+    rows = _any_rows(chance, columns) if gpu else _rows(chance, columns, CPU_ROWS)
     # Magnitudes of one operand alone tell other kernels apart than those of all together, which is what none chosen means.
     scaled = tuple(name for name in signature(op) if chance.random() < 0.5)
     return Draft(rows, columns, chance.choice(DTYPES), values, 2.0 ** chance.randint(-6, 6), scaled=scaled, label=f"fresh-{values}")
@@ -83,6 +85,14 @@ def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
         return chance.randint(low, high)
     powers = [2**power for power in range(4, high.bit_length()) if 2**power >= low]
     return chance.choice((chance.choice(powers), chance.randint(-(-low // 64), high // 64) * 64))
+
+
+def _any_rows(chance: random.Random, columns: int) -> int:
+    """A few rows as often as thousands, so that no number of rows between those of the fixed cells is safe to get wrong."""
+    rows = round(2.0 ** chance.uniform(0.0, math.log2(max(2, min(GPU_ROWS, GPU_ELEMENTS // columns)))))
+    if columns % 16:
+        return rows
+    return rows + 1 if rows > 8 and rows % 8 == 0 else max(rows, TILED_ROWS[0])
 
 
 def _rows(chance: random.Random, columns: int, most: int) -> int:

@@ -56,13 +56,16 @@ _CPU = (
     Draft(300, 129, F16, "mixed"),
     # Rows longer than any block size that is usually written down.
     Draft(2, 16385, F16, "normal", 8.0),
-    Draft(2, 16385, F32, "mixed"),
+    Draft(2, 33001, F32, "mixed"),
     # Sizes that blocks, tiles and unrolled loops divide, where kernels leave masks out, and rows by the dozen.
     Draft(4, 4096, F16, "mixed"),
     Draft(16, 1024, F32, "mixed"),
     # A width that kernels have a way of their own for, and rows that their tiles do not divide.
     Draft(37, 256, F32, "normal"),
     Draft(2, 1000, F32, "normal", HUGE, scaled=_DATA, label="huge"),
+    # Rows in which every value lies beyond what a maximum may have been begun with, and bfloat16 where float16 has no such number.
+    Draft(2, 1000, F32, "shifted", 1024.0, scaled=_DATA, label="far"),
+    Draft(2, 1000, BF16, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 
 _GPU = (
@@ -160,7 +163,7 @@ _WIDE_GPU = (
     Draft(7, 1000, BF16, "mixed", 64.0),
     Draft(33, 1, F32, "normal"),
 )
-_WIDEST = {Draft(2, 16385, F32, "mixed"): Draft(1, 131072, F32, "mixed")}
+_WIDEST = {Draft(2, 33001, F32, "mixed"): Draft(1, 131072, F32, "mixed")}
 _WIDE_CPU = (replace(_CPU[0], columns=5000), *(_WIDEST.get(draft, draft) for draft in _CPU[1:]))
 
 

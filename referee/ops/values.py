@@ -6,8 +6,9 @@ clamped into float16's range for a float16 operand, and cast.
 
 Recipes for data operands (unit scale): normal; sorted (rows ascending); constant (each row one multiple of 1/4 in [-4, 4]);
 one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
-near +-64 that cancel in pairs, small noise on top); mixed (row i uses the i-th of those recipes); nonfinite (NaN, +Inf or
--Inf planted in all rows but the first).
+near +-64 that cancel in pairs, small noise on top); outlier (normal, but for a single +-384 a row, in every other row the first);
+mixed (row i uses the i-th of those recipes; of the catalogue's operations the last of many rows is zero in every data operand, as
+padding is); nonfinite (NaN, +Inf or -Inf planted in all rows but the first).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
@@ -33,10 +34,10 @@ from referee.ops.spec import Cell, TensorSpec
 
 Draw = Callable[[tuple[int, int], Generator], Tensor]
 
-MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "normal")
+MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "outlier", "normal")
 HALF_MAX = 65504.0
 HUGE_ELEMENTS, PIECE_ELEMENTS = 1 << 30, 1 << 24
-_SHIFT, _BIG, _NOISE, _SPIKE = 256.0, 64.0, 1.0 / 64.0, 8.0
+_SHIFT, _BIG, _NOISE, _SPIKE, _OUTLIER = 256.0, 64.0, 1.0 / 64.0, 8.0, 384.0
 
 
 def generator_for(seed: int, cell: str, position: int, name: str, device: str) -> Generator:
@@ -94,6 +95,16 @@ def _cancellation(shape: tuple[int, int], g: Generator) -> Tensor:
     return out
 
 
+def _outlier(shape: tuple[int, int], g: Generator) -> Tensor:
+    """One element a row that all others are small beside, as channels of language models are."""
+    out = _normal(shape, g)
+    if shape[1]:
+        columns = _integers(0, shape[1], (shape[0], 1), g)
+        columns[::2] = 0
+        out.scatter_(1, columns, _OUTLIER * _signs(shape[0], g))
+    return out
+
+
 def _mixed(shape: tuple[int, int], g: Generator) -> Tensor:
     out = torch.empty(shape, device=g.device, dtype=torch.float32)
     count = len(MIXTURE)
@@ -102,6 +113,13 @@ def _mixed(shape: tuple[int, int], g: Generator) -> Tensor:
     for index, recipe in enumerate(MIXTURE):
         rows = out[(index + turn) % count :: count]
         rows.copy_(RECIPES[recipe]((rows.shape[0], shape[1]), g))
+    return out
+
+
+def _mixed_and_padding(shape: tuple[int, int], g: Generator) -> Tensor:
+    out = _mixed(shape, g)
+    if shape[0] > len(MIXTURE):
+        out[-1] = 0.0
     return out
 
 
@@ -136,7 +154,8 @@ RECIPES: dict[str, Draw] = {
     "one_hot": _one_hot,
     "shifted": _shifted,
     "cancellation": _cancellation,
-    "mixed": _mixed,
+    "outlier": _outlier,
+    "mixed": _mixed_and_padding,
     "nonfinite": _nonfinite,
 }
 
@@ -167,6 +186,7 @@ _COMPANIONS = frozenset({"up", "residual"})
 # "own" values come from elsewhere.
 OPERAND_RECIPES: dict[str, Draw] = {
     **RECIPES,
+    "mixed": _mixed,
     "uniform": _uniform,
     "around_one": _around_one,
     "own": _normal,
