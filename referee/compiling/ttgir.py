@@ -1,8 +1,8 @@
 """What only a compiled kernel tells, by Triton's last form of it before machine code (TTGIR): atomics whose result nothing reads, and
 addresses that are taken for numbers.
 
-For such atomics Triton lets no thread wait (its lowering of `tt.atomic_rmw` and `tt.atomic_cas`), whatever the kernel's text looks like: what a
-value is not needed for, the compiler has dropped by then. Takes the text that MLIR prints, with locations.
+For such atomics Triton lets no thread wait (its lowering of `tt.atomic_rmw` and `tt.atomic_cas`), whatever the kernel's text looks like:
+what a value is not needed for, the compiler has dropped by then. Takes the text that MLIR prints, with locations.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from referee.interpreter.formats import (
     flushed,
     from_float8,
     narrow,
+    outside,
     to_float8,
     to_integers,
     truncate_to_tf32,
@@ -101,8 +102,13 @@ def install(interpreter: Any, choices: Choices) -> None:
         if target.scalar == tl.bfloat16:
             return handle(narrow(data.astype(np.float32)), target.scalar)
         wanted = numpy_dtype(target)
-        integers = data.dtype.kind == "f" and wanted.kind in "iu"
-        return handle(to_integers(data, wanted) if integers else data.astype(wanted), target.scalar)
+        if data.dtype.kind != "f" or wanted.kind not in "iu":
+            return handle(data.astype(wanted), target.scalar)
+        found = to_integers(data, wanted)
+        if choices.again:
+            # What a device makes of them a compiler need not, which has only an unknown value there.
+            found = choices.undetermined(found, outside(data, wanted))
+        return handle(found, target.scalar)
 
     def convert(self: Any, source: Any, target: Any, rounding: Any) -> Any:
         given, wanted = source.dtype.scalar, target.scalar
@@ -191,6 +197,8 @@ def install(interpreter: Any, choices: Choices) -> None:
         return encoded(operation(decoded(first), decoded(second), decoded(third)), tl.bfloat16)
 
     def clamp(self: Any, value: Any, low: Any, high: Any, propagate: Any) -> Any:
+        if (decoded(low) > decoded(high)).any():
+            raise ValueError("tl.clamp has a lower bound above its upper one")
         spread = propagate == interpreter._ir.PROPAGATE_NAN.ALL
         return ternary(self, value, low, high, np.clip if spread else lambda v, a, b: np.fmin(np.fmax(v, a), b))
 

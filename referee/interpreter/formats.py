@@ -85,6 +85,15 @@ def to_integers(values: Array, target: np.dtype[Any]) -> Array:
     return result.astype(target)
 
 
+def outside(values: Array, target: np.dtype[Any]) -> Array:
+    """Where no integer of the type is what a float is when it is cut towards zero."""
+    limits = np.iinfo(target)
+    # As floats, of which the largest may be one more than the integer is.
+    least, most = float(limits.min), float(limits.max)
+    inside = (values > least - 1.0) if least - 1.0 < least else (values >= least)
+    return ~(inside & (values < (most + 1.0 if most + 1.0 > most else most)))
+
+
 def flushed(values: Array) -> Array:
     """float32 whose subnormal numbers are zeros of their sign."""
     return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)

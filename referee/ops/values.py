@@ -12,7 +12,7 @@ padding is); nonfinite (NaN, +Inf or -Inf planted in all rows but the first).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
-then x may be shifted before it is scaled), a row scale normal, q all of int8, tgt any class. A recipe with "|" names one
+then x may be shifted before it is scaled), a row scale normal, q all of int8, tgt any class, the last and the first among them. A recipe with "|" names one
 recipe for each operand in turn (user references).
 
 User references round at steps that nobody knows. So that they meet the middle between two steps, a column's values are odd multiples of one
@@ -222,6 +222,14 @@ def _whole_rows(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
 _LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows}
 
 
+def _labels(classes: int, shape: tuple[int, int], g: Generator) -> Tensor:
+    """Any class, but the last one and the first one among them: a label of too few bits shows at the last of many."""
+    out = _integers(0, classes, shape, g)
+    out.view(-1)[:1] = classes - 1
+    out.view(-1)[1:2] = 0
+    return out
+
+
 def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
     rows = 1
     for size in spec.shape[:-1]:
@@ -234,7 +242,7 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
     if spec.dtype == "int8":
         return _integers(-128, 128, shape, g)
     if spec.dtype == "int64":
-        return _integers(0, cell.inputs[0].shape[-1], shape, g)
+        return _labels(cell.inputs[0].shape[-1], shape, g)
     if spec.name == "scale":
         return _around_one(shape, g) if spec.shape == (1,) else _normal(shape, g)
     if cell.values == "one_hot" and spec.name in _COMPANIONS:

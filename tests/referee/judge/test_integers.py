@@ -29,6 +29,8 @@ LEAST = "(x * 0 - 2147483647 - 1)"
         ("(x.to(tl.uint32) >> 31).to(tl.int32)", [1, 0, 0, 0]),
         ("(x.to(tl.int64) << 33 >> 33).to(tl.int32)", [-7, 0, 2, 3]),
         ("tl.where(at < 2, x << 30 + at, x << at - 2)", [2**30, 0, 2, 6]),
+        ("(1e10 + x.to(tl.float32)) % 3.0", [256, 256, 256, 256]),
+        ("(x.to(tl.float32) + 7.5) % 4.0 * 2", [1, 7, 3, 5]),
         ("(x * 0 - 2147483647 - 1) // (at + 1)", [-(2**31), -(2**30), -715827882, -(2**29)]),
         ("-7 // (x * 0 - 1)", [7, 7, 7, 7]),
     ],
@@ -45,6 +47,7 @@ def test_divisions_and_indices(interpreter: Zygote, value: str, expected: list[i
         ("tl.gather(x, at - 1, 0)", "tl.gather has 4 places, and place -1 is asked for"),
         ("tl.gather(x, at + 1, 0)", "tl.gather has 4 places, and place 4 is asked for"),
         ("tl.histogram(at + 1, 4)", "tl.histogram has 4 places, and place 4 is asked for"),
+        ("tl.clamp(x.to(tl.float32), 1.0, -1.0)", "tl.clamp has a lower bound above its upper one"),
     ],
 )
 def test_places_that_are_not_there(interpreter: Zygote, value: str, said: str) -> None:

@@ -118,11 +118,11 @@ def test_conversions_to_floats_round_as_their_names_say(direction: str, sign: in
         ("logb", [0.0], -math.inf),
         ("norm3df", [1.0, 2.0, 2.0], 3.0),
         ("rnorm4d", [1.0, 1.0, 1.0, 1.0], 0.5),
-        ("fdiv_rd", [1.0, 4.0], 0.25),
-        ("dadd_rz", [1.0, 4.0], 5.0),
-        ("fmaf_ru", [2.0, 3.0, 4.0], 10.0),
+        ("fdiv_rn", [1.0, 4.0], 0.25),
+        ("dadd_rn", [1.0, 4.0], 5.0),
+        ("fmaf_rn", [2.0, 3.0, 4.0], 10.0),
         ("frsqrt_rn", [4.0], 0.5),
-        ("frcp_ru", [4.0], 0.25),
+        ("frcp_rn", [4.0], 0.25),
         ("fast_fdividef", [1.0, 4.0], 0.25),
         ("fast_log2f", [8.0], 3.0),
         ("signbitd", [-0.0], 1.0),
@@ -132,6 +132,13 @@ def test_floating_functions(name: str, given: list[float], expected: float) -> N
     function = float_function(name)
     assert function is not None and bits_function(name) is None
     assert float(function(*(np.array([value]) for value in given))[0]) == pytest.approx(expected, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ["fadd_rd", "fdiv_rz", "fmaf_ru", "dmul_rd", "frcp_rz", "fsqrt_ru"])
+def test_arithmetic_rounded_in_another_direction_is_none_of_them(name: str) -> None:
+    assert float_function(name) is None and bits_function(name) is None
+    directed = [word for word in LIBDEVICE if word.endswith(("_rd", "_ru", "_rz"))]
+    assert not any(word.startswith(("add", "sub", "mul", "div", "fma", "rcp", "sqrt")) for word in directed)
 
 
 TINY, BIG = 2.0**-127, 2.0**126
