@@ -12,8 +12,8 @@ padding is); nonfinite (NaN, +Inf or -Inf planted in all rows but the first).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
-then x may be shifted before it is scaled), a row scale normal, q all of int8, tgt any class, the last and the first among them. A recipe with "|" names one
-recipe for each operand in turn (user references).
+then x may be shifted before it is scaled), a row scale normal, q all of int8, tgt any class, the last and the first among them.
+A recipe with "|" names one recipe for each operand in turn (user references).
 
 User references round at steps that nobody knows. So that they meet the middle between two steps, a column's values are odd multiples of one
 of 2^-4 to 2^-9 in normal_grid and uniform_grid: odd ones, because none of these is in the middle for a symmetric quantiser that takes its

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -175,3 +175,25 @@ def test_a_huge_tensor_is_drawn_in_pieces_that_are_alike(monkeypatch: pytest.Mon
     assert len({tuple(row) for row in found.tolist()}) == 1000
     padded = replace(cell, inputs=(replace(spec, strides=(31, 1)),))
     assert draw(padded, 5)[0].stride() == (31, 1) and torch.equal(draw(padded, 5)[0], whole)
+
+
+def test_an_outlier_is_far_from_the_rest_of_its_row_and_in_the_first_column_of_every_other_row() -> None:
+    x = drawn("outlier", rows=40)
+    largest = x.abs().max(dim=-1)
+    assert bool((largest.values == 384.0).all()) and bool((x.abs() > 10.0).sum(dim=-1).eq(1).all())
+    assert bool((largest.indices[::2] == 0).all()) and len(set(largest.indices[1::2].tolist())) > 10
+
+
+def test_the_last_of_many_mixed_rows_is_padding_in_every_data_operand() -> None:
+    cell = next(cell for cell in cells(get("add_rmsnorm"), profile="cpu") if cell.values == "mixed" and cell.inputs[0].shape[0] > 7)
+    x, residual, w = draw(cell, 4)
+    assert not x[-1].any() and not residual[-1].any() and x[:-1].any(dim=-1).all() and w.all()
+
+
+@pytest.mark.parametrize("profile", ["cpu", "gpu"])
+def test_labels_reach_both_ends(profile: Literal["cpu", "gpu"]) -> None:
+    for cell in cells(get("cross_entropy"), profile=profile):
+        if 0 < cell.inputs[0].shape[0] < 100 and cell.role == "required":
+            columns, labels = cell.inputs[0].shape[-1], draw(cell, 6)[1]
+            assert int(labels[0]) == columns - 1 and bool((labels >= 0).all() & (labels < columns).all())
+            assert len(labels) == 1 or int(labels[1]) == 0

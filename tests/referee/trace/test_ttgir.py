@@ -1,4 +1,4 @@
-"""Of which atomics the compiler leaves nothing that reads their results, by its own word, for either version of Triton."""
+"""What the compiler says by its own word, for either version of Triton: atomics whose results nothing reads, addresses as numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from referee.reading.kernels import extract
 from referee.sandbox.zygote import Zygote
 from referee.target import Target
 from referee.tracing.trace import trace
+from referee.verdict import Rejection
 from tests.referee.trace.good import rows
 
 SOURCE = """@triton.jit
@@ -53,15 +54,20 @@ UNREAD = {
 }
 
 
-def unread(zygote: Zygote, body: str) -> tuple[list[int], list[int]]:
-    """Lines with atomics that the compiler says nothing reads, and lines with atomics that the kernel comes to."""
+def compiled(zygote: Zygote, body: str) -> tuple[Binaries | Rejection, str]:
+    """What compiling comes to, and the text of the clean kernel module."""
     source = SOURCE.format(body=body)
     module = extract(source)
     plans = trace(zygote, source, [rows("x", shape=(1, 100))], Target(), module)
     assert isinstance(plans, tuple), plans
-    binaries = compile_plan(zygote, module, plans[0], Target())
+    return compile_plan(zygote, module, plans[0], Target()), module.text
+
+
+def unread(zygote: Zygote, body: str) -> tuple[list[int], list[int]]:
+    """Lines with atomics that the compiler says nothing reads, and lines with atomics that the kernel comes to."""
+    binaries, text = compiled(zygote, body)
     assert isinstance(binaries, Binaries), binaries
-    lines = [number for number, line in enumerate(module.text.splitlines(), 1) if "atomic" in line]
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if "atomic" in line]
     return sorted(unread_lines(binaries.found.values())), lines[:1] if "_plus" in body else lines[-1:]
 
 
@@ -97,3 +103,14 @@ def test_names_are_those_of_one_function() -> None:
     other = "tt.func private @f() {\n  %1 = arith.constant 1 : i32\n  tt.return %1 : i32\n}\n"
     assert unread_atomics(f"tt.func public @k() {{\n{atomic}}}\n{other}", "kernels.py") == (NOWHERE,)
     assert unread_atomics(f"tt.func public @k() {{\n{atomic}  tt.return %1 : i32\n}}\n{other}", "kernels.py") == ()
+
+
+@pytest.mark.parametrize("number", ["x_ptr.to(tl.int64)", "(x_ptr + at).to(tl.uint64, bitcast=True)", "tl.cast(y_ptr, tl.int64)"])
+def test_an_address_is_no_number(zygote: Zygote, number: str) -> None:
+    body = f"x += (({number}) % 4096 == 0).to(tl.float32)"
+    found = compiled(zygote, body)[0]
+    assert isinstance(found, Rejection) and found.guard == "compile_error" and "takes an address for a number" in found.reason, found
+
+
+def test_addresses_that_are_only_added_to_are_none(zygote: Zygote) -> None:
+    assert isinstance(compiled(zygote, "x += tl.load(tl.multiple_of(x_ptr, 16) + at, mask=at < n)")[0], Binaries)
