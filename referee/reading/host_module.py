@@ -36,12 +36,14 @@ from referee.reading.host_vocabulary import (
 from referee.reading.host_words import excused, meaning
 from referee.reading.kernels import is_kernel
 from referee.reading.local_names import local_names
-from referee.reading.module_scope import Scope, is_main_guard, is_optional_import
+from referee.reading.module_scope import Scope, is_main_guard, is_optional_import, rewords
 from referee.reading.names import ImportRefused, dotted, imported
 from referee.reading.reachable import at_import, reachable
 
 _WORDS = (ast.Name, ast.Attribute)
 
+# What a file may say with that it cannot be imported.
+_TOLD = ERROR_BASES | {"Exception", "ImportError", "ModuleNotFoundError"}
 _RAISES = "a `raise` at the top level stops the import; take it and its condition out, or raise in `run`"
 
 
@@ -96,7 +98,7 @@ class _Module:
                 self._expression(statement.test if isinstance(statement, ast.If) else statement.iter)
                 self.check([*statement.body, *statement.orelse])
             elif isinstance(statement, ast.Try) and is_optional_import(statement):
-                handlers = (part for handler in statement.handlers for part in handler.body)
+                handlers = (part for handler in statement.handlers for part in self._handled(handler))
                 body = [part for part in statement.body if not self._unread_version(part)]
                 self.check([*body, *handlers, *statement.orelse, *statement.finalbody])
             elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_alias(statement, self._scope):
@@ -107,6 +109,15 @@ class _Module:
                 guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", _RAISES if isinstance(statement, ast.Raise) else ""))
                 allowed = f"only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
                 raise HostRefused(guard, reason or allowed, statement)
+
+    def _handled(self, handler: ast.ExceptHandler) -> list[ast.stmt]:
+        """What a handler of failing imports does, without a `raise` at its end that only words the error."""
+        *before, last = handler.body
+        if isinstance(last, ast.Raise):
+            name = rewords(last, handler)
+            if (last.exc is None and last.cause is None) or (name in _TOLD and not self._is_bound(name or "")):
+                return before
+        return handler.body
 
     def _expression(self, node: ast.AST) -> None:
         self._check_values(node, self._sets)

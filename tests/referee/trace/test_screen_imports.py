@@ -191,6 +191,47 @@ def test_it_may_stand_where_nothing_uses_it() -> None:
     assert screen(candidate(TRIED.format("f", "f = None") + "def test():\n    f()\n"))[1] is None
 
 
+NEEDED = "try:\n    import triton.language as tl\nexcept {}:\n    {}\n"
+REWORDED = {
+    "plain": ("ImportError", "raise ImportError('needs Triton')"),
+    "another error": ("(ImportError, AttributeError)", "raise RuntimeError"),
+    "what was caught": ("ImportError as e", "raise ImportError(f'needs Triton: {e!r}') from e"),
+    "from nothing": ("ImportError as e", "raise ModuleNotFoundError(e) from None"),
+    "as it is": ("ImportError", "raise"),
+    "after a constant": ("ImportError", "HAS = False\n    raise"),
+}
+NO_WORDING = {
+    "computed": ("ImportError as e", "raise ImportError(repr(e))"),
+    "of something else": ("ImportError as e", "raise ImportError(f'{torch}') from e"),
+    "laid out": ("ImportError as e", "raise ImportError(f'{e:>{torch}}') from e"),
+    "from something else": ("ImportError", "raise ImportError('none') from torch"),
+    "by name": ("ImportError as e", "raise ImportError('none', name=torch) from e"),
+    "of no error": ("ImportError", "raise torch"),
+    "called": ("ImportError as e", "raise e.mro()"),
+    "not at the end": ("ImportError", "if True:\n        raise ImportError"),
+    "of the file's own": ("ImportError", "raise ValueError\nclass ValueError(RuntimeError):\n    pass"),
+}
+
+
+@pytest.mark.parametrize("name", REWORDED)
+def test_an_import_that_is_needed_may_say_so(name: str, tmp_path: Path) -> None:
+    source = candidate(NEEDED.format(*REWORDED[name]))
+    assert screen(source)[1] is None
+    assert "plans" in traced(source, tmp_path)
+
+
+@pytest.mark.parametrize("name", NO_WORDING)
+def test_it_may_do_nothing_else_then(name: str) -> None:
+    assert screen(candidate(NEEDED.format(*NO_WORDING[name])))[1] is not None
+
+
+def test_what_is_needed_and_missing_is_told(tmp_path: Path) -> None:
+    source = candidate(NEEDED.replace("triton.language as tl", "apex").format("ImportError as e", "raise ImportError('needs apex') from e"))
+    assert screen(source)[1] is None
+    rejection = traced(source, tmp_path)["rejection"]
+    assert isinstance(rejection, dict) and "needs apex" in rejection["reason"]
+
+
 TANH = """
 @triton.jit
 def copy(x, y, n, BLOCK: tl.constexpr):
