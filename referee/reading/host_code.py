@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from referee.reading import host_attributes
+from referee.reading import fallbacks, host_attributes
 from referee.reading.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
@@ -125,7 +125,7 @@ class Checker:
     """Walks one statement or decorator.
 
     `names` says what names certainly mean; `module_names` are bound at the top level; `own` names what a method may set attributes
-    of; `attributes` are the file's own. What runs `at_import` may fill containers of the file.
+    of; `attributes` are the file's own. What runs `at_import` may fill containers of the file. Torch may compute in what is `never_run`.
     """
 
     def __init__(
@@ -138,6 +138,7 @@ class Checker:
         attributes: frozenset[str] = frozenset(),
         generator: bool = False,
         at_import: bool = False,
+        never_run: frozenset[int] = frozenset(),
     ) -> None:
         self._scope = scope
         self._names = replace(names, aliases=scope.aliases)
@@ -149,12 +150,13 @@ class Checker:
         self._attributes = attributes
         self._generator = generator
         self._at_import = at_import
+        self._never_run = never_run
         self._fallbacks: frozenset[int] = frozenset()
 
     def check(self, root: ast.AST) -> None:
         """Raise HostRefused for the first thing that cannot pass."""
         pending = [root]
-        self._fallbacks = frozenset(_fallbacks(root))
+        self._fallbacks = frozenset(fallbacks.advised(root))
         harmless = {*excused(root, self._names), *self._variables}
         while pending:
             node = pending.pop()
@@ -285,6 +287,8 @@ class Checker:
             raise HostRefused("needs_value", f"`.{attribute}` {reads} launches may depend on shapes and dtypes only", node)
         if attribute in KERNEL_ATTRIBUTES:
             raise HostRefused("state", f"`.{attribute}` is what a kernel object remembers; only launch kernels", node)
+        if id(node) in self._never_run and attribute in fallbacks.METHODS:
+            return
         if attribute in TENSOR_COMPUTE - self._attributes and not limit:
             raise HostRefused("torch_compute", f"`.{attribute}`: {self._in_triton(node)}", node)
         self._only_called(attribute, node)
@@ -353,6 +357,8 @@ class Checker:
 
     def _torch_word(self, full: str, rest: str, node: ast.expr) -> None:
         parts = rest.split(".")
+        if id(node) in self._never_run and rest in fallbacks.WORDS:
+            return
         known = _longest(rest, TORCH)
         if not rest or rest == known or (known and known != "cuda"):
             self._asked_on(rest, known, node)
@@ -373,24 +379,6 @@ class Checker:
         if self._at_import:
             return f"{IN_TRITON}; what only tests need goes {MAIN_GUARD}"
         return (FALLBACK if id(node) in self._fallbacks else "") + IN_TRITON
-
-
-def _fallbacks(root: ast.AST) -> Iterator[int]:
-    """The nodes that run for a tensor that is not on the GPU: what an `if` that asks for that comes to."""
-    for node in ast.walk(root):
-        if isinstance(node, (ast.If, ast.IfExp)):
-            asked = {_place(part) for part in ast.walk(node.test)}
-            if asked & {"cpu", "cuda"}:
-                taken = node.body if asked & {"cpu", "not"} else node.orelse
-                yield from (id(part) for one in (taken if isinstance(taken, list) else [taken]) for part in ast.walk(one))
-
-
-def _place(node: ast.AST) -> str:
-    """What a part of a condition says of where a tensor is: "cpu", "cuda", or that it is "not" there."""
-    if isinstance(node, (ast.Not, ast.NotEq)):
-        return "not"
-    word = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
-    return {"is_cpu": "cpu", "cpu": "cpu", "is_cuda": "cuda", "cuda": "cuda"}.get(word, "") if isinstance(word, str) else ""
 
 
 def _longest(full: str, words: Collection[str]) -> str:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee.reading import host_aliases, host_asserts, host_attributes, host_sets
+from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_sets
 from referee.reading.host_classes import NOT_ASSIGNED, check_method, is_member, is_plain_data, special_name
 from referee.reading.host_code import (
     MAIN_GUARD,
@@ -65,6 +65,8 @@ class _Module:
         # What is bound twice may be something else than what its import says.
         self._scope = scope = replace(scope, aliases={name: full for name, full in scope.aliases.items() if name not in scope.rebound})
         self._needed = reachable(tree)
+        self._never_run = fallbacks.never_run(tree, scope, self._needed)
+        self._on_gpus = reachable(tree, never_run=self._never_run)
         self._classes = frozenset(statement.name for statement in tree.body if isinstance(statement, ast.ClassDef))
         bound = (name for statement in tree.body if not isinstance(statement, ast.FunctionDef) for name in stored(statement))
         self._names = frozenset(bound) | self._classes
@@ -172,7 +174,9 @@ class _Module:
         if generator and not (len(function.decorator_list) == 1 and _is_generator(function)):
             # Of something else than a generator the library would ask what to do with an exception.
             raise HostRefused("try_except", f"`{function.name}` has to be a plain generator, for @contextmanager alone", function)
-        checker = Checker(self._with_imports(function), self._meaning, self._names, own, attributes=self._attributes, generator=generator)
+        never_run = self._never_run if id(function) in self._on_gpus else frozenset(map(id, ast.walk(function)))
+        within, attributes = self._with_imports(function), self._attributes
+        checker = Checker(within, self._meaning, self._names, own, attributes=attributes, generator=generator, never_run=never_run)
         for statement in function.body:
             checker.check(statement)
         if (changed := self._kept.changed(function)) is not None:

@@ -279,7 +279,7 @@ REASONS = {
     "import": ("import einops\n", "n = 1", "take it out, or put it and what uses it below `if __name__"),
     "pytest": ("import pytest\n", "n = 1", "take the tests out"),
     "star": ("from triton.language import *\n", "n = 1", "name each thing"),
-    "fallback": ("", "if not x.is_cuda: return torch.relu(x)", "take this fallback out"),
+    "fallback": ("", "if not x.is_cuda and x.dim() == 2: return torch.relu(x)", "take this fallback out"),
     "fallback_by_device": ("", "y = x if x.device.type == 'cuda' else x.relu()", "take this fallback out"),
     "decorator": ("@torch.compile\ndef f(x):\n    return x\n", "n = 1", "take it off"),
     "parameter": ("", "plain = isinstance(x, torch.nn.Parameter)", "`run` is given its tensors"),
@@ -299,7 +299,7 @@ def test_reasons_say_what_to_do(name: str) -> None:
     assert rejection is not None and says in rejection.reason, rejection
 
 
-@pytest.mark.parametrize("line", ["if x.is_cuda: return torch.relu(x)", "if x.dim() == 2: return torch.relu(x)", "torch.relu(x)"])
+@pytest.mark.parametrize("line", ["if x.is_cuda: y = torch.relu(x)", "if x.dim() == 2: return torch.relu(x)", "torch.relu(x)"])
 def test_only_a_fallback_is_called_one(line: str) -> None:
     _, rejection = screen(candidate("", line))
     assert rejection is not None and rejection.guard == "torch_compute" and "fallback" not in rejection.reason
