@@ -40,6 +40,7 @@ _MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runti
 
 IN_TRITON = "the answer must be computed in Triton"
 WRITTEN_OUT = "write the context out, as in `with torch.cuda.device(x.device):`"
+SET_DEVICE = "write `with torch.cuda.device(x.device):` around what needs it"
 MAIN_GUARD = 'below `if __name__ == "__main__":`'
 FALLBACK = "take this fallback out, for the inputs are on the GPU: "
 OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
@@ -280,6 +281,8 @@ class Checker:
 
     def _asked(self, attribute: str, node: ast.expr, *, limit: bool = False) -> None:
         """What may be asked of a value; of a `limit`, what `torch.finfo` gives, more."""
+        if attribute == "set_device":
+            raise HostRefused("state", f"`.{attribute}` outlasts the call; {SET_DEVICE}", node)
         if attribute in VALUE_READERS:
             reads = (
                 "says where a tensor lies; Triton handles alignment itself, and" if attribute == "data_ptr" else "reads a tensor's values;"
@@ -319,6 +322,8 @@ class Checker:
             raise HostRefused("vocabulary", f"`{full}` is a module; name what is meant of it, as in `{full}.…`", node)
         if full == "torch.set_grad_enabled" and id(node) not in self._contexts:
             raise HostRefused("state", "`torch.set_grad_enabled` outlasts the call; write `with torch.set_grad_enabled(...):`", node)
+        if full.rpartition(".")[2] == "set_device":
+            raise HostRefused("state", f"`{full}` outlasts the call; {SET_DEVICE}", node)
         self._only_called(full, node)
         if full.startswith(("torch.__version__", "triton.__version__")):
             return
