@@ -45,6 +45,7 @@ MAIN_GUARD = 'below `if __name__ == "__main__":`'
 FALLBACK = "take this fallback out, for the inputs are on the GPU: "
 OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
 
+_RENAMED = "outside of its own methods' `self`, give it a name without `_`"
 _INSTEAD_OF_PRIVATE = {
     "__class__": "ask `isinstance(x, ...)` or `type(x) == ...`",
     "_check": "write `if not ...: raise ValueError(...)` or `assert`",
@@ -251,7 +252,8 @@ class Checker:
         own = isinstance(node.value, ast.Name) and node.value.id in self._own
         if node.attr.startswith("_") and node.attr not in ("__name__", "__version__") and not (own and not node.attr.startswith("__")):
             if not (node.attr == "__init__" and isinstance(node.value, ast.Call) and self._names.is_builtin(node.value.func, ("super",))):
-                instead = _INSTEAD_OF_PRIVATE.get(node.attr, "use public attributes of tensors")
+                usual = _RENAMED if node.attr in self._attributes else "use public attributes of tensors"
+                instead = _INSTEAD_OF_PRIVATE.get(node.attr, usual)
                 raise HostRefused("vocabulary", f"`.{node.attr}` is private; {instead}", node)
         if own:
             return
@@ -271,7 +273,9 @@ class Checker:
                 reason = f"`{root.id}.warmup` asks the compiler for registers, which a trace does not know: compute the number of programs"
                 raise HostRefused("launch_feature", f"{reason} from the shape and from multi_processor_count", node)
             if root.id in self._scope.functions and node.attr not in ("run", "__name__"):
-                raise HostRefused("state", f"attributes of the function `{root.id}` keep state between calls", node)
+                reads = "are what a kernel object remembers; only launch kernels"
+                keeps = reads if node.attr in KERNEL_ATTRIBUTES else "keep state between calls"
+                raise HostRefused("state", f"attributes of the function `{root.id}` {keeps}", node)
             if node.attr in MUTATORS:
                 self._no_global(root, node)
         # Elsewhere than in a message these two are refused as telling.
