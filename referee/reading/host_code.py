@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from referee.reading import host_attributes
+from referee.reading import fallbacks, host_attributes
 from referee.reading.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
@@ -40,10 +40,12 @@ _MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runti
 
 IN_TRITON = "the answer must be computed in Triton"
 WRITTEN_OUT = "write the context out, as in `with torch.cuda.device(x.device):`"
+SET_DEVICE = "write `with torch.cuda.device(x.device):` around what needs it"
 MAIN_GUARD = 'below `if __name__ == "__main__":`'
 FALLBACK = "take this fallback out, for the inputs are on the GPU: "
 OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
 
+_RENAMED = "outside of its own methods' `self`, give it a name without `_`"
 _INSTEAD_OF_PRIVATE = {
     "__class__": "ask `isinstance(x, ...)` or `type(x) == ...`",
     "_check": "write `if not ...: raise ValueError(...)` or `assert`",
@@ -125,7 +127,7 @@ class Checker:
     """Walks one statement or decorator.
 
     `names` says what names certainly mean; `module_names` are bound at the top level; `own` names what a method may set attributes
-    of; `attributes` are the file's own. What runs `at_import` may fill containers of the file.
+    of; `attributes` are the file's own. What runs `at_import` may fill containers of the file. Torch may compute in what is `never_run`.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Checker:
         attributes: frozenset[str] = frozenset(),
         generator: bool = False,
         at_import: bool = False,
+        never_run: frozenset[int] = frozenset(),
     ) -> None:
         self._scope = scope
         self._names = replace(names, aliases=scope.aliases)
@@ -149,12 +152,13 @@ class Checker:
         self._attributes = attributes
         self._generator = generator
         self._at_import = at_import
+        self._never_run = never_run
         self._fallbacks: frozenset[int] = frozenset()
 
     def check(self, root: ast.AST) -> None:
         """Raise HostRefused for the first thing that cannot pass."""
         pending = [root]
-        self._fallbacks = frozenset(_fallbacks(root))
+        self._fallbacks = frozenset(fallbacks.advised(root))
         harmless = {*excused(root, self._names), *self._variables}
         while pending:
             node = pending.pop()
@@ -248,7 +252,8 @@ class Checker:
         own = isinstance(node.value, ast.Name) and node.value.id in self._own
         if node.attr.startswith("_") and node.attr not in ("__name__", "__version__") and not (own and not node.attr.startswith("__")):
             if not (node.attr == "__init__" and isinstance(node.value, ast.Call) and self._names.is_builtin(node.value.func, ("super",))):
-                instead = _INSTEAD_OF_PRIVATE.get(node.attr, "use public attributes of tensors")
+                usual = _RENAMED if node.attr in self._attributes else "use public attributes of tensors"
+                instead = _INSTEAD_OF_PRIVATE.get(node.attr, usual)
                 raise HostRefused("vocabulary", f"`.{node.attr}` is private; {instead}", node)
         if own:
             return
@@ -268,7 +273,9 @@ class Checker:
                 reason = f"`{root.id}.warmup` asks the compiler for registers, which a trace does not know: compute the number of programs"
                 raise HostRefused("launch_feature", f"{reason} from the shape and from multi_processor_count", node)
             if root.id in self._scope.functions and node.attr not in ("run", "__name__"):
-                raise HostRefused("state", f"attributes of the function `{root.id}` keep state between calls", node)
+                reads = "are what a kernel object remembers; only launch kernels"
+                keeps = reads if node.attr in KERNEL_ATTRIBUTES else "keep state between calls"
+                raise HostRefused("state", f"attributes of the function `{root.id}` {keeps}", node)
             if node.attr in MUTATORS:
                 self._no_global(root, node)
         # Elsewhere than in a message these two are refused as telling.
@@ -278,6 +285,8 @@ class Checker:
 
     def _asked(self, attribute: str, node: ast.expr, *, limit: bool = False) -> None:
         """What may be asked of a value; of a `limit`, what `torch.finfo` gives, more."""
+        if attribute == "set_device":
+            raise HostRefused("state", f"`.{attribute}` outlasts the call; {SET_DEVICE}", node)
         if attribute in VALUE_READERS:
             reads = (
                 "says where a tensor lies; Triton handles alignment itself, and" if attribute == "data_ptr" else "reads a tensor's values;"
@@ -285,6 +294,8 @@ class Checker:
             raise HostRefused("needs_value", f"`.{attribute}` {reads} launches may depend on shapes and dtypes only", node)
         if attribute in KERNEL_ATTRIBUTES:
             raise HostRefused("state", f"`.{attribute}` is what a kernel object remembers; only launch kernels", node)
+        if id(node) in self._never_run and attribute in fallbacks.METHODS:
+            return
         if attribute in TENSOR_COMPUTE - self._attributes and not limit:
             raise HostRefused("torch_compute", f"`.{attribute}`: {self._in_triton(node)}", node)
         self._only_called(attribute, node)
@@ -315,6 +326,8 @@ class Checker:
             raise HostRefused("vocabulary", f"`{full}` is a module; name what is meant of it, as in `{full}.…`", node)
         if full == "torch.set_grad_enabled" and id(node) not in self._contexts:
             raise HostRefused("state", "`torch.set_grad_enabled` outlasts the call; write `with torch.set_grad_enabled(...):`", node)
+        if full.rpartition(".")[2] == "set_device":
+            raise HostRefused("state", f"`{full}` outlasts the call; {SET_DEVICE}", node)
         self._only_called(full, node)
         if full.startswith(("torch.__version__", "triton.__version__")):
             return
@@ -353,6 +366,8 @@ class Checker:
 
     def _torch_word(self, full: str, rest: str, node: ast.expr) -> None:
         parts = rest.split(".")
+        if id(node) in self._never_run and rest in fallbacks.WORDS:
+            return
         known = _longest(rest, TORCH)
         if not rest or rest == known or (known and known != "cuda"):
             self._asked_on(rest, known, node)
@@ -373,24 +388,6 @@ class Checker:
         if self._at_import:
             return f"{IN_TRITON}; what only tests need goes {MAIN_GUARD}"
         return (FALLBACK if id(node) in self._fallbacks else "") + IN_TRITON
-
-
-def _fallbacks(root: ast.AST) -> Iterator[int]:
-    """The nodes that run for a tensor that is not on the GPU: what an `if` that asks for that comes to."""
-    for node in ast.walk(root):
-        if isinstance(node, (ast.If, ast.IfExp)):
-            asked = {_place(part) for part in ast.walk(node.test)}
-            if asked & {"cpu", "cuda"}:
-                taken = node.body if asked & {"cpu", "not"} else node.orelse
-                yield from (id(part) for one in (taken if isinstance(taken, list) else [taken]) for part in ast.walk(one))
-
-
-def _place(node: ast.AST) -> str:
-    """What a part of a condition says of where a tensor is: "cpu", "cuda", or that it is "not" there."""
-    if isinstance(node, (ast.Not, ast.NotEq)):
-        return "not"
-    word = node.attr if isinstance(node, ast.Attribute) else node.value if isinstance(node, ast.Constant) else None
-    return {"is_cpu": "cpu", "cpu": "cpu", "is_cuda": "cuda", "cuda": "cuda"}.get(word, "") if isinstance(word, str) else ""
 
 
 def _longest(full: str, words: Collection[str]) -> str:

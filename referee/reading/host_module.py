@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee.reading import host_aliases, host_asserts, host_attributes, host_sets
+from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_sets
 from referee.reading.host_classes import NOT_ASSIGNED, check_method, is_member, is_plain_data, special_name
 from referee.reading.host_code import (
     MAIN_GUARD,
@@ -36,12 +36,14 @@ from referee.reading.host_vocabulary import (
 from referee.reading.host_words import excused, meaning
 from referee.reading.kernels import is_kernel
 from referee.reading.local_names import local_names
-from referee.reading.module_scope import Scope, is_main_guard, is_optional_import
+from referee.reading.module_scope import Scope, is_main_guard, is_optional_import, rewords
 from referee.reading.names import ImportRefused, dotted, imported
 from referee.reading.reachable import at_import, reachable
 
 _WORDS = (ast.Name, ast.Attribute)
 
+# What a file may say with that it cannot be imported.
+_TOLD = ERROR_BASES | {"Exception", "ImportError", "ModuleNotFoundError"}
 _RAISES = "a `raise` at the top level stops the import; take it and its condition out, or raise in `run`"
 
 
@@ -63,6 +65,8 @@ class _Module:
         # What is bound twice may be something else than what its import says.
         self._scope = scope = replace(scope, aliases={name: full for name, full in scope.aliases.items() if name not in scope.rebound})
         self._needed = reachable(tree)
+        self._never_run = fallbacks.never_run(tree, scope, self._needed)
+        self._on_gpus = reachable(tree, never_run=self._never_run)
         self._classes = frozenset(statement.name for statement in tree.body if isinstance(statement, ast.ClassDef))
         bound = (name for statement in tree.body if not isinstance(statement, ast.FunctionDef) for name in stored(statement))
         self._names = frozenset(bound) | self._classes
@@ -96,7 +100,7 @@ class _Module:
                 self._expression(statement.test if isinstance(statement, ast.If) else statement.iter)
                 self.check([*statement.body, *statement.orelse])
             elif isinstance(statement, ast.Try) and is_optional_import(statement):
-                handlers = (part for handler in statement.handlers for part in handler.body)
+                handlers = (part for handler in statement.handlers for part in self._handled(handler))
                 body = [part for part in statement.body if not self._unread_version(part)]
                 self.check([*body, *handlers, *statement.orelse, *statement.finalbody])
             elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_alias(statement, self._scope):
@@ -107,6 +111,15 @@ class _Module:
                 guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", _RAISES if isinstance(statement, ast.Raise) else ""))
                 allowed = f"only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
                 raise HostRefused(guard, reason or allowed, statement)
+
+    def _handled(self, handler: ast.ExceptHandler) -> list[ast.stmt]:
+        """What a handler of failing imports does, without a `raise` at its end that only words the error."""
+        *before, last = handler.body
+        if isinstance(last, ast.Raise):
+            name = rewords(last, handler)
+            if (last.exc is None and last.cause is None) or (name in _TOLD and not self._is_bound(name or "")):
+                return before
+        return handler.body
 
     def _expression(self, node: ast.AST) -> None:
         self._check_values(node, self._sets)
@@ -161,7 +174,9 @@ class _Module:
         if generator and not (len(function.decorator_list) == 1 and _is_generator(function)):
             # Of something else than a generator the library would ask what to do with an exception.
             raise HostRefused("try_except", f"`{function.name}` has to be a plain generator, for @contextmanager alone", function)
-        checker = Checker(self._with_imports(function), self._meaning, self._names, own, attributes=self._attributes, generator=generator)
+        never_run = self._never_run if id(function) in self._on_gpus else frozenset(map(id, ast.walk(function)))
+        within, attributes = self._with_imports(function), self._attributes
+        checker = Checker(within, self._meaning, self._names, own, attributes=attributes, generator=generator, never_run=never_run)
         for statement in function.body:
             checker.check(statement)
         if (changed := self._kept.changed(function)) is not None:

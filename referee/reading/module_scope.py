@@ -106,6 +106,26 @@ def is_optional_import(statement: ast.stmt) -> bool:
     return bool(caught) and set(caught) <= {"ImportError", "ModuleNotFoundError", "Exception", "AttributeError"}
 
 
+def rewords(statement: ast.stmt, handler: ast.ExceptHandler) -> str | None:
+    """The error that `raise ImportError("needs Triton") from e`, at the end of a handler, tells that an import failed with.
+
+    None for what may do more than that: the text is plain, or shows what the handler caught and nothing else.
+    """
+    match statement:
+        case ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name), args=[] | [_], keywords=[]) as exc, cause=cause):
+            told = [part for text in (exc.args if isinstance(exc, ast.Call) else ()) for part in _parts(text)]
+            given = [*told, *([] if cause is None else [cause])]
+            if all(isinstance(part, ast.Constant) or (isinstance(part, ast.Name) and part.id == handler.name) for part in given):
+                return name
+    return None
+
+
+def _parts(text: ast.expr) -> list[ast.expr]:
+    """What is shown in a formatted string; anything else as it is."""
+    values = text.values if isinstance(text, ast.JoinedStr) else [text]
+    return [value.value if isinstance(value, ast.FormattedValue) and value.format_spec is None else value for value in values]
+
+
 def _instead_of_libdevice(statement: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
     """Of a `try` that imports one name and does nothing else, what its handlers do when they only bind the same name."""
     match statement:

@@ -8,7 +8,7 @@ what is reached through a made-up name is for the tracer to meet.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from referee.reading.module_scope import is_main_guard
 
@@ -33,8 +33,11 @@ _IN_A_TEXT = (ast.JoinedStr, ast.FormattedValue, ast.Constant, ast.Attribute, as
 Definition = ast.FunctionDef | ast.ClassDef
 
 
-def reachable(tree: ast.Module, entry: str = "run") -> frozenset[int]:
-    """The `id` of every function, class and method of the tree that can run. Nested functions belong to the one around them."""
+def reachable(tree: ast.Module, entry: str = "run", never_run: Collection[int] = ()) -> frozenset[int]:
+    """The `id` of every function, class and method of the tree that can run. Nested functions belong to the one around them.
+
+    What is named by nodes that are `never_run` is not reached by that.
+    """
     definitions = list(_definitions(tree.body))
     methods = {id(definition): _methods(definition) for definition in definitions}
     words = {entry, *(word for statement in _top(tree.body) for word in _words([statement]))}
@@ -53,7 +56,7 @@ def reachable(tree: ast.Module, entry: str = "run") -> frozenset[int]:
         for definition in definitions:
             if definition.name in words and id(definition) not in found:
                 found.add(id(definition))
-                words.update(_words([definition] if isinstance(definition, ast.FunctionDef) else at_import(definition)))
+                words.update(_words([definition] if isinstance(definition, ast.FunctionDef) else at_import(definition), never_run))
                 grown = True
             for method in methods[id(definition)] if id(definition) in found else ():
                 if method.name == "extra_repr":
@@ -128,10 +131,12 @@ def _methods(definition: Definition) -> list[ast.FunctionDef]:
     return [statement for statement in definition.body if isinstance(statement, ast.FunctionDef)]
 
 
-def _words(nodes: Iterable[ast.AST]) -> Iterator[str]:
+def _words(nodes: Iterable[ast.AST], never_run: Collection[int] = ()) -> Iterator[str]:
     for root in nodes:
         labels = {id(text) for node in ast.walk(root) if _labels(node) for text in ast.walk(node) if isinstance(text, ast.Constant)}
         for node in ast.walk(root):
+            if id(node) in never_run:
+                continue
             if isinstance(node, ast.Name):
                 yield node.id
             elif isinstance(node, ast.Attribute):

@@ -268,6 +268,9 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         _check_device(device, violations)
         return Stream(violations, training.stream(caller(1)))
 
+    def set_device(device: Any) -> None:
+        raise violations.add("state", "torch.cuda.set_device outlasts the call; write `with torch.cuda.device(x.device):`")
+
     def refuse(name: str) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> Any:
             raise violations.add("launch_feature", f"torch.cuda.{name} is not supported: plans run on one stream, in order")
@@ -281,7 +284,7 @@ def _answers(target: Target, violations: Violations, training: Training) -> dict
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda device: _check_device(device, violations),
+        "set_device": set_device,
         "get_device_name": on_device(lambda: found.name),
         "get_device_capability": on_device(lambda: (major, minor)),
         "get_device_properties": on_device(lambda: properties),

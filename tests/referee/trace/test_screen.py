@@ -81,6 +81,12 @@ REJECTED = {
     "global": ("state", "`global`", candidate("global COUNT", "COUNT = 1", "return x", before="COUNT = 0\n")),
     "cache": ("state", "`CACHE`", candidate("CACHE[x.shape] = 1", "return x", before="CACHE = {}\n")),
     "cache_update": ("state", "`CACHE`", candidate("CACHE.update(a=1)", "return x", before="CACHE = {}\n")),
+    "device_set": ("state", "with torch.cuda.device(x.device)", candidate("torch.cuda.set_device(0)", "return x")),
+    "device_set_by_the_driver": (
+        "state",
+        "with torch.cuda.device(x.device)",
+        candidate("d = triton.runtime.driver.active", "d.set_device(0)", "return x"),
+    ),
     "function_attribute": ("state", "`run`", candidate("return run.cache")),
     "attribute_set": ("state", "setting", candidate("x.y = 1", "return x")),
     "mutable_default": ("state", "mutable default", COPY + "\ndef run(x, cache={}):\n    return x\n"),

@@ -191,6 +191,47 @@ def test_it_may_stand_where_nothing_uses_it() -> None:
     assert screen(candidate(TRIED.format("f", "f = None") + "def test():\n    f()\n"))[1] is None
 
 
+NEEDED = "try:\n    import triton.language as tl\nexcept {}:\n    {}\n"
+REWORDED = {
+    "plain": ("ImportError", "raise ImportError('needs Triton')"),
+    "another error": ("(ImportError, AttributeError)", "raise RuntimeError"),
+    "what was caught": ("ImportError as e", "raise ImportError(f'needs Triton: {e!r}') from e"),
+    "from nothing": ("ImportError as e", "raise ModuleNotFoundError(e) from None"),
+    "as it is": ("ImportError", "raise"),
+    "after a constant": ("ImportError", "HAS = False\n    raise"),
+}
+NO_WORDING = {
+    "computed": ("ImportError as e", "raise ImportError(repr(e))"),
+    "of something else": ("ImportError as e", "raise ImportError(f'{torch}') from e"),
+    "laid out": ("ImportError as e", "raise ImportError(f'{e:>{torch}}') from e"),
+    "from something else": ("ImportError", "raise ImportError('none') from torch"),
+    "by name": ("ImportError as e", "raise ImportError('none', name=torch) from e"),
+    "of no error": ("ImportError", "raise torch"),
+    "called": ("ImportError as e", "raise e.mro()"),
+    "not at the end": ("ImportError", "if True:\n        raise ImportError"),
+    "of the file's own": ("ImportError", "raise ValueError\nclass ValueError(RuntimeError):\n    pass"),
+}
+
+
+@pytest.mark.parametrize("name", REWORDED)
+def test_an_import_that_is_needed_may_say_so(name: str, tmp_path: Path) -> None:
+    source = candidate(NEEDED.format(*REWORDED[name]))
+    assert screen(source)[1] is None
+    assert "plans" in traced(source, tmp_path)
+
+
+@pytest.mark.parametrize("name", NO_WORDING)
+def test_it_may_do_nothing_else_then(name: str) -> None:
+    assert screen(candidate(NEEDED.format(*NO_WORDING[name])))[1] is not None
+
+
+def test_what_is_needed_and_missing_is_told(tmp_path: Path) -> None:
+    source = candidate(NEEDED.replace("triton.language as tl", "apex").format("ImportError as e", "raise ImportError('needs apex') from e"))
+    assert screen(source)[1] is None
+    rejection = traced(source, tmp_path)["rejection"]
+    assert isinstance(rejection, dict) and "needs apex" in rejection["reason"]
+
+
 TANH = """
 @triton.jit
 def copy(x, y, n, BLOCK: tl.constexpr):
@@ -238,11 +279,14 @@ REASONS = {
     "import": ("import einops\n", "n = 1", "take it out, or put it and what uses it below `if __name__"),
     "pytest": ("import pytest\n", "n = 1", "take the tests out"),
     "star": ("from triton.language import *\n", "n = 1", "name each thing"),
-    "fallback": ("", "if not x.is_cuda: return torch.relu(x)", "take this fallback out"),
+    "fallback": ("", "if not x.is_cuda and x.dim() == 2: return torch.relu(x)", "take this fallback out"),
     "fallback_by_device": ("", "y = x if x.device.type == 'cuda' else x.relu()", "take this fallback out"),
     "decorator": ("@torch.compile\ndef f(x):\n    return x\n", "n = 1", "take it off"),
     "parameter": ("", "plain = isinstance(x, torch.nn.Parameter)", "`run` is given its tensors"),
     "check": ("", "torch._check(x.dim() == 2)", "write `if not ...: raise"),
+    "private": ("class A:\n    _N = 1\n", "n = A._N", "give it a name without `_`"),
+    "private of torch": ("", "n = x._base", "use public attributes of tensors"),
+    "kernel object": ("", "n = copy.best_config", "only launch kernels"),
     "class": ("", "n = x.__class__", "type(x) =="),
     "environment": ("import os\nN = os.environ.get('N')\n", "n = 1", "`os.environ.get` has no place at the top level"),
     "test_called": ("def test():\n    torch.randn(4)\ntest()\n", "n = 1", "`test` is called at the top level"),
@@ -258,7 +302,7 @@ def test_reasons_say_what_to_do(name: str) -> None:
     assert rejection is not None and says in rejection.reason, rejection
 
 
-@pytest.mark.parametrize("line", ["if x.is_cuda: return torch.relu(x)", "if x.dim() == 2: return torch.relu(x)", "torch.relu(x)"])
+@pytest.mark.parametrize("line", ["if x.is_cuda: y = torch.relu(x)", "if x.dim() == 2: return torch.relu(x)", "torch.relu(x)"])
 def test_only_a_fallback_is_called_one(line: str) -> None:
     _, rejection = screen(candidate("", line))
     assert rejection is not None and rejection.guard == "torch_compute" and "fallback" not in rejection.reason

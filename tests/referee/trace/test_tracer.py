@@ -277,3 +277,8 @@ def test_tracing_leaves_torch_and_triton_as_they_were(tmp_path: Path) -> None:
     assert before == (torch.cuda.is_available, torch.cuda.device, JITFunction.run, JITFunction.warmup, dict(driver.__dict__))
     assert "candidate" not in sys.modules
     assert torch.empty(1).device.type == "cpu"
+
+
+def test_a_device_that_stays_set_is_state(tmp_path: Path) -> None:
+    told = answer(COPY + body("torch.cuda.set_device(x.device)", ALLOCATE, LAUNCH, "return y"), CELL, tmp_path)
+    assert told["rejection"]["guard"] == "state" and "set_device" in told["rejection"]["reason"]
