@@ -89,7 +89,7 @@ def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
 
 def _any_rows(chance: random.Random, columns: int) -> int:
     """A few rows as often as thousands, so that no number of rows between those of the fixed cells is safe to get wrong."""
-    rows = round(2.0 ** chance.uniform(0.0, math.log2(max(2, min(GPU_ROWS, GPU_ELEMENTS // columns)))))
+    rows = round(math.exp2(chance.uniform(0.0, math.log2(max(2, min(GPU_ROWS, GPU_ELEMENTS // columns))))))
     if columns % 16:
         return rows
     return rows + 1 if rows > 8 and rows % 8 == 0 else max(rows, TILED_ROWS[0])
