@@ -20,7 +20,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -44,23 +43,14 @@ from referee.tracing.kept_state import KeptObject, changed, kept
 from referee.tracing.launch_recorder import LaunchRecorder
 from referee.tracing.pretended_cuda import pretended_cuda
 from referee.tracing.recorder import Recorder
-from referee.tracing.training import OTHERWISE, USUAL, Mixture, Training
+from referee.tracing.training import OTHERWISE, USUAL, Training
 from referee.tracing.unchanged import Changed, Unchanged
 from referee.tracing.violation import Violation, Violations
+from referee.tracing.ways import Way, ways
 from referee.triton_version import check_triton
 
 MAX_MESSAGE = 240
-MAX_MIXED_QUESTIONS = 2
 IMPORT_FAILED = re.compile(r"line \d+: (ImportError|ModuleNotFoundError)\b")
-
-_OTHERWISE = (
-    "the second call of `run` does something else than the first, which was without gradients, autocast, torch.compile and another default"
-    " dtype: launches depend on shapes, dtypes and the device only, and nothing is kept between calls"
-)
-
-_SAME = "`run` does something else where one tensor is given twice; launches depend on shapes, dtypes and the device only"
-
-_NAMED = "`run` does something else where arguments are given by name; launches depend on shapes, dtypes and the device only"
 
 CellShape = tuple[tuple[TensorSpec, ...], int]
 # Takes a cell's index and its plan.
@@ -204,18 +194,6 @@ def _rounds(cells: Sequence[CellShape], launches: LaunchRecorder) -> Iterator[Ce
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One way to call `run`: what torch answers, of what kinds the inputs are, which are the same tensor, if any, and how many of the
-    last ones are given by name.
-    """
-
-    on: Mixture
-    kinds: tuple[given.Kind, ...]
-    same: given.Same | None = None
-    named: int = 0
-
-
-@dataclass(frozen=True)
 class _Tracing:
     """What the calls of one trace share."""
 
@@ -233,7 +211,7 @@ class _Tracing:
         """
         # What is made for a call, and the first call, are without autograd, which would refuse what is for the judge to refuse.
         with torch.no_grad():
-            first = _Way(USUAL, given.plain(inputs))
+            first = Way(USUAL, given.plain(inputs))
             plan = self._call(inputs, outputs, first)
             tell(plan)
             if _writes_an_input(plan):
@@ -248,26 +226,27 @@ class _Tracing:
                     done.add(way)
                     try:
                         found = self._call(inputs, outputs, way)
-                    except Exception:
+                    except Exception as error:
                         # What takes no names, deeper down, does nothing wrong.
                         if way.named and self.violations.first is None:
                             continue
+                        error.add_note(f"called with {way.told()}")
                         raise
                     # Compared as data, because NaN differs from itself and True equals 1.
                     if json.dumps(found) != expected[way.same]:
-                        raise self.violations.add("state", _NAMED if way.named else _OTHERWISE if way.same is None else _SAME)
+                        raise self.violations.add("state", way.differs())
         return plan
 
     def _sames(self, inputs: tuple[TensorSpec, ...]) -> list[given.Same]:
         return given.sames(inputs) if self.tells.same else []
 
-    def _ways(self, inputs: tuple[TensorSpec, ...]) -> Iterator[_Way]:
+    def _ways(self, inputs: tuple[TensorSpec, ...]) -> Iterator[Way]:
         """Every mixture of what the file asks about, also with inputs that are the same tensor."""
-        for way in _ways(self.training, inputs, self.tells.kinds):
+        for way in ways(self.training, inputs, self.tells.kinds):
             yield way
             yield from (replace(way, same=same) for same in self._sames(inputs))
         for count in call_forms.named(self.run, [spec.name for spec in inputs]):
-            yield _Way(USUAL, given.plain(inputs), named=count)
+            yield Way(USUAL, given.plain(inputs), named=count)
 
     def answered_for_another(self, cells: Sequence[CellShape], plans: Sequence[dict[str, Any]]) -> int | None:
         """The number of a cell whose plan is another where cached functions remember the cells before it, or those after it."""
@@ -281,7 +260,7 @@ class _Tracing:
                 # Twice, because what a cached function does besides answering, it does once.
                 for number, (inputs, outputs) in (one for one in order for _ in range(2)):
                     try:
-                        plan = json.dumps(self._call(inputs, outputs, _Way(USUAL, given.plain(inputs)), clear=False))
+                        plan = json.dumps(self._call(inputs, outputs, Way(USUAL, given.plain(inputs)), clear=False))
                     except Exception:
                         if self.violations.first is not None:
                             raise
@@ -291,7 +270,7 @@ class _Tracing:
                         return number
         return None
 
-    def _call(self, inputs: tuple[TensorSpec, ...], outputs: int, way: _Way, *, clear: bool = True) -> dict[str, Any]:
+    def _call(self, inputs: tuple[TensorSpec, ...], outputs: int, way: Way, *, clear: bool = True) -> dict[str, Any]:
         """One call in this way; without `clear` what is cached may answer."""
         if clear:
             self.caches.clear()
@@ -324,19 +303,6 @@ class _Tracing:
 def _writes_an_input(plan: dict[str, Any]) -> bool:
     targets = [step["target"]["buffer"] for step in plan["steps"] if step["kind"] != "launch"]
     return any(plan["buffers"][target]["input"] is not None for target in targets)
-
-
-def _ways(training: Training, inputs: tuple[TensorSpec, ...], tells_kinds: bool) -> Iterator[_Way]:
-    """Everything in training; and, where the file asks, every mixture of what it asks about, and of what its inputs may be."""
-    yield _Way(USUAL, given.plain(inputs))
-    yield _Way(OTHERWISE, given.parameters(inputs))
-    mixtures = training.mixtures()
-    if training.asked or training.asked_kinds:
-        yield from (_Way(*some) for some in product(mixtures, (given.plain(inputs), given.parameters(inputs))))
-    if tells_kinds or training.asked_kinds:
-        # Of many questions, all and none, for the mixtures would be too many.
-        some_mixtures = mixtures if len(training.asked) <= MAX_MIXED_QUESTIONS else (mixtures[0], mixtures[-1])
-        yield from (_Way(*some) for some in product(some_mixtures, given.mixtures(len(inputs))))
 
 
 def _tensors(result: Any, outputs: int, inputs: Sequence[torch.Tensor], violations: Violations) -> Sequence[torch.Tensor]:
@@ -385,7 +351,8 @@ def _describe(error: BaseException, path: str) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     where = f"line {lines[-1]}: " if lines else ""
     message = " ".join(str(error).split())[:MAX_MESSAGE]
-    return f"{where}{type(error).__name__}: {message}" if message else f"{where}{type(error).__name__}"
+    called = f" ({notes[-1]})" if (notes := getattr(error, "__notes__", ())) else ""
+    return f"{where}{type(error).__name__}{': ' if message else ''}{message}{called}"
 
 
 def _spec(data: dict[str, Any]) -> TensorSpec:
