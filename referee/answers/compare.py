@@ -61,9 +61,10 @@ def compare(
     if quick and all(_plainly_right(task, *piece) for *piece, _ in _pieces(task, inputs, tuple(outputs))):
         return CellResult(cell.name, cell.role, "pass")
     worst = Comparison(0.0, 0.0, None)
+    norm = None if task.op.origin == "user" else "norm" in task.op.name
     for piece_inputs, piece_outputs, first_row in _pieces(task, inputs, tuple(outputs)):
         for index, (expected, output) in enumerate(zip(expected_of(task, cell, piece_inputs), piece_outputs, strict=True)):
-            found = against(expected, output, first_row=first_row)
+            found = against(expected, output, first_row=first_row, norm=norm)
             if found.failure and len(outputs) > 1:
                 found = Comparison(found.error, found.budget, f"output {index}: {found.failure}")
             if found.failure:
@@ -83,8 +84,8 @@ def _plainly_right(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
     return True
 
 
-def against(expected: Expected, output: Tensor, *, first_row: int = 0) -> Comparison:
-    """Compare one output with its expectation. `first_row` only numbers the rows in the message."""
+def against(expected: Expected, output: Tensor, *, first_row: int = 0, norm: bool | None = None) -> Comparison:
+    """Compare one output with its expectation. `first_row` and `norm` matter to the message only, as `explain` says."""
     if not output.numel():
         return Comparison(0.0, 0.0, None)
     if not output.is_floating_point():
@@ -98,7 +99,7 @@ def against(expected: Expected, output: Tensor, *, first_row: int = 0) -> Compar
     worst_error, worst_budget = _worst(error, budget)
     if not bool(wrong.any()):
         return Comparison(worst_error, worst_budget, None)
-    failure = explain(expected, output, error, wrong, first_row=first_row)
+    failure = explain(expected, output, error, wrong, first_row=first_row, norm=norm)
     return Comparison(worst_error, worst_budget, failure)
 
 

@@ -11,11 +11,20 @@ from referee.plans.arena import NAN
 _SAMPLE = 1 << 20
 _SPREAD = 1e-3
 _SMALL = 1e-2
+# An error below so many budgets is of the size of rounding: where the wrong elements lie, or what sign they have, is chance then.
+_ROUNDING = 4.0
+# So many elements are not all off by one factor by chance, however small the errors are.
+_MANY = 16
+# Of the rows or columns that alone are wrong at least this share of the elements is, or the few that are lie there by chance.
+_DENSE = 0.25
 _CANCELS = "in a norm subtract the mean before squaring, for E[x^2] - E[x]^2 cancels"
 
 
-def explain(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor, *, first_row: int = 0) -> str:
-    """What to tell the author. `error` and `wrong` are elementwise, all tensors have the output's shape."""
+def explain(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor, *, first_row: int = 0, norm: bool | None = None) -> str:
+    """What to tell the author. `error` and `wrong` are elementwise, all tensors have the output's shape.
+
+    `norm` says whether the operation normalises rows, None that nobody knows.
+    """
     count, total = int(wrong.sum()), wrong.numel()
     if expected.budget.isfinite().any() and output.is_floating_point():
         excess = torch.where(wrong, error / expected.budget, 0.0).nan_to_num(nan=torch.inf)
@@ -28,7 +37,7 @@ def explain(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor, *,
     text = f"{count} of {total} elements wrong, worst at {where}: got {got:.6g}, expected {want:.6g}"
     if output.is_floating_point() and error.flatten()[at].isfinite():
         text += f" (error {error.flatten()[at].item():.3g}, allowed {budget:.3g})"
-    hint = _hint(expected, output, wrong)
+    hint = _hint(expected, output, error, wrong, norm)
     return f"{text}; {hint}" if hint else text
 
 
@@ -42,8 +51,58 @@ def _position(at: int, output: Tensor, first_row: int) -> str:
     return f"row {index[0]}" if len(index) == 1 else f"index {tuple(index)}"
 
 
-def _hint(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
-    return _unwritten(output, wrong) or _not_finite(expected, output, wrong) or _region(wrong) or _pattern(expected, output, wrong)
+def _hint(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor, norm: bool | None) -> str | None:
+    return (
+        _unwritten(output, wrong)
+        or _not_finite(expected, output, wrong)
+        or _zeros(output)
+        or _small(expected, output, error, wrong, norm)
+        or _region(wrong)
+        or _half(expected, output, error, wrong)
+        or _pattern(expected, output, wrong, "" if norm is False else _CANCELS)
+    )
+
+
+def _zeros(output: Tensor) -> str | None:
+    return "the output is all zeros" if output.is_floating_point() and not bool(output.any()) else None
+
+
+def _small(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor, norm: bool | None) -> str | None:
+    """Errors little beyond their budgets: one factor for all of many elements, or else rounding."""
+    if not output.is_floating_point():
+        return None
+    share = (error / expected.budget)[wrong]
+    if not bool((share < _ROUNDING).all()):
+        return None
+    ratio = _ratios(expected, output, wrong)[1]
+    if len(ratio) >= _MANY and _one_factor(ratio):
+        return _factor(ratio, _CANCELS if norm else "")
+    if output.dtype.itemsize < 4:
+        return _kept_in(output.dtype)
+    advice = "accumulate in fp32, a block at a time, and use no approximate function or shortened constant"
+    return f"the errors are of the size of rounding: {advice}" + (f"; {_CANCELS}" if norm else "")
+
+
+def _half(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor) -> str | None:
+    """Errors below what one rounding to half precision makes of the row's largest answer, as where rounded products cancel."""
+    if not output.is_floating_point() or output.dtype.itemsize >= 4 or not output.dim():
+        return None
+    value = expected.value.double()
+    largest = torch.where(value.isfinite(), value.abs(), 0.0).amax(-1, keepdim=True)
+    if not bool((error <= torch.finfo(output.dtype).eps * largest)[wrong].all()):
+        return None
+    ratio = _ratios(expected, output, wrong)[1]
+    if len(ratio) >= _MANY and _one_factor(ratio):
+        return None
+    return _kept_in(output.dtype) + "; else a formula is approximate"
+
+
+def _kept_in(dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return (
+        f"the errors are of the size of rounding, as where an intermediate is kept in {name}: convert every operand with "
+        "`.to(tl.float32)` right after tl.load, and round once at the store"
+    )
 
 
 def _unwritten(output: Tensor, wrong: Tensor) -> str | None:
@@ -82,35 +141,52 @@ def _region(wrong: Tensor) -> str | None:
         return None
     columns = wrong.any(0).nonzero().flatten()
     first, last, width = int(columns[0]), int(columns[-1]), wrong.shape[1]
-    if len(columns) < width and len(columns) == last - first + 1:
+    if len(columns) < width and len(columns) == last - first + 1 and _dense(wrong[:, first : last + 1]):
         if last == width - 1:
             return f"only columns from {first} on are wrong: check the column loop's end and the mask"
         if first == 0 and last < width - 1:
             return f"only columns up to {last} are wrong: check the column offsets"
     rows = _rows(wrong).nonzero().flatten()
-    if len(rows) < wrong.shape[0] and len(rows) == int(rows[-1]) - int(rows[0]) + 1 and int(rows[-1]) == wrong.shape[0] - 1:
+    together = len(rows) < wrong.shape[0] and len(rows) == int(rows[-1]) - int(rows[0]) + 1
+    if together and int(rows[-1]) == wrong.shape[0] - 1 and _dense(wrong[int(rows[0]) :]):
         return f"only rows from {int(rows[0])} on are wrong: check the grid and the row offsets"
     return None
 
 
-def _pattern(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
-    if not output.is_floating_point():
-        return None
-    if not bool(output.any()):
-        return "the output is all zeros"
+def _dense(wrong: Tensor) -> bool:
+    return int(wrong.sum()) >= _DENSE * wrong.numel()
+
+
+def _ratios(expected: Expected, output: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
+    """Which wrong elements are large enough for it, and by what factor each of a sample of them is off."""
     value, answer = expected.value.double(), output.double()
     usable = value.isfinite() & answer.isfinite() & (value.abs() > 8 * expected.budget) & wrong
+    return usable, answer[usable][:_SAMPLE] / value[usable][:_SAMPLE]
+
+
+def _factor(ratio: Tensor, cancels: str) -> str:
+    factor = float(ratio.median())
+    off = factor - 1
+    if abs(off) >= _SMALL:
+        return f"every wrong element is {factor:.4g} times the expected: check a constant factor"
+    statistic = f", or the row statistic ({cancels})" if cancels else " or divisor"
+    return f"every wrong element is 1 {'-' if off < 0 else '+'} {abs(off):.2g} times the expected: check a constant factor{statistic}"
+
+
+def _pattern(expected: Expected, output: Tensor, wrong: Tensor, cancels: str) -> str | None:
+    if not output.is_floating_point():
+        return None
+    value, answer = expected.value.double(), output.double()
+    usable, ratio = _ratios(expected, output, wrong)
     if int(usable.sum()) < 2:
         return None
     picked = usable.nonzero()[:_SAMPLE]
-    ratio = answer[usable][:_SAMPLE] / value[usable][:_SAMPLE]
-    if _steady(ratio):
-        near = f", or the row statistic ({_CANCELS})" if abs(float(ratio.median()) - 1) < _SMALL else ""
-        return f"every wrong element is {float(ratio.median()):.4g} times the expected: check a constant factor{near}"
+    if _one_factor(ratio):
+        return _factor(ratio, cancels)
     if wrong.dim() == 2 and wrong.shape[1] > 2:
         rows = picked[:, 0][:: max(1, len(picked) // 64)].tolist()
-        if all(_steady(ratio[picked[:, 0] == row]) for row in set(rows)):
-            near = f"; {_CANCELS}" if float((ratio - 1).abs().max()) < _SMALL else ""
+        if all(_one_factor(ratio[picked[:, 0] == row]) for row in set(rows)):
+            near = f"; {cancels}" if cancels and float((ratio - 1).abs().max()) < _SMALL else ""
             return f"each row is off by a factor of its own: check the row statistic (eps, divisor, fp32 accumulation{near})"
         shift = (answer - value)[usable][:_SAMPLE]
         if all(_steady(shift[picked[:, 0] == row]) for row in set(rows)):
@@ -123,7 +199,7 @@ def _pattern(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
     if largest < _SMALL:
         return (
             f"the errors are small, at most {100 * largest:.2g} % of a row's largest answer: an approximate formula, or rounding"
-            f" (accumulate in fp32; {_CANCELS})"
+            f" (accumulate in fp32{'; ' if cancels else ''}{cancels})"
         )
     if int(wrong.sum()) < wrong.numel() // 2:
         large = value.abs()[wrong].median() > 2 * value.abs().median()
@@ -135,3 +211,8 @@ def _pattern(expected: Expected, output: Tensor, wrong: Tensor) -> str | None:
 
 def _steady(values: Tensor) -> bool:
     return bool(len(values) > 1) and float(values.std()) < _SPREAD * float(values.mean().abs())
+
+
+def _one_factor(ratio: Tensor) -> bool:
+    """Near one all ratios are alike: how far they are from it must be, too."""
+    return _steady(ratio) and float(ratio.std()) < 0.25 * abs(float(ratio.mean()) - 1)

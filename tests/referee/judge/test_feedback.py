@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from referee.answers.feedback import explain
-from referee.answers.tolerance import Expected
+from referee.answers.tolerance import Expected, ulp
 from referee.interpreter.interpret import _explained
 
 
@@ -45,6 +46,48 @@ def test_one_sign_is_named_only_where_there_are_both() -> None:
 def test_large_errors_are_not_called_small() -> None:
     x = torch.randn(4, 100, generator=torch.Generator().manual_seed(0))
     assert "the errors are small" not in said(x, x + x.flip(0))
+
+
+def measured(value: torch.Tensor, output: torch.Tensor, budget: torch.Tensor, norm: bool | None = None) -> str:
+    """The explanation where `budget` is allowed."""
+    error = (output.double() - value).abs()
+    assert bool((error > budget).any())
+    return explain(Expected(value, budget, output.dtype), output, error, error > budget, norm=norm)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("wrong", [[(3, 7)], [(1, 2), (3, 50), (3, 99)]])
+def test_a_little_beyond_the_budget_is_rounding_wherever_it_lies(dtype: torch.dtype, wrong: list[tuple[int, int]]) -> None:
+    value = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).double()
+    for low in (dtype, torch.float32):
+        budget = 1.5 * ulp(value, low)
+        output = value.to(low)
+        for at in wrong:
+            output[at] = (value[at] - 3 * budget[at]).to(low)
+        text = measured(value, output, budget)
+        assert "of the size of rounding" in text and not any(word in text for word in ("grid", "offsets", "branch", "norm")), text
+        name = str(low).removeprefix("torch.")
+        assert (f"is kept in {name}" in text and "`.to(tl.float32)` right after tl.load" in text) == (low == dtype), text
+        assert ("E[x^2]" in measured(value, output, budget, norm=True)) == (low != dtype)
+
+
+def test_rounded_products_that_cancel_are_rounding_far_beyond_the_budget() -> None:
+    a, b, c, d = torch.randn(4, 5, 128, generator=torch.Generator().manual_seed(0)).mul(8).half()
+    value = a.double() * b.double() - c.double() * d.double()
+    budget = 1.5 * ulp(value, torch.float16)
+    text = measured(value, a * b - c * d, budget)
+    assert "is kept in float16" in text and "norm" not in text, text
+    cut = value.half()
+    cut[:, 100:] += 0.25 * value.abs().max().half()
+    assert "only columns from 100 on" in measured(value, cut, budget)
+
+
+def test_a_factor_near_one_is_told_by_its_distance() -> None:
+    value = torch.randn(64, 64, generator=torch.Generator().manual_seed(0)).double()
+    for sign, factor in (("-", 1 - 2e-5), ("+", 1 + 2e-5)):
+        for budget in (1e-5, 1e-6):
+            text = measured(value, (value * factor).float(), torch.full_like(value, budget))
+            assert f"is 1 {sign} 2e-05 times the expected: check a constant factor" in text, text
 
 
 def test_a_race_gets_one_piece_of_advice() -> None:
