@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["Level", "Referee", "TaskName", "judge"]
 
 COMPILERS_NICE = 10
+MOST_NAMED = 2
+"""So many impostors are named where there is little room."""
 
 
 class Referee:
@@ -205,6 +207,8 @@ class Referee:
         found = self._vacuity[key]
         if found:
             report.fails("vacuity", f"reference supplied by the user: this task accepts {', '.join(found)}")
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            report.reservation = f"reference supplied by the user: it also accepts {', '.join(found[:MOST_NAMED])}{more}"
         else:
             report.passes("vacuity", "reference supplied by the user: every impostor was caught")
 

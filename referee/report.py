@@ -56,6 +56,8 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     stage: Stage = "screen"
     tell: Callable[[str], None] = to_nobody
+    reservation: str = ""
+    """What the reason of a passing verdict ends in."""
 
     @contextmanager
     def during(self, stage: Stage) -> Iterator[None]:
@@ -104,6 +106,7 @@ class Report:
         """
         self._fill(unreached)
         correct = self.checks["wrong_answer"].status == "pass"
+        reason = f"{reason}; {self.reservation}" if correct and self.reservation else reason
         return self._verdict(outcome, "done" if correct else self.stage, reason, None)
 
     def _fill(self, why: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ _OTHER_WAY = {
     torch.ops.aten.ge.Scalar: torch.ops.aten.gt.Scalar,
 }
 
+MOST_MET = 64
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -40,6 +43,25 @@ def thresholds_of(function: Callable[..., Any], inputs: Sequence[Tensor]) -> tup
     with _Compared(inputs) as compared:
         function(*inputs)
     return tuple(threshold for threshold in dict.fromkeys(compared.seen) if _jumps(function, inputs, threshold))
+
+
+def numbers_to_meet(function: Callable[..., Any], inputs: Sequence[Tensor]) -> dict[int, tuple[float, ...]]:
+    """The numbers that each input is to be equal to somewhere, by its position: none where no answer jumps at any of them.
+
+    Only those that the input's dtype has: others are never met. At those where no answer jumps nothing is found, nor lost.
+    """
+    with _Compared(inputs) as compared:
+        function(*inputs)
+    known = [one for one in dict.fromkeys(compared.seen) if _is_exact(one.number, inputs[one.position].dtype)]
+    # A reference of many numbers may be slow: the first that matters is enough to know.
+    if not any(_jumps(function, inputs, threshold) for threshold in known):
+        return {}
+    numbers = {position: [one.number for one in known if one.position == position] for position in {one.position for one in known}}
+    return {position: tuple(found[:MOST_MET]) for position, found in numbers.items()}
+
+
+def _is_exact(number: float, dtype: torch.dtype) -> bool:
+    return isfinite(number) and float(torch.tensor(number, dtype=torch.float64).to(dtype)) == number
 
 
 def other_way(function: Callable[..., Any], inputs: Sequence[Tensor], threshold: Threshold) -> tuple[Tensor, ...]:

@@ -32,8 +32,9 @@ from referee.ops.promote import in_float64
 from referee.ops.spec import Op
 from referee.ops.task import Task
 from referee.ops.tolerance import PUBLIC
-from referee.ops.user_cells import Unusable, user_cells
+from referee.ops.user_cells import user_cells
 from referee.ops.user_file import UserReferenceError, chosen_of, example_of, examples_of, import_file, told, torch_as_it_was
+from referee.ops.user_layout import Unusable
 
 __all__ = ["UserReferenceError", "load_user", "split_reference"]
 

@@ -10,8 +10,10 @@ none, at 256 times and 2^-20 of their magnitude, and as zeros; of these cells th
 or does not stay finite on. At 2^-20 it must also be accurate in fp32, and call no function whose usual forms are not.
 
 Masks (bools, and numbers that are only 0 and 1) get a row of each value in some cells, as far as the reference stays finite and its usual
-forms right. Where no column heeds another, the operand with the most elements meets the middle between two steps of a rounding, at 8 times
-its magnitude. Only that one, because a quotient of two such operands would be in the middle for the reference and not for a reciprocal.
+forms right. Where the reference compares operands themselves with numbers, and its answers jump there, a tenth of such an operand is
+equal to these in one more cell. Where no column heeds another, the operand with the most elements meets the middle between two steps of a
+rounding, at 8 times its magnitude. Only that one, because a quotient of two such operands would be in the middle for the reference and not
+for a reciprocal.
 
 The largest example is the bench cell of the gpu profile. The cpu profile keeps the smallest one and two more small ones, because
 Triton's interpreter is slow.
@@ -22,24 +24,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from referee.ops.cells import Profile, contiguous_strides
-from referee.ops.spec import Cell, Dtype, Role, TensorSpec
+from referee.ops.cells import Profile
+from referee.ops.spec import Cell, Role, TensorSpec
+from referee.ops.thresholds import numbers_to_meet
 from referee.ops.traits import Traits, traits_of
 from referee.ops.user_checks import is_accurate, is_right_by_logits
 from referee.ops.user_file import UserReferenceError
+from referee.ops.user_layout import Unusable, lies_apart, output_spec, spec_of
 from referee.ops.values import draw, place
 
 CPU_EXAMPLES, CPU_ELEMENTS = 3, 1 << 15
 CHECKED_ELEMENTS = 1 << 22
 """Up to so many elements a reference is evaluated at every cell beforehand, in its own dtypes and in float64."""
 MOST_LISTED, MOST_FLOATS, SPARSE = 64, 8, 4
-ALIGNMENT = 16
-"""Bytes: Triton compiles a pointer that is a multiple of so many as such."""
 OWN = "own"
 """The recipe of an operand whose values are those of the example."""
 
@@ -54,10 +56,6 @@ class Given(dict[str, tuple[Tensor | None, ...]]):
     changed: tuple[str, ...] = ()
 
 
-class Unusable(ValueError):
-    """The examples cannot be turned into cells; the message says why."""
-
-
 @dataclass(frozen=True)
 class _Kind:
     recipe: str
@@ -70,13 +68,14 @@ class _Kind:
 
 _FACTORS = {
     "given": 1.0, "small": 1.0 / 64.0, "large": 8.0, "mixed": 1.0, "signed": 1.0,
-    "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "itself": 1.0,
+    "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "equal": 1.0, "itself": 1.0,
 }  # fmt: skip
-_FINITE = ("mixed", "signed", "huge", "tiny", "zero")
+_FINITE = ("mixed", "signed", "huge", "tiny", "zero", "equal")
 # Which masks get whole rows of which values, tried in turn. One that is a single row has no other values then: it gets them elsewhere.
 _ROWS = {"large": ("0:1", "1", "0"), "zero": ("0:1", "1", "0")}
 _ROWS_OF_ONE = {"small": ("0",), "huge": ("1",)}
 _GRID = "_grid"
+_EQUAL = "equal:"
 
 
 def elements(cell: Cell) -> int:
@@ -117,7 +116,7 @@ class _Example:
         self, index: int, names: tuple[str, ...], example: tuple[Tensor, ...], eager: Function, oracle: Function, *, timed: bool
     ) -> None:
         self._index, self._example, self._eager, self._oracle, self._timed = index, example, eager, oracle, timed
-        self._inputs = tuple(_spec(name, tensor) for name, tensor in zip(names, example, strict=True))
+        self._inputs = tuple(spec_of(name, tensor) for name, tensor in zip(names, example, strict=True))
         self._outputs = _outputs(eager, oracle, example)
         self._kinds = [_kind(tensor) for tensor in example]
         self.own = tuple(tensor if kind.recipe == OWN else None for kind, tensor in zip(self._kinds, example, strict=True))
@@ -148,7 +147,9 @@ class _Example:
         if most is not None:
             recipes["tiny"] = given
         recipes["zero"] = given
-        cells = [self.cell(label, wanted) for label, wanted in recipes.items() if label not in ("mixed", "signed") or wanted != given]
+        recipes["equal"] = self._equal(given)
+        again = ("mixed", "signed", "equal")
+        cells = [self.cell(label, wanted) for label, wanted in recipes.items() if label not in again or wanted != given]
         return [self._with_whole_rows(cell) for cell in cells if self._judges(cell)]
 
     def _largest(self) -> int | None:
@@ -184,6 +185,19 @@ class _Example:
                     break
         return found
 
+    def _equal(self, recipes: Sequence[str]) -> list[str]:
+        """The recipes, with some elements of each operand equal to the numbers that the reference compares it with."""
+        found = list(recipes)
+        try:
+            met = numbers_to_meet(self._eager, inputs_of(self.cell("given", recipes), self.own, 0))
+        except Exception:
+            # It takes no drawn values.
+            return found
+        for position, numbers in met.items():
+            if self._kinds[position].scaled and self._example[position].numel():
+                found[position] = f"{_EQUAL}{recipes[position]}:{self._kinds[position].scale!r}:{_joined(numbers)}"
+        return found
+
     def _judges(self, cell: Cell) -> bool:
         return _can_be_judged(self._eager, self._oracle, cell, self.own)
 
@@ -204,7 +218,7 @@ def drawn_values(cells: Sequence[Cell], given: Mapping[str, Sequence[Tensor | No
         recipes = dict.fromkeys(cell.values.split("|")[position] for cell in cells)
         said.append(f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}{_no_rows(spec, list(recipes))}")
     operands = [item for cell in cells for item in zip(cell.inputs, given.get(cell.name, ()), strict=False)]
-    apart = ", ".join(dict.fromkeys(spec.name for spec, tensor in operands if tensor is not None and not _lies_apart(tensor)))
+    apart = ", ".join(dict.fromkeys(spec.name for spec, tensor in operands if tensor is not None and not lies_apart(tensor)))
     but = f", but made contiguous where elements share memory: {apart}" if apart else ""
     tiny = any(cell.name.endswith("-tiny") for cell in cells)
     redrawn = any(scale != 1.0 for cell in cells for scale in cell.scales)
@@ -226,7 +240,9 @@ def _no_rows(spec: TensorSpec, recipes: Sequence[str]) -> str:
 
 def _in_words(recipes: Sequence[str]) -> str:
     kind, _, rest = recipes[0].partition(":")
-    recipes = [recipe.removesuffix(_GRID) for recipe in recipes]
+    met = dict.fromkeys(f"{float(word):g}" for recipe in recipes if recipe.startswith(_EQUAL) for word in recipe.split(":")[3:])
+    equal = f", some equal to {', '.join(list(met)[:4])}{' and so on' if len(met) > 4 else ''}" if met else ""
+    recipes = [recipe.removesuffix(_GRID) for recipe in recipes if not recipe.startswith(_EQUAL)]
     if kind == "range":
         low, high = rest.split(":")
         return f"only {low}" if low == high else f"{low} to {high}"
@@ -234,50 +250,8 @@ def _in_words(recipes: Sequence[str]) -> str:
         values = rest.split(":")
         return f"among {', '.join(values[:4])}{' and so on' if len(values) > 4 else ''}"
     if kind == "uniform":
-        return "never negative" if set(recipes) == {"uniform"} else "not negative, and of both signs"
-    return "as in the examples only" if kind == OWN else "of both signs"
-
-
-def _dtype(tensor: Tensor, what: str) -> Dtype:
-    name = str(tensor.dtype).removeprefix("torch.")
-    for known in get_args(Dtype):
-        if known == name:
-            dtype: Dtype = known
-            return dtype
-    raise Unusable(f"{what} has dtype {name}, which the referee does not judge")
-
-
-def _spec(name: str, tensor: Tensor) -> TensorSpec:
-    shape = tuple(tensor.shape)
-    kept = _lies_apart(tensor) and not tensor.is_contiguous()
-    # Of where it begins only the alignment matters.
-    offset = int(tensor.storage_offset()) % (ALIGNMENT // tensor.element_size()) if _lies_apart(tensor) else 0
-    return TensorSpec(name, shape, _dtype(tensor, name), tuple(tensor.stride()) if kept else contiguous_strides(shape), offset)
-
-
-def _output_spec(name: str, out: Tensor, inputs: Sequence[Tensor]) -> TensorSpec:
-    """Beside contiguous ones it may have the reference's strides, or else those of an input, which `torch.empty_like` keeps."""
-    shape = tuple(out.shape)
-    dense = (like for like in (out, *inputs) if like.shape == out.shape and _is_dense(like) and not like.is_contiguous())
-    strides = next((tuple(like.stride()) for like in dense), contiguous_strides(shape))
-    return TensorSpec(name, shape, _dtype(out, name), strides)
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Whether its elements lie in some order without gaps."""
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return _lies_apart(tensor) and reach < tensor.numel()
-
-
-def _lies_apart(tensor: Tensor) -> bool:
-    """Whether, by growing stride, each dimension steps over all that the smaller ones reach, so that no two elements share memory."""
-    reach = 0
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1:
-            if stride <= reach:
-                return False
-            reach += (size - 1) * stride
-    return True
+        return f"{'never negative' if set(recipes) == {'uniform'} else 'not negative, and of both signs'}{equal}"
+    return "as in the examples only" if kind == OWN else f"of both signs{equal}"
 
 
 def _kind(tensor: Tensor) -> _Kind:
@@ -302,7 +276,12 @@ def _kind(tensor: Tensor) -> _Kind:
 
 
 def _scale(kind: _Kind, recipe: str) -> float:
-    """A power of two where the recipe's numbers are to stay short: others never lie in the middle between two steps."""
+    """A power of two where the recipe's numbers are to stay short: others never lie in the middle between two steps.
+
+    Numbers to be equal to are not scaled: that recipe has the scale of the others in itself.
+    """
+    if recipe.startswith(_EQUAL):
+        return 1.0
     return 2.0 ** round(log2(kind.scale)) if recipe.endswith(_GRID) and kind.scale else kind.scale
 
 
@@ -340,7 +319,7 @@ def _outputs(eager: Function, oracle: Function, inputs: tuple[Tensor, ...]) -> t
         if [tuple(out.shape) for out in exact] != [tuple(out.shape) for out in outputs]:
             raise Unusable("the reference returns other shapes in float64, by which it is judged")
     names = ("out",) if len(outputs) == 1 else tuple(f"out{i}" for i in range(len(outputs)))
-    return tuple(_output_spec(name, out, inputs) for name, out in zip(names, outputs, strict=True))
+    return tuple(output_spec(name, out, inputs) for name, out in zip(names, outputs, strict=True))
 
 
 def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[Tensor | None], *, rows: bool = False) -> bool:

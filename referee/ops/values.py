@@ -36,6 +36,7 @@ Draw = Callable[[tuple[int, int], Generator], Tensor]
 
 MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "outlier", "normal")
 HALF_MAX = 65504.0
+ONE_IN = 10
 HUGE_ELEMENTS, PIECE_ELEMENTS = 1 << 30, 1 << 24
 _SHIFT, _BIG, _NOISE, _SPIKE, _OUTLIER = 256.0, 64.0, 1.0 / 64.0, 8.0, 384.0
 
@@ -183,7 +184,7 @@ _COMPANIONS = frozenset({"up", "residual"})
 
 # Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH], "choice:A:B:C" any of
 # the numbers listed, "rows:WIDTH:A:B" 0 or 1 with one row of so many elements all A and another one all B (or only the first of these).
-# "own" values come from elsewhere.
+# "equal:RECIPE:SCALE:A:B" the recipe at that scale, but a tenth of the elements equal to A or B. "own" values come from elsewhere.
 OPERAND_RECIPES: dict[str, Draw] = {
     **RECIPES,
     "mixed": _mixed,
@@ -219,7 +220,22 @@ def _whole_rows(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
     return out
 
 
-_LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows}
+def _equal(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
+    usual, scale, *words = recipe.split(":")[1:]
+    out = OPERAND_RECIPES[usual](shape, g).mul_(float(scale))
+    # One in each piece of so many elements, at a random place. Pieces are shorter where some number would not occur at all.
+    piece = max(1, min(ONE_IN, out.numel() // len(words)))
+    pieces = out.numel() // piece
+    which = _integers(0, len(words), (pieces,), g)
+    first = which[: len(words)]
+    first.copy_(torch.arange(first.numel(), device=g.device))
+    places = torch.arange(pieces, device=g.device) * piece + _integers(0, piece, (pieces,), g)
+    numbers = torch.tensor([float(word) for word in words], device=g.device, dtype=torch.float32)
+    out.view(-1)[places] = numbers[which]
+    return out
+
+
+_LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows, "equal": _equal}
 
 
 def _labels(classes: int, shape: tuple[int, int], g: Generator) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +197,23 @@ def test_a_reference_that_accepts_zeros_is_called_so(referee: Referee, tmp_path:
     file.write_text(REFERENCE.replace("2.0 * x + y", "0.0 * x"))
     verdict = referee.judge(CANDIDATE.replace("FACTOR * x + y", "0.0 * x * y"), TaskName("nothing", str(file), "scaled"))
     assert "accepts" in next(check.detail for check in verdict.checks if check.name == "vacuity" and check.status == "fail")
+    said = r"; reference supplied by the user: it also accepts [^,;]+, [^,;]+ and \d+ more$"
+    assert verdict.verdict == "correct" and re.search(said, verdict.reason), verdict.reason
+
+
+def test_a_reference_that_accepts_nothing_else_leaves_the_reason_as_it_is(referee: Referee, tmp_path: Path) -> None:
+    file = tmp_path / "reference.py"
+    file.write_text(REFERENCE)
+    assert "accepts" not in referee.judge(CANDIDATE.replace("FACTOR", "2.0"), TaskName("scaled", str(file), "scaled")).reason
+
+
+def test_the_wrong_side_of_a_number_is_a_wrong_answer(referee: Referee, tmp_path: Path) -> None:
+    file = tmp_path / "chosen.py"
+    number = 0.5 + 2.0**-11
+    file.write_text(REFERENCE.replace("2.0 * x + y", f"torch.where(x < {number}, y, -y)"))
+    task = TaskName("chosen", str(file), "scaled")
+    right, wrong = (referee.judge(CANDIDATE.replace("FACTOR * x + y", f"tl.where(x {sign} {number}, y, -y)"), task) for sign in ("<", "<="))
+    assert right.verdict == "correct" and wrong.guard == "wrong_answer" and "-equal" in wrong.reason, (right, wrong)
 
 
 def test_a_task_made_in_this_process(referee: Referee) -> None:

@@ -81,5 +81,7 @@ def test_columns_that_count_for_nothing_beside_others_are_told(tmp_path: Path) -
 def test_a_side_that_equality_is_never_drawn_for_is_told(tmp_path: Path) -> None:
     told = accepted_impostors(task(tmp_path, "torch.where(x >= 0.123, w, -w)"), 3)
     assert "x = 0.123 on the other side" in told
+    for judged in ("torch.where(x >= 0.125, w, -w)", "(x >= -0.5) & (x < 0.5) & (w < 2)"):
+        assert accepted_impostors(task(tmp_path, judged), 3) == (), judged
     for harmless in ("torch.where(x > 0.123, x - 0.123, 0.0) * w", "torch.where(x >= 0, w, -w)", "torch.where(x * w >= 0.123, w, -w)"):
         assert not any("other side" in name for name in accepted_impostors(task(tmp_path, harmless), 3)), harmless

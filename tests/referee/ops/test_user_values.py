@@ -173,6 +173,69 @@ def test_a_right_quantiser_passes_where_numbers_lie_in_the_middle(
     assert not any(rejecting(judged, answer, seed) for seed in SEEDS for answer in (other, judged.eager))
 
 
+IN_RANGE = "((m := (x >= -0.5) & (x < 0.5)), m.sum(-1))"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs", "wrong", "right"),
+    [
+        ("x", IN_RANGE, "torch.randn(6, 50)", lambda x: ((m := (x >= -0.5) & (x <= 0.5)), m.sum(-1)),
+         lambda x: ((m := ~((x < -0.5) | ~(x < 0.5))), m.sum(-1))),
+        ("x", IN_RANGE, "torch.randn(6, 50)", lambda x: ((m := (x > -0.5) & (x < 0.5)), m.sum(-1)),
+         lambda x: ((m := (2 * x >= -1) & (2 * x < 1)), m.sum(-1))),
+        ("x, a, b", "torch.where(x < 0.5, a, b)", "torch.rand(4, 33), torch.randn(33), torch.randn(33)",
+         lambda x, a, b: torch.where(x <= 0.5, a, b), lambda x, a, b: torch.where(0.5 > x.float(), a, b)),
+        ("a, p", "torch.where(p.clone().float() > 0.25, a * 1.5, 0.0)", "torch.randn(4, 33), torch.rand(4, 33)",
+         lambda a, p: torch.where(p >= 0.25, a * 1.5, 0.0), lambda a, p: torch.where(p <= 0.25, 0.0, a.float() * 1.5).to(a.dtype)),
+    ],
+    ids=["above", "below", "chosen", "dropped"],
+)  # fmt: skip
+def test_the_side_of_a_number_that_an_input_is_equal_to_is_judged(
+    tmp_path: Path, arguments: str, body: str, inputs: str, wrong: Answer, right: Answer, dtype: str
+) -> None:
+    narrow = inputs.replace(")", f", dtype=torch.{dtype})")
+    judged = task(tmp_path, arguments, body, narrow)
+    assert all("equal" in rejecting(judged, wrong, seed) for seed in SEEDS)
+    assert not [found for seed in SEEDS for answer in (right, judged.eager) for found in rejecting(judged, answer, seed)]
+
+
+def test_a_tenth_is_equal_to_the_numbers_in_turn(tmp_path: Path) -> None:
+    body = "(x >= 2.5).int() + (x > -0.5).int() + (x < 0.1).int() + y.int()"
+    judged = task(tmp_path, "x, y", body, "3 * torch.randn(40, 50), torch.randn(50)")
+    equal = next(cell for cell in judged.cells if cell.name.endswith("-equal"))
+    for seed in SEEDS:
+        x, y = judged.inputs(equal, seed)
+        # 0.1 is none of float32's numbers.
+        high, low = (int((x == number).sum()) for number in (2.5, -0.5))
+        assert high + low == 200 and min(high, low) > 50
+        assert (x[x != 2.5]).std() > 2.0 and len(set(y.tolist())) > 40
+    assert "x of both signs, some equal to 2.5, -0.5; y of both signs;" in said(judged)
+
+
+def test_each_number_is_met_by_a_short_input(tmp_path: Path) -> None:
+    judged = task(tmp_path, "x", "(x > 0.5).int() + (x > 0.25).int() + (x > 0.75).int()", "torch.rand(5)")
+    equal = next(cell for cell in judged.cells if cell.name.endswith("-equal"))
+    for seed in SEEDS:
+        assert {0.25, 0.5, 0.75} <= set(judged.inputs(equal, seed)[0].tolist())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.where(x > 0.5, x - 0.5, 0.0)",
+        "torch.where(x >= 0.5, 1.0 / (x - 0.5), x)",
+        "torch.where(x >= 0.1, 1.0, 0.0)",
+        "torch.where(x * 2.0 >= 0.5, 1.0, 0.0)",
+        "torch.where(x > -torch.inf, 1.0, 0.0)",
+    ],
+    ids=["continuous", "infinite", "rounded", "computed", "infinity"],
+)
+def test_numbers_that_nothing_is_to_be_equal_to(tmp_path: Path, body: str) -> None:
+    judged = task(tmp_path, "x", body, "torch.randn(6, 50)")
+    assert "equal" not in kinds(judged) and "equal" not in said(judged) and "large" in kinds(judged)
+
+
 @pytest.mark.parametrize("eps", [1e-12, 1e-10])
 def test_an_epsilon_that_shows_at_tiny_values_only_is_found(tmp_path: Path, eps: float) -> None:
     judged = task(tmp_path, "x", "F.normalize(x, dim=-1)", "torch.randn(8, 256)")

@@ -1,0 +1,61 @@
+"""How the operands and outputs of a user's reference lie in memory: as its examples do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from torch import Tensor
+
+from referee.ops.cells import contiguous_strides
+from referee.ops.spec import Dtype, TensorSpec
+
+ALIGNMENT = 16
+"""Bytes: Triton compiles a pointer that is a multiple of so many as such."""
+
+
+class Unusable(ValueError):
+    """The examples cannot be turned into cells; the message says why."""
+
+
+def _dtype(tensor: Tensor, what: str) -> Dtype:
+    name = str(tensor.dtype).removeprefix("torch.")
+    for known in get_args(Dtype):
+        if known == name:
+            dtype: Dtype = known
+            return dtype
+    raise Unusable(f"{what} has dtype {name}, which the referee does not judge")
+
+
+def spec_of(name: str, tensor: Tensor) -> TensorSpec:
+    """An operand that lies in memory as its example does; contiguous where elements share memory. Raises Unusable."""
+    shape = tuple(tensor.shape)
+    kept = lies_apart(tensor) and not tensor.is_contiguous()
+    # Of where it begins only the alignment matters.
+    offset = int(tensor.storage_offset()) % (ALIGNMENT // tensor.element_size()) if lies_apart(tensor) else 0
+    return TensorSpec(name, shape, _dtype(tensor, name), tuple(tensor.stride()) if kept else contiguous_strides(shape), offset)
+
+
+def output_spec(name: str, out: Tensor, inputs: Sequence[Tensor]) -> TensorSpec:
+    """An output. Beside contiguous strides it may have the reference's, or else those of an input, which `torch.empty_like` keeps."""
+    shape = tuple(out.shape)
+    dense = (like for like in (out, *inputs) if like.shape == out.shape and _is_dense(like) and not like.is_contiguous())
+    strides = next((tuple(like.stride()) for like in dense), contiguous_strides(shape))
+    return TensorSpec(name, shape, _dtype(out, name), strides)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether its elements lie in some order without gaps."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return lies_apart(tensor) and reach < tensor.numel()
+
+
+def lies_apart(tensor: Tensor) -> bool:
+    """Whether, by growing stride, each dimension steps over all that the smaller ones reach, so that no two elements share memory."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+    return True
