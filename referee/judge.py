@@ -30,7 +30,7 @@ from referee.measuring.measurement import TimingOptions
 from referee.on_cpu import OnCpu
 from referee.on_gpu import OnGpu
 from referee.race import Lap, NoRace, race
-from referee.reading.source import unfenced
+from referee.reading.markdown import unfenced
 from referee.report import Rejected, Report, to_nobody
 from referee.sandbox.workers import JobLost, Workers
 from referee.sandbox.zygote import ZygoteError

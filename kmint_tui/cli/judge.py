@@ -77,7 +77,7 @@ def judge(
 
 def read_source(file: Path) -> str:
     """The text of a kernel file. Raises UsageError for one that cannot be a kernel: unreadable, empty, binary, too long."""
-    from referee.reading.source import unfenced
+    from referee.reading.markdown import unfenced
 
     name = "stdin" if str(file) == "-" else str(file)
     try:

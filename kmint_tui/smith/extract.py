@@ -18,8 +18,6 @@ __all__ = ["Extracted", "Finish", "canonical", "extract"]
 
 Finish = Literal["stop", "length", "cancelled"]
 
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
-_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _CODE_START = re.compile(r"^(?:@triton\b|import\s|from\s+\w[\w.]*\s+import\s|def\s+\w+\s*\()", re.MULTILINE)
 _STATEMENT_START = re.compile(r"^[^\s#)\]}]", re.MULTILINE)
 _RUN = re.compile(r"^(?:async\s+)?def\s+run\s*\(", re.MULTILINE)
@@ -59,6 +57,8 @@ def extract(text: str, finish: Finish, *, inside: bool = False) -> Extracted:
 
 def _unfenced(text: str, inside: bool, notes: list[str]) -> tuple[str, bool]:
     """The text of the block to look at, and whether it was fenced."""
+    from referee.reading.markdown import blocks_with_run, fenced_blocks, joined
+
     before, fence, _ = text.partition("```")
     if not fence:
         return text, inside
@@ -67,18 +67,17 @@ def _unfenced(text: str, inside: bool, notes: list[str]) -> tuple[str, bool]:
     if _CODE_START.search(before):
         notes.append("text after the kernel dropped")
         return before, False
-    blocks = [match.group(1) for match in _FENCED.finditer(text)]
-    if len(blocks) > 1:
-        notes.append(f"{len(blocks) - 1} further fenced block(s) dropped")
-    return next((block for block in blocks if _RUN.search(block)), blocks[0] if blocks else ""), True
+    blocks = fenced_blocks(text)
+    kept = blocks_with_run(blocks) or blocks[:1]
+    if len(blocks) > len(kept):
+        notes.append(f"{len(blocks) - len(kept)} further fenced block(s) dropped")
+    return joined(kept), True
 
 
 def _without_thoughts(text: str, notes: list[str]) -> str:
-    kept = _THOUGHT.sub("", text)
-    if "</think>" in kept:
-        kept = kept.rpartition("</think>")[2]
-    if "<think>" in kept:
-        kept = kept.partition("<think>")[0]
+    from referee.reading.markdown import without_thoughts
+
+    kept = without_thoughts(text)
     if kept != text:
         notes.append("<think> text dropped")
     return kept

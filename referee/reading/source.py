@@ -15,10 +15,8 @@ MAX_DEPTH = 80
 MAX_NODES = 10_000
 OLDEST = (3, 11)  # of the Pythons kmint runs on; what newer ones add to the grammar is read by none of the checks
 
-_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _NEW_LINE = re.compile(r"\r\n|\r|\n")  # `str.splitlines` knows more of them than Python source does
-_RUN = re.compile(r"^def\s+run\s*\(", re.MULTILINE)
 
 
 # Python 3.11 counts how deep a tree is in one place for all threads (gh-106905), and filters of warnings are one for all as well.
@@ -57,25 +55,6 @@ def _check_encoding(text: str) -> None:
         cookie = _COOKIE.match(line)
         if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
             raise SourceError(f"line {number}: the encoding `{cookie[1][:40]}` is not supported; sources are UTF-8")
-
-
-def unfenced(text: str) -> str:
-    """The code in an answer that was kept with its Markdown: the first fenced block that defines `run`. Python text as it is.
-
-    A byte order mark goes.
-    """
-    text = text.removeprefix("\ufeff")
-    if "```" not in text or _is_python(text):
-        return text
-    return next((block for block in _FENCED.findall(text) if _RUN.search(block)), text)
-
-
-def _is_python(text: str) -> bool:
-    try:
-        parse(text)
-    except SourceError as error:
-        return not str(error).startswith("syntax error")
-    return True
 
 
 def _check_size(tree: ast.Module) -> None:

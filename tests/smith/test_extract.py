@@ -58,6 +58,13 @@ def test_what_was_dropped_is_said() -> None:
     assert extract(f"<think></think>{KERNEL}", "stop").notes == ("<think> text dropped",)
 
 
+def test_a_kernel_and_its_run_in_two_fences_are_joined() -> None:
+    kernel, host = KERNEL.split("\n\n\n")
+    found = extract(f"```python\n{kernel}\n```\nCall it so:\n```python\n{host}```\nInstall:\n```sh\npip install triton\n```", "stop")
+    assert found.source == f"{kernel}\n\n{host}" and found.fenced
+    assert found.notes == ("1 further fenced block(s) dropped",)
+
+
 def test_prefilled_answers_start_inside_the_fence() -> None:
     assert extract(KERNEL, "stop", inside=True).source == KERNEL
     assert extract(f"{KERNEL}```\nDone, that is all.", "stop", inside=True).source == KERNEL

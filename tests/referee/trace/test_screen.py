@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from referee.reading.screen import NAMES, screen
-from referee.reading.source import unfenced
+from referee.reading.markdown import unfenced
 from tests.referee.trace.bad import ALLOCATE, BAD, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD
 
@@ -331,6 +331,10 @@ def test_the_block_that_defines_run_is_taken_out_of_markdown() -> None:
     code += "\n"
     assert unfenced(f"Here:\n\n```sh\npip\n```\n```python\n{code}```\nDone.\n") == code
     assert unfenced("```python\n" + code) == code
+    assert unfenced(f"<think>\n```python\ndef run(x):\n    return x\n```\n</think>\n```python\n{code}```\n") == code
+    kernel, host = "@triton.jit\ndef k(x):\n    pass\n", "def run(x):\n    k[(1,)](x)\n    return x\n"
+    assert unfenced(f"```python\n{kernel}```\nand\n```sh\npip\n```\n```\n{host}```\n") == f"{kernel}\n{host}"
+    assert unfenced(f"```python\n{kernel}{host}```\nUse:\n```python\nprint(run(1))\n```\n") == kernel + host
     assert unfenced("\ufeff" + code) == code
     for text in (code, f'"""```\ndef run(x): pass\n```"""\n{code}', "```\nno code\n```", "def run(:\n", ""):
         assert unfenced(text) == text
