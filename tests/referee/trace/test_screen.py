@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from referee.reading.screen import NAMES, screen
 from referee.reading.markdown import unfenced
+from referee.reading.screen import NAMES, screen
 from tests.referee.trace.bad import ALLOCATE, BAD, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD
 
