@@ -31,7 +31,7 @@ TINY = 1e-40
         ("libdevice.exp2(v)", -140.0, 0.0),
         ("libdevice.rsqrt(v)", TINY, inf),
         ("libdevice.add_rn(v, v)", TINY, 0.0),
-        ("libdevice.mul_rz(v, v)", 1e-20, 0.0),
+        ("libdevice.mul_rn(v, v)", 1e-20, 0.0),
         ("libdevice.ceil(v)", TINY, 0.0),
         ("libdevice.abs(v)", TINY, 0.0),
         ("tl.exp(v)", -100.0, 3.8e-44),
