@@ -24,6 +24,8 @@ SECONDS = 60.0
 """Of processor time, for each process of a worker."""
 PATIENCE = 4.0
 """How many times as long as a worker may take by the clock: others may keep the processors busy, and beside a GPU they go first."""
+CHECKED = "addresses"
+"""What is looked at in compiled kernels: part of their keys, so that none comes out of a cache that was not looked at so."""
 MEMORY_BYTES = 3 << 30
 OUTPUT_BYTES = 64 << 20
 MAX_WORKERS = 16
@@ -54,7 +56,7 @@ class CompileJobs:
 
     def key(self, wanted: Request) -> str:
         """Equal for kernels that come out the same."""
-        return key_of(wanted, self.module.text, json.dumps(self.target.to_json(), sort_keys=True), self.tools.identity)
+        return key_of(wanted, self.module.text, json.dumps(self.target.to_json(), sort_keys=True), self.tools.identity, CHECKED)
 
     def run(self, wanted: Mapping[str, Request], stop: int | None = None) -> Results | Rejection:
         """The kernels of these requests, by their keys, from one worker; its time is up when `stop` can be read. Raises JobLost."""
