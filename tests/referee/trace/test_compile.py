@@ -237,6 +237,19 @@ def test_the_cache_saves_the_compiler(zygote: Zygote, tmp_path: Path) -> None:
     assert isinstance(other, Binaries) and other.found[0, 0].key != first.found[0, 0].key
 
 
+def test_a_cached_kernel_that_was_looked_at_for_less_is_compiled_again(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, plans = traced(zygote, COPY + body(ALLOCATE, LAUNCH, "return y"))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("referee.compiling.compile_jobs.CHECKED", "less")
+        before = compile_plan(zygote, module, plans[0], Target(), tmp_path)
+    now = compile_plan(zygote, module, plans[0], Target(), tmp_path)
+    assert isinstance(before, Binaries) and isinstance(now, Binaries)
+    assert {one.key for one in before.found.values()}.isdisjoint(one.key for one in now.found.values())
+    assert len(list(tmp_path.glob("*.json"))) == 2 * len(now.found)
+
+
 def test_damaged_cache_entries_count_as_missing(tmp_path: Path) -> None:
     cache = CompileCache(tmp_path)
     binary = Binary("k", "a" * 64, b"\x7fELF" + b"0" * 100, "k", 0, 4, 16, 0, ("*fp16",), ((0,),))
