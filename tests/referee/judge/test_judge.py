@@ -70,6 +70,8 @@ def test_an_unknown_triton_is_no_fault_of_the_kernel(referee: Referee, monkeypat
     monkeypatch.setattr("referee.triton_version.triton_version", lambda: "3.9.0")
     verdict = referee.judge(SOFTMAX, "softmax")
     assert verdict.verdict == "error" and verdict.reason.startswith("triton 3.9.0 is not supported: the referee knows 3.6 and 3.7")
+    # A trace would fail first, and blame the kernel.
+    assert set(verdict.seconds) <= {"screen", "total"}
 
 
 def test_a_wrong_kernel_is_rejected_with_the_cell_and_the_rest_is_not_reached(referee: Referee) -> None:
