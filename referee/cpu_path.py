@@ -18,6 +18,7 @@ from torch import Tensor
 
 from referee.answers.compare import compare
 from referee.device.configurations import telling
+from referee.device.gpu import unreached
 from referee.interpreter.interpret import Executed, Execution, execute
 from referee.ops.spec import Cell
 from referee.ops.task import Task
@@ -35,7 +36,11 @@ PROGRAMS_TWICE = 128
 WAYS = {True: " with products added unrounded and sums in another order", False: " with every product rounded and sums in order"}
 """What a run is called that goes the other way, by `relaxed`."""
 
+ELEMENTS = 8192
+"""So many elements take the interpreter about as long as the words of one program."""
+
 Traced = Sequence[tuple[Cell, LaunchPlan]]
+Judged = tuple[tuple[CellResult, ...], Rejection | None]
 
 
 @dataclass(frozen=True)
@@ -67,10 +72,11 @@ class CpuPath:
     rounds: int = 1
     unread: frozenset[int] = frozenset()
 
-    def required(self, traced: Traced, among: Traced | None = None) -> tuple[tuple[CellResult, ...], Rejection | None]:
+    def required(self, traced: Traced, among: Traced | None = None, *, stop: int | None = None) -> Judged:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported.
 
-        Which of them stand for others in further runs is chosen `among` more of them than these, if others are judged elsewhere.
+        Which of them stand for others in further runs is chosen `among` more of them than these, if others are judged elsewhere. When
+        something can be read from `stop` it ends, with results that say nothing.
         """
         among = among or traced
         others = telling([cell for cell, _ in among])
@@ -81,15 +87,14 @@ class CpuPath:
         for turn in range(self.rounds):
             begun = len(results)
             left = [run.execution for group in groups[begun:] for run in group]
-            answers = iter(self._execute(left))
+            answers = iter(self._execute(left, stop))
             for (cell, _), runs in zip(traced[begun:], groups[begun:], strict=True):
                 result, rejection = self._judged(cell, runs, answers)
                 if rejection and rejection.guard == "timeout" and len(results) > begun and turn + 1 < self.rounds:
                     break
                 results.append(result)
                 if rejection:
-                    rest = (CellResult(cell.name, cell.role, "skipped", detail="not reached") for cell, _ in traced[len(results) :])
-                    return (*results, *rest), rejection
+                    return (*results, *(unreached(cell) for cell, _ in traced[len(results) :])), rejection
             else:
                 break
         return tuple(results), None
@@ -109,8 +114,13 @@ class CpuPath:
             else:
                 return
 
-    def _execute(self, executions: Sequence[Execution]) -> list[Executed | Rejection]:
-        return execute(self.workers, self.text, executions, seconds=self.seconds, unread=self.unread)
+    def effort(self, cell: Cell, plan: LaunchPlan) -> float:
+        """About how long the cell takes, in programs."""
+        programs, elements = _programs(plan, self.configs[0]), max((prod(spec.shape) for spec in cell.inputs), default=0)
+        return (1 + (programs <= PROGRAMS_TWICE)) * (programs + elements / ELEMENTS)
+
+    def _execute(self, executions: Sequence[Execution], stop: int | None = None) -> list[Executed | Rejection]:
+        return execute(self.workers, self.text, executions, seconds=self.seconds, unread=self.unread, stop=stop)
 
     def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, both: bool = False, first: bool = True) -> list[_Run]:
         """Two runs of the cell, three with atomics, or one where it takes very many programs, and one of its variant.

@@ -39,6 +39,7 @@ class OnCpu:
     def verdict(self, why: str) -> Verdict:
         """Correctness; `why` says why no GPU is used."""
         from referee.cpu_path import SECONDS, CpuPath
+        from referee.in_parts import required_in_parts
 
         judgement, report, subject = self.judgement, self.judgement.report, self.judgement.subject
         task = subject.task("cpu")
@@ -63,7 +64,7 @@ class OnCpu:
         seconds = SECONDS * max(1.0, len(configs) / FEW_CONFIGS)
         path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds, ROUNDS, unread)
         with report.during("correct"):
-            report.cells, rejection = path.required(traced[: len(cells)])
+            report.cells, rejection = required_in_parts(path, traced[: len(cells)])
             stop(rejection)
         with report.during("trace"):
             badges = with_fresh_layouts(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed)

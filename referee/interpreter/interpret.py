@@ -96,9 +96,15 @@ class _Shared:
 
 
 def execute(
-    zygote: Zygote, text: str, executions: Sequence[Execution], *, seconds: float, unread: frozenset[int] = frozenset()
+    zygote: Zygote,
+    text: str,
+    executions: Sequence[Execution],
+    *,
+    seconds: float,
+    unread: frozenset[int] = frozenset(),
+    stop: int | None = None,
 ) -> list[Executed | Rejection]:
-    """Runs `executions` in order in one worker, which gets `seconds` of processor time for all of them.
+    """Runs `executions` in order in one worker, which gets `seconds` of processor time for all of them, or until `stop` can be read.
 
     `text` is the clean kernel module, and `unread` as in `logic.elementwise`. The result ends with the first rejection. Raises JobLost
     or InterpreterUnsupported when the candidate is not to blame.
@@ -113,7 +119,7 @@ def execute(
             for e, places, start in zip(executions, shared.places, shared.starts, strict=True)
         )
         limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)
-        outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size, unread)), limits=limits, fds=(shared.fd,))
+        outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size, unread)), limits=limits, fds=(shared.fd,), stop=stop)
         done, failure = _answer(outcome, len(executions), shared.begun(), seconds)
         results: list[Executed | Rejection] = []
         for index in range(done):

@@ -1,0 +1,98 @@
+"""The CPU path in several processes: cells are told of in their order, whichever process comes first to its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import pytest
+
+from referee.cpu_path import CpuPath, Traced
+from referee.in_parts import PARTS, parts, required_in_parts
+from referee.reading.kernels import extract
+from referee.sandbox.outcome import Outcome
+from referee.sandbox.workers import Workers
+from referee.sandbox.zygote import ZygoteError
+from referee.subject import Subject, feasible, required
+from referee.target import Target
+from referee.tracing.trace import trace
+from tests.referee.stand_in import SOURCE, Servers
+
+ADDS = "tl.store(y_ptr + at, x * tl.sigmoid(x)"
+
+
+def wrong_at(*totals: int) -> str:
+    """A kernel that gives another answer to inputs of these numbers of elements."""
+    return SOURCE.replace(ADDS, f"{ADDS} + ({' | '.join(f'(total == {total})' for total in totals)})")
+
+
+def endless_at(source: str, total: int) -> str:
+    """The kernel with a loop that ends at none of these."""
+    return source.replace("    tl.store", f"    while total == {total}:\n        x += 0.0\n    tl.store")
+
+
+def path_and_cells(servers: Servers, source: str) -> tuple[CpuPath, Traced]:
+    subject, module = Subject("silu"), extract(source)
+    cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
+    plans = trace(servers.workers, source, cells, Target(), module)
+    assert isinstance(plans, tuple), plans
+    return CpuPath(servers.interpreters, subject.task("cpu"), module.text, False, 3, seconds=60.0), list(zip(cells, plans, strict=True))
+
+
+def totals(servers: Servers) -> list[int]:
+    """How many elements the cells have, in order, each number once."""
+    return list(dict.fromkeys(prod(cell.inputs[0].shape) for cell, _ in path_and_cells(servers, SOURCE)[1]))
+
+
+@pytest.mark.parametrize(
+    ("efforts", "sizes"),
+    [
+        ([1.0] * 8, [2, 2, 2, 2]),
+        ([1.0, 1.0, 6.0, 1.0, 1.0], [2, 1, 2]),
+        ([5.0, 1.0], [1, 1]),
+        ([2.0], [1]),
+        ([], []),
+    ],
+)
+def test_parts_are_of_about_the_same_effort_and_in_order(efforts: list[float], sizes: list[int]) -> None:
+    cells: list[Any] = [(number, None) for number in range(len(efforts))]
+    found = parts(efforts, cells)
+    assert [len(part) for part in found] == sizes and len(found) <= PARTS
+    assert [one for part in found for one in part] == cells
+
+
+@pytest.mark.parametrize("places", [(), (-1,), (3, -1), (0,)])
+def test_what_is_told_is_what_one_process_tells(servers: Servers, places: tuple[int, ...]) -> None:
+    sizes = totals(servers)
+    source = wrong_at(*(sizes[place] for place in places)) if places else SOURCE
+    path, traced = path_and_cells(servers, source)
+    results, rejection = required_in_parts(path, traced)
+    assert (results, rejection) == path.required(traced)
+    assert [result.name for result in results] == [cell.name for cell, _ in traced]
+    assert (rejection.guard if rejection else None) == ("wrong_answer" if places else None)
+
+
+def test_a_failure_ends_what_runs_behind_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = totals(servers)
+    path, traced = path_and_cells(servers, endless_at(wrong_at(sizes[0]), sizes[-1]))
+    outcomes: list[Outcome] = []
+    run = servers.interpreters.run
+
+    def noted(*given: Any, **named: Any) -> Outcome:
+        outcomes.append(run(*given, **named))
+        return outcomes[-1]
+
+    monkeypatch.setattr(servers.interpreters, "run", noted)
+    results, rejection = required_in_parts(path, traced)
+    assert rejection and rejection.guard == "wrong_answer" and traced[0][0].name in rejection.reason
+    assert [result.status for result in results] == ["fail", *["skipped"] * (len(traced) - 1)]
+    assert {outcome.detail for outcome in outcomes if outcome.status != "ok"} <= {"stopped"}
+
+
+def test_what_goes_wrong_with_the_workers_is_told(servers: Servers) -> None:
+    path, traced = path_and_cells(servers, SOURCE)
+    with Workers(interpret=True) as closed:
+        pass
+    with pytest.raises(ZygoteError, match="closed"):
+        required_in_parts(replace(path, workers=closed), traced)
