@@ -59,7 +59,11 @@ _ABSTRACT = type(vars(abc.ABC)["_abc_impl"])
 
 # What Python itself keeps in a module: the second name once the module has warned, for which warnings were given.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
-_CACHED = type(functools.lru_cache(lambda: None))
+_cached = functools.lru_cache(lambda: None)
+_cached()
+_CACHED = type(_cached)
+# What the dict of keys of a bounded cache holds.
+_LINK = next(type(value) for part in gc.get_referents(_cached) if type(part) is dict for value in part.values())
 # Asked of a class, these answer what Python knows; a name that the class body binds, or its metaclass, does not come in between.
 _NAMES, _MRO, _MODULE, _QUALNAME = (type.__dict__[name].__get__ for name in ("__dict__", "__mro__", "__module__", "__qualname__"))
 _DICT_OFFSET = type.__dict__["__dictoffset__"].__get__
@@ -282,16 +286,23 @@ def _member(member: MemberDescriptorType, value: object) -> object:
 def _around_cached(function: Any) -> list[object]:
     """What a cached function calls and carries. Raises KeptObject when it remembers something that can change."""
     _check_cached(function)
-    # Python visits what is remembered first, if it is bounded, then the dict of keys, then the rest. Not `__wrapped__`, which can be bound.
+    # Not `__wrapped__`, which can be bound.
+    return _cached_parts(function)[1]
+
+
+def _cached_parts(function: object) -> tuple[list[Any], list[object]]:
+    """What a cached function remembers, and all else that it refers to."""
     parts = gc.get_referents(function)
-    return parts[next(number for number, part in enumerate(parts) if type(part) is dict) + 1 :]
+    # Python visits what a bounded one remembers first, then the dict of its keys, then the rest. An unbounded one has a dict of results.
+    dicts = [number for number, part in enumerate(parts) if type(part) is dict and part is not vars(function)]
+    place = next((number for number in reversed(dicts) if all(type(value) is _LINK for value in parts[number].values())), dicts[0])
+    results = [value for value in parts[place].values() if type(value) is not _LINK]
+    return [*parts[:place], *results], parts[place + 1 :]
 
 
 def _check_cached(function: object) -> None:
     """Raise KeptObject when a cached function remembers something that can change."""
-    # An unbounded cache is a dict of results; a bounded one refers to its keys and results itself.
-    parts = [part for part in gc.get_referents(function) if part is not vars(function)]
-    remembered = [value for part in parts for value in (part.values() if type(part) is dict else [part])]
+    remembered, _ = _cached_parts(function)
     while remembered:
         value = remembered.pop()
         if isinstance(value, (FunctionType, type)):

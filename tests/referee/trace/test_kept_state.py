@@ -236,11 +236,12 @@ def test_a_cached_function_may_remember_what_cannot_change_only(size: int | None
     file = module(numbers=numbers, lists=lists)
     before = kept(file, "kernel_under_test")
     numbers(1)
+    numbers(2)
     assert changed(before, kept(file, "kernel_under_test")) is None
     lists(1)
     with pytest.raises(KeptObject, match="list"):
         kept(file, "kernel_under_test")
-    for value in (np.zeros(1), bytearray(1), random.Random(1), torch.zeros(1)):
+    for value in (np.zeros(1), bytearray(1), random.Random(1), torch.zeros(1), {}, {"block": 1024}):
         other = functools.lru_cache(maxsize=size)(lambda value=value: value)
         other()
         with pytest.raises(KeptObject, match="a cached function keeps a"):
