@@ -31,7 +31,7 @@ def required_in_parts(path: CpuPath, traced: Traced) -> Judged:
             return path.required(part, among=traced, stop=stop)
 
     try:
-        with ThreadPoolExecutor(min(PARTS, os.cpu_count() or 1), thread_name_prefix="part") as pool:
+        with ThreadPoolExecutor(min(PARTS, len(os.sched_getaffinity(0))), thread_name_prefix="part") as pool:
             judged = [pool.submit(judge, part) for part in parts([path.effort(*one) for one in traced], traced)]
             try:
                 for one in judged:
