@@ -119,6 +119,7 @@ def test_a_slow_kernel_gets_more_time_as_long_as_it_goes_on_from_cell_to_cell(
         return [*execute(workers, text, executions[:most], **options), over]
 
     monkeypatch.setattr("referee.cpu_path.execute", slowly)
+    monkeypatch.setattr("referee.in_parts.PARTS", 1)
     verdict = referee.judge(silu(), "silu")
     assert (verdict.verdict, verdict.guard) == (("correct", None) if ends else ("rejected", "timeout")), verdict
     if ends:
