@@ -29,7 +29,7 @@ from referee.sandbox.workers import Workers
 from referee.verdict import CellResult, Rejection
 
 SECONDS = 20.0
-"""Of processor time, for all cells of a kernel; the slowest right ones of the selftest take four where this was chosen."""
+"""Of processor time, for the cells of one process; all cells of the selftest's slowest right kernels take four where this was chosen."""
 PROGRAMS_TWICE = 128
 """So many programs of a cell run twice: what depends on their order, or on memory that nothing wrote, shows with fewer as well."""
 
@@ -115,9 +115,10 @@ class CpuPath:
                 return
 
     def effort(self, cell: Cell, plan: LaunchPlan) -> float:
-        """About how long the cell takes, in programs."""
-        programs, elements = _programs(plan, self.configs[0]), max((prod(spec.shape) for spec in cell.inputs), default=0)
-        return (1 + (programs <= PROGRAMS_TWICE)) * (programs + elements / ELEMENTS)
+        """About how long the cell takes, in programs: never nothing, because some cells have no elements and launch nothing."""
+        programs = _programs(plan, self.configs[0])
+        elements = max((prod(spec.shape) for spec in cell.inputs), default=0)
+        return (1 + (programs <= PROGRAMS_TWICE)) * (1 + programs + elements / ELEMENTS)
 
     def _execute(self, executions: Sequence[Execution], stop: int | None = None) -> list[Executed | Rejection]:
         return execute(self.workers, self.text, executions, seconds=self.seconds, unread=self.unread, stop=stop)

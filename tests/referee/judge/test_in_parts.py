@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from referee import Referee, TaskName
 from referee.cpu_path import CpuPath, Traced
 from referee.in_parts import PARTS, parts, required_in_parts
 from referee.reading.kernels import extract
@@ -19,6 +21,16 @@ from referee.target import Target
 from referee.tracing.trace import trace
 from tests.referee.stand_in import SOURCE, Servers
 
+NOTHING = """import torch
+
+
+def silu(x):
+    return torch.nn.functional.silu(x)
+
+
+def get_inputs():
+    return [torch.empty(0, 8)]
+"""
 ADDS = "tl.store(y_ptr + at, x * tl.sigmoid(x)"
 
 
@@ -96,3 +108,11 @@ def test_what_goes_wrong_with_the_workers_is_told(servers: Servers) -> None:
         pass
     with pytest.raises(ZygoteError, match="closed"):
         required_in_parts(replace(path, workers=closed), traced)
+
+
+def test_cells_without_elements_are_judged_too(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text(NOTHING)
+    launches = SOURCE.replace("    BLOCK = 256\n", "    if x.numel() == 0:\n        return y\n    BLOCK = 256\n")
+    with Referee(mode="interpret") as referee:
+        verdict = referee.judge(launches, TaskName("silu", str(tmp_path / "reference.py")))
+    assert verdict.verdict == "correct" and verdict.cells, verdict
