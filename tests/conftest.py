@@ -46,11 +46,18 @@ def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return home
 
 
+def _group(item: pytest.Item) -> str:
+    """A file, but for what needs the GPU, and for what shares a fixture that takes minutes to make."""
+    if item.get_closest_marker("gpu"):
+        return "gpu"
+    return "project" if "project" in getattr(item, "fixturenames", ()) else str(item.path)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the tests marked `gpu` where no CUDA device answers; with `-n`, keep each file, and all that needs the GPU, in one process."""
+    """Skip the tests marked `gpu` where no CUDA device answers; with `-n`, say which tests stay in one process."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("gpu" if item.get_closest_marker("gpu") else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     if not marked:
         return
     import torch
