@@ -50,9 +50,11 @@ def _group(item: pytest.Item) -> str:
     """A file, but for what needs the GPU, and for what shares a fixture that takes minutes to make."""
     if item.get_closest_marker("gpu"):
         return "gpu"
-    return "project" if "project" in getattr(item, "fixturenames", ()) else str(item.path)
+    return "project" if "project" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
 
 
+# Before xdist looks at the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip the tests marked `gpu` where no CUDA device answers; with `-n`, say which tests stay in one process."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
