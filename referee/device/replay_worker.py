@@ -47,7 +47,7 @@ def main(device: Literal["cuda", "cpu"]) -> None:
         wire.send(answers, wire.frame({"progress": text, "seconds": seconds, "whose": whose}))
 
     # Before anything is asked: a worker that replaces a lost one is ready sooner.
-    from referee.device.replay_service import Service
+    from referee.device.replay_service import Service, keep_loaded
 
     service = None
     while True:
@@ -61,6 +61,7 @@ def main(device: Literal["cuda", "cpu"]) -> None:
             if service is None:
                 progress("starting CUDA", 180.0, "referee")
                 service = Service(device, progress)
+                keep_loaded()
             answer = service.answer(message, blobs)
         except Exception:  # reported to the judge, which decides; this process may be beyond repair
             traceback.print_exc()
