@@ -282,8 +282,8 @@ def draw(cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
     tensors = []
     for position, spec in enumerate(cell.inputs):
         generator = generator_for(seed, cell.name, position, spec.name, device)
-        plain = cell.values == "normal" and cell.scales[position] == 1.0 and spec.name not in PARAMETERS and _is_plain(spec)
-        if plain and math.prod(spec.shape) > HUGE_ELEMENTS:
+        huge = math.prod(spec.shape) > HUGE_ELEMENTS and cell.values == "normal" and cell.scales[position] == 1.0
+        if huge and spec.name not in PARAMETERS and _is_plain(spec):
             tensors.append(_huge(spec, generator))
         else:
             tensors.append(place(spec, _scaled(spec, cell, position, _raw(spec, cell, position, generator))))
