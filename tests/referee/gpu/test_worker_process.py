@@ -68,7 +68,9 @@ def replayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayer]:
 
 
 def test_the_environment_is_reported(replayer: Replayer) -> None:
+    before = replayer.seconds
     found = replayer.environment()
+    assert replayer.seconds > before
     assert found["python"] == sys.version.split()[0]
     assert found["torch"]
 
