@@ -176,10 +176,11 @@ def one_by_one(referee: Referee, chosen: Sequence[tuple[str, str]], level: Level
 
 def many_at_once(referee: Referee, many: Sequence[tuple[str, str]], level: Level, threads: int) -> dict[str, Any]:
     """Judge with several threads; the rate, the verdicts, and every candidate that was rejected, which none should be."""
-    start = time.perf_counter()
+    start, replayed = time.perf_counter(), replaying(referee)
     with ThreadPoolExecutor(threads) as pool:
         judged = list(pool.map(lambda pair: referee.judge(pair[1], pair[0], level=level), many))
-    rate = 60 * len(many) / (time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    rate, share = 60 * len(many) / seconds, (replaying(referee) - replayed) / seconds
     kinds = dict(Counter(verdict.verdict for verdict in judged))
     fallen = [
         {"op": name, "guard": verdict.guard, "reason": verdict.reason, "source": source}
@@ -188,8 +189,22 @@ def many_at_once(referee: Referee, many: Sequence[tuple[str, str]], level: Level
     ]
     for item in fallen:
         print(f"{item['op']}: {item['guard']}: {item['reason']}")
-    print(f"sustained: {rate:.0f} verdicts a minute over {len(many)}, {threads} threads: {kinds}")
-    return {"candidates": len(many), "threads": threads, "per_minute": rate, "verdicts": kinds, "fallen": fallen}
+    print(f"sustained: {rate:.1f} verdicts a minute over {len(many)}, {threads} threads: {kinds}; replaying {share:.0%} of the time")
+    return {
+        "candidates": len(many), "threads": threads, "per_minute": rate, "replaying_share": share, "verdicts": kinds,
+        "stages": stages(judged), "timing_parts": timing_parts(judged), "fallen": fallen,
+    }  # fmt: skip
+
+
+def replaying(referee: Referee) -> float:
+    """Seconds for which the process that replays and times was asked for something, so far."""
+    return referee._replayer.seconds if referee._replayer else 0.0
+
+
+def timing_parts(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """Mean seconds of every part of timing."""
+    parts = [verdict.timing["seconds"] for verdict in verdicts if verdict.timing]
+    return {name: float(np.mean([each.get(name, 0.0) for each in parts])) for name in parts[0]} if parts else {}
 
 
 if __name__ == "__main__":

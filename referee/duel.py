@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from referee import ops
+from referee.device import wire
 from referee.device.gpu import Replayer, ReplayerError, default_cache
 from referee.device.gpu_worker import WorkerLost, WorkerProcess
 from referee.device.jobs import Prepared, TaskName, pack_jobs, rejection_from_json
@@ -110,7 +111,7 @@ def _timed(sides: dict[Side, Prepared], seed: int, options: TimingOptions, cache
     }
     process = WorkerProcess(cache, "referee.device.duel_worker")
     try:
-        answer = process.request(message, blobs, seconds=REQUEST_SECONDS)
+        answer = process.request(wire.frame(message, blobs), seconds=REQUEST_SECONDS)
     except WorkerLost as lost:
         raise ReplayerError(str(lost)) from lost
     finally:

@@ -231,7 +231,7 @@ def main() -> None:
     os.dup2(2, 1)
 
     def progress(text: str, seconds: float, whose: Literal["candidate", "referee"]) -> None:
-        wire.send(answers, {"progress": text, "seconds": seconds, "whose": whose})
+        wire.send(answers, wire.frame({"progress": text, "seconds": seconds, "whose": whose}))
 
     message, blobs = wire.receive(wire.blocking_reader(incoming))
     progress("starting CUDA", 180.0, "referee")
@@ -244,7 +244,7 @@ def main() -> None:
     except Exception:  # reported to the judge, which decides
         traceback.print_exc()
         found = {"broken": traceback.format_exc(limit=-4)}
-    wire.send(answers, found)
+    wire.send(answers, wire.frame(found))
     # A lost context makes orderly shutdown hang or crash, so there is none.
     os._exit(0)
 

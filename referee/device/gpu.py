@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
 from typing import Any
 
+from referee.device import wire
 from referee.device.configurations import other_configurations
 from referee.device.gpu_worker import Device, WorkerLost, WorkerProcess
 from referee.device.jobs import CellJob, Prepared, TaskName, pack_jobs, rejection_from_json, result_from_json
@@ -66,7 +69,10 @@ def default_cache() -> Path:
 
 
 class Replayer:
-    """A warm replay worker. Construction starts nothing. Usable from several threads, one request at a time."""
+    """A warm replay worker. Construction starts nothing. Usable from several threads, one request at a time.
+
+    `started` counts the workers so far, `seconds` is how long requests took.
+    """
 
     def __init__(self, *, device: Device = "cuda", cache: Path | None = None) -> None:
         self._device: Device = device
@@ -75,6 +81,7 @@ class Replayer:
         self._lock = threading.Lock()
         self._interrupts = 0
         self.started = 0
+        self.seconds = 0.0
 
     def __enter__(self) -> Replayer:
         return self
@@ -124,10 +131,9 @@ class Replayer:
             rejection = self._check_configurations(common, required, prepared.choice)
         if rejection is None:
             rejection = self._check_first_calls(common, required, prepared.choice)
-        for job in capabilities if rejection is None else ():
-            # One request each: a capability may cost the worker its context, and only itself.
-            found, _, spent = self._check_some(common, [job])
-            cells += found
+        if rejection is None:
+            earned, spent = self._check_capabilities(common, capabilities)
+            cells += earned
             seconds |= spent
         known = {result.name: result for result in cells}
         ordered = tuple(known.get(job.cell.name) or unreached(job.cell) for job in prepared.jobs)
@@ -174,7 +180,7 @@ class Replayer:
         return rejection or timing_from_json(answer["timing"])
 
     def warm(self, task: TaskName, cell: Cell, *, graphed: bool = False) -> dict[str, str]:
-        """Build the baselines of a cell ahead of time; returns why some are missing."""
+        """Build the baselines of a cell ahead of time, and compile what else timing it needs; returns why baselines are missing."""
         answer = self._ask({"do": "warm", "task": asdict(task), "cell": asdict(cell), "graphed": graphed})
         return dict(answer["missing"])
 
@@ -205,6 +211,18 @@ class Replayer:
         cells = [result_from_json(cell) for cell in answer["cells"]]
         return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
 
+    def _check_capabilities(self, common: Mapping[str, Any], jobs: Sequence[CellJob]) -> tuple[list[CellResult], dict[str, float]]:
+        """Each for itself: one may cost the worker its context, and what it kept from being answered is asked again."""
+        cells, seconds, waiting = list[CellResult](), dict[str, float](), list(jobs)
+        while waiting:
+            found, _, spent = self._check_some(common, waiting)
+            cells += found
+            seconds |= spent
+            answered = {result.name for result in found}
+            # There is none where a plan is not sound.
+            waiting = [job for job in waiting if job.cell.name not in answered] if answered else []
+        return cells, seconds
+
     def _check_configurations(self, common: Mapping[str, Any], jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Rejection | None:
         for which, others in other_configurations(jobs, choice):
             _, rejection, _ = self._check_some({**common, "choice": {}}, others)
@@ -223,14 +241,16 @@ class Replayer:
     def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
         """One request to a live worker. Raises WorkerLost when a candidate's kernel ran too long, ReplayerError otherwise."""
         interrupts = self._interrupts
-        with self._lock:
+        # The worker waits for whoever has the lock.
+        framed = wire.frame(message, blobs)
+        with self._one_request():
             for attempt in (1, 2):
                 worker = self._running()
                 # Looked at after the worker: an interrupt that comes later ends this very one.
                 if self._interrupts != interrupts:
                     raise ReplayerError("interrupted")
                 try:
-                    answer = worker.request(message, blobs, seconds=FIRST_STEP_SECONDS)
+                    answer = worker.request(framed, seconds=FIRST_STEP_SECONDS)
                 except WorkerLost as lost:
                     self._replace()
                     if lost.how == "timeout" and lost.step.whose == "candidate":
@@ -244,6 +264,15 @@ class Replayer:
                     raise ReplayerError(f"the replay worker failed while {worker.step.text}: {answer['broken']}")
                 return answer
         raise ReplayerError("interrupted")
+
+    @contextmanager
+    def _one_request(self) -> Iterator[None]:
+        with self._lock:
+            began = perf_counter()
+            try:
+                yield
+            finally:
+                self.seconds += perf_counter() - began
 
     def _running(self) -> WorkerProcess:
         if self._worker is None or not self._worker.alive:

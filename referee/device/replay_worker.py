@@ -44,10 +44,10 @@ def main(device: Literal["cuda", "cpu"]) -> None:
     threading.Thread(target=_listen, args=(incoming, requests), daemon=True).start()
 
     def progress(text: str, seconds: float, whose: Literal["candidate", "referee"]) -> None:
-        wire.send(answers, {"progress": text, "seconds": seconds, "whose": whose})
+        wire.send(answers, wire.frame({"progress": text, "seconds": seconds, "whose": whose}))
 
     # Before anything is asked: a worker that replaces a lost one is ready sooner.
-    from referee.device.replay_service import Service
+    from referee.device.replay_service import Service, keep_loaded
 
     service = None
     while True:
@@ -61,12 +61,13 @@ def main(device: Literal["cuda", "cpu"]) -> None:
             if service is None:
                 progress("starting CUDA", 180.0, "referee")
                 service = Service(device, progress)
+                keep_loaded()
             answer = service.answer(message, blobs)
         except Exception:  # reported to the judge, which decides; this process may be beyond repair
             traceback.print_exc()
-            wire.send(answers, {"broken": traceback.format_exc(limit=-4), "ends": True})
+            wire.send(answers, wire.frame({"broken": traceback.format_exc(limit=-4), "ends": True}))
             os._exit(1)
-        wire.send(answers, answer)
+        wire.send(answers, wire.frame(answer))
         if answer.get("ends"):
             # A lost context makes orderly shutdown hang or crash, so there is none.
             os._exit(0)

@@ -30,17 +30,27 @@ class WireTimeout(TimeoutError):
     """No complete frame was taken or arrived before the deadline."""
 
 
-def send(fd: int, message: Message, blobs: Sequence[bytes] = (), deadline: Callable[[], float] | None = None) -> None:
-    """Write one frame; raises WireError when the other end is closed, WireTimeout at `deadline()` (time.monotonic seconds)."""
+def frame(message: Message, blobs: Sequence[bytes] = ()) -> bytes:
+    """A message and its blobs, as they cross the pipe."""
     header = json.dumps({"message": message, "blobs": [len(blob) for blob in blobs]}, allow_nan=True).encode()
+    return b"".join((struct.pack("<Q", len(header)), header, *blobs))
+
+
+def send(fd: int, framed: bytes, deadline: Callable[[], float] | None = None) -> None:
+    """Write one frame; raises WireError when the other end is closed, WireTimeout at `deadline()` (time.monotonic seconds).
+
+    With a deadline, `fd` is non-blocking from then on.
+    """
+    view = memoryview(framed)
     try:
-        for piece in (struct.pack("<Q", len(header)), header, *blobs):
-            view = memoryview(piece)
-            while view:
-                if deadline is not None:
-                    _wait(fd, select.POLLOUT, deadline)
-                # A pipe that is ready takes so much without blocking.
-                view = view[os.write(fd, view[: select.PIPE_BUF] if deadline else view) :]
+        if deadline is not None:
+            os.set_blocking(fd, False)
+        while view:
+            try:
+                view = view[os.write(fd, view) :]
+            except BlockingIOError:
+                assert deadline is not None
+                _wait(fd, select.POLLOUT, deadline)
     except WireTimeout:
         raise
     except OSError as error:

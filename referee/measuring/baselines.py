@@ -54,12 +54,16 @@ class Baselines:
 
 
 class BaselineStore:
-    """Builds baselines on first use and keeps the most recent ones. `flush` gives what empties the device's cache."""
+    """Builds baselines on first use and keeps the most recent ones. `flush` gives what empties the device's cache.
+
+    `built` counts those that were built so far.
+    """
 
     def __init__(self, progress: Progress, flush: Callable[[], Flush]) -> None:
         self._progress, self._flush = progress, flush
         self._kept: OrderedDict[tuple[str, Cell, str], Callee | str] = OrderedDict()
         self._seconds: dict[tuple[str, Cell, str], float] = {}
+        self.built = 0
 
     def get(self, task: Task, key: str, cell: Cell, *, graphed: bool = False) -> Baselines:
         """Eager and the compiled baselines of `task` at `cell`, checked against the oracle; `key` names the task."""
@@ -78,6 +82,7 @@ class BaselineStore:
         slot = (key, cell, name)
         if slot not in self._kept:
             start = time.perf_counter()
+            self.built += 1
             try:
                 self._kept[slot] = self._fastest(task, cell, name)
             except torch.OutOfMemoryError as error:

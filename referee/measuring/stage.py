@@ -65,6 +65,13 @@ def subseed(seed: int, *parts: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
+def mixed_positions(operands: Sequence[Tensor]) -> list[int]:
+    """Which operands are mixed for every call; the draws take turns as the others."""
+    large = [operand.nbytes >= LARGE_BYTES for operand in operands]
+    # Mixing small operands beside large ones would keep the host busy for longer than the device.
+    return [position for position, is_large in enumerate(large) if is_large or not any(large)]
+
+
 def spread(plan: LaunchPlan, order: Sequence[int]) -> Layout:
     """A layout with the buffers in `order`, large ones at multiples of 2 MiB, with at least a guard band between them."""
     slots: dict[int, Slot] = {}
@@ -133,10 +140,8 @@ class Stage:
         self._drawn = [self._draw("timed", number, index) for index in range(DRAWS)]
         # Nobody gains from knowing what a baseline is given.
         self._lent = self._lent or [self._draw("baseline", index) for index in range(DRAWS)]
-        large = [operand.nbytes >= LARGE_BYTES for operand in self._drawn[0]]
-        # Mixing small operands beside large ones would keep the host busy for longer than the device.
-        self._mixed = [position for position, is_large in enumerate(large) if is_large or not any(large)]
-        self._taking_turns = [position for position in range(len(large)) if position not in self._mixed]
+        self._mixed = mixed_positions(self._drawn[0])
+        self._taking_turns = [position for position in range(len(self._drawn[0])) if position not in self._mixed]
         self._chosen = {}
         used = min(rounds, self.rounds)
         if not self._next:

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 BAND = 0.01  # ratios within 1 % of 1 are a tie
 LEAST_ROUNDS = 3  # a block with fewer usable rounds says nothing
 LEAST_BLOCKS = 2
-AT_ONCE = 200  # resamples whose numbers a processor's cache holds: all at once take twice as long, and every verdict waits for several
+AT_ONCE = 100  # resamples whose numbers a processor's cache holds: all at once take twice as long, and every verdict waits for several
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,41 @@ def log_ratios(candidate: Sequence[Floats], other: Sequence[Floats]) -> tuple[Fl
     return tuple(blocks)
 
 
-def interval(blocks: Sequence[Floats], *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0) -> Interval:
-    """The interquartile mean of all log-ratios with a two-stage percentile bootstrap interval, as plain ratios.
+@dataclass(frozen=True)
+class Resampled:
+    """What rounds say of a ratio: their interquartile mean, and those of samples drawn from them, as logarithms.
+
+    With too little data there are no samples.
+    """
+
+    location: float
+    samples: Floats
+    rounds: int
+    blocks: int
+
+    def interval(self, confidence: float) -> Interval:
+        """The percentile interval of that confidence, as plain ratios."""
+        low, high = 0.0, float("inf")
+        if self.samples.size:
+            low, high = (float(np.exp(end)) for end in np.quantile(self.samples, ((1 - confidence) / 2, (1 + confidence) / 2)))
+        return Interval(float(np.exp(self.location)), low, high, confidence, self.rounds, self.blocks)
+
+
+def resample(blocks: Sequence[Floats], *, resamples: int = 1000, seed: int = 0) -> Resampled:
+    """The interquartile mean of all log-ratios with a two-stage bootstrap.
 
     In simulations with placement effects between blocks its 95 % interval covers the truth in 94-98 % of cases from four
     blocks on (`tests/referee/stats`); ordinary resampling of rounds covers it in 78-86 %.
     """
     usable = [block for block in blocks if block.size >= LEAST_ROUNDS]
-    total = sum(block.size for block in usable)
-    if len(usable) < LEAST_BLOCKS:
-        ratio = float(np.exp(_location(np.concatenate(usable)))) if usable else float("nan")
-        return Interval(ratio, 0.0, float("inf"), confidence, total, len(usable))
-    estimate = _location(np.concatenate(usable))
-    low, high = np.quantile(_replicates(usable, resamples, seed), ((1 - confidence) / 2, (1 + confidence) / 2))
-    return Interval(float(np.exp(estimate)), float(np.exp(low)), float(np.exp(high)), confidence, total, len(usable))
+    location = _location(np.concatenate(usable)) if usable else float("nan")
+    samples = _replicates(usable, resamples, seed) if len(usable) >= LEAST_BLOCKS else np.empty(0)
+    return Resampled(location, samples, sum(block.size for block in usable), len(usable))
+
+
+def interval(blocks: Sequence[Floats], *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0) -> Interval:
+    """The interval of `resample`, where it is asked for once."""
+    return resample(blocks, resamples=resamples, seed=seed).interval(confidence)
 
 
 def decide(found: Interval, band: float = BAND) -> Decision:
@@ -135,6 +156,7 @@ def _replicates(blocks: Sequence[Floats], resamples: int, seed: int) -> Floats:
         some = chosen[first : first + AT_ONCE]
         places = generator.random((len(some), len(blocks), width), dtype=np.float32)
         places *= sizes[some][:, :, None]
-        at = places.astype(np.int32) + (some * most).astype(np.int32)[:, :, None]
+        at = places.astype(np.intp)
+        at += (some * most)[:, :, None]
         means.append(_interquartile_mean(flat.take(at).reshape(len(some), -1)))
     return np.concatenate(means)

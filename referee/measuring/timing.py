@@ -27,7 +27,7 @@ from referee.measuring.graphs import graph_times
 from referee.measuring.measurement import BARS, BELOW_FLOOR, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
 from referee.measuring.rounds import Entry, Flush, empty_window, host_times, run_block
 from referee.measuring.stage import Contest, Stage, subseed
-from referee.measuring.stats import Floats, Interval
+from referee.measuring.stats import Floats, Interval, Resampled
 from referee.replaying.replay import PlanFault
 from referee.replaying.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host
 
@@ -54,7 +54,7 @@ class _Record:
     blocks: list[dict[str, Floats]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
-    known: dict[tuple[str, float, int], Interval] = field(default_factory=dict)
+    known: dict[tuple[str, int], Resampled] = field(default_factory=dict)
 
     def drop(self, why: str, rounds: int) -> None:
         self.dropped[why] = self.dropped.get(why, 0) + rounds
@@ -69,16 +69,17 @@ class _Record:
 
     def median(self, name: str) -> float:
         """Of the blocks that count; of the warm-up while there is none."""
-        found = stats.summarise(self.times(name) if self.blocks else self.warm_up.get(name, np.empty(0)))
-        return found.median if found else float("inf")
+        times = self.times(name) if self.blocks else self.warm_up.get(name, np.empty(0))
+        usable = times[np.isfinite(times)]
+        return float(np.median(usable)) if usable.size else float("inf")
 
     def ratio(self, other: str, confidence: float = 0.95) -> Interval:
-        asked = (other, confidence, len(self.blocks))
+        asked = (other, len(self.blocks))
         if asked not in self.known:
             shared = [block for block in self.blocks if other in block]
             logs = stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
-            self.known[asked] = stats.interval(logs, confidence=confidence)
-        return self.known[asked]
+            self.known[asked] = stats.resample(logs)
+        return self.known[asked].interval(confidence)
 
 
 def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:

@@ -2,7 +2,7 @@
 
 Every operand gets its own generator, seeded by a hash of (seed, cell name, operand position and name). On one device and
 torch version the same seed gives the same bits; the CPU and a GPU give different ones. Values are drawn in fp32, scaled,
-clamped into float16's range for a float16 operand, and cast.
+clamped into float16's range for a float16 operand, and cast; huge ones of normal values in their own dtype.
 
 Recipes for data operands (unit scale): normal; sorted (rows ascending); constant (each row one multiple of 1/4 in [-4, 4]);
 one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
@@ -25,7 +25,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor
@@ -37,7 +36,7 @@ Draw = Callable[[tuple[int, int], Generator], Tensor]
 MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "outlier", "normal")
 HALF_MAX = 65504.0
 ONE_IN = 10
-HUGE_ELEMENTS, PIECE_ELEMENTS = 1 << 30, 1 << 24
+HUGE_ELEMENTS = 1 << 30
 _SHIFT, _BIG, _NOISE, _SPIKE, _OUTLIER = 256.0, 64.0, 1.0 / 64.0, 8.0, 384.0
 
 
@@ -283,9 +282,9 @@ def draw(cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
     tensors = []
     for position, spec in enumerate(cell.inputs):
         generator = generator_for(seed, cell.name, position, spec.name, device)
-        huge = math.prod(spec.shape) > HUGE_ELEMENTS
-        if huge and cell.values == "normal" and spec.name not in PARAMETERS and _is_plain(spec):
-            tensors.append(_in_pieces(spec, cell, position, generator))
+        huge = math.prod(spec.shape) > HUGE_ELEMENTS and cell.values == "normal" and cell.scales[position] == 1.0
+        if huge and spec.name not in PARAMETERS and _is_plain(spec):
+            tensors.append(_huge(spec, generator))
         else:
             tensors.append(place(spec, _scaled(spec, cell, position, _raw(spec, cell, position, generator))))
     return tuple(tensors)
@@ -303,11 +302,9 @@ def _is_plain(spec: TensorSpec) -> bool:
     return spec.offset == 0 and torch.empty(spec.shape, device="meta").stride() == spec.strides
 
 
-def _in_pieces(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
-    """A huge tensor some rows at a time: as a whole it would need three times its memory, which takes longer to get than to fill."""
-    out = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=g.device)
-    rows = out.view(-1, spec.shape[-1])
-    for piece in torch.split(rows, max(1, PIECE_ELEMENTS // spec.shape[-1])):
-        raw = _raw(replace(spec, shape=tuple(piece.shape)), cell, position, g)
-        piece.copy_(_scaled(spec, cell, position, raw))
-    return out
+def _huge(spec: TensorSpec, g: Generator) -> Tensor:
+    """In its own dtype from the start: by way of fp32 it would need three times its memory, which takes longer to get than to fill."""
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, spec.shape, generator=g, device=g.device, dtype=dtype)
+    return torch.randn(spec.shape, generator=g, device=g.device, dtype=dtype)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import triton
 
-from referee.measuring.streaming import SHAPES, _launch
+from referee.measuring.streaming import SHAPES, _launch, _stream
 from referee.replaying.own_kernel import OwnKernel, Pointer
 
 WHOLE = torch.zeros(64, dtype=torch.int64)
@@ -92,3 +94,28 @@ def test_the_first_launch_and_later_ones_do_the_same() -> None:
             target = torch.zeros(written, dtype=torch.int32, device="cuda")
             _launch(source, target, block, warps)
             assert torch.equal(target, expected.to(torch.int32))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("op", ["rmsnorm", "softmax"])
+def test_once_a_cell_is_prepared_timing_it_compiles_nothing_of_the_referees(
+    op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.gpu_smoke import Smoke
+    from bench.handmade import bench_cell, direct
+    from referee.measuring.baselines import Baselines
+    from referee.measuring.measurement import COMPILE
+    from referee.measuring.own_kernels import compile_own
+    from referee.ops.task import load
+
+    smoke = Smoke(tmp_path)
+    compile_own(load(op, "gpu"), bench_cell(op))
+    names: list[str] = []
+    monkeypatch.setattr(triton.knobs.runtime, "jit_post_compile_hook", lambda **given: names.append(given["fn"].name))
+    smoke.timing(op, op, Baselines({COMPILE: direct(op)}, {}, {}), 7, least_rounds=40, most_rounds=80)
+    own = ("_mix", "_add_up", "_stream")
+    assert [name for name in names if name.endswith(own)] == []
+    # Nothing is told of only where nothing is compiled.
+    OwnKernel(_stream, warps=1).launch((1,), (torch.zeros(4, dtype=torch.int32, device="cuda"),) * 2 + (4, 4), {"SLABS": 1, "BLOCK": 16})
+    assert len([name for name in names if name.endswith(own)]) == 1

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 import torch
 
+from referee.device import replay_service
 from referee.device.jobs import CellJob, TaskName, pack_jobs
 from referee.device.replay_service import Service
+from referee.measuring.baselines import Baselines
+from referee.ops.spec import Cell
+from referee.ops.task import Task
 from tests.referee.gpu.test_worker_process import cell_of, launching_plan
 
 CELL = cell_of("relu2", "f32-37x4097")
@@ -34,6 +39,30 @@ def test_too_little_memory_is_an_answer_that_says_what_to_do(monkeypatch: pytest
 
     monkeypatch.setattr("referee.ops.task.draw", draw)
     told(Service("cpu", lambda *_: None))
+
+
+class Store:
+    """Baselines that need no GPU; the first request for a cell builds."""
+
+    built = 0
+
+    def get(self, task: Task, key: str, cell: Cell, *, graphed: bool) -> Baselines:
+        self.built = 1
+        return Baselines({}, {}, {})
+
+
+def test_what_a_build_loads_is_left_out_of_garbage_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("collect", "freeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
+    monkeypatch.setattr(replay_service, "compile_own", lambda *_: None)
+    service = Service("cpu", lambda *_: None)
+    monkeypatch.setattr(service, "_baselines", Store())
+    monkeypatch.setattr(service, "_flushing", lambda: None)
+    warm = {"do": "warm", "task": asdict(TaskName("relu2")), "cell": asdict(CELL), "graphed": False}
+    for _ in range(2):
+        assert service.answer(warm, []) == {"ready": [], "missing": {}, "seconds": {}}
+        assert done == ["collect", "freeze"]
 
 
 @pytest.mark.gpu

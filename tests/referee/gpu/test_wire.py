@@ -34,7 +34,7 @@ def test_a_frame_comes_back_as_it_went(message: wire.Message, blobs: list[bytes]
     # A file holds a frame of any size; a pipe with nobody at the other end may not.
     frame = os.memfd_create("frame")
     try:
-        wire.send(frame, message, blobs)
+        wire.send(frame, wire.frame(message, blobs))
         os.lseek(frame, 0, os.SEEK_SET)
         assert wire.receive(wire.blocking_reader(frame)) == (message, blobs)
     finally:
@@ -45,7 +45,7 @@ def test_a_frame_larger_than_the_pipe_arrives_in_time(pipe: tuple[int, int]) -> 
     reading, writing = pipe
     blob, far = os.urandom(1 << 20), time.monotonic() + 600
     with ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(wire.send, writing, {"do": "anything"}, [blob], lambda: far)
+        sent = pool.submit(wire.send, writing, wire.frame({"do": "anything"}, [blob]), lambda: far)
         assert wire.receive(wire.deadline_reader(reading, lambda: far)) == ({"do": "anything"}, [blob])
         sent.result()
 
@@ -55,7 +55,7 @@ def test_a_frame_that_nobody_takes_misses_its_deadline(pipe: tuple[int, int]) ->
     begun = time.monotonic()
     # Far enough off to fill the pipe first; a write that blocks would never come back.
     with pytest.raises(wire.WireTimeout):
-        wire.send(writing, {"do": "anything"}, [bytes(8 << 20)], lambda: begun + 0.2)
+        wire.send(writing, wire.frame({"do": "anything"}, [bytes(8 << 20)]), lambda: begun + 0.2)
 
 
 def test_the_end_of_the_stream_is_an_error(pipe: tuple[int, int]) -> None:
@@ -70,7 +70,7 @@ def test_writing_to_a_closed_pipe_is_an_error(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     os.close(reading)
     with pytest.raises(wire.WireError, match="cannot write"):
-        wire.send(writing, {"do": "anything"})
+        wire.send(writing, wire.frame({"do": "anything"}))
 
 
 def test_a_missed_deadline_is_told_apart(pipe: tuple[int, int]) -> None:

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from referee import ops
 from referee.compiling.binaries import Binary
+from referee.device import wire
 from referee.device.gpu import Replayer, ReplayerError
 from referee.device.gpu_worker import Step, WorkerLost, WorkerProcess
 from referee.device.jobs import CellJob, Prepared, TaskName, pack_jobs, unpack_jobs
@@ -43,6 +45,22 @@ def job(cell: Cell) -> CellJob:
     return CellJob(cell, launching_plan(cell), {(0, 0): binary})
 
 
+def asking(
+    monkeypatch: pytest.MonkeyPatch, replayer: Replayer, before: Callable[[dict[str, Any]], None] = lambda _: None
+) -> list[list[str]]:
+    """The cells of each request from now on; `before` may raise in its stead."""
+    asked: list[list[str]] = []
+    ask = replayer._ask
+
+    def noted(message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
+        asked.append([packed["cell"]["name"] for packed in message["jobs"]])
+        before(message)
+        return ask(message, blobs)
+
+    monkeypatch.setattr(replayer, "_ask", noted)
+    return asked
+
+
 @pytest.fixture(scope="module")
 def replayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayer]:
     with Replayer(device="cpu", cache=tmp_path_factory.mktemp("cache")) as found:
@@ -50,7 +68,9 @@ def replayer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replayer]:
 
 
 def test_the_environment_is_reported(replayer: Replayer) -> None:
+    before = replayer.seconds
     found = replayer.environment()
+    assert replayer.seconds > before
     assert found["python"] == sys.version.split()[0]
     assert found["torch"]
 
@@ -77,6 +97,37 @@ def test_a_capability_that_fails_rejects_nothing(replayer: Replayer) -> None:
     found = replayer.check(Prepared(TaskName("relu2"), (job(cell_of("relu2", "padded")),)), seed=1)
     assert found.rejection is None
     assert found.cells[0].status == "fail"
+
+
+def test_capabilities_are_asked_for_at_once(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(cell_of("relu2", label)) for label in ("padded-x1", "padded-aligned", "offset")]
+    asked = asking(monkeypatch, replayer)
+    found = replayer.check(Prepared(TaskName("relu2"), tuple(jobs)), seed=1)
+    assert [result.status for result in found.cells] == ["fail", "fail", "fail"] and found.rejection is None
+    assert asked == [[one.cell.name for one in jobs]]
+
+
+def test_what_one_capability_kept_from_an_answer_is_asked_again(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(cell_of("relu2", label)) for label in ("padded-x1", "padded-aligned", "offset")]
+    names = [one.cell.name for one in jobs]
+
+    def fails(message: dict[str, Any]) -> None:
+        if names[1] in [packed["cell"]["name"] for packed in message["jobs"]]:
+            raise WorkerLost("timeout", Step(f"replaying {names[1]}", "candidate"), "")
+
+    asked = asking(monkeypatch, replayer, fails)
+    found = replayer.check(Prepared(TaskName("relu2"), tuple(jobs)), seed=1)
+    assert found.rejection is None
+    assert ["did not end" in result.detail for result in found.cells] == [False, True, False]
+    assert {result.status for result in found.cells} == {"fail"}
+    assert asked == [names, [names[0], names[2]]]
+
+
+def test_an_unsound_plan_of_a_capability_leaves_them_unreached(replayer: Replayer) -> None:
+    cells = [cell_of("relu2", label) for label in ("padded-x1", "offset")]
+    beyond = replace(launching_plan(cells[0]), steps=(Fill(View(1, 0, (1 << 30,), (1,), "float32"), 0.0),))
+    found = replayer.check(Prepared(TaskName("relu2"), (CellJob(cells[0], beyond, {}), job(cells[1]))), seed=1)
+    assert [(result.status, result.detail) for result in found.cells] == [("skipped", "not reached")] * 2 and found.rejection is None
 
 
 def test_an_unsound_plan_is_refused_by_the_worker_too(replayer: Replayer) -> None:
@@ -155,7 +206,7 @@ def test_a_request_to_a_worker_that_reads_nothing_misses_its_deadline(tmp_path: 
     worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
-        worker.request({"do": "hello"}, [bytes(8 << 20)], seconds=0.1)
+        worker.request(wire.frame({"do": "hello"}, [bytes(8 << 20)]), seconds=0.1)
     assert lost.value.how == "timeout"
     worker.close()
 
@@ -165,11 +216,11 @@ def test_a_request_that_stalls_at_once_is_not_told_by_the_step_of_the_one_before
     cell = cell_of("relu2", "empty")
     empty = Prepared(TaskName("relu2"), (CellJob(cell, replace(launching_plan(cell), steps=()), {}),))
     packed, _ = pack_jobs(empty.jobs)
-    worker.request({"do": "check", "seed": 1, "jobs": packed, **empty.message()}, seconds=240)
+    worker.request(wire.frame({"do": "check", "seed": 1, "jobs": packed, **empty.message()}), seconds=240)
     assert cell.name in worker.step.text
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
-        worker.request({"do": "hello"}, seconds=0.1)
+        worker.request(wire.frame({"do": "hello"}), seconds=0.1)
     assert lost.value.step == Step("starting on the request", "referee")
     worker.close()
 
@@ -193,7 +244,7 @@ def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
     worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
-        worker.request({"do": "hello"}, seconds=0.1)
+        worker.request(wire.frame({"do": "hello"}), seconds=0.1)
     assert lost.value.how == "timeout"
     assert not worker.alive
     with pytest.raises(ProcessLookupError):

@@ -161,20 +161,28 @@ def test_a_gpu_draws_reproducibly() -> None:
             assert same_bits(first, second)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_huge_tensor_is_drawn_in_pieces_that_are_alike(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_huge_tensor_is_drawn_in_its_own_dtype(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     spec = TensorSpec("x", (1000, 30), dtype, (30, 1))
-    cell = Cell("huge", (spec,), (spec,), "normal", (4.0,), "capability")
-    (whole,) = draw(cell, 5)
+    cell = Cell("huge", (spec,), (spec,), "normal", (1.0,), "capability")
+    scaled, padded = replace(cell, scales=(4.0,)), replace(cell, inputs=(replace(spec, strides=(31, 1)),))
+    (whole,), (larger,) = draw(cell, 5), draw(scaled, 5)
     monkeypatch.setattr(values, "HUGE_ELEMENTS", 999)
-    monkeypatch.setattr(values, "PIECE_ELEMENTS", 70)
     (found,), (again,), (other,) = draw(cell, 5), draw(cell, 5), draw(cell, 6)
     assert (found.dtype, found.shape, found.stride()) == (whole.dtype, whole.shape, whole.stride())
     assert torch.equal(found, again) and not torch.equal(found, other)
-    assert 3.9 < float(found.double().std()) < 4.1 and abs(float(found.double().mean())) < 0.1
+    assert 0.98 < float(found.double().std()) < 1.02 and abs(float(found.double().mean())) < 0.025
     assert len({tuple(row) for row in found.tolist()}) == 1000
-    padded = replace(cell, inputs=(replace(spec, strides=(31, 1)),))
+    assert torch.equal(draw(scaled, 5)[0], larger)
     assert draw(padded, 5)[0].stride() == (31, 1) and torch.equal(draw(padded, 5)[0], whole)
+
+
+def test_a_huge_tensor_of_int8_has_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = TensorSpec("q", (1000, 30), "int8", (30, 1))
+    cell = Cell("huge", (spec,), (spec,), "normal", (1.0,), "capability")
+    monkeypatch.setattr(values, "HUGE_ELEMENTS", 999)
+    (found,) = draw(cell, 5)
+    assert found.dtype == torch.int8 and len(set(found.flatten().tolist())) == 256
 
 
 def test_an_outlier_is_far_from_the_rest_of_its_row_and_in_the_first_column_of_every_other_row() -> None:
