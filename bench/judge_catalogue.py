@@ -143,8 +143,7 @@ def main() -> int:
         print(f"baselines and workers warm after {document['warming_seconds']:.1f} s", flush=True)
         verdicts = []
         if given.only != "sustained":
-            verdicts = one_by_one(referee, chosen, given.level, document)
-            write(document, verdicts, given.json)
+            verdicts = one_by_one(referee, chosen, given.level, document, given.json)
         elif chosen:
             verdicts = [referee.judge(chosen[0][1], chosen[0][0], level=given.level)]
         if given.only != "singles":
@@ -156,8 +155,10 @@ def main() -> int:
     return 0 if not gpu or (median <= 1.5 and (sustained is None or sustained["per_minute"] >= 60)) else 1
 
 
-def one_by_one(referee: Referee, chosen: Sequence[tuple[str, str]], level: Level, document: dict[str, Any]) -> list[Verdict]:
-    """Judge one kernel after the other; the rows, the median and the stages go into `document`."""
+def one_by_one(
+    referee: Referee, chosen: Sequence[tuple[str, str]], level: Level, document: dict[str, Any], file: Path | None
+) -> list[Verdict]:
+    """Judge one kernel after the other; the rows, the median and the stages go into `document`, and with every verdict into `file`."""
     verdicts, spent = [], []
     for name, source in chosen:
         start = time.perf_counter()
@@ -165,10 +166,11 @@ def one_by_one(referee: Referee, chosen: Sequence[tuple[str, str]], level: Level
         spent.append(time.perf_counter() - start)
         print(line(name, verdicts[-1], spent[-1]), flush=True)
         document["verdicts"].append(row(name, verdicts[-1], spent[-1]))
+        document["median_seconds"], document["stages"] = float(np.median(spent)), stages(verdicts)
+        # A run that is cut short then says how far it came.
+        write(document, verdicts, file)
     print("\nverdicts: " + ", ".join(f"{count} {kind}" for kind, count in Counter(v.verdict for v in verdicts).items()))
-    document["median_seconds"] = float(np.median(spent))
     print(f"seconds a verdict: median {document['median_seconds']:.2f}, p90 {np.quantile(spent, 0.9):.2f}")
-    document["stages"] = stages(verdicts)
     for name, seconds in document["stages"].items():
         print(f"  {name:12s} {seconds:6.3f} s")
     return verdicts
