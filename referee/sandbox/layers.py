@@ -153,8 +153,9 @@ class Sandbox:
             ("unprivileged user", self._become_nobody),
             ("parent death signal", self._die_with_server),
             ("job namespaces", lambda: self._nest(process)),
-            ("resource limits", lambda: limits.apply(job, self._address_space(), count_threads=self._alone)),
+            ("resource limits", lambda: limits.apply(job, self._address_space())),
             ("no capabilities", _drop_capabilities),
+            ("thread limit", self._limit_threads),
             ("no new privileges", _refuse_new_privileges),
             ("landlock", lambda: landlock.describe(landlock.restrict(self._rules(job)))),
             ("not dumpable", _refuse_dumps),
@@ -228,6 +229,13 @@ class Sandbox:
         namespaces.nest(process)
         self._alone = True
         return "own user and ipc namespaces for every job"
+
+    def _limit_threads(self) -> str:
+        if not self._alone:
+            raise OSError("threads are counted by user, and this user has other processes")
+        if self._required is None and not limits.threads_are_limited():
+            raise OSError("jobs run as root, whose threads are not limited")
+        return limits.limit_threads()
 
     def _address_space(self) -> int:
         try:

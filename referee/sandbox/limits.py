@@ -42,12 +42,8 @@ def virtual_bytes() -> int:
         return int(statm.read().split()[0]) * resource.getpagesize()
 
 
-def apply(limits: Limits, base_bytes: int, *, count_threads: bool) -> str:
-    """Set this process's limits; `base_bytes` is the address space it starts with. Returns them in words.
-
-    Threads are counted by user: `count_threads` says that this user owns no process but the job's.
-    """
-    threads = (os.cpu_count() or 1) + THREADS_BEYOND_CPUS
+def apply(limits: Limits, base_bytes: int) -> str:
+    """Set this process's limits, but for its threads; `base_bytes` is the address space it starts with. Returns them in words."""
     values = {
         resource.RLIMIT_AS: base_bytes + limits.memory_bytes,
         resource.RLIMIT_CPU: cpu_seconds(limits),
@@ -57,14 +53,38 @@ def apply(limits: Limits, base_bytes: int, *, count_threads: bool) -> str:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if count_threads:
-        values[resource.RLIMIT_NPROC] = threads
     for kind, value in values.items():
-        hard = resource.getrlimit(kind)[1]
         # Past its processor time a process is told so. One that goes on is ended well after that: the kernel counts in ticks, and
         # on a busy machine far more of them than the process is said to have used in the end.
         most = value + value // 2 + 1 if kind == resource.RLIMIT_CPU else value
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (min(value, allowed), allowed))
-    counted = f"{threads} threads" if count_threads else "threads not counted, because this user has other processes"
-    return f"address space, processor time, file size, descriptors, core files; {counted}"
+        _set(kind, value, most)
+    return "address space, processor time, file size, descriptors, core files"
+
+
+def limit_threads() -> str:
+    """Set how many threads this process's user may have. Returns it in words."""
+    threads = (os.cpu_count() or 1) + THREADS_BEYOND_CPUS
+    _set(resource.RLIMIT_NPROC, threads, threads)
+    return f"{threads} threads"
+
+
+def threads_are_limited() -> bool:
+    """Whether the kernel holds this user to a number of threads: the host's root it does not (`copy_process` in kernel/fork.c).
+
+    To be asked in a process of its own: it is left with a limit of no thread.
+    """
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, resource.getrlimit(resource.RLIMIT_NPROC)[1]))
+    try:
+        pid = os.fork()
+    except BlockingIOError:
+        return True
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return False
+
+
+def _set(kind: int, value: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (min(value, allowed), allowed))

@@ -57,6 +57,10 @@ class Attack:
         self._nothing_left(server, world)
         return outcome
 
+    def protects(self, world: str, name: str) -> bool:
+        """Whether this world's server reports a layer as active."""
+        return next(protection.active for protection in self._servers[world].protections if protection.name == name)
+
     def _nothing_left(self, server: int, world: str) -> None:
         children = [pid for pid in descendants(server) if parent_of(pid) == server]
         assert len(children) == 1

@@ -24,7 +24,7 @@ from tests.referee.sandbox.support import HOSTILE, LIMITS, NAMESPACES, WORLDS, m
 LAYERS = (
     *("user namespace", "mount namespace", "network namespace", "ipc namespace", "uts namespace", "pid namespace", "private root"),
     *("closed descriptors", "private /proc", "scratch quota", "unprivileged user", "parent death signal", "job namespaces"),
-    *("resource limits", "no capabilities", "no new privileges", "landlock", "not dumpable", "system-call filter"),
+    *("resource limits", "no capabilities", "thread limit", "no new privileges", "landlock", "not dumpable", "system-call filter"),
 )
 
 
