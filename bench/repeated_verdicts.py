@@ -25,7 +25,7 @@ from referee.judge import Referee
 
 SCHEMA = "kmint.bench.repeated_verdicts/1"
 OPS = ("softmax", "l2norm", "rmsnorm_gelu", "add_rmsnorm_silu", "layernorm", "swiglu")
-"""Of those that `judge_catalogue_h200` lists: plain wins, wins by little, losses and a tie."""
+"""Of those that `judge_catalogue_h200` listed: plain wins, wins by little, losses and a tie."""
 MOST_SPREAD = 0.01
 
 
