@@ -1,10 +1,14 @@
-"""Which flush of the L2 cache lets the same judgement be repeated best, and what it costs.
+"""Which flush of the L2 cache lets the same judgement be repeated best, what it costs, and which mean of the rounds repeats best.
 
-    python bench/flushes.py [--times 20] [--json FILE]
+    python bench/flushes.py [--times 20] [--kernels rmsnorm,softmax,relu2] [--flushes 3x2,2x2,3x2-own,2x2-own] [--profile] [--json FILE]
 
-Judges kernels again and again against twins that repeat a tenth of the rows less, once with the referee's own flush and once with one
-that rewrites its whole buffer. Prints for each kernel the standard deviation and the spread (highest / lowest - 1) of the ratios, and
-the seconds of a judgement with their parts. Needs a CUDA device; about two minutes.
+3x2 is the referee's own: it rewrites as much as L2 holds and reads a buffer of three times that twice. -own reads with a Triton kernel
+(`own_reads.py`), and `all` rewrites the whole buffer. Kernels are judged again and again against twins that repeat a tenth of the rows
+less, 480 rounds each time. Printed for each: the microseconds of a flush, of a call, and the standard deviation of the ratios when each
+is the mean of the first 320 or of all rounds, from the median (50 % cut on either side) to the plain mean (0 %).
+
+With --json every log-ratio is kept, in units of 1e-5, so that other means can be compared later. --profile prints what the device spent
+its time on in one more judgement with each flush. Needs a CUDA device; about 15 s a flush and kernel.
 """
 
 from __future__ import annotations
@@ -14,70 +18,134 @@ import json
 import statistics
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import numpy as np
+import torch
+
 from bench import handmade
 from bench.gpu_smoke import Smoke
+from bench.own_reads import OwnReads
 from bench.timing_noise import WriteAll
 from referee.device.environment import describe_device
+from referee.device.replay_service import Loaded
+from referee.measuring import stats
 from referee.measuring.baselines import Baselines
-from referee.measuring.measurement import COMPILE
-from referee.measuring.rounds import Flush
+from referee.measuring.measurement import CANDIDATE, COMPILE, TimingOptions
+from referee.measuring.rounds import Entry, Flush, run_block
+from referee.measuring.stage import Contest
+from referee.measuring.timing import Timer
+from referee.ops.task import load
 
-KERNELS = ("rmsnorm", "softmax", "relu2")
+SCHEMA = "kmint.bench.flushes/2"
 EXTRA_ROWS = 0.1
 SEED = 5000
-FLUSHES: dict[str, type[Flush]] = {"the referee's": Flush, "write everything": WriteAll}
+BLOCKS = (8, 12)  # of 40 rounds
+CUTS = (0.5, 0.25, 0.2, 0.15, 0.1, 0.05, 0.0)
+KINDS: dict[str, type[Flush]] = {"": Flush, "-own": OwnReads, "-all": WriteAll}
+
+
+def named(name: str, l2_bytes: int) -> Flush:
+    """The flush called FACTORxREADS, with `-own` or `-all` behind it. Raises ValueError, KeyError."""
+    figures, dash, kind = name.partition("-")
+    factor, reads = map(int, figures.split("x"))
+    return KINDS[dash + kind](l2_bytes, factor=factor, reads=reads)
+
+
+def flush_us(flush: Flush, repeats: int = 50) -> float:
+    """Median microseconds of one flush between two events, right behind another one."""
+    block = run_block([Entry("flush", lambda _: flush())], repeats, flush, np.random.default_rng(0), during=lambda: None)
+    return float(np.nanmedian(block.times["flush"]))
+
+
+def judged(smoke: Smoke, kernel: str, seed: int) -> tuple[list[stats.Floats], float, float]:
+    """Log-ratios of every block of one judgement, the candidate's median microseconds, and the seconds that its rounds took."""
+    twin = Baselines({COMPILE: handmade.direct(kernel)}, {}, {})
+    job = handmade.job(kernel, handmade.bench_cell(kernel), arch=smoke.arch, extra_rows=EXTRA_ROWS)
+    with Loaded(smoke.host, job) as runner:
+        contest = Contest(load(kernel, "gpu"), job.cell, runner, {}, False, twin, seed)
+        timer = Timer(smoke.host, contest, TimingOptions(least_rounds=480), smoke.flush, smoke.clocks)
+        found = timer.measure()
+    blocks = timer.record.blocks
+    logs = stats.log_ratios([block[CANDIDATE] for block in blocks], [block[COMPILE] for block in blocks])
+    return list(logs), found.device[CANDIDATE].median, found.seconds["rounds"]
+
+
+def cut_mean(values: stats.Floats, cut: float) -> float:
+    """The mean without the lowest and the highest `cut` of the values; 0.5 is the median."""
+    if cut == 0.5:
+        return float(np.median(values))
+    ordered, out = np.sort(values), int(cut * values.size)
+    return float(ordered[out : values.size - out].mean())
+
+
+def deviations(judgements: Sequence[Sequence[stats.Floats]]) -> dict[str, dict[str, float]]:
+    """Standard deviations over judgements, by how many blocks count and how much is cut off."""
+    return {
+        f"{blocks} blocks": {
+            f"{cut:.0%}": statistics.stdev(cut_mean(np.concatenate(each[:blocks]), cut) for each in judgements) for cut in CUTS
+        }
+        for blocks in BLOCKS
+    }
 
 
 def repeated(smoke: Smoke, kernel: str, times: int) -> dict[str, Any]:
-    """`times` judgements with the flush that `smoke` holds."""
-    twin = Baselines({COMPILE: handmade.direct(kernel)}, {}, {})
-    ratios, seconds, rounds, parts = [], [], [], dict[str, float]()
-    for number in range(times):
-        start = time.perf_counter()
-        result = smoke.timing(kernel, kernel, twin, SEED + number, extra_rows=EXTRA_ROWS)
-        seconds.append(time.perf_counter() - start)
-        assert result.ratio is not None
-        ratios.append(result.ratio.ratio)
-        rounds.append(result.rounds)
-        for part, spent in result.seconds.items():
-            parts[part] = parts.get(part, 0.0) + spent / times
+    """`times` judgements with the flush that `smoke` holds; one before them does not count."""
+    found = [judged(smoke, kernel, SEED + number) for number in range(times + 1)][1:]
+    logs = [blocks for blocks, _, _ in found]
+    everything = np.concatenate([block for blocks in logs for block in blocks])
     return {
         "kernel": kernel,
-        "ratios": ratios,
-        "deviation": statistics.stdev(ratios) / statistics.mean(ratios),
-        "spread": max(ratios) / min(ratios) - 1,
-        "rounds": statistics.mean(rounds),
-        "seconds": statistics.median(seconds),
-        "parts": parts,
+        "call_us": statistics.median(us for _, us, _ in found),
+        "ratio": float(np.exp(cut_mean(everything, 0.25))),
+        "sigma_round": float(everything.std()),
+        "deviations": deviations(logs),
+        "rounds_seconds": statistics.median(seconds for _, _, seconds in found),
+        "logs": [[[round(1e5 * value) for value in block.tolist()] for block in blocks] for blocks in logs],
     }
+
+
+def profile(work: Callable[[], object]) -> None:
+    """Print the kernels that took longest while `work` ran."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        work()
+    print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=60), flush=True)
 
 
 def main() -> None:
     """Print one line a flush and kernel."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--kernels", default="rmsnorm,softmax,relu2")
+    parser.add_argument("--flushes", default="3x2,2x2,3x2-own,2x2-own")
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
+    if given.times < 2:
+        parser.error("--times must be at least 2: a standard deviation needs two judgements")
     with tempfile.TemporaryDirectory() as cache:
         smoke = Smoke(Path(cache))
         found: list[dict[str, Any]] = []
-        document = {"schema": "kmint.bench.flushes/1", "environment": describe_device(smoke.driver), "flushes": found}
-        for label, kind in FLUSHES.items():
-            smoke.flush = kind(smoke.flush.l2_bytes)
-            for kernel in KERNELS:
-                found.append({"flush": label, **repeated(smoke, kernel, given.times)})
-                one = found[-1]
-                parts = ", ".join(f"{part} {spent:.3f}" for part, spent in one["parts"].items())
-                figures = f"deviation {one['deviation']:.3%}, spread {one['spread']:.2%}, {one['rounds']:.0f} rounds"
-                print(f"{label:18s} {kernel:8s} {figures}, {one['seconds']:.3f} s ({parts})", flush=True)
+        document = {"schema": SCHEMA, "environment": describe_device(smoke.driver), "flushes": found}
+        for name in given.flushes.split(","):
+            smoke.flush = named(name, smoke.flush.l2_bytes)
+            took = flush_us(smoke.flush)
+            for kernel in given.kernels.split(","):
+                one = {"flush": name, "flush_us": took, **repeated(smoke, kernel, given.times)}
+                found.append(one)
+                shown = f"flush {took:.1f} us, call {one['call_us']:.1f} us, ratio {one['ratio']:.4f}, round {one['sigma_round']:.2%}"
+                print(f"{name:8s} {kernel:8s} {shown}, rounds {one['rounds_seconds']:.3f} s", flush=True)
+                for blocks, by_cut in one["deviations"].items():
+                    print(f"    {blocks:9s} " + "  ".join(f"{cut} {value:.3%}" for cut, value in by_cut.items()), flush=True)
                 if given.json:
-                    given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+                    given.json.write_text(json.dumps(document) + "\n", encoding="utf-8")
+            if given.profile:
+                profile(partial(judged, smoke, given.kernels.split(",")[0], SEED))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 The twin is the same machine code, launched by Triton as the "baseline" and replayed from a plan as the candidate; the size is that of
 the input, and as much is written. Printed for each: the mean ratio (above 1 the candidate seems faster) with its standard error over
 whole measurements, their range, and the mean width of their intervals. A flush of 3x2 reads a buffer of three times what L2 holds
-twice. Needs a CUDA device; about half a minute for each flush.
+twice; `flushes.py` has others. Needs a CUDA device; about half a minute for each flush.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from bench import handmade
+from bench.flushes import named
 from bench.gpu_smoke import Smoke
 from referee.device.environment import describe_device
 from referee.device.replay_service import Loaded
@@ -91,8 +92,7 @@ def main() -> int:
         smoke = Smoke(Path(cache))
         l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
         for name, mebibytes in itertools.product(given.flush.split(","), map(float, given.mebibytes.split(","))):
-            factor, reads = map(int, name.split("x"))
-            flush, cell = Flush(l2_bytes, factor=factor, reads=reads), cell_of(mebibytes)
+            flush, cell = named(name, l2_bytes), cell_of(mebibytes)
             # The first compiles, and does not count.
             found = [measured(smoke, cell, 1000 * number, flush) for number in range(given.times + 1)][1:]
             sizes.append(line(name, mebibytes, found))

@@ -47,7 +47,7 @@ USABLE = 0.9  # of the least rounds must have given a time of both: a lost one c
 
 
 @dataclass
-class _Record:
+class Record:
     """What the blocks gave so far."""
 
     warm_up: dict[str, Floats] = field(default_factory=dict)
@@ -149,13 +149,14 @@ def shares(medians: Mapping[str, float], rounds: int, others: int) -> dict[str, 
 
 
 class Timer:
-    """Runs the protocol for one contest. Memory is allocated once and released with the object."""
+    """Runs the protocol for one contest. Memory is allocated once and released with the object; `record` has every round's times."""
 
     def __init__(self, host: Host, contest: Contest, options: TimingOptions, flush: Flush, clocks: Clocks | str) -> None:
         self.host, self.contest, self.flush, self.clocks = host, contest, flush, clocks
         self.options = options
         assert host.driver is not None
         self._driver = host.driver
+        self.record = Record()
         self._spent: dict[str, float] = {}
         self._generator = np.random.default_rng(subseed(contest.seed, "order"))
         self.read, self.written = floor.bytes_moved(contest.cell)
@@ -170,7 +171,8 @@ class Timer:
             self._driver.reset_persisting_l2()
             window = empty_window(self.flush)
             slow = self._slow = self._slowness()
-        record, notes = _Record(warm_up={name: np.array([took]) for name, took in slow.items()}), list[str]()
+        record, notes = self.record, list[str]()
+        record.warm_up = {name: np.array([took]) for name, took in slow.items()}
         options, slowest = self._paced(record)
         started, number, seconds = time.monotonic(), 0, options.seconds
         while record.rounds < options.most_rounds and time.monotonic() - started < seconds:
@@ -194,7 +196,7 @@ class Timer:
         """Seconds that filling memory and checking took so far."""
         return self._spent.get("preparing", 0.0) + self._spent.get("checking", 0.0)
 
-    def _paced(self, record: _Record) -> tuple[TimingOptions, str]:
+    def _paced(self, record: Record) -> tuple[TimingOptions, str]:
         """The options, for few rounds where calls are slow, and then whose are; sizes the next block.
 
         The candidate and the fastest baseline take part in every round, so theirs count. A first call may be slow because it loads
@@ -242,7 +244,7 @@ class Timer:
         """Say that the candidate is timed beside so many calls of each baseline, which take none of its time."""
         self.host.progress(what, 6 * CANDIDATE_SECONDS + BASELINE_PATIENCE * self._needed(baselines), "candidate")
 
-    def _one_block(self, number: int, record: _Record, *, warm_up: bool) -> float:
+    def _one_block(self, number: int, record: Record, *, warm_up: bool) -> float:
         """Add a block to the record, unless it does not count. Returns the seconds that its calls need."""
         rounds = min(WARM_UP, self.rounds) if warm_up else self.rounds
         others = few(number, len(record.blocks))
@@ -276,7 +278,7 @@ class Timer:
             samples.append(self.clocks.sample())
         self._stage.ahead()
 
-    def _unusable(self, samples: list[Sample], record: _Record) -> str | None:
+    def _unusable(self, samples: list[Sample], record: Record) -> str | None:
         """Why a block does not count, or None."""
         for sample in samples:
             if sample.slowdowns:
@@ -292,12 +294,12 @@ class Timer:
         yield
         self._spent[what] = self._spent.get(what, 0.0) + time.perf_counter() - started
 
-    def _bar(self, record: _Record) -> str | None:
+    def _bar(self, record: Record) -> str | None:
         """The fastest baseline by median device time, of those that may be the bar."""
         ready = [name for name in BARS if name in self.contest.baselines.ready and record.blocks]
         return min(ready, key=record.median) if ready else None
 
-    def _report(self, record: _Record, window: float, notes: list[str], least: int) -> Timing:
+    def _report(self, record: Record, window: float, notes: list[str], least: int) -> Timing:
         contest = self.contest
         names = [CANDIDATE, *contest.baselines.ready, FLOOR]
         device = {name: found for name in names if (found := stats.summarise(record.times(name)))}
