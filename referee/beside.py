@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from referee.interpreter.interpret import InterpreterUnsupported
 from referee.one_thread import one_thread
+from referee.open_lanes import has_open_lanes, what_depends
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.subject import Subject, feasible, required
@@ -42,6 +43,8 @@ class Seen:
     cells: tuple[CellResult, ...] = ()
     rejection: Rejection | None = None
     why_not: str | None = None
+    open_lanes: str | None = None
+    """What `open_lanes` found; None where no load has any."""
 
 
 def small_cells(subject: Subject) -> list[Cell]:
@@ -60,10 +63,13 @@ def look(path: CpuPath, traced: Group) -> Seen:
     for cell, plan in traced:
         groups.setdefault(tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs)), []).append((cell, plan))
     shares = [(share, group) for group in groups.values() for share in _shares(group)]
-    with ThreadPoolExecutor(min(len(shares), AT_ONCE), thread_name_prefix="look") as pool:
+    opened = has_open_lanes(path.text)
+    with ThreadPoolExecutor(min(len(shares) + opened, AT_ONCE), thread_name_prefix="look") as pool:
         looked = [pool.submit(_look, path, share, group) for share, group in shares]
+        lanes = pool.submit(_depends, path, traced) if opened else None
     try:
         found = [one.result() for one in looked]
+        depends = lanes.result() if lanes else None
     except InterpreterUnsupported as error:
         return Seen(why_not=str(error))
     results = {result.name: result for cells, _ in found for result in cells}
@@ -72,7 +78,7 @@ def look(path: CpuPath, traced: Group) -> Seen:
     # A part that took too long excuses no other one.
     rejection = min(rejections, key=lambda one: one.guard in _UNDECIDED, default=None)
     if rejection is None:
-        return Seen(cells)
+        return Seen(cells, open_lanes=depends)
     if rejection.guard in _UNDECIDED:
         return Seen(why_not=rejection.reason)
     return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))
@@ -83,6 +89,11 @@ def _shares(group: Group) -> list[Group]:
     count = -(-len(group) // FEW_CELLS)
     bounds = [len(group) * number // count for number in range(count + 1)]
     return [group[low:high] for low, high in pairwise(bounds)]
+
+
+def _depends(path: CpuPath, traced: Group) -> str:
+    with one_thread():
+        return what_depends(path, traced)
 
 
 def _look(path: CpuPath, share: Group, group: Group) -> tuple[tuple[CellResult, ...], Rejection | None]:

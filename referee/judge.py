@@ -208,7 +208,7 @@ class Referee:
         if found:
             report.fails("vacuity", f"reference supplied by the user: this task accepts {', '.join(found)}")
             more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-            report.reservation = f"reference supplied by the user: it also accepts {', '.join(found[:MOST_NAMED])}{more}"
+            report.reserve(f"reference supplied by the user: it also accepts {', '.join(found[:MOST_NAMED])}{more}")
         else:
             report.passes("vacuity", "reference supplied by the user: every impostor was caught")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from referee.compiling.binaries import unread_lines
 from referee.device.configurations import FEW_CONFIGS, usable_configurations
 from referee.judgement import Judgement, Traced, atomic, autotuned, stop
+from referee.open_lanes import has_open_lanes, note, what_depends
 from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
@@ -71,6 +72,8 @@ class OnCpu:
             extra, untraced = judgement.trace_capabilities(self.module, badges)
         with report.during("correct"):
             report.cells = (*report.cells, *path.capabilities(extra), *untraced)
+            if has_open_lanes(self.module.text):
+                note(report, what_depends(path, traced[: len(cells)]))
         _pass_guards(report, path.atomic)
         if variants:
             report.passes("few_multiprocessors", f"{len(variants)} cells also as {next(iter(variants.values()))[1]}")

@@ -23,6 +23,7 @@ from referee.device.jobs import CellJob, Prepared
 from referee.device.prepare import settle
 from referee.judgement import Judgement, Level, Traced, atomic, autotuned, cell_jobs, stop, unless_rejected
 from referee.measuring.measurement import TimingOptions
+from referee.open_lanes import note
 from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.ops.spec import Cell
 from referee.plans.plan import Launch, LaunchPlan
@@ -157,6 +158,8 @@ class OnGpu:
         if seen.rejection:
             report.cells = (*report.cells, *seen.cells)
             raise Rejected(seen.rejection)
+        if seen.open_lanes is not None:
+            note(report, seen.open_lanes)
         report.passes("interpreted", f"{len(seen.cells)} small cells agree with float64 in Triton's interpreter too")
         report.passes("out_of_bounds", f"every address read or written lies in a buffer, at {len(seen.cells)} cells in the interpreter")
 

@@ -83,6 +83,10 @@ class Report:
         """A guard found something."""
         self.checks[name] = Check(name, "fail", why)
 
+    def reserve(self, text: str) -> None:
+        """Say so in the reason of a passing verdict."""
+        self.reservation = "; ".join(filter(None, (self.reservation, text)))
+
     def add(self, checks: Sequence[Check]) -> None:
         """Takes over reports made elsewhere."""
         self.checks.update({check.name: check for check in checks})
@@ -106,7 +110,7 @@ class Report:
         """
         self._fill(unreached)
         correct = self.checks["wrong_answer"].status == "pass"
-        reason = f"{reason}; {self.reservation}" if correct and self.reservation else reason
+        reason = "; ".join(filter(None, (reason, self.reservation))) if correct else reason
         return self._verdict(outcome, "done" if correct else self.stage, reason, None)
 
     def _fill(self, why: str) -> None:

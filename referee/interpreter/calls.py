@@ -1,4 +1,4 @@
-"""Calls of Triton's functions in a kernel's text: which it is, of what, and whether it is an atomic or a volatile load."""
+"""Calls of Triton's functions in a kernel's text: which it is, of what, and what kind of an atomic or load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from typing import TypeGuard
 
 _MODULES = frozenset({"tl", "tl.math", "libdevice", "math", "triton"})
-_VOLATILE_PLACE = 7
+_MASK_PLACE, _BOUNDARY_PLACE, _VOLATILE_PLACE = 1, 3, 7  # among the arguments of a load; what a hidden lane gets comes behind the first two
 
 
 def parts(call: ast.Call) -> tuple[str, list[ast.expr]]:
@@ -25,6 +25,20 @@ def is_volatile(node: ast.AST) -> bool:
     """Whether it is a load that may be volatile."""
     if not isinstance(node, ast.Call) or parts(node)[0] != "tl.load":
         return False
-    by_place = parts(node)[1][_VOLATILE_PLACE:][:1]
-    given = [*by_place, *(keyword.value for keyword in node.keywords if keyword.arg == "volatile")]
+    given = _given(node, _VOLATILE_PLACE, "volatile")
     return any(not (isinstance(one, ast.Constant) and not one.value) for one in given)
+
+
+def leaves_lanes_open(node: ast.AST) -> bool:
+    """Whether it is a load that may hide lanes, by a mask or at a boundary, and says nothing of what they get."""
+    if not isinstance(node, ast.Call) or parts(node)[0] != "tl.load":
+        return False
+    masked = _given(node, _MASK_PLACE, "mask") and not _given(node, _MASK_PLACE + 1, "other")
+    bounded = _given(node, _BOUNDARY_PLACE, "boundary_check") and not _given(node, _BOUNDARY_PLACE + 1, "padding_option")
+    return bool(masked or bounded)
+
+
+def _given(call: ast.Call, place: int, name: str) -> list[ast.expr]:
+    """The argument, by place or by name, unless it is None."""
+    given = [*parts(call)[1][place:][:1], *(keyword.value for keyword in call.keywords if keyword.arg == name)]
+    return [one for one in given if not (isinstance(one, ast.Constant) and one.value is None)]

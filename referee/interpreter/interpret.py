@@ -45,7 +45,7 @@ class Execution:
 
     `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `turns`, a
     seed, programs take turns at their atomics. With `relaxed` products are added unrounded, and reductions combine in a mixed order, as a
-    compiler may.
+    compiler may. `open_lanes` as in `Run`.
     """
 
     plan: LaunchPlan
@@ -56,6 +56,7 @@ class Execution:
     config: int = 0
     turns: int | None = None
     relaxed: bool = False
+    open_lanes: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def execute(
     shared = _Shared(executions)
     try:
         runs = tuple(
-            Run(e.plan, places, start, e.config, e.backwards, e.turns, e.relaxed)
+            Run(e.plan, places, start, e.config, e.backwards, e.turns, e.relaxed, e.open_lanes)
             for e, places, start in zip(executions, shared.places, shared.starts, strict=True)
         )
         limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)

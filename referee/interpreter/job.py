@@ -53,7 +53,7 @@ class Interpreter:
 
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""
-        self.choices.relaxed, self.choices.again = run.relaxed, run.backwards
+        self.choices.relaxed, self.choices.again, self.memory.open_lanes = run.relaxed, run.backwards, run.open_lanes
         written = Written(run.places, region.data_ptr())
         self.memory.start(written)
         for number, step in enumerate(run.plan.steps):

@@ -60,12 +60,21 @@ def install(interpreter: Any, memory: CheckedMemory) -> None:
     def between_programs(semantics: Any, scope: Any) -> Any:
         return semantic.RELAXED if scope == interpreter._ir.MEM_SYNC_SCOPE.CTA else semantics
 
-    def loaded(self: Any, *given: Any) -> Any:
+    def loaded(self: Any, pointers: Any, mask: Any, other: Any, *given: Any) -> Any:
         memory.volatile = bool(given[-1])
+        if other is None and memory.open_lanes:
+            other = anything(pointers)
         try:
-            return load(self, *given)
+            return load(self, pointers, mask, other, *given)
         finally:
             memory.volatile = False
+
+    def anything(pointers: Any) -> Any:
+        kind = pointers.get_element_ty()
+        dtype = np.dtype(interpreter._get_np_dtype(kind))
+        # A float of any kind is NaN then.
+        bits = np.ones(1, dtype) if dtype == np.bool_ else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
+        return interpreter.TensorHandle(np.broadcast_to(bits, pointers.data.shape).copy(), kind)
 
     def combined(self: Any, given: Any) -> Any:
         if any(part.handle.data.size > 1 for part in (given if isinstance(given, tuple) else (given,))):
@@ -99,7 +108,7 @@ class CheckedMemory:
         self.violation: Violation | None = None
         self.at_atomic: Callable[[int], object] = lambda address: None
         """Called with the first address of every atomic operation, before and after it is done, and of every volatile load, before."""
-        self.volatile = self._unread = False
+        self.volatile = self._unread = self.open_lanes = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)

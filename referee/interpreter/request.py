@@ -13,6 +13,7 @@ class Run:
     """One execution of a plan: where its arena starts in the shared memory, which launch configuration, which program order.
 
     With `turns`, a seed, programs take turns; an earlier run of the same plan then says which of them. `relaxed` is that of `choices.py`.
+    With `open_lanes` a lane that a load hides without saying what it gets is NaN, or an integer with all bits set.
     """
 
     plan: LaunchPlan
@@ -22,6 +23,7 @@ class Run:
     backwards: bool = False
     turns: int | None = None
     relaxed: bool = False
+    open_lanes: bool = False
 
 
 @dataclass(frozen=True)
