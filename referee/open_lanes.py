@@ -12,7 +12,6 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from referee.answers.compare import compare
 from referee.interpreter.calls import leaves_lanes_open
 from referee.interpreter.interpret import Execution, execute
 from referee.ops.spec import Cell
@@ -36,6 +35,8 @@ def has_open_lanes(text: str) -> bool:
 
 def what_depends(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> str:
     """What goes wrong at which cell when such lanes are NaN, or nothing. Raises JobLost or InterpreterUnsupported."""
+    from referee.answers.compare import compare
+
     smallest: dict[int, tuple[Cell, LaunchPlan]] = {}
     for cell, plan in sorted(traced, key=lambda one: (_fills(_width(one[0])), path.effort(*one))):
         smallest.setdefault(_width(cell), (cell, plan))
