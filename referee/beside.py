@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from referee.interpreter.interpret import InterpreterUnsupported
+from referee.interpreter.interpret import UNDECIDED, InterpreterUnsupported
 from referee.one_thread import one_thread
 from referee.open_lanes import has_open_lanes, what_depends
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.subject import Subject, feasible, required
-from referee.verdict import CellResult, Rejection
+from referee.verdict import CellResult, Check, Rejection
 
 if TYPE_CHECKING:
     from referee.cpu_path import CpuPath
@@ -29,8 +29,6 @@ SECONDS = 5.0
 FEW_ROWS, AT_ONCE = 16, 6
 FEW_CELLS = 4
 """As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take."""
-# A right kernel may be slow in an interpreter, or too large for it.
-_UNDECIDED = frozenset({"timeout", "memory_limit"})
 
 
 Group = Sequence[tuple[Cell, LaunchPlan]]
@@ -43,7 +41,7 @@ class Seen:
     cells: tuple[CellResult, ...] = ()
     rejection: Rejection | None = None
     why_not: str | None = None
-    open_lanes: str | None = None
+    open_lanes: Check | None = None
     """What `open_lanes` found; None where no load has any."""
 
 
@@ -76,10 +74,10 @@ def look(path: CpuPath, traced: Group) -> Seen:
     cells = tuple(results[cell.name] for cell, _ in traced)
     rejections = [rejection for _, rejection in found if rejection is not None]
     # A part that took too long excuses no other one.
-    rejection = min(rejections, key=lambda one: one.guard in _UNDECIDED, default=None)
+    rejection = min(rejections, key=lambda one: one.guard in UNDECIDED, default=None)
     if rejection is None:
         return Seen(cells, open_lanes=depends)
-    if rejection.guard in _UNDECIDED:
+    if rejection.guard in UNDECIDED:
         return Seen(why_not=rejection.reason)
     return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))
 
@@ -91,7 +89,7 @@ def _shares(group: Group) -> list[Group]:
     return [group[low:high] for low, high in pairwise(bounds)]
 
 
-def _depends(path: CpuPath, traced: Group) -> str:
+def _depends(path: CpuPath, traced: Group) -> Check:
     with one_thread():
         return what_depends(path, traced)
 

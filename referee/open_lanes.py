@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from referee.interpreter.calls import leaves_lanes_open
-from referee.interpreter.interpret import Execution, execute
+from referee.interpreter.interpret import UNDECIDED, Execution, execute
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.report import Report
-from referee.verdict import Rejection
+from referee.verdict import Check, Rejection
 
 if TYPE_CHECKING:
     from referee.cpu_path import CpuPath
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CHECK = "open_lanes"
 WORDS = "answers depend on lanes that a tl.load hides without `other`: undefined, says Triton, whose compilers set them to zero"
 WIDTHS = 4
-_UNDECIDED = frozenset({"timeout", "memory_limit"})
 
 
 def has_open_lanes(text: str) -> bool:
@@ -33,8 +32,8 @@ def has_open_lanes(text: str) -> bool:
     return any(leaves_lanes_open(node) for node in ast.walk(ast.parse(text)))
 
 
-def what_depends(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> str:
-    """What goes wrong at which cell when such lanes are NaN, or nothing. Raises JobLost or InterpreterUnsupported."""
+def what_depends(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> Check:
+    """Whether anything goes wrong when such lanes are NaN, what, and at which cell. Raises JobLost or InterpreterUnsupported."""
     from referee.answers.compare import compare
 
     smallest: dict[int, tuple[Cell, LaunchPlan]] = {}
@@ -45,20 +44,22 @@ def what_depends(path: CpuPath, traced: Sequence[tuple[Cell, LaunchPlan]]) -> st
     answers = execute(path.workers, path.text, executions, seconds=path.seconds, unread=path.unread)
     for (cell, _), execution, answer in zip(chosen, executions, answers, strict=False):
         if isinstance(answer, Rejection):
-            return "" if answer.guard in _UNDECIDED else f"at {cell.name}: {answer.reason}"
+            return Check(CHECK, "skipped", answer.reason) if answer.guard in UNDECIDED else _fails(cell, answer.reason)
         found = compare(path.task, cell, execution.inputs, answer.outputs)
         if found.status != "pass":
-            return f"at {cell.name}: {found.detail}"
-    return ""
+            return _fails(cell, found.detail)
+    return Check(CHECK, "pass", f"some loads hide lanes without `other`; at {len(chosen)} cells no answer depends on what they get")
 
 
-def note(report: Report, found: str) -> None:
+def note(report: Report, found: Check) -> None:
     """Tell it in the report of a kernel that has such lanes; it does not change the verdict."""
-    if found:
-        report.fails(CHECK, f"{WORDS} ({found}): give `other`")
+    report.add([found])
+    if found.status == "fail":
         report.reserve(WORDS)
-    else:
-        report.passes(CHECK, "some loads hide lanes without `other`, and no answer depends on what they get")
+
+
+def _fails(cell: Cell, why: str) -> Check:
+    return Check(CHECK, "fail", f"{WORDS} (at {cell.name}: {why}): give `other`")
 
 
 def _width(cell: Cell) -> int:

@@ -32,6 +32,8 @@ WORKER_MEMORY = 2 << 30
 ANSWER_BYTES = 1 << 20
 # A kernel never waits for anything: it gets seconds of processor time, and so many times as long where it has to share the processor.
 PATIENCE = 10.0
+UNDECIDED = frozenset({"timeout", "memory_limit"})
+"""Guards that say nothing of a kernel which runs elsewhere too: a right one may be slow in an interpreter, or too large for it."""
 SLOW = "look for a loop that never ends, or take larger blocks"
 
 

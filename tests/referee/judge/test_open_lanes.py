@@ -12,6 +12,7 @@ from referee.interpreter.interpret import Executed, Execution
 from referee.open_lanes import CHECK, WORDS, has_open_lanes
 from referee.plans.plan import LaunchPlan
 from referee.sandbox.zygote import Zygote
+from referee.verdict import Rejection
 from tests.referee.judge.interpreting import run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 from tests.referee.stand_in import Replayer, Servers, judged
@@ -115,6 +116,12 @@ def test_a_kernel_whose_lanes_nothing_depends_on_is_told_of_them_only_if_it_has_
     assert told(verdict) == "pass" and WORDS not in verdict.reason
     verdict = referee.judge(silu(other=", other=0.0", **LEAKS), "silu")
     assert told(verdict) is None and WORDS not in verdict.reason
+
+
+def test_where_the_interpreter_takes_too_long_nothing_is_said(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.open_lanes.execute", lambda *_, **__: [Rejection("correct", "timeout", "too slow")])
+    verdict = referee.judge(silu(**LEAKS), "silu")
+    assert told(verdict) == "skipped" and WORDS not in verdict.reason
 
 
 @pytest.mark.parametrize(("source", "status"), [(silu(**LEAKS), "fail"), (silu(), "pass"), (silu(other=", other=0.0"), None)])
