@@ -72,7 +72,7 @@ class Match:
             dropped += not self._one_block(number) and number > 1
             options = self._paced()
             counted = sum(block[FLOOR].size for block in self._blocks)
-            if counted >= options.least_rounds and enough(self._ratio(SETTLED), options.least_rounds):
+            if counted >= options.least_rounds and enough(self._ratio(0.95), self._ratio(SETTLED), options):
                 break
         ratio = self._ratio(0.95)
         summaries = {name: stats.summarise(self._times(name)) for name in (*self._contests, FLOOR)}

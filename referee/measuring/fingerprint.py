@@ -1,11 +1,13 @@
 """A number that follows from a tensor's bits and a secret key: who does not know the key cannot write other bits of the same number.
 
-Every word is mixed with its place and the key by the finalizer of splitmix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
-generators, 2014), twice, and the results are added up, so that words can be taken in any order. That is no cryptography. What lies on
-the device is the sum of that and a random number which is used once and kept by the host (a one-time pad): a candidate that finds it
-there learns nothing of the key, nor which tensors are alike, and cannot pass one for another. On a GPU a kernel of the referee's own, at
-the speed of reading the tensors; on the CPU the same numbers by torch. Limits: key and pads are arguments of launches, so a kernel that
-could read the driver's queue of them would know both.
+The function is NH of UMAC (Black, Halevi, Krawczyk, Krovetz and Rogaway, UMAC: fast and secure message authentication, 1999): each
+half of a word is added to that of a number for its place, and the products of both sums are added up, so that words can be taken in any
+order. Two tensors that differ have one fingerprint with a chance of at most 2^-32 over random numbers; here they are the output of
+splitmix64 for the key (Steele, Lea and Flood, Fast splittable pseudorandom number generators, 2014), which is no cryptography. What lies
+on the device is the sum of that and a random number which is used once and kept by the host (a one-time pad): a candidate that finds it
+there learns nothing of the key, nor which tensors are alike, and cannot pass one for another. On a GPU a kernel of the referee's own;
+on the CPU the same numbers by torch. Limits: key and pads are arguments of launches, so a kernel that could read the driver's queue of
+them would know both.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ BLOCK, TURNS, WARPS = 1024, 4, 4  # words at a time, how often a program takes t
 ALIGNED = 16  # bytes: where every tensor lies at a multiple of them, a program reads as much at a time
 MANY, APART = 256, 2  # fingerprints that room is made for at once, and how many numbers one is from the next: ALIGNED bytes
 FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
+HALF = (1 << 32) - 1
 CONSTANTS = {"BLOCK": BLOCK, "TURNS": TURNS, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
 
 
@@ -60,8 +63,10 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
         at = start + turn * BLOCK
         inside = at < count
         word = tl.load(words + at, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
-        place = (at * STEP + key).to(tl.uint64, bitcast=True)
-        found += tl.where(inside, _finalized(word ^ _finalized(place, FIRST, SECOND), FIRST, SECOND), 0)
+        mask = _finalized((at * STEP + key).to(tl.uint64, bitcast=True), FIRST, SECOND)
+        low = (word + mask).to(tl.uint32)
+        high = (word >> 32).to(tl.uint32) + (mask >> 32).to(tl.uint32)
+        found += tl.where(inside, low.to(tl.uint64) * high.to(tl.uint64), 0)
     total = tl.sum(found).to(tl.int64, bitcast=True)
     if pad is not None:
         total += tl.where(tl.program_id(0) == 0, pad, 0)
@@ -144,8 +149,8 @@ def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
     first, count = tensors[0], tensors[0].numel()
     sums = torch.tensor(pads, dtype=torch.int64, device=first.device)
     if not first.is_cuda:
-        place = torch.arange(count, dtype=torch.int64) * STEP + key
-        found = [_mixed(words.to(torch.int64) ^ _mixed(place)).sum() for words in tensors]
+        masks = _mixed(torch.arange(count, dtype=torch.int64) * STEP + key)
+        found = [_products(words.to(torch.int64), masks).sum() for words in tensors]
         return Noted(sums + torch.stack(found), pads)
     if count:
         offsets, stride = _offsets(tensors)
@@ -160,6 +165,13 @@ def _offsets(tensors: Sequence[Tensor]) -> tuple[Tensor, int]:
     apart = [words.data_ptr() - start for words in tensors]
     unit = ALIGNED if all(each % ALIGNED == 0 for each in apart) else size
     return torch.tensor([each // unit for each in apart], dtype=torch.int64, device=tensors[0].device), unit // size
+
+
+def _products(words: Tensor, masks: Tensor) -> Tensor:
+    """What each word adds, modulo 2^64."""
+    low = (words + masks) & HALF
+    high = ((words >> 32) + (masks >> 32)) & HALF
+    return low * high
 
 
 def _mixed(words: Tensor) -> Tensor:

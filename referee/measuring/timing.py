@@ -3,7 +3,7 @@
 Each block runs on memory of its own (`stage.py`): new values at new addresses for every call. Afterwards every one of the
 candidate's timed outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some rounds of
 some blocks only.
-Measuring stops early for a win or a loss, but not before so many rounds that the ratio would be the same if it were judged again;
+Measuring stops early for a win or a loss, but not before its ratio is known so well that it would be the same if it were judged again;
 a tie is the more certain the longer it lasts. Where fewer rounds had to do, nothing is a win.
 
 The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
@@ -43,6 +43,7 @@ CALLS, GRAPHS = -1, -2  # numbers of the blocks after the last
 WARM_UP = 10  # rounds of the first block, which does not count and is not checked
 FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
 FEW, EVERY = 8, 4
+MUCH_SLOWER, FEWER = 2.0, 4  # beyond so many times the fastest, the ratio need not be known as well, and calls cost more
 USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
 
 
@@ -81,6 +82,9 @@ class Record:
             self.known[asked] = stats.resample(logs)
         return self.known[asked].interval(confidence)
 
+    def enough(self, bar: str, options: TimingOptions) -> bool:
+        return self.rounds >= options.least_rounds and enough(self.ratio(bar), self.ratio(bar, SETTLED), options)
+
 
 def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:
     """The decision and, where it is not plain from the figures, its reason. `missing` says why a baseline has no time.
@@ -97,9 +101,10 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
     return decision, ""
 
 
-def enough(ratio: Interval, least_rounds: int) -> bool:
-    """Whether measuring may stop after `least_rounds` or more, a few of which may have been lost."""
-    return ratio.rounds >= USABLE * least_rounds and stats.decide(ratio) in ("win", "loss")
+def enough(ratio: Interval, settled: Interval, options: TimingOptions) -> bool:
+    """Whether measuring may stop before the most rounds; of the least, a few may have been lost. `settled` is the interval at SETTLED."""
+    narrow = ratio.high <= (1 + options.most_width) * ratio.low
+    return narrow and ratio.rounds >= USABLE * options.least_rounds and stats.decide(settled) in ("win", "loss")
 
 
 def firm(decision: stats.Decision, settled: Interval, least_rounds: int) -> tuple[stats.Decision, str]:
@@ -138,14 +143,19 @@ def few(number: int, counted: int) -> int:
 
 def shares(medians: Mapping[str, float], rounds: int, others: int) -> dict[str, int]:
     """In how many of `rounds` rounds each baseline takes part: one near the fastest that may be the bar in all, the rest in `others`,
-    or in as few as say anything where its calls are slow.
+    or in fewer where it is much slower, or in as few as say anything where its calls are slow.
 
     `medians` are their times so far, infinite where there is none yet.
     """
     fastest = min((medians[name] for name in BARS if name in medians), default=math.inf)
-    far = {name: stats.LEAST_ROUNDS if SLOW_CALL_US < median < math.inf else rounds for name, median in medians.items()}
-    taking = {name: rounds if median <= FAR_OFF * fastest else min(rounds, others, far[name]) for name, median in medians.items()}
-    return {name: share for name, share in taking.items() if share}
+
+    def share(median: float) -> int:
+        if median <= FAR_OFF * fastest:
+            return rounds
+        fewest = stats.LEAST_ROUNDS if median > SLOW_CALL_US else FEWER if median > MUCH_SLOWER * fastest else others
+        return min(rounds, others, fewest if median < math.inf else others)
+
+    return {name: some for name, median in medians.items() if (some := share(median))}
 
 
 class Timer:
@@ -185,8 +195,8 @@ class Timer:
             if sum(record.dropped.values()) > MOST_DROPPED * self.rounds + self.rounds:
                 notes.append("too many rounds were dropped; measuring stopped early")
                 break
-            bar, least = self._bar(record), options.least_rounds
-            if record.blocks and (bar is None or (record.rounds >= least and enough(record.ratio(bar, SETTLED), least))):
+            bar = self._bar(record)
+            if record.blocks and (bar is None or record.enough(bar, options)):
                 break
         if slowest:
             notes.append(f"{slowest}, so only {options.least_rounds} rounds were timed")

@@ -7,9 +7,9 @@ from math import inf
 
 import pytest
 
-from referee.measuring.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED
+from referee.measuring.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED, TimingOptions
 from referee.measuring.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval
-from referee.measuring.timing import decided, enough, few, firm, shares
+from referee.measuring.timing import FEWER, decided, enough, few, firm, shares
 
 
 def found(ratio: float, rounds: int = 240) -> Interval:
@@ -44,7 +44,15 @@ def test_without_any_figure_the_reason_says_what_is_absent() -> None:
     (1.5, 240, True), (0.9, 240, True), (1.0, 240, False), (1.01, 240, False), (1.5, 215, False), (0.9, 215, False),
 ])  # fmt: skip
 def test_only_a_win_or_a_loss_that_rests_on_enough_rounds_ends_measuring_early(ratio: float, rounds: int, stops: bool) -> None:
-    assert enough(found(ratio, rounds), 240) is stops
+    assert enough(found(ratio, rounds), found(ratio, rounds), TimingOptions(least_rounds=240)) is stops
+
+
+@pytest.mark.parametrize(("low", "high", "stops"), [
+    (1.1, 1.1105, True), (1.1, 1.112, False), (0.5, 0.5049, True), (0.5, 0.506, False), (0.0, inf, False),
+])  # fmt: skip
+def test_a_ratio_has_to_be_known_well_before_measuring_ends_early(low: float, high: float, stops: bool) -> None:
+    ratio = Interval(low, low, high, 0.95, 320, 8)
+    assert enough(ratio, found(1.5 if low > 1 else 0.5, 320), TimingOptions(most_width=0.01)) is stops
 
 
 @pytest.mark.parametrize(("decision", "settled", "rounds", "becomes"), [
@@ -73,7 +81,9 @@ def test_the_floor_has_an_interval_as_soon_as_measuring_may_stop(dropped: tuple[
 
 @pytest.mark.parametrize(("medians", "others", "expected"), [
     ({}, 20, {}),
-    ({EAGER: 9.0, COMPILE: 1.04, AUTOTUNE: 1.0}, 20, {EAGER: 20, COMPILE: 40, AUTOTUNE: 40}),
+    ({EAGER: 9.0, COMPILE: 1.04, AUTOTUNE: 1.0}, 20, {EAGER: FEWER, COMPILE: 40, AUTOTUNE: 40}),
+    ({EAGER: 9.0, COMPILE: 1.9, AUTOTUNE: 1.0}, 2, {EAGER: 2, COMPILE: 2, AUTOTUNE: 40}),
+    ({EAGER: 2.1, COMPILE: 1.9, AUTOTUNE: 1.0}, 20, {EAGER: FEWER, COMPILE: 20, AUTOTUNE: 40}),
     ({EAGER: 9.0, COMPILE: 1.04, AUTOTUNE: 1.0}, 0, {COMPILE: 40, AUTOTUNE: 40}),
     ({EAGER: 1.0, COMPILE: 1.06, AUTOTUNE: 1.2}, 0, {EAGER: 40}),
     ({EAGER: 1.0, COMPILE: inf}, 20, {EAGER: 40, COMPILE: 20}),

@@ -15,7 +15,7 @@ from referee.measuring.baselines import Baselines
 from referee.measuring.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR, Timing, TimingOptions
 from referee.measuring.rounds import Block, Entry
 from referee.measuring.stats import Floats
-from referee.measuring.timing import FEW, WARM_UP, Timer
+from referee.measuring.timing import FEW, FEWER, WARM_UP, Timer
 
 
 @dataclass
@@ -141,6 +141,15 @@ def test_a_plain_win_rests_on_the_least_rounds_and_no_more(world: World) -> None
     assert world.checks == found.blocks == len(world.blocks) - 1
 
 
+@pytest.mark.parametrize(("noise", "least", "most"), [(0.01, 320, 320), (0.024, 360, 440), (0.06, 480, 480)])
+def test_a_win_is_measured_until_its_ratio_is_known_well(world: World, noise: float, least: int, most: int) -> None:
+    world.noise = noise
+    found = world.measure()
+    assert found.ratio is not None
+    assert found.decision == "win" and least <= found.rounds <= most
+    assert (found.ratio.high / found.ratio.low <= 1.01) is (found.rounds < 480)
+
+
 def test_short_kernels_are_captured_too_and_nobody_answers_for_the_referees_own_work(world: World) -> None:
     world.times = {CANDIDATE: 4.0, EAGER: 40.0, COMPILE: 4.9, AUTOTUNE: 4.8, FLOOR: 3.9}
     found = world.measure()
@@ -166,9 +175,9 @@ def test_with_little_memory_blocks_are_smaller_and_rounds_are_not_fewer(world: W
 
 def test_what_cannot_decide_takes_part_in_few_rounds(world: World) -> None:
     world.measure()
-    assert world.blocks[0] == (WARM_UP, {**dict.fromkeys((CANDIDATE, COMPILE, AUTOTUNE), WARM_UP), EAGER: FEW, FLOOR: FEW})
+    assert world.blocks[0] == (WARM_UP, {**dict.fromkeys((CANDIDATE, COMPILE, AUTOTUNE), WARM_UP), EAGER: FEWER, FLOOR: FEW})
     near = {CANDIDATE: 40, COMPILE: 40, AUTOTUNE: 40}
-    full = {**near, EAGER: FEW, FLOOR: FEW}
+    full = {**near, EAGER: FEWER, FLOOR: FEW}
     assert [shares for _, shares in world.blocks[1:]] == [full, full, full, near, near, near, full, near]
 
 
