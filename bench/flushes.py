@@ -29,18 +29,14 @@ import numpy as np
 import torch
 
 from bench import handmade
-from bench.gpu_smoke import Smoke
 from bench.own_reads import OwnReads
+from bench.smoke import Smoke
 from bench.timing_noise import WriteAll
 from referee.device.environment import describe_device
-from referee.device.replay_service import Loaded
 from referee.measuring import stats
 from referee.measuring.baselines import Baselines
-from referee.measuring.measurement import CANDIDATE, COMPILE, TimingOptions
+from referee.measuring.measurement import CANDIDATE, COMPILE
 from referee.measuring.rounds import Entry, Flush, run_block
-from referee.measuring.stage import Contest
-from referee.measuring.timing import Timer
-from referee.ops.task import load
 
 SCHEMA = "kmint.bench.flushes/2"
 EXTRA_ROWS = 0.1
@@ -66,14 +62,8 @@ def flush_us(flush: Flush, repeats: int = 50) -> float:
 def judged(smoke: Smoke, kernel: str, seed: int) -> tuple[list[stats.Floats], float, float]:
     """Log-ratios of every block of one judgement, the candidate's median microseconds, and the seconds that its rounds took."""
     twin = Baselines({COMPILE: handmade.direct(kernel)}, {}, {})
-    job = handmade.job(kernel, handmade.bench_cell(kernel), arch=smoke.arch, extra_rows=EXTRA_ROWS)
-    with Loaded(smoke.host, job) as runner:
-        contest = Contest(load(kernel, "gpu"), job.cell, runner, {}, False, twin, seed)
-        timer = Timer(smoke.host, contest, TimingOptions(least_rounds=480), smoke.flush, smoke.clocks)
-        found = timer.measure()
-    blocks = timer.record.blocks
-    logs = stats.log_ratios([block[CANDIDATE] for block in blocks], [block[COMPILE] for block in blocks])
-    return list(logs), found.device[CANDIDATE].median, found.seconds["rounds"]
+    found, record = smoke.recorded(kernel, kernel, twin, seed, EXTRA_ROWS, least_rounds=480)
+    return list(record.log_ratios(COMPILE)), found.device[CANDIDATE].median, found.seconds["rounds"]
 
 
 def cut_mean(values: stats.Floats, cut: float) -> float:

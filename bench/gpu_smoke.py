@@ -25,50 +25,28 @@ import torch
 
 from bench import handmade
 from bench.nested import show_nested
+from bench.smoke import Smoke
 from referee.device.environment import describe_device
 from referee.device.gpu import Frozen, Replayer
 from referee.device.jobs import Prepared, TaskName
 from referee.device.replay_service import Loaded
 from referee.gate import gate
 from referee.measuring import floor
-from referee.measuring.baselines import Baselines, BaselineStore
+from referee.measuring.baselines import Baselines
 from referee.measuring.clocks import Clocks
 from referee.measuring.measurement import CANDIDATE, COMPILE, FLOOR, Timing, TimingOptions
-from referee.measuring.rounds import Entry, Flush, empty_window, run_block
+from referee.measuring.rounds import Entry, empty_window, run_block
 from referee.measuring.stage import Contest
 from referee.measuring.timing import Timer
 from referee.measuring.tune import tune
 from referee.ops.task import load
 from referee.ops.values import draw
 from referee.plans.arena import HUGE, NAN, second_poison
-from referee.replaying.driver import Driver
 from referee.replaying.replay import Region, differ
-from referee.replaying.replay_check import Host, check_cell, outputs_of
+from referee.replaying.replay_check import check_cell, outputs_of
 
 SEED = 20240607
 PARTS: dict[str, Callable[[Smoke], object]] = {}
-
-
-class Smoke:
-    """What the parts share: one driver, one flush buffer, one cache directory."""
-
-    def __init__(self, cache: Path) -> None:
-        torch.set_grad_enabled(False)
-        torch.zeros(1, device="cuda")
-        self.cache = cache
-        self.driver = Driver()
-        self.host = Host("cuda", self.driver, lambda text, seconds, whose: None)
-        self.arch = torch.cuda.get_device_capability()[0] * 10 + torch.cuda.get_device_capability()[1]
-        self.flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)
-        self.baselines = BaselineStore(lambda text, seconds: None, lambda: self.flush)
-        self.clocks = Clocks.open(self.driver.pci_bus_id())
-
-    def timing(self, kernel: str, op: str, baselines: Baselines, seed: int, extra_rows: float = 0.0, **options: Any) -> Timing:
-        """Time one hand-written kernel at its bench cell, in this process."""
-        job = handmade.job(kernel, handmade.bench_cell(op), arch=self.arch, extra_rows=extra_rows)
-        with Loaded(self.host, job) as runner:
-            contest = Contest(load(op, "gpu"), job.cell, runner, {}, False, baselines, seed)
-            return Timer(self.host, contest, TimingOptions(**options), self.flush, self.clocks).measure()
 
 
 def part(function: Callable[[Smoke], object]) -> Callable[[Smoke], object]:

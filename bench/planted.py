@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench import handmade
-from bench.gpu_smoke import SEED, Smoke
+from bench.gpu_smoke import SEED
+from bench.smoke import Smoke
 from referee.device.replay_service import Loaded
 from referee.measuring.rounds import Entry, run_block
 from referee.ops.values import draw

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from bench import handmade
-from bench.gpu_smoke import Smoke
+from bench.smoke import Smoke
 from referee.device.replay_service import Loaded
 from referee.measuring import stats
 from referee.measuring.rounds import Block, Entry, Flush, run_block

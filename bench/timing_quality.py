@@ -25,9 +25,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import numpy as np
+
 from bench import handmade
-from bench.gpu_smoke import Smoke
 from bench.planted import plant
+from bench.smoke import Smoke
 from referee.device.environment import describe_device
 from referee.measuring.baselines import Baselines
 from referee.measuring.measurement import COMPILE, TimingOptions
@@ -47,8 +49,8 @@ def compare(smoke: Smoke, kernel: str, times: int, extra_rows: float, seed: int)
     found = []
     for number in range(times):
         start = time.perf_counter()
-        result = smoke.timing(kernel, kernel, twin, seed + number, extra_rows=extra_rows)
-        ratio = result.ratio
+        result, record = smoke.recorded(kernel, kernel, twin, seed + number, extra_rows)
+        ratio, logs = result.ratio, record.log_ratios(COMPILE)
         found.append(
             {
                 "decision": result.decision,
@@ -58,6 +60,10 @@ def compare(smoke: Smoke, kernel: str, times: int, extra_rows: float, seed: int)
                 "rounds": result.rounds,
                 "dropped": result.dropped_rounds,
                 "seconds": time.perf_counter() - start,
+                "round_deviation": float(np.concatenate(logs).std()) if logs else None,
+                "blocks": [float(np.exp(np.median(block))) for block in logs if block.size],
+                "sm_clock": asdict(result.sm_clock) if result.sm_clock else None,
+                "temperature": asdict(result.temperature) if result.temperature else None,
             }
         )
     return found

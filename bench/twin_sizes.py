@@ -27,7 +27,7 @@ import torch
 
 from bench import handmade
 from bench.flushes import named
-from bench.gpu_smoke import Smoke
+from bench.smoke import Smoke
 from referee.device.environment import describe_device
 from referee.device.replay_service import Loaded
 from referee.measuring.baselines import Baselines

@@ -21,10 +21,11 @@ from referee.device.replay_service import Loaded
 from referee.measuring import floor, stats
 from referee.measuring.baselines import Baselines
 from referee.measuring.clocks import Clocks, Sample
+from referee.measuring.decision import SETTLED, enough, firm
 from referee.measuring.measurement import CANDIDATE, FLOOR, TimingOptions
 from referee.measuring.rounds import Entry, Flush, run_block
 from referee.measuring.stage import Contest, Stage, subseed
-from referee.measuring.timing import MOST_DROPPED, SETTLED, WARM_UP, call_us, enough, firm, paced
+from referee.measuring.timing import MOST_DROPPED, WARM_UP, call_us, paced
 from referee.ops.task import load
 from referee.plans.plan_parse import PlanError
 from referee.replaying.driver import CudaError, Driver

@@ -15,23 +15,23 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from referee.measuring import floor, stats
 from referee.measuring.clocks import Clocks, Sample
+from referee.measuring.decision import SETTLED, decided, firm
 from referee.measuring.graphs import ROUNDS as GRAPH_ROUNDS
 from referee.measuring.graphs import graph_times
 from referee.measuring.measurement import BARS, BELOW_FLOOR, CANDIDATE, FLOOR, GRAPHED, Span, Timing, TimingOptions
+from referee.measuring.record import Record
 from referee.measuring.rounds import Entry, Flush, empty_window, host_times, run_block
 from referee.measuring.stage import Contest, Stage, subseed
-from referee.measuring.stats import Floats, Interval, Resampled
 from referee.replaying.replay import PlanFault
 from referee.replaying.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host
 
-SETTLED = 0.99  # confidence at which measuring may stop early
 MOST_DROPPED = 6
 SLOWEST_CLOCK = 0.75  # of the fastest seen: below this a block does not count
 SHORT_US = 30.0
@@ -44,78 +44,6 @@ WARM_UP = 10  # rounds of the first block, which does not count and is not check
 FAR_OFF = 1.05  # times the fastest baseline: beyond it, FEW rounds of every EVERY-th block are enough
 FEW, EVERY = 8, 4
 MUCH_SLOWER, FEWER = 2.0, 4  # beyond so many times the fastest, the ratio need not be known as well, and calls cost more
-USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
-
-
-@dataclass
-class Record:
-    """What the blocks gave so far."""
-
-    warm_up: dict[str, Floats] = field(default_factory=dict)
-    blocks: list[dict[str, Floats]] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    dropped: dict[str, int] = field(default_factory=dict)
-    known: dict[tuple[str, int], Resampled] = field(default_factory=dict)
-
-    def drop(self, why: str, rounds: int) -> None:
-        self.dropped[why] = self.dropped.get(why, 0) + rounds
-
-    @property
-    def rounds(self) -> int:
-        return sum(block[CANDIDATE].size for block in self.blocks)
-
-    def times(self, name: str) -> Floats:
-        found = [block[name] for block in self.blocks if name in block]
-        return np.concatenate(found) if found else np.empty(0)
-
-    def median(self, name: str) -> float:
-        """Of the blocks that count; of the warm-up while there is none."""
-        times = self.times(name) if self.blocks else self.warm_up.get(name, np.empty(0))
-        usable = times[np.isfinite(times)]
-        return float(np.median(usable)) if usable.size else float("inf")
-
-    def ratio(self, other: str, confidence: float = 0.95) -> Interval:
-        asked = (other, len(self.blocks))
-        if asked not in self.known:
-            shared = [block for block in self.blocks if other in block]
-            logs = stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
-            self.known[asked] = stats.resample(logs)
-        return self.known[asked].interval(confidence)
-
-    def enough(self, bar: str, options: TimingOptions) -> bool:
-        return self.rounds >= options.least_rounds and enough(self.ratio(bar), self.ratio(bar, SETTLED), options)
-
-
-def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:
-    """The decision and, where it is not plain from the figures, its reason. `missing` says why a baseline has no time.
-
-    The baseline that is missing may have been the fastest: without it nothing is a win.
-    """
-    if bar is None or ratio is None:
-        return "unsure", "no baseline could be built" if bar is None and missing else "no block of rounds was usable"
-    decision = stats.decide(ratio)
-    absent = [name for name in BARS if name in missing]
-    if decision == "win" and absent:
-        why = "; ".join(f"{name}: {missing[name]}" for name in absent)
-        return "unsure", f"faster than {bar}, but not every baseline could be timed ({why})"
-    return decision, ""
-
-
-def enough(ratio: Interval, settled: Interval, options: TimingOptions) -> bool:
-    """Whether measuring may stop before the most rounds; of the least, a few may have been lost. `settled` is the interval at SETTLED."""
-    narrow = ratio.high <= (1 + options.most_width) * ratio.low
-    return narrow and ratio.rounds >= USABLE * options.least_rounds and stats.decide(settled) in ("win", "loss")
-
-
-def firm(decision: stats.Decision, settled: Interval, least_rounds: int) -> tuple[stats.Decision, str]:
-    """`decision`, and a reason where it rests on fewer rounds than a win or a loss has to: then nothing is a win, and a loss stays one
-    if `settled`, the interval at SETTLED, says so too."""
-    if decision not in ("win", "loss") or settled.rounds >= USABLE * least_rounds:
-        return decision, ""
-    little = f"measuring ended after {settled.rounds} usable rounds of the {least_rounds} that are wanted"
-    if decision == "loss" and stats.decide(settled) == "loss":
-        return "loss", little
-    return "unsure", f"{'faster' if decision == 'win' else 'slower'}, but {little}"
 
 
 def paced(options: TimingOptions, slow_us: float) -> TimingOptions:

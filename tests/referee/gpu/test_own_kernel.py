@@ -102,8 +102,8 @@ def test_the_first_launch_and_later_ones_do_the_same() -> None:
 def test_once_a_cell_is_prepared_timing_it_compiles_nothing_of_the_referees(
     op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.gpu_smoke import Smoke
     from bench.handmade import bench_cell, direct
+    from bench.smoke import Smoke
     from referee.measuring.baselines import Baselines
     from referee.measuring.measurement import COMPILE
     from referee.measuring.own_kernels import compile_own

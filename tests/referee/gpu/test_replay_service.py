@@ -65,12 +65,26 @@ def test_what_a_build_loads_is_left_out_of_garbage_collections(monkeypatch: pyte
         assert done == ["collect", "freeze"]
 
 
+def filled() -> list[torch.Tensor]:
+    """Tensors that leave nothing of what this process may use, nor of what it was given for earlier ones and kept."""
+    held, size = [], 1 << 26
+    while size >= 512:
+        try:
+            held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            size //= 2
+    return held
+
+
 @pytest.mark.gpu
 def test_a_gpu_that_is_full_is_told_of() -> None:
     service = Service("cuda", lambda *_: None)
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1e-4)
+    held = filled()
     try:
         told(service)
     finally:
+        held.clear()
+        torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(1.0)

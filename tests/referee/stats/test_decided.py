@@ -7,9 +7,10 @@ from math import inf
 
 import pytest
 
+from referee.measuring.decision import decided, enough, firm
 from referee.measuring.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED, TimingOptions
 from referee.measuring.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval
-from referee.measuring.timing import FEWER, decided, enough, few, firm, shares
+from referee.measuring.timing import FEWER, few, shares
 
 
 def found(ratio: float, rounds: int = 240) -> Interval:

@@ -1,0 +1,44 @@
+"""What a measured ratio lets one say, and when it is known well enough to stop measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from referee.measuring import stats
+from referee.measuring.measurement import BARS, TimingOptions
+from referee.measuring.stats import Interval
+
+SETTLED = 0.99  # confidence at which measuring may stop early
+USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
+
+
+def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str]) -> tuple[stats.Decision, str]:
+    """The decision and, where it is not plain from the figures, its reason. `missing` says why a baseline has no time.
+
+    The baseline that is missing may have been the fastest: without it nothing is a win.
+    """
+    if bar is None or ratio is None:
+        return "unsure", "no baseline could be built" if bar is None and missing else "no block of rounds was usable"
+    decision = stats.decide(ratio)
+    absent = [name for name in BARS if name in missing]
+    if decision == "win" and absent:
+        why = "; ".join(f"{name}: {missing[name]}" for name in absent)
+        return "unsure", f"faster than {bar}, but not every baseline could be timed ({why})"
+    return decision, ""
+
+
+def enough(ratio: Interval, settled: Interval, options: TimingOptions) -> bool:
+    """Whether measuring may stop before the most rounds; of the least, a few may have been lost. `settled` is the interval at SETTLED."""
+    narrow = ratio.high <= (1 + options.most_width) * ratio.low
+    return narrow and ratio.rounds >= USABLE * options.least_rounds and stats.decide(settled) in ("win", "loss")
+
+
+def firm(decision: stats.Decision, settled: Interval, least_rounds: int) -> tuple[stats.Decision, str]:
+    """`decision`, and a reason where it rests on fewer rounds than a win or a loss has to: then nothing is a win, and a loss stays one
+    if `settled`, the interval at SETTLED, says so too."""
+    if decision not in ("win", "loss") or settled.rounds >= USABLE * least_rounds:
+        return decision, ""
+    little = f"measuring ended after {settled.rounds} usable rounds of the {least_rounds} that are wanted"
+    if decision == "loss" and stats.decide(settled) == "loss":
+        return "loss", little
+    return "unsure", f"{'faster' if decision == 'win' else 'slower'}, but {little}"

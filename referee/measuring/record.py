@@ -1,0 +1,60 @@
+"""The times of a contest's rounds so far, block by block, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from referee.measuring import stats
+from referee.measuring.clocks import Sample
+from referee.measuring.decision import SETTLED, enough
+from referee.measuring.measurement import CANDIDATE, TimingOptions
+from referee.measuring.stats import Floats, Interval, Resampled
+
+
+@dataclass
+class Record:
+    """What the blocks gave so far."""
+
+    warm_up: dict[str, Floats] = field(default_factory=dict)
+    blocks: list[dict[str, Floats]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    known: dict[tuple[str, int], Resampled] = field(default_factory=dict)
+
+    def drop(self, why: str, rounds: int) -> None:
+        """Count rounds that do not count."""
+        self.dropped[why] = self.dropped.get(why, 0) + rounds
+
+    @property
+    def rounds(self) -> int:
+        """Of all blocks that count."""
+        return sum(block[CANDIDATE].size for block in self.blocks)
+
+    def times(self, name: str) -> Floats:
+        """Microseconds of every round of the blocks in which `name` took part, NaN where one was lost."""
+        found = [block[name] for block in self.blocks if name in block]
+        return np.concatenate(found) if found else np.empty(0)
+
+    def median(self, name: str) -> float:
+        """Of the blocks that count; of the warm-up while there is none."""
+        times = self.times(name) if self.blocks else self.warm_up.get(name, np.empty(0))
+        usable = times[np.isfinite(times)]
+        return float(np.median(usable)) if usable.size else float("inf")
+
+    def log_ratios(self, other: str) -> tuple[Floats, ...]:
+        """Of every block in which `other` took part."""
+        shared = [block for block in self.blocks if other in block]
+        return stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
+
+    def ratio(self, other: str, confidence: float = 0.95) -> Interval:
+        """How many times faster than `other` the candidate is."""
+        asked = (other, len(self.blocks))
+        if asked not in self.known:
+            self.known[asked] = stats.resample(self.log_ratios(other))
+        return self.known[asked].interval(confidence)
+
+    def enough(self, bar: str, options: TimingOptions) -> bool:
+        """Whether measuring may stop now, with `bar` the baseline that decides."""
+        return self.rounds >= options.least_rounds and enough(self.ratio(bar), self.ratio(bar, SETTLED), options)
