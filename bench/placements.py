@@ -2,11 +2,12 @@
 
     python bench/placements.py [--times 24] [--kernels rmsnorm] [--flush 3x2] [--json FILE]
 
-The same kernel, a tenth of whose rows is done twice, is judged again and again against its twin, 480 rounds each time, in three ways:
-its code is loaded anew for every judgement, as the referee does, loaded once for all of them, or loaded twelve times beforehand, and
-every block of rounds runs another copy. Printed for each: the deviation of the ratios beside what that of single rounds makes of it (1
-where judgements differ by chance only), how alike each is to the one before it (near -1 where two places take turns), and the same of
-either side's times. With --json every time is kept, with the addresses of the memory. Needs a CUDA device; about 15 s a way.
+The same kernel, a tenth of whose rows is done twice, is judged again and again against its twin, 480 rounds each time, in four ways:
+its code is loaded anew for every judgement, as the referee does; loaded once for all of them; loaded twelve times beforehand, and every
+block of rounds runs another copy; or loaded anew, and both sides' memory is dealt out to them anew for every block. Printed for each: the
+deviation of the ratios beside what that of single rounds makes of it (1 where judgements differ by chance only), how alike each is to the
+one before it (near -1 where two places take turns), and the same of either side's times. With --json every time is kept, with the
+addresses of the memory. Needs a CUDA device; about 15 s a way.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+import torch
 
 from bench import handmade
 from bench.flushes import EXTRA_ROWS, SEED, cut_mean, named
@@ -32,11 +35,12 @@ from referee.device.environment import describe_device
 from referee.device.replay_service import Loaded
 from referee.measuring.baselines import Baselines
 from referee.measuring.measurement import CANDIDATE, COMPILE, TimingOptions
-from referee.measuring.stage import Contest
+from referee.measuring.stage import Contest, Stage
 from referee.measuring.stats import TRIM, Floats
 from referee.measuring.timing import Timer
 from referee.ops.task import load
 from referee.replaying.replay import Bound, Choice, Region, Runner
+from referee.replaying.replay_check import Host
 
 SCHEMA = "kmint.bench.placements/1"
 COPIES = 12
@@ -53,6 +57,29 @@ class Copies(Runner):
         """See Runner."""
         self._bound += 1
         return self._runners[(self._bound - 1) // self._a_block % len(self._runners)].bind(region, choice)
+
+
+class Pooled(Stage):
+    """Memory for all contestants in one, dealt out to their regions anew for every block."""
+
+    def __init__(self, host: Host, contest: Contest, rounds: int) -> None:
+        super().__init__(host, contest, rounds)
+        regions = [*self._mine, *(region for theirs in self._theirs.values() for region in theirs)]
+        sizes = [region.bytes.numel() for region in regions]
+        for region in regions:
+            region.bytes = torch.empty(0, dtype=torch.uint8, device=host.device)
+        self._memory = torch.empty(sum(sizes), dtype=torch.uint8, device=host.device)
+        self._sizes = {id(region): size for region, size in zip(regions, sizes, strict=True)}
+        self._regions = regions
+
+    def ahead(self) -> None:
+        """See Stage."""
+        dealt, start = list(self._regions), 0
+        self._shuffled.shuffle(dealt)
+        for region in dealt:
+            size = self._sizes[id(region)]
+            region.bytes, start = self._memory[start : start + size], start + size
+        super().ahead()
 
 
 def judged(smoke: Smoke, kernel: str, runner: Runner, seed: int) -> dict[str, Any]:
@@ -89,7 +116,18 @@ def copies(smoke: Smoke, kernel: str, times: int) -> list[dict[str, Any]]:
         return [judged(smoke, kernel, Copies(runners, OPTIONS.rounds + 1), SEED + number) for number in range(times)]
 
 
-WAYS: dict[str, Callable[[Smoke, str, int], list[dict[str, Any]]]] = {"anew": anew, "once": once, "a copy a block": copies}
+def pooled(smoke: Smoke, kernel: str, times: int) -> list[dict[str, Any]]:
+    """Code loaded for every judgement, memory dealt out for every block."""
+    with mock.patch("referee.measuring.timing.Stage", Pooled):
+        return anew(smoke, kernel, times)
+
+
+WAYS: dict[str, Callable[[Smoke, str, int], list[dict[str, Any]]]] = {
+    "anew": anew,
+    "once": once,
+    "copies": copies,
+    "pooled": pooled,
+}
 
 
 def job_of(smoke: Smoke, kernel: str) -> Any:
