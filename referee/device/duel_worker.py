@@ -73,15 +73,16 @@ class Match:
             dropped += not self._one_block(number) and number > 1
             options = self._paced()
             counted = sum(block[FLOOR].size for block in self._blocks)
-            if counted >= options.least_rounds and enough(self._ratio(0.95), self._ratio(SETTLED), options):
+            if counted >= options.least_rounds and self._enough(options):
                 break
-        ratio = self._ratio(0.95)
+        found = self._between(*self._contests)
+        ratio = found.interval(0.95)
         summaries = {name: stats.summarise(self._times(name)) for name in (*self._contests, FLOOR)}
         if not self._blocks or any(summaries[name] is None for name in self._contests):
             raise RuntimeError("no block of rounds was usable")
         self._disbelieve(summaries)
         plain = {name: asdict(summary) if summary else None for name, summary in summaries.items()}
-        decision, reason = firm(stats.decide(ratio), self._ratio(SETTLED), options.least_rounds)
+        decision, reason = firm(stats.decide(ratio), found.interval(SETTLED), options.least_rounds)
         return {"rejection": None, "decision": decision, "reason": reason, "ratio": asdict(ratio), **plain}
 
     def _paced(self) -> TimingOptions:
@@ -164,7 +165,7 @@ class Match:
             # A user's reference may ignore inputs, so only the catalogue's operations are known to read every byte.
             if contest.task.op.origin == "user":
                 continue
-            if problem := self._floor.problem({**known, CANDIDATE: known[name]}, {FLOOR: self._against(name, FLOOR)}):
+            if problem := self._floor.problem({**known, CANDIDATE: known[name]}, {FLOOR: self._between(name, FLOOR).interval(0.95)}):
                 raise ImpossibleTime(f"the {name}'s time cannot be true: {problem}")
 
     def _entries(self) -> list[Entry]:
@@ -179,14 +180,13 @@ class Match:
     def _times(self, name: str) -> stats.Floats:
         return np.concatenate([block[name] for block in self._blocks]) if self._blocks else np.empty(0)
 
-    def _ratio(self, confidence: float) -> stats.Interval:
-        challenger, champion = self._contests
-        return self._against(challenger, champion, confidence)
+    def _enough(self, options: TimingOptions) -> bool:
+        found = self._between(*self._contests)
+        return enough(found.interval(0.95), found.interval(SETTLED), options)
 
-    def _against(self, name: str, other: str, confidence: float = 0.95) -> stats.Interval:
+    def _between(self, name: str, other: str) -> stats.Resampled:
         """How many times faster one of those that were timed is than another."""
-        logs = stats.log_ratios([block[name] for block in self._blocks], [block[other] for block in self._blocks])
-        return stats.interval(logs, confidence=confidence)
+        return stats.resample(stats.log_ratios([block[name] for block in self._blocks], [block[other] for block in self._blocks]))
 
 
 def _median(times: stats.Floats) -> float:
