@@ -4,7 +4,7 @@ A round times the candidate and every baseline once, in random order; their rati
 slow drift (clocks, temperature) cancels. Rounds come in blocks, each at new addresses: what stays the same within a
 block (placement in memory) makes its rounds alike, so the bootstrap resamples blocks first and rounds within them.
 The location is the mean without the lowest and the highest tenth: deaf to as many outliers, it uses most of what was measured, and when
-times fall in two modes, it follows less than a mean of fewer rounds which of them a placement in memory favours (`bench/flushes.py`).
+times fall in two modes, it changes less than a mean of fewer rounds with which of them is the commoner (`bench/flushes.py`).
 
 Pure numpy, seeded: the same samples give the same interval.
 """
