@@ -32,6 +32,7 @@ from bench import handmade
 from bench.flushes import EXTRA_ROWS, SEED, cut_mean, named
 from bench.smoke import Smoke
 from referee.device.environment import describe_device
+from referee.device.jobs import CellJob
 from referee.device.replay_service import Loaded
 from referee.measuring.baselines import Baselines
 from referee.measuring.measurement import CANDIDATE, COMPILE, TimingOptions
@@ -130,8 +131,8 @@ WAYS: dict[str, Callable[[Smoke, str, int], list[dict[str, Any]]]] = {
 }
 
 
-def job_of(smoke: Smoke, kernel: str) -> Any:
-    """The kernel's job, made from what Triton compiled before."""
+def job_of(smoke: Smoke, kernel: str) -> CellJob:
+    """The kernel at its bench cell, with a tenth of its rows done twice."""
     return handmade.job(kernel, handmade.bench_cell(kernel), arch=smoke.arch, extra_rows=EXTRA_ROWS)
 
 
