@@ -214,10 +214,14 @@ def install(interpreter: Any, choices: Choices) -> None:
         return rounded(np.where(np.isinf(y), x, (x - whole * y).astype(np.float32)), right.dtype.scalar)
 
     def exponential(self: Any, given: Any) -> Any:
-        """Of float32 a power of two, of a product that was rounded: that is how Triton lowers `exp`."""
+        """Of float32 a power of two, of a product that was rounded: that is how Triton lowers `exp`.
+
+        The power is rounded once, from float64: numpy's of float32 differs by a unit in the last place from processor to processor.
+        """
         if given.data.dtype != np.float32:
             return plain_exponential(self, given)
-        return handle(np.exp2(given.data * np.float32(_LOG2_E)), given.dtype.scalar)
+        power = np.exp2((given.data * np.float32(_LOG2_E)).astype(np.float64))
+        return handle(power.astype(np.float32), given.dtype.scalar)
 
     def dot(self: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
         tf32 = precision == interpreter._ir.INPUT_PRECISION.TF32
