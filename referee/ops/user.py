@@ -191,8 +191,10 @@ def load_user(file: str | Path, function: str | None, profile: Profile) -> Task:
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        raise UserReferenceError(f"{path} does not exist" if missing else f"{path} cannot be read: {told(error)}") from None
+        if not isinstance(error, FileNotFoundError):
+            raise UserReferenceError(f"{path} cannot be read: {told(error)}") from None
+        named = "" if path.suffix == ".py" else "; a reference is named as FILE.py or FILE.py:function"
+        raise UserReferenceError(f"{path} does not exist{named}") from None
     return _loaded(path, digest, function, profile)
 
 

@@ -217,8 +217,10 @@ def test_an_unusable_file_says_why(tmp_path: Path, text: str, function: str | No
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserReferenceError, match="does not exist"):
+    with pytest.raises(UserReferenceError, match=r"absent\.py does not exist$"):
         load_user(tmp_path / "absent.py", None, "cpu")
+    with pytest.raises(UserReferenceError, match=r"does not exist; a reference is named as FILE\.py or FILE\.py:function$"):
+        load_user(tmp_path / "reference.txt:norm", None, "cpu")
 
 
 def test_a_reference_argument_splits_into_file_and_function() -> None:
