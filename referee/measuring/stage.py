@@ -31,19 +31,21 @@ from referee.measuring.baselines import outputs_of as returned_by
 from referee.measuring.fingerprint import Noted, Room, fingerprint, fingerprints, read
 from referee.measuring.mixing import Drawn, Mixed, Values
 from referee.measuring.rounds import Entry
+from referee.measuring.timed_rows import Call, joined, separable_rows
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.plans.arena import GUARD_BYTES, HUGE, LARGE_BYTES, NAN, Layout, Slot
 from referee.plans.plan import LaunchPlan
 from referee.replaying.replay import Bound, Choice, PlanFault, Region, Runner, bands, differ, slab_bytes
-from referee.replaying.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of, secret_rows
+from referee.replaying.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 
 LARGE_STEP, SMALL_STEP = 1 << 21, 512
 MEMORY_SHARE = 0.25
 LEAST_ROUNDS = 3
 DRAWS = 2  # what the values of a block are mixed of, and what baselines take turns with
 Draws = Sequence[tuple[Tensor, ...]]
-COMPARED, COMPARED_ROWS = 2, 1024  # calls of a block, and rows of each, which are chosen when it has ended
+COMPARED = 8  # calls of a block, chosen when it has ended, where there are no rows of all of them to look at
+CHANGED = "while being timed: the kernel changed an input: write only to new tensors, and within their bounds"
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ class Stage:
         self._mixed: list[int] = []
         self._taking_turns: list[int] = []
         self._chosen: dict[int, tuple[Values, ...]] = {}
-        self._key = 0
+        self._key, self._lent_key = 0, secrets.randbits(63)
+        self._lent_given: list[int] = []
         self._room = Room(host.device)
         self._given: list[int] = []
         self._ended: dict[int, list[Noted]] = {}
@@ -138,8 +141,10 @@ class Stage:
         in the first so many of them. Their values come just before a call; until then there lies what an earlier block left."""
         self._number = number
         self._drawn = [self._draw("timed", number, index) for index in range(DRAWS)]
-        # Nobody gains from knowing what a baseline is given.
-        self._lent = self._lent or [self._draw("baseline", index) for index in range(DRAWS)]
+        if not self._lent:
+            # Nobody gains from knowing what a baseline is given. It is the same in all blocks, so it must be in the end what it was here.
+            self._lent = [self._draw("baseline", index) for index in range(DRAWS)]
+            self._lent_given = self._noted(self._lent, self._lent_key)
         self._mixed = mixed_positions(self._drawn[0])
         self._taking_turns = [position for position in range(len(self._drawn[0])) if position not in self._mixed]
         self._chosen = {}
@@ -154,7 +159,7 @@ class Stage:
         self._key, self._room = secrets.randbits(63), Room(self._host.device)
         self._ended = {}
         self._kept = []
-        self._given = self._draws()
+        self._given = self._noted(self._drawn, self._key)
         for name, share in shares.items():
             self._shuffled.shuffle(self._theirs[name])
             for region in self._theirs[name][:share]:
@@ -205,8 +210,8 @@ class Stage:
     def _outputs(self, call: _Call) -> list[Noted]:
         return [fingerprint(output, self._key, self._room) for output in call.outputs]
 
-    def _draws(self) -> list[int]:
-        return read(fingerprint(operand, self._key, self._room) for drawn in (*self._drawn, *self._lent) for operand in drawn)
+    def _noted(self, draws: Draws, key: int) -> list[int]:
+        return read(fingerprint(operand, key, self._room) for drawn in draws for operand in drawn)
 
     def rival(self, name: str, callee: Callee, share: int) -> Entry:
         """A baseline as a contestant in `share` rounds, on the memory of the last `refill`.
@@ -255,25 +260,46 @@ class Stage:
         for index, outputs in self._kept or [(chosen, self._calls[chosen].outputs)]:
             self._compare(index, outputs)
 
-    def _compare(self, index: int, outputs: Sequence[Tensor], *, some: bool = False) -> None:
-        """Raise PlanFault unless these are right for call `index`: all rows, or some that are chosen now."""
-        task, cell, inputs = self._contest.task, self._contest.cell, [value.made() for value in self._values(index)]
-        given = secret_rows(task, cell, inputs, outputs, COMPARED_ROWS) if some else (cell, inputs, outputs)
-        result = compare(task, *given, quick=True)
+    def _compare(self, index: int, outputs: Sequence[Tensor]) -> None:
+        """Raise PlanFault unless these are right for call `index`."""
+        result = compare(self._contest.task, self._contest.cell, [value.made() for value in self._values(index)], outputs, quick=True)
         if result.status != "pass":
-            # Only a look at all of them numbers the rows as the user does.
-            result = compare(task, cell, inputs, outputs, quick=True) if some else result
             raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
+
+    def _compare_all(self) -> None:
+        """Raise PlanFault unless rows of every call that are chosen now are right, or all of some calls where rows cannot be chosen."""
+        task, cell, first = self._contest.task, self._contest.cell, self._calls[0]
+        rows = separable_rows(task, first.inputs, first.outputs)
+        if not rows:
+            for index in random.SystemRandom().sample(range(len(self._calls)), min(COMPARED, len(self._calls))):
+                self._compare(index, self._calls[index].outputs)
+            return
+        own = any(first.inputs[position].shape[:1] != (rows,) for position in self._mixed)
+        calls = [Call(index, call.inputs, call.outputs, index if own else index % DRAWS) for index, call in enumerate(self._calls)]
+        for some in joined(cell, calls, rows):
+            result = compare(task, some.cell, some.inputs, some.outputs, quick=True)
+            if result.status != "pass":
+                self._accuse([call.index for call in some.calls], result.detail)
+
+    def _accuse(self, indices: Sequence[int], detail: str) -> None:
+        """Raise PlanFault for the first of these calls that is wrong. Only a look at the whole call numbers its rows as the user does."""
+        for index in indices:
+            self._compare(index, self._calls[index].outputs)
+        for index in indices:
+            values = self._values(index)
+            if _any([differ(self._calls[index].inputs[position], values[position].made()) for position in self._mixed]):
+                raise PlanFault("input_mutated", CHANGED)
+        raise PlanFault("timed_output", f"an output of a timed call is wrong: {detail}")
 
     def check(self) -> None:
         """Every output, guard band and input of the candidate's in the block, whose memory is used up by it; raises PlanFault for the
         first that is wrong.
 
-        Some rows of some calls, chosen now, are compared with float64 (with atomics all of them), and every output with that of another
+        Some rows of every call, chosen now, are compared with float64 (with atomics all of them), and every output with that of another
         call on the same values, at another address and untimed. Whatever that call does, what it is compared with was noted before it.
         """
         atomics, calls = self._contest.atomics, range(len(self._calls))
-        if self._given != self._draws():
+        if self._given != self._noted(self._drawn, self._key) or self._lent_given != self._noted(self._lent, self._lent_key):
             raise PlanFault("timed_output", "while being timed: the kernel wrote over the values that inputs are made of")
         now = self._together([call.outputs for call in self._calls])
         held = self._together([self._mixed_inputs(call) for call in self._calls])
@@ -281,14 +307,16 @@ class Stage:
             raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
         if _any(bands(call.region for call in self._calls) + self._changed()):
             self._explain()
-        for index in calls if atomics else random.SystemRandom().sample(calls, min(COMPARED, len(calls))):
-            # What a call wrote to other rows is known from the one that repeats it, if that has to be the same.
-            self._compare(index, self._calls[index].outputs, some=not atomics)
+        if atomics:
+            for index in calls:
+                self._compare(index, self._calls[index].outputs)
+        else:
+            # What a call wrote to other rows is known from the one that repeats it, which has to be the same.
+            self._compare_all()
         self._host.progress("repeating the timed calls", 6 * CANDIDATE_SECONDS, "candidate")
         given, again = self._repeated()
         if held != given:
-            reason = "while being timed: the kernel changed an input: write only to new tensors, and within their bounds"
-            raise PlanFault("input_mutated", reason)
+            raise PlanFault("input_mutated", CHANGED)
         if now != again and not atomics:
             raise PlanFault("timed_output", "a timed call and another one on the same values gave different outputs")
 

@@ -5,7 +5,6 @@ The candidate runs first; eager and float64 are computed when it is done. Runs i
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -192,17 +191,6 @@ def sampled(
     inner = torch.randint(rows, (SECRET_ROWS,), generator=torch.Generator().manual_seed(seed & (1 << 63) - 1))
     chosen = torch.cat([around.flatten(), inner]).sort().values
     return task, *some_rows(cell, inputs, outputs, chosen[(0 <= chosen) & (chosen < rows)])
-
-
-def secret_rows(
-    task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], count: int
-) -> tuple[Cell, Sequence[Tensor], Sequence[Tensor]]:
-    """`count` rows, chosen now, of a cell whose rows are independent; all of another one, and where rows cannot be told from columns."""
-    rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
-    if not task.rowwise or rows <= count or any(rows in tensor.shape[1:] for tensor in (*inputs, *outputs)):
-        return cell, inputs, outputs
-    generator = torch.Generator().manual_seed(secrets.randbits(63))
-    return some_rows(cell, inputs, outputs, torch.randperm(rows, generator=generator)[:count].sort().values)
 
 
 def some_rows(

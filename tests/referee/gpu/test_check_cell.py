@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from referee import ops
-from referee.answers.compare import compare
-from referee.measuring.baselines import outputs_of
 from referee.ops.spec import Cell, Op, TensorSpec
-from referee.ops.task import Task, load
-from referee.ops.values import draw
+from referee.ops.task import Task
 from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
 from referee.replaying import replay_check
 from referee.replaying.replay import Region, Runner
-from referee.replaying.replay_check import CellOutcome, Host, check_cell, sampled, secret_rows
+from referee.replaying.replay_check import CellOutcome, Host, check_cell, sampled
 from referee.verdict import CellResult
 
 ROWS, COLUMNS = 4, 6
@@ -143,31 +139,3 @@ def test_of_a_huge_capability_some_rows_are_compared_the_edges_among_them(monkey
     required = replace(cell, role="required")
     assert sampled(task, required, (x, w), (x,), 3)[2][0] is x
     assert sampled(TASK, cell, (x, w), (x,), 3)[2][0] is x
-
-
-def test_of_a_timed_call_secret_rows_are_compared_where_rows_can_be_told_from_columns() -> None:
-    x, w = torch.arange(40.0).reshape(20, 2), torch.ones(2)
-    spec = replace(SPEC, shape=(20, 2), strides=(2, 1))
-    cell = replace(CELL, inputs=(spec, replace(SPEC, shape=(2,), strides=(1,))), outputs=(spec,))
-    task = replace(TASK, rowwise=True)
-    seen = set()
-    for _ in range(200):
-        shorter, inputs, outputs = secret_rows(task, cell, (x, w), (x * 2,), 3)
-        assert inputs[0].shape == (3, 2) and torch.equal(inputs[0] * 2, outputs[0]) and inputs[1] is w
-        assert shorter.outputs[0].shape == outputs[0].shape
-        seen |= set(inputs[0][:, 0].tolist())
-    assert seen == set(x[:, 0].tolist())
-    square = torch.ones(20, 20)
-    for which, given, count in ((TASK, (x, w), 3), (task, (x, w), 20), (task, (x, square), 3), (task, (square, x[:, 0]), 3)):
-        assert secret_rows(which, cell, given, (x,), count) == (cell, given, (x,))
-
-
-@pytest.mark.parametrize("op", [op.name for op in ops.catalogue()])
-def test_some_rows_of_every_operation_are_right_where_all_are(op: str) -> None:
-    task = load(op, "cpu")
-    cell = next(cell for cell in task.cells if cell.role == "required" and cell.outputs[0].shape[0] > 2)
-    inputs = draw(cell, 3)
-    outputs = outputs_of(task.eager(*inputs))
-    shorter, given, some = secret_rows(task, cell, inputs, outputs, 2)
-    assert some[0].shape[0] == 2
-    assert compare(task, shorter, given, some, quick=True).status == compare(task, cell, inputs, outputs).status == "pass"

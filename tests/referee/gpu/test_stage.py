@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from referee.measuring import stage as stage_module
+from referee.measuring import timed_rows
 from referee.measuring.baselines import Baselines
 from referee.measuring.stage import Contest, Stage
 from referee.ops.spec import Cell, Op, TensorSpec
@@ -17,7 +18,7 @@ from referee.ops.task import Task
 from referee.plans.arena import Poison
 from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
 from referee.replaying.driver import Driver
-from referee.replaying.replay import PlanFault, Region, Runner
+from referee.replaying.replay import Bound, Choice, PlanFault, Region, Runner
 from referee.replaying.replay_check import Host
 
 ROWS, COLUMNS = 3, 7
@@ -70,7 +71,12 @@ def regions(stage: Stage) -> list[Region]:
 
 def given(stage: Stage) -> list[bytes]:
     """The input of every round."""
-    return [region.tensor(INPUT).contiguous().view(torch.uint8).cpu().numpy().tobytes() for region in regions(stage)]
+    return [raw(region.tensor(INPUT)) for region in regions(stage)]
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    """A tensor's bytes."""
+    return bytes(tensor.contiguous().view(torch.uint8).cpu().numpy().tobytes())
 
 
 def test_no_two_calls_get_the_same_values_and_none_is_there_before_its_call(staged: Staged) -> None:
@@ -300,8 +306,7 @@ def test_one_output_of_those_that_are_not_all_checked_is_looked_at(staged: Stage
 
 
 def test_a_wrong_element_is_named_by_its_own_row(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_module, "COMPARED_ROWS", ROWS - 1)
-    monkeypatch.setattr(stage_module, "COMPARED", ROUNDS)
+    monkeypatch.setattr(timed_rows, "ROWS", ROUNDS * (ROWS - 1))
     stage = staged(Copy(OUTPUT, INPUT), rowwise=True)
 
     def last_rows(index: int) -> None:
@@ -311,6 +316,58 @@ def test_a_wrong_element_is_named_by_its_own_row(staged: Staged, monkeypatch: py
 
     play(stage, last_rows)
     with pytest.raises(PlanFault, match="14 of 21 elements wrong, worst at row 2"):
+        stage.check()
+
+
+class LeavingOut(Runner):
+    """Copies the input, but for inputs that are told: there it writes zeros, in a call that is timed as in any other."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        super().__init__(plan, {}, None)
+        self.left_out: set[bytes] = set()
+
+    def bind(self, region: Region, choice: Choice) -> Bound:
+        x, out = region.tensor(INPUT), region.tensor(OUTPUT)
+        return Bound((lambda stream: out.zero_() if raw(x) in self.left_out else out.copy_(x),))
+
+
+@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize("which", range(ROUNDS))
+def test_a_single_call_that_is_left_out_is_seen(staged: Staged, rowwise: bool, which: int) -> None:
+    """It gives the same when it is repeated."""
+    stage = staged(rowwise=rowwise)
+    runner = LeavingOut(stage._contest.runner.plan)
+    stage._contest = replace(stage._contest, runner=runner)
+    stage.refill(2, ROUNDS, {})
+    entry = stage.entry("candidate")
+    assert entry.before and entry.after
+    for index in range(ROUNDS):
+        entry.before(index)
+        if index == which:
+            runner.left_out.add(given(stage)[index])
+        entry.call(index)
+        entry.after(index)
+    with pytest.raises(PlanFault, match="an output of a timed call is wrong: 21 of 21 elements wrong"):
+        stage.check()
+
+
+@pytest.mark.parametrize("rowwise", [False, True])
+def test_an_input_that_a_call_changes_is_no_wrong_output(staged: Staged, rowwise: bool) -> None:
+    stage = staged(Copy(OUTPUT, INPUT), rowwise=rowwise)
+    play(stage, lambda index: regions(stage)[index].tensor(INPUT).zero_() if index == 2 else None)
+    with pytest.raises(PlanFault, match="changed an input") as caught:
+        stage.check()
+    assert caught.value.guard == "input_mutated"
+
+
+def test_what_is_written_over_a_baselines_draws_while_calls_are_repeated_is_seen_in_the_next_block(staged: Staged) -> None:
+    stage = staged(Copy(OUTPUT, INPUT), rivals=("eager",))
+    play(stage)
+    stage.check()
+    stage._lent[0][0].zero_()
+    stage.refill(2, ROUNDS, {"eager": ROUNDS})
+    play(stage)
+    with pytest.raises(PlanFault, match="wrote over the values"):
         stage.check()
 
 
