@@ -46,7 +46,6 @@ class Match:
 
     def __init__(self, host: Host, contests: Mapping[str, Contest], options: TimingOptions) -> None:
         assert host.driver is not None
-        host.driver.reset_persisting_l2()
         self._host, self._contests, self._options = host, contests, options
         seed, cell = next((contest.seed, contest.cell) for contest in contests.values())
         self._stages = {name: Stage(host, contest, options.rounds) for name, contest in contests.items()}
@@ -97,8 +96,12 @@ class Match:
         for name, stage in self._stages.items():
             self._host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
             stage.refill(0, 1, {})
+            entry = stage.entry(name)
+            assert entry.before
+            entry.before(0)
+            self._host.wait()
             self._host.progress(f"replaying the {name} for timing", CANDIDATE_SECONDS, "candidate")
-            found.append(call_us(self._host, partial(stage.entry(name).call, 0)))
+            found.append(call_us(self._host, partial(entry.call, 0)))
         return max(found)
 
     def _one_block(self, number: int) -> bool:

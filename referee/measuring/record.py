@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,6 +48,11 @@ class Record:
         """Of every block in which `other` took part."""
         shared = [block for block in self.blocks if other in block]
         return stats.log_ratios([block[CANDIDATE] for block in shared], [block[other] for block in shared])
+
+    def location(self, other: str) -> float:
+        """The logarithm of how many times faster than `other` the candidate is; infinite without a usable round."""
+        found = stats.location(self.log_ratios(other))
+        return found if math.isfinite(found) else math.inf
 
     def ratio(self, other: str, confidence: float = 0.95) -> Interval:
         """How many times faster than `other` the candidate is."""

@@ -138,8 +138,11 @@ class Stage:
 
     def refill(self, number: int, rounds: int, shares: Mapping[str, int]) -> None:
         """New addresses, poison and values for block `number`: for the candidate in all its `rounds`, for a baseline in `shares`
-        in the first so many of them. Their values come just before a call; until then there lies what an earlier block left."""
+        in the first so many of them. Their values come just before a call; until then there lies what an earlier block left.
+        Nothing that a kernel asked L2 to keep stays there."""
         self._number = number
+        if self._host.driver:
+            self._host.driver.reset_persisting_l2()
         self._drawn = [self._draw("timed", number, index) for index in range(DRAWS)]
         if not self._lent:
             # Nobody gains from knowing what a baseline is given. It is the same in all blocks, so it must be in the end what it was here.

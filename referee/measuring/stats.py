@@ -105,10 +105,19 @@ def resample(blocks: Sequence[Floats], *, resamples: int = 1000, seed: int = 0) 
     In simulations with placement effects between blocks its 95 % interval covers the truth in 94-98 % of cases from four
     blocks on (`tests/referee/stats`); ordinary resampling of rounds covers it in 78-86 %.
     """
-    usable = [block for block in blocks if block.size >= LEAST_ROUNDS]
-    location = _location(np.concatenate(usable)) if usable else float("nan")
+    usable = _usable(blocks)
     samples = _replicates(usable, resamples, seed) if len(usable) >= LEAST_BLOCKS else np.empty(0)
-    return Resampled(location, samples, sum(block.size for block in usable), len(usable))
+    return Resampled(location(blocks), samples, sum(block.size for block in usable), len(usable))
+
+
+def location(blocks: Sequence[Floats]) -> float:
+    """The trimmed mean of all values of the blocks that say something; NaN where there is none."""
+    usable = _usable(blocks)
+    return float(_trimmed_mean(np.concatenate(usable)[None, :])[0]) if usable else float("nan")
+
+
+def _usable(blocks: Sequence[Floats]) -> list[Floats]:
+    return [block for block in blocks if block.size >= LEAST_ROUNDS]
 
 
 def interval(blocks: Sequence[Floats], *, confidence: float = 0.95, resamples: int = 1000, seed: int = 0) -> Interval:
@@ -130,10 +139,6 @@ def decide(found: Interval, band: float = BAND) -> Decision:
 def geometric_mean(ratios: Sequence[float]) -> float:
     """The geometric mean of positive ratios; NaN when there is none."""
     return float(np.exp(np.mean(np.log(np.asarray(ratios, dtype=np.float64))))) if ratios else float("nan")
-
-
-def _location(values: Floats) -> float:
-    return float(_trimmed_mean(values[None, :])[0])
 
 
 def _trimmed_mean(rows: Floats) -> Floats:

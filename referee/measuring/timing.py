@@ -106,7 +106,6 @@ class Timer:
     def measure(self) -> Timing:
         """The whole protocol. Raises PlanFault when the candidate fails in it: a wrong timed output, or a GPU error."""
         with self._clocked("setting up"):
-            self._driver.reset_persisting_l2()
             window = empty_window(self.flush)
             slow = self._slow = self._slowness()
         record, notes = self.record, list[str]()
@@ -233,9 +232,13 @@ class Timer:
         self._spent[what] = self._spent.get(what, 0.0) + time.perf_counter() - started
 
     def _bar(self, record: Record) -> str | None:
-        """The fastest baseline by median device time, of those that may be the bar."""
-        ready = [name for name in BARS if name in self.contest.baselines.ready and record.blocks]
-        return min(ready, key=record.median) if ready else None
+        """Of the baselines that may be the bar the one that the candidate is least ahead of, among those near the shortest median time.
+
+        Not that of the shortest median: one that is fast in most rounds and slow in the rest takes longer than it says.
+        """
+        ready = {name: record.median(name) for name in BARS if name in self.contest.baselines.ready and record.blocks}
+        near = [name for name, median in ready.items() if median <= FAR_OFF * min(ready.values())]
+        return min(near, key=record.location) if near else None
 
     def _report(self, record: Record, window: float, notes: list[str], least: int) -> Timing:
         contest = self.contest
@@ -318,7 +321,9 @@ class Timer:
         contestants = [self._stage.in_place(CANDIDATE, GRAPH_ROUNDS), *self.entries(ones)[1:]]
         self._timing("timing CUDA graphs", dict.fromkeys(ones, GRAPH_ROUNDS + 1))
         found = graph_times(contestants, self.flush, self._generator)
-        self._checked_once()
+        # A candidate that could not be captured has not run.
+        if CANDIDATE in found[0]:
+            self._checked_once()
         return found
 
 

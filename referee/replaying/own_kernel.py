@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, dtype
 
 ALIGNMENT = 16
+LOST, NO_MEMORY = "Triton Error [CUDA]", "out of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,19 @@ class OwnKernel:
         self._compiled: dict[tuple[object, ...], Any] = {}
 
     def launch(self, grid: tuple[int, ...], arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> None:
-        """Queue a launch on the current stream; `constants` in the order of the function's parameters."""
+        """Queue a launch on the current stream; `constants` in the order of the function's parameters.
+
+        Raises torch.AcceleratorError where an earlier kernel, whoever's, has ended the context.
+        """
+        try:
+            self._launch(grid, arguments, constants)
+        except RuntimeError as error:
+            # Triton says in words of its own what torch has a class for: that a kernel before this one has ended the context.
+            if str(error).startswith(LOST) and NO_MEMORY not in str(error):
+                raise torch.AcceleratorError(str(error)) from error
+            raise
+
+    def _launch(self, grid: tuple[int, ...], arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> None:
         kinds = (*map(_kind, arguments), *constants.values())
         if compiled := self._compiled.get(kinds):
             compiled[(*grid, 1, 1)[:3]](*map(_passed, arguments), *constants.values())

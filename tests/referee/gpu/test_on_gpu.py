@@ -112,8 +112,9 @@ def test_timing_reports_all_contestants(handmade: Any, replayer: Replayer, arch:
     assert found.environment["torch"] == str(torch.__version__)
 
 
-def test_a_candidate_whose_timed_outputs_are_wrong_has_no_time(handmade: Any, replayer: Replayer, arch: int) -> None:
-    prepared = handmade.prepared("wrong_formula", "relu2", (handmade.bench_cell("relu2"),), arch=arch)
+@pytest.mark.parametrize("kernel", ["wrong_formula", "leaves_calls_out"])
+def test_a_candidate_whose_timed_outputs_are_wrong_has_no_time(handmade: Any, replayer: Replayer, arch: int, kernel: str) -> None:
+    prepared = handmade.prepared(kernel, "relu2", (handmade.bench_cell("relu2"),), arch=arch)
     found = replayer.time(prepared, seed=16, options=SHORT)
     assert not isinstance(found, Timing)
     assert (found.stage, found.guard) == ("timing", "timed_output")

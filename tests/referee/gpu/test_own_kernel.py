@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,29 @@ def test_once_a_cell_is_prepared_timing_it_compiles_nothing_of_the_referees(
     block = {"rmsnorm": 16, "softmax": 32}[op]
     OwnKernel(_stream, warps=1).launch((1,), (torch.zeros(4, dtype=torch.int32, device="cuda"),) * 2 + (4, 4), {"SLABS": 1, "BLOCK": block})
     assert len([name for name in names if name.endswith(own)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("says", "becomes"),
+    [
+        ("Triton Error [CUDA]: an illegal memory access was encountered", torch.AcceleratorError),
+        ("Triton Error [CUDA]: out of memory", RuntimeError),
+        ("something else", RuntimeError),
+    ],
+)
+@pytest.mark.parametrize("launches", [1, 2])
+def test_a_context_that_a_kernel_has_ended_is_told_as_torch_tells_it(says: str, becomes: type[Exception], launches: int) -> None:
+    """So whoever judges takes it for that kernel's fault, and not for the referee's."""
+    made = Compiler()
+    kernel = OwnKernel(made, warps=4)
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError(says)
+
+    if launches == 2:
+        kernel.launch((7,), (WHOLE,), {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compiler, "__getitem__", lambda *_: fails)
+        with pytest.raises(RuntimeError, match=re.escape(says)) as caught:
+            kernel.launch((7,), (WHOLE,), {})
+    assert type(caught.value) is becomes

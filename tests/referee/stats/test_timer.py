@@ -36,11 +36,13 @@ class World:
     until: float = 0.0
     whose: str = ""
     loading: dict[str, float] = field(default_factory=dict)
+    slow_mode: dict[str, tuple[float, float]] = field(default_factory=dict)
+    uncaptured: tuple[str, ...] = ()
 
     def measure(self, **options: Any) -> Timing:
         ready: dict[str, Callable[..., Any]] = {name: partial(self.spend, name) for name in self.times if name not in (CANDIDATE, FLOOR)}
         contest: Any = Made(baselines=Baselines(ready, {}, {}), seed=3, cell=Made(name="bench"), task=Made(op=Made(origin="catalogue")))
-        host: Any = Made(driver=Made(reset_persisting_l2=lambda: None), progress=self.told, wait=lambda: None)
+        host: Any = Made(driver=Made(), progress=self.told, wait=lambda: None)
         flush: Any = Made(l2_bytes=1, bytes=3)
         return Timer(host, contest, TimingOptions(**options), flush, "no clocks here").measure()
 
@@ -59,6 +61,9 @@ class World:
         for name, share in shares.items():
             found[name] = np.full(rounds, np.nan)
             found[name][:share] = self.times[name] * np.exp(generator.normal(0, self.noise, share))
+            if name in self.slow_mode:
+                part, factor = self.slow_mode[name]
+                found[name][:share] *= np.where(generator.random(share) < part, factor, 1.0)
             found[name][: self.starved(len(self.blocks))] = np.nan
         return Block(found, self.starved(len(self.blocks)) * len(shares))
 
@@ -118,7 +123,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     def graph_times(entries: list[Entry], *_: object) -> tuple[dict[str, stats.Summary], dict[str, str]]:
         assert made.whose == "candidate"
-        return {entry.name: made_up for entry in entries if (made_up := stats.summarise(np.full(3, 7.0)))}, {}
+        missing = dict.fromkeys(made.uncaptured, "could not be captured")
+        captured = [entry.name for entry in entries if entry.name not in missing]
+        return {name: made_up for name in captured if (made_up := stats.summarise(np.full(3, 7.0)))}, missing
 
     monkeypatch.setattr(timing, "time", Made(monotonic=lambda: made.clock, perf_counter=lambda: made.clock))
     monkeypatch.setattr(timing, "Stage", Stage)
@@ -141,6 +148,15 @@ def test_a_plain_win_rests_on_the_least_rounds_and_no_more(world: World) -> None
     assert world.checks == found.blocks == len(world.blocks) - 1
 
 
+def test_a_baseline_that_is_fast_in_most_rounds_and_slow_in_the_rest_is_not_beaten_in_place_of_a_steady_one(world: World) -> None:
+    world.times = {CANDIDATE: 48.1, COMPILE: 48.0, AUTOTUNE: 47.5, FLOOR: 39.0}
+    world.slow_mode = {AUTOTUNE: (0.4, 1.08)}
+    found = world.measure()
+    assert found.device[AUTOTUNE].median < found.device[COMPILE].median
+    assert found.ratios[AUTOTUNE].low > 1.01 > found.ratios[COMPILE].high
+    assert (found.decision, found.bar) == ("tie", COMPILE)
+
+
 @pytest.mark.parametrize(("noise", "least", "most"), [(0.01, 320, 320), (0.024, 360, 440), (0.06, 480, 480)])
 def test_a_win_is_measured_until_its_ratio_is_known_well(world: World, noise: float, least: int, most: int) -> None:
     world.noise = noise
@@ -156,6 +172,9 @@ def test_short_kernels_are_captured_too_and_nobody_answers_for_the_referees_own_
     assert found.decision == "win"
     assert found.graph.keys() == found.call.keys() == {CANDIDATE, EAGER, COMPILE, AUTOTUNE}
     assert world.looks == 2
+    world.uncaptured, world.looks = (CANDIDATE,), 0
+    assert CANDIDATE not in world.measure().graph
+    assert world.looks == 1, "a call that never ran would be found wrong"
 
 
 def test_a_tie_is_measured_to_the_end(world: World) -> None:
