@@ -13,7 +13,7 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
   Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved down or not at all, at random, and then the
   others: a row may owe its answer to a single input. Other summation orders and exact rewritings stay within a small multiple.
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
-  fewer elements than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
+  fewer dimensions than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
   least one, times |up| in a gate; for soft-capped softmax the cap, times the row's largest probability; for the KL divergence the
   log-probabilities it is the small difference of, log(N) in size, weighted by probabilities that sum to one.
@@ -162,12 +162,18 @@ def _unless_cancelling(traits: Traits, magnitude: Tensor, value: Tensor) -> Tens
 
 
 def _one_by_one(task: Task, index: int, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
-    """What one rounding of each input does, added up: where several move at once, one may undo what another does to an element."""
+    """What one rounding of each input does, added up: where several move at once, one may undo what another does to an element.
+
+    So may numbers of both signs in a sum over rows: those of either sign move alone as well, and what does most counts.
+    """
     total = torch.zeros_like(value)
     for position, tensor in enumerate(inputs):
         if tensor.is_floating_point():
-            moved = [*inputs[:position], tensor.double() * (1.0 - EPS32 / 2), *inputs[position + 1 :]]
-            total += _difference(evaluate(_beside_steps(task, inputs), moved)[index], value)
+            exact, most = tensor.double(), torch.zeros_like(value)
+            for some in (torch.ones_like(exact), exact > 0, exact < 0):
+                moved = [*inputs[:position], torch.where(some.bool(), exact * (1.0 - EPS32 / 2), exact), *inputs[position + 1 :]]
+                most = torch.maximum(most, _difference(evaluate(_beside_steps(task, inputs), moved)[index], value))
+            total += most
     return total
 
 
@@ -277,7 +283,7 @@ def _magnitude(op: Op, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
         if op.kind == "gate_up":
             found = torch.maximum(found, _row_max(_size(inputs[1])))
     for tensor in inputs:
-        if tensor.is_floating_point() and tensor.numel() > value.numel() > 0:
+        if tensor.is_floating_point() and tensor.dim() > value.dim() and value.numel():
             found = torch.maximum(found, _per_row(_size(tensor), value))
     return found
 

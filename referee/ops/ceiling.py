@@ -17,8 +17,9 @@ SMALLEST_SCALE = 2.0**-12
 # The largest |value| each recipe of `values.py` draws before scaling.
 AMPLITUDES = {
     "normal": 6.0, "sorted": 6.0, "constant": 4.0, "one_hot": 8.0, "shifted": 264.0, "cancellation": 390.0,
-    "outlier": 390.0, "mixed": 390.0,
+    "outlier": 390.0, "mixed": 390.0, "closed": 9.0,
 }
+CLOSED = 0.01  # the most of what a closed gate lets through
 _WEIGHT, _BIAS, _ROTATION, _SCALE, _INT8 = 4.0, 6.0, 1.0, 1.5, 128.0
 
 
@@ -42,6 +43,8 @@ def output_bound(op: Op, scales: tuple[float, ...], *, columns: int, values: str
     degree = math.prod(ACTIVATIONS[act].degree for act in op.acts)
     turn = size.get("cos", 0.0) + size.get("sin", 0.0)
     name = base_name(op)
+    if op.kind == "gate_up" and values == "closed":
+        return CLOSED * size["up"]
     if op.kind == "gate_up":
         return (size["gate"] + 1.0) * size["up"]
     if op.kind in ("rms", "ln", "add_rms", "add_ln"):

@@ -13,8 +13,15 @@ Layout = Literal["contiguous", "padded", "aligned", "offset"]
 
 SMALL = 2.0**-10
 LOW = 2.0**-6
+# Where an epsilon is most of what stands below the root, in the sum of a row's squares as in their mean.
+FAINT, FAINT_HALF, FAINT_BF16 = 2.0**-16, 2.0**-12, 2.0**-14
 # Beyond what any shift, clamp or threshold for usual data reaches; squares and cubes are still numbers in fp32.
 HUGE = 2.0**16
+# Rows in which every value lies beyond a number that stands for minus infinity, where a maximum begins or a mask hides something: times
+# 256, what float16 has room for, and in fp32 beyond usual ones; of probabilities the allowance (`answers/tolerance.py`) tells no more.
+FAR_HALF, FAR, FAR_LOGITS = 56.0, 2.0**77, 2.0**13
+# Times what gates that are closed let through it is small; times the gates themselves it has no room in float16.
+UP = 2.0**12
 LARGE_ROWS = 524_416  # times 4096 columns: more than 2^31 elements
 
 
@@ -41,10 +48,13 @@ _DATA = ("x", "residual", "gate", "up", "y", "q", "tgt")
 _CPU = (
     Draft(5, 1000, F32, "mixed"),
     Draft(2, 4097, F16, "normal", 64.0),
-    Draft(5, 1000, BF16, "mixed", 64.0),
+    Draft(8, 1000, BF16, "mixed", 64.0),
     Draft(5, 128, F16, "normal", LOW, scaled=_DATA),
     Draft(2, 1000, F32, "normal", SMALL),
-    Draft(3, 1000, F32, "normal", 64.0),
+    # Widths that tiles and vectors divide, and that are no powers of two: a whole block would be too much.
+    Draft(3, 768, F32, "normal", 64.0),
+    Draft(2, 5120, BF16, "sorted"),
+    Draft(1, 15360, F16, "normal", 8.0),
     # Where the tails of activations are small and not yet nothing, and no larger answer of the row makes room for errors.
     Draft(1, 1000, F32, "normal", 4.0),
     # A maximum that is still growing in the last of several blocks.
@@ -58,7 +68,7 @@ _CPU = (
     Draft(2, 16385, F16, "normal", 8.0),
     Draft(2, 33001, F32, "mixed"),
     # Sizes that blocks, tiles and unrolled loops divide, where kernels leave masks out, and rows by the dozen.
-    Draft(4, 4096, F16, "mixed"),
+    Draft(8, 4096, F16, "mixed"),
     Draft(16, 1024, F32, "mixed"),
     # A width that kernels have a way of their own for, and rows that their tiles do not divide.
     Draft(37, 256, F32, "normal"),
@@ -77,18 +87,19 @@ _GPU = (
     Draft(37, 4097, F32, "cancellation", 8.0),
     Draft(1, 4096, F16, "sorted", 8.0),
     Draft(65, 4096, F16, "mixed", LOW, scaled=_DATA),
-    Draft(1000, 4096, BF16, "normal"),
     Draft(5, 4097, F16, "shifted"),
     Draft(1, 1000, BF16, "normal", 8.0),
     Draft(65, 1000, BF16, "one_hot"),
     Draft(257, 128, F32, "normal", SMALL),
     Draft(1001, 127, F16, "mixed"),
-    Draft(3, 8192, F32, "constant"),
     Draft(3, 8192, F16, "mixed", 32.0),
     Draft(33, 1, F32, "normal"),
     # More rows than a grid may have in its second and third dimension.
     Draft(65_600, 128, F32, "normal"),
-    Draft(3, 8200, F16, "sorted", 8.0),
+    # Widths that tiles and vectors divide, and that are no powers of two: a whole block would be too much.
+    Draft(3, 3072, F32, "constant"),
+    Draft(3, 9216, F16, "sorted", 8.0),
+    Draft(1000, 5120, BF16, "normal"),
     Draft(37, 4097, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 
@@ -106,7 +117,7 @@ _CPU_CAPABILITIES = (
     Draft(3, 1000, F32, "normal", role="capability", layout="aligned", label="padded-aligned"),
     Draft(2, 1000, F32, "normal", role="capability", layout="offset", label="offset"),
     Draft(0, 1000, F32, "normal", role="capability", label="empty"),
-    Draft(4, 1000, F32, "nonfinite", role="capability"),
+    Draft(6, 2500, F32, "nonfinite", role="capability"),
 )
 
 _ROPE_CPU = (
@@ -119,6 +130,7 @@ _ROPE_CPU = (
     Draft(1, 256, F32, "normal"),
     Draft(300, 64, F16, "mixed"),
     Draft(16, 128, BF16, "mixed"),
+    Draft(3, 64, F16, "normal", FAINT_HALF, scaled=_DATA),
 )
 
 _ROPE_GPU = (
@@ -137,6 +149,7 @@ _ROPE_GPU = (
     Draft(65, 256, BF16, "one_hot"),
     Draft(129, 256, F32, "shifted"),
     Draft(65_600, 64, F16, "normal"),
+    Draft(37, 64, F16, "normal", FAINT_HALF, scaled=_DATA),
 )
 
 _ROPE_CAPABILITIES_CPU = (
@@ -155,7 +168,7 @@ _WIDE_GPU = (
     Draft(5, 65537, BF16, "mixed", 32.0),
     Draft(5, 65537, F32, "normal", 64.0),
     Draft(5, 65537, F32, "cancellation", 8.0),
-    Draft(16, 40000, F16, "mixed", 16.0),
+    Draft(16, 40960, F16, "mixed", 16.0),
     Draft(16, 40000, F16, "normal", LOW, scaled=_DATA),
     Draft(32, 16384, BF16, "normal"),
     Draft(1, 16384, BF16, "sorted", 8.0),
@@ -188,10 +201,35 @@ def _all_drafts(op: Op, cpu: bool) -> tuple[Draft, ...]:
     return tuple(map(_shortened, plan)) if op.regime == "short" and not cpu else plan
 
 
+def _own(op: Op, cpu: bool) -> tuple[Draft, ...]:
+    """Cells of what only some operations do."""
+    rows, columns = (2, 1000) if cpu else (37, 4097)
+    if op.eps is not None and op.kind not in ROPE_KINDS:
+        return (
+            Draft(rows, columns, F32, "normal", FAINT, scaled=_DATA),
+            Draft(rows, 128 if cpu else 127, F16, "normal", FAINT_HALF, scaled=_DATA),
+            Draft(rows, 1000, BF16, "normal", FAINT_BF16, scaled=_DATA),
+        )
+    if op.kind == "gate_up":
+        return (Draft(rows, columns, F16, "closed", UP, scaled=("up",)),)
+    if base_name(op) in _FROM_THE_LARGEST:
+        return (
+            Draft(rows, columns, F32, "shifted", _FROM_THE_LARGEST[base_name(op)], scaled=_DATA, label="farther"),
+            Draft(rows, columns, F16, "shifted", FAR_HALF, scaled=_DATA, label="far"),
+        )
+    return ()
+
+
 def drafts(op: Op, profile: Literal["cpu", "gpu"]) -> tuple[Draft, ...]:
     """The cells of an op before its signature is applied."""
     finite_only = base_name(op) in _FINITE_ONLY
-    return tuple(draft for draft in _all_drafts(op, profile == "cpu") if draft.values != "nonfinite" or not finite_only)
+    own = _own(op, profile == "cpu")
+    every = (*_all_drafts(op, profile == "cpu"), *(map(_shortened, own) if op.regime == "short" and profile == "gpu" else own))
+    return tuple(draft for draft in every if draft.values != "nonfinite" or not finite_only)
+
+
+# Their rows may be moved by any number, such as a mask's.
+_FROM_THE_LARGEST = {"softmax": FAR_LOGITS, "softmax_scale": FAR_LOGITS, "log_softmax": FAR, "cross_entropy": FAR}
 
 
 # int8 holds no NaN; after a NaN or an infinity the rest of a running sum says nothing more about the kernel.

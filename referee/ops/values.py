@@ -8,7 +8,8 @@ Recipes for data operands (unit scale): normal; sorted (rows ascending); constan
 one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
 near +-64 that cancel in pairs, small noise on top); outlier (normal, but for a single +-384 a row, in every other row the first);
 mixed (row i uses the i-th of those recipes; of the catalogue's operations the last of many rows is zero in every data operand, as
-padding is); nonfinite (NaN, +Inf or -Inf planted in all rows but the first).
+padding is); closed (gates from -9 to -7; whatever they are for is normal); nonfinite (in five rows of six a NaN, +Inf or -Inf, or
+nothing but -Inf in the first or the last three quarters, as masks leave it).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
@@ -138,12 +139,19 @@ def _uniform_grid(shape: tuple[int, int], g: Generator) -> Tensor:
     return _on_grid(_uniform(shape, g), g)
 
 
+def _closed(shape: tuple[int, int], g: Generator) -> Tensor:
+    return -7.0 - 2.0 * _uniform(shape, g)
+
+
 def _nonfinite(shape: tuple[int, int], g: Generator) -> Tensor:
     out = _normal(shape, g)
     for row, value in enumerate((float("nan"), float("inf"), float("-inf")), start=1):
         if shape[1]:
-            rows = out[row::3]
+            rows = out[row::6]
             rows.scatter_(1, _integers(0, shape[1], (rows.shape[0], 1), g), value)
+    most = shape[1] * 3 // 4
+    out[4::6, :most] = float("-inf")
+    out[5::6, shape[1] - most :] = float("-inf")
     return out
 
 
@@ -156,6 +164,7 @@ RECIPES: dict[str, Draw] = {
     "cancellation": _cancellation,
     "outlier": _outlier,
     "mixed": _mixed_and_padding,
+    "closed": _closed,
     "nonfinite": _nonfinite,
 }
 
@@ -260,7 +269,7 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
         return _labels(cell.inputs[0].shape[-1], shape, g)
     if spec.name == "scale":
         return _around_one(shape, g) if spec.shape == (1,) else _normal(shape, g)
-    if cell.values == "one_hot" and spec.name in _COMPANIONS:
+    if (cell.values == "one_hot" and spec.name in _COMPANIONS) or (cell.values == "closed" and spec.name != "gate"):
         return _normal(shape, g)
     return PARAMETERS.get(spec.name, RECIPES[cell.values])(shape, g)
 

@@ -21,7 +21,9 @@ NAMES = (*(op.name for op in catalogue() if op.regime != "short"), "rmsnorm_gelu
 WITHOUT_THE_INPUT = frozenset({"zeros", "a constant"})
 # (op, scale) where right answers lie within fp32's own error of a constant: the divergence of two nearly uniform rows, the
 # entropy of a nearly uniform row (log N) and of a row with one dominant value (0).
-UNRESOLVED = {("kl_div", 2.0**-10), ("entropy", 2.0**-10), ("entropy", 2.0**-6), ("entropy", 64.0), ("entropy", 1024.0)}
+UNRESOLVED: set[tuple[str, object]] = {("kl_div", 2.0**-10), ("entropy", 2.0**-10), ("entropy", 2.0**-6), ("entropy", 64.0), ("entropy", 1024.0)}
+# In bfloat16 the divergences of two long sorted rows from another two are as good as the same.
+UNRESOLVED |= {("kl_div", "bf16-2x5120-sorted-x1")}
 
 
 @cache
@@ -31,7 +33,7 @@ def proof_of(name: str) -> Vacuity:
 
 def can_tell(name: str, cell: Cell) -> bool:
     """One column normalises to +-1 and sums to itself: there a constant or the input can be the right answer."""
-    return cell.inputs[0].shape[-1] > 1 and (name, cell.scales[0]) not in UNRESOLVED
+    return cell.inputs[0].shape[-1] > 1 and not {(name, cell.scales[0]), (name, cell.name)} & UNRESOLVED
 
 
 def test_the_comparator_passes_eager_itself() -> None:
