@@ -95,7 +95,8 @@ def _halved_inputs(inputs: Tensors) -> Tensors:
 def _wrong(task: Task, inputs: Tensors, right: Tensors) -> Iterator[tuple[str, Tensors]]:
     """Named answers of which every output is wrong, where it can be in that way."""
     yield "zeros", tuple(torch.zeros_like(out) for out in right)
-    yield "a constant", tuple(torch.full_like(out, 1) * out.double().mean().to(out.dtype) for out in right)
+    if any(out.numel() > 1 for out in right):
+        yield "a constant", tuple(torch.full_like(out, 1) * out.double().mean().to(out.dtype) for out in right)
     for spec, tensor in zip(task.cells[0].inputs, inputs, strict=True):
         passed = _passed_through(tensor, right[0])
         if passed is not None and len(right) == 1:
@@ -150,8 +151,9 @@ def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors
     for position, (spec, tensor) in enumerate(zip(task.cells[0].inputs, inputs, strict=True)):
         if not tensor.numel():
             continue
-        usual = tensor.double().mean() if tensor.is_floating_point() else tensor.flatten()[0]
-        wrong = {f"any {spec.name}": torch.full_like(tensor, usual.item())}
+        usual = (tensor.double().mean() if tensor.is_floating_point() else tensor.flatten()[0]).item()
+        # A single number's mean is that number.
+        wrong = {f"any {spec.name}": torch.full_like(tensor, usual + 1 if tensor.numel() == 1 else usual)}
         if tensor.dtype != torch.bool and bool((tensor < 0).any()):
             wrong[f"{spec.name} of the wrong sign"] = tensor.abs()
         for name, other in wrong.items():

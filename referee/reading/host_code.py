@@ -25,6 +25,7 @@ from referee.reading.host_vocabulary import (
     TORCH,
     TORCH_REFUSED,
     TRITON,
+    TRITON_MODULES,
     TRITON_QUERIES,
     VALUE_READERS,
 )
@@ -242,8 +243,11 @@ class Checker:
         """`getattr(x, "name", default)` as `x.name`."""
         if len(node.args) < 2 or not (isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)):
             raise HostRefused("vocabulary", "`getattr` needs a name that is written out; write the attribute out", node)
+        asks = self._names.is_builtin(node.func, ("hasattr",))
+        if asks and not node.args[1].value.startswith("_") and dotted(node.args[0], self._scope.aliases) in TRITON_MODULES:
+            return
         named = ast.copy_location(ast.Attribute(node.args[0], node.args[1].value, ast.Load()), node)
-        if node in self._called or self._names.is_builtin(node.func, ("hasattr",)):
+        if node in self._called or asks:
             self._called.add(named)
         yield named
         yield from node.args[2:]

@@ -47,6 +47,8 @@ TRITON = frozenset(
     """.split()
 )
 TRITON_QUERIES = "triton.runtime.driver.active."
+# What they have tells which Triton it is.
+TRITON_MODULES = frozenset({"triton", "tl", "tl.extra", "tl.math"})
 
 # Functions of torch, and of Triton's driver, for which a trace has others that answer the same.
 QUERIES = frozenset(

@@ -97,6 +97,8 @@ REJECTED = {
     "getattr": ("vocabulary", "`getattr`", candidate('getattr(x, "s" + "um")()', "return x")),
     "getattr_written_out": ("torch_compute", "`.softmax`", candidate('getattr(x, "softmax")(-1)', "return x")),
     "getattr_as_a_value": ("vocabulary", "`getattr` may only be called", candidate("f = getattr", "f(x, 'shape')", "return x")),
+    "hasattr_of_what_triton_hides": ("vocabulary", "`._utils` is private", candidate("known = hasattr(triton, '_utils')", "return x")),
+    "hasattr_of_the_runtime": ("vocabulary", "triton.runtime.cache", candidate("known = hasattr(triton.runtime, 'cache')", "return x")),
     "hasattr_handed_on": ("vocabulary", "`hasattr` may only be called", candidate("list(map(hasattr, [x], ['y']))", "return x")),
     "module_of_a_module": (
         "vocabulary",
@@ -209,6 +211,7 @@ def test_what_the_tracer_would_catch_is_mostly_caught_here(name: str) -> None:
         ("sizes = [s for s in x.shape]", "y = x.new_empty(tuple(sizes))", LAUNCH, "return y.view_as(x)"),
         ("dtype = torch.float32 if x.dtype == torch.float16 else x.dtype", ALLOCATE, LAUNCH, "return y.to(dtype)"),
         ("known = hasattr(torch.cuda, 'is_bf16_supported') and getattr(torch.cuda, 'is_bf16_supported')()", ALLOCATE, LAUNCH, "return y"),
+        ("known = hasattr(tl, 'make_tensor_descriptor') or hasattr(triton, 'set_allocator')", ALLOCATE, LAUNCH, "return y"),
         ("n = int(math.ceil(x.numel() / 128))", ALLOCATE, LAUNCH, "return y"),
         ("with torch.cuda.device(x.device), torch.no_grad():", f"    {ALLOCATE}", f"    {LAUNCH}", "return y"),
         ("bits = torch.finfo(x.dtype).bits + x.dtype.itemsize", ALLOCATE, LAUNCH, "return y"),
