@@ -18,8 +18,9 @@ FAINT, FAINT_HALF, FAINT_BF16 = 2.0**-16, 2.0**-12, 2.0**-14
 # Beyond what any shift, clamp or threshold for usual data reaches; squares and cubes are still numbers in fp32.
 HUGE = 2.0**16
 # Rows in which every value lies beyond a number that stands for minus infinity, where a maximum begins or a mask hides something: times
-# 256, what float16 has room for, and in fp32 beyond usual ones; of probabilities the allowance (`answers/tolerance.py`) tells no more.
-FAR_HALF, FAR, FAR_LOGITS = 56.0, 2.0**77, 2.0**13
+# 256, what float16 has room for, and in fp32 just beyond 1e9; of probabilities the allowance (`answers/tolerance.py`) tells no more. Much
+# further off a product that is contracted with the subtraction of the largest one leaves a rest whose power is infinite.
+FAR_HALF, FAR, FAR_LOGITS = 56.0, 2.0**22, 2.0**13
 # Times what gates that are closed let through it is small; times the gates themselves it has no room in float16.
 UP = 2.0**12
 LARGE_ROWS = 524_416  # times 4096 columns: more than 2^31 elements
@@ -52,7 +53,7 @@ _CPU = (
     Draft(5, 128, F16, "normal", LOW, scaled=_DATA),
     Draft(2, 1000, F32, "normal", SMALL),
     # Widths that tiles and vectors divide, and that are no powers of two: a whole block would be too much.
-    Draft(3, 768, F32, "normal", 64.0),
+    Draft(3, 640, F32, "normal", 64.0),
     Draft(2, 5120, BF16, "sorted"),
     Draft(1, 15360, F16, "normal", 8.0),
     # Where the tails of activations are small and not yet nothing, and no larger answer of the row makes room for errors.
@@ -97,7 +98,7 @@ _GPU = (
     # More rows than a grid may have in its second and third dimension.
     Draft(65_600, 128, F32, "normal"),
     # Widths that tiles and vectors divide, and that are no powers of two: a whole block would be too much.
-    Draft(3, 3072, F32, "constant"),
+    Draft(3, 3200, F32, "constant"),
     Draft(3, 9216, F16, "sorted", 8.0),
     Draft(1000, 5120, BF16, "normal"),
     Draft(37, 4097, F32, "normal", HUGE, scaled=_DATA, label="huge"),

@@ -98,9 +98,9 @@ def test_on_the_cpu_too_a_row_of_several_blocks_keeps_growing() -> None:
 def test_every_dtype_has_a_width_that_tiles_divide_and_that_is_no_power_of_two(profile: Literal["cpu", "gpu"]) -> None:
     for op in MATRICES:
         widths = {(cell.inputs[0].shape[-1], cell.inputs[0].dtype) for cell in required(op.name, profile)}
-        aligned = {(width, dtype) for width, dtype in widths if width % 256 == 0 and width & (width - 1)}
+        aligned = {(width, dtype) for width, dtype in widths if width % 128 == 0 and width & (width - 1)}
         assert {dtype for _, dtype in aligned} == {"float32", "float16", "bfloat16"}, op.name
-        assert any(width % 1024 == 0 for width, _ in aligned) and max(width for width, _ in aligned) > 8192
+        assert any(width % 256 for width, _ in aligned) and any(width % 1024 == 0 for width, _ in aligned) and max(width for width, _ in aligned) > 8192
 
 
 def test_where_there_is_an_epsilon_it_counts_in_every_dtype() -> None:
@@ -154,7 +154,7 @@ def test_every_operand_is_scaled_up_and_down(profile: Literal["cpu", "gpu"]) -> 
     for op in OPS:
         for position, name in enumerate(signature(op)):
             if name in SCALABLE:
-                # But for cells whose data no operation could take that does more with them than to find the largest.
+                # But for cells whose data are for operations that only look how far off the largest is.
                 scales = {cell.scales[position] for cell in required(op.name, profile) if "-farther-" not in cell.name}
                 assert 64.0 in scales and max(scales) <= 2.0**16, (op.name, name, scales)
                 assert min(scales) <= 1 / 256, (op.name, name, scales)
