@@ -100,7 +100,8 @@ def test_every_dtype_has_a_width_that_tiles_divide_and_that_is_no_power_of_two(p
         widths = {(cell.inputs[0].shape[-1], cell.inputs[0].dtype) for cell in required(op.name, profile)}
         aligned = {(width, dtype) for width, dtype in widths if width % 128 == 0 and width & (width - 1)}
         assert {dtype for _, dtype in aligned} == {"float32", "float16", "bfloat16"}, op.name
-        assert any(width % 256 for width, _ in aligned) and any(width % 1024 == 0 for width, _ in aligned) and max(width for width, _ in aligned) > 8192
+        assert any(width % 256 for width, _ in aligned) and any(width % 1024 == 0 for width, _ in aligned), op.name
+        assert max(width for width, _ in aligned) > 8192, op.name
 
 
 def test_where_there_is_an_epsilon_it_counts_in_every_dtype() -> None:
