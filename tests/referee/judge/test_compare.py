@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from referee.answers.compare import against, compare
-from referee.answers.tolerance import Expected, expectations, ulp
+from referee.answers.tolerance import EPS32, FLOOR, Expected, expectations, ulp
 from referee.ops.spec import Cell, TensorSpec
 from referee.ops.task import Task, load
 from referee.ops.values import draw
@@ -315,3 +315,14 @@ def test_a_row_that_owes_its_answer_to_one_input_may_be_as_far_off_as_that_input
         answer = gate / (1 + powers * (1 + off)) * up
         assert compare(task, cell, (gate, up), (answer,)).status == "pass"
     assert compare(task, cell, (gate, up), (gate / (1 + powers * (1 + 2.0**-14)) * up,)).status == "fail"
+
+
+@pytest.mark.parametrize("op", ["cross_entropy", "entropy"])
+def test_of_a_single_logit_too_the_magnitude_counts(op: str) -> None:
+    """Its largest one is rounded before it is taken away, where logits are multiplied for powers of two."""
+    task = load(op, "cpu")
+    cell = next(cell for cell in task.cells if cell.inputs[0].shape == (3, 1))
+    inputs = draw(cell, 3)
+    (expected,) = expectations(task, cell, inputs)
+    assert bool((expected.budget >= FLOOR * EPS32 * inputs[0].double().abs().flatten()).all())
+    assert bool((expected.value == 0).all())

@@ -112,6 +112,13 @@ def _fused(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     return (a.double() * b.double() - (c * d).double()).float()
 
 
+def _cumulated(x: Tensor) -> Tensor:
+    """In blocks of rows, each of which takes up where the one before it ends."""
+    parts = x.reshape(8, 25, -1).cumsum(1)
+    parts[1:] += parts[:-1, -1:].cumsum(0)
+    return parts.reshape(x.shape)
+
+
 def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127.0
     return torch.round(x * (127.0 / (scale * 127.0))).clamp(-128, 127).to(torch.int8), scale
@@ -147,9 +154,11 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
         ("q, k, v, b", ATTENTION, CAUSAL, _attended),
         ("q, k, v, b", ATTENTION, CAUSAL.replace("16)", "16).half()").replace("triu(1)", "triu(1).clamp(min=-6e4).half()"), _attended),
         ("a, b, c, d", "a * b - c * d", ", ".join(["torch.randn(64, 128)"] * 4), _fused),
+        # Numbers of both signs cancel in a sum over rows, where no column depends on another.
+        ("x", "torch.cumsum(x, 0)", "torch.randn(200, 40)", _cumulated),
     ],
     ids="tanh elu softplus softmax causal bce relu clamped masked scores quantised "
-    "quotient floor share bright stats attention half fused".split(),
+    "quotient floor share bright stats attention half fused cumulated".split(),
 )  # fmt: skip
 def test_a_right_answer_may_be_computed_in_another_usual_form(
     tmp_path: Path, arguments: str, body: str, inputs: str, other: Answer
