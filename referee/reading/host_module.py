@@ -167,7 +167,10 @@ class _Module:
         if id(function) not in self._needed:
             return
         for default in defaults(function):
-            if isinstance(default, (ast.List, ast.Dict, ast.Set, ast.Call)):
+            if isinstance(default, ast.Call):
+                reason = "a default argument that is made by a call is one object for all calls: take None, and make it in the function"
+                raise HostRefused("state", reason, default)
+            if isinstance(default, (ast.List, ast.Dict, ast.Set)):
                 raise HostRefused("state", "a mutable default argument keeps state between calls", default)
         own = frozenset(argument.arg for argument in function.args.args if argument.arg in ("self", "ctx")) if owner else frozenset()
         generator = any(dotted(node, self._scope.aliases) == "contextlib.contextmanager" for node in function.decorator_list)

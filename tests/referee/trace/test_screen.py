@@ -89,6 +89,7 @@ REJECTED = {
     ),
     "function_attribute": ("state", "`run`", candidate("return run.cache")),
     "attribute_set": ("state", "setting", candidate("x.y = 1", "return x")),
+    "called_default": ("state", "take None, and make it in", COPY + "\ndef run(x, device=torch.device('cuda')):\n    return x\n"),
     "mutable_default": ("state", "mutable default", COPY + "\ndef run(x, cache={}):\n    return x\n"),
     "host_decorator": ("state", "decorator", COPY + "\n@torch.compiler.disable\ndef run(x):\n    return x\n"),
     "eval": ("vocabulary", "`eval`", candidate('eval("1")', "return x")),
