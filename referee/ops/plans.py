@@ -99,7 +99,7 @@ _GPU = (
     Draft(65_600, 128, F32, "normal"),
     # Widths that tiles and vectors divide, and that are no powers of two: a whole block would be too much.
     Draft(3, 3200, F32, "constant"),
-    Draft(3, 9216, F16, "sorted", 8.0),
+    Draft(3, 8448, F16, "sorted", 8.0),
     Draft(1000, 5120, BF16, "normal"),
     Draft(37, 4097, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
