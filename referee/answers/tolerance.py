@@ -170,8 +170,8 @@ def _one_by_one(task: Task, index: int, value: Tensor, inputs: Sequence[Tensor])
     for position, tensor in enumerate(inputs):
         if tensor.is_floating_point():
             exact, most = tensor.double(), torch.zeros_like(value)
-            for some in (torch.ones_like(exact), exact > 0, exact < 0):
-                moved = [*inputs[:position], torch.where(some.bool(), exact * (1.0 - EPS32 / 2), exact), *inputs[position + 1 :]]
+            for some in (torch.ones_like(exact, dtype=torch.bool), exact > 0, exact < 0):
+                moved = [*inputs[:position], torch.where(some, exact * (1.0 - EPS32 / 2), exact), *inputs[position + 1 :]]
                 most = torch.maximum(most, _difference(evaluate(_beside_steps(task, inputs), moved)[index], value))
             total += most
     return total

@@ -152,8 +152,10 @@ def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors
         if not tensor.numel():
             continue
         usual = (tensor.double().mean() if tensor.is_floating_point() else tensor.flatten()[0]).item()
-        # A single number's mean is that number.
-        wrong = {f"any {spec.name}": torch.full_like(tensor, usual + 1 if tensor.numel() == 1 else usual)}
+        if tensor.numel() == 1:
+            # Its mean is that number itself; what is next to it, towards zero, has room in every dtype.
+            usual += -1 if usual > 0 else 1
+        wrong = {f"any {spec.name}": torch.full_like(tensor, usual)}
         if tensor.dtype != torch.bool and bool((tensor < 0).any()):
             wrong[f"{spec.name} of the wrong sign"] = tensor.abs()
         for name, other in wrong.items():

@@ -244,7 +244,7 @@ class Checker:
         if len(node.args) < 2 or not (isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str)):
             raise HostRefused("vocabulary", "`getattr` needs a name that is written out; write the attribute out", node)
         asks = self._names.is_builtin(node.func, ("hasattr",))
-        if asks and not node.args[1].value.startswith("_") and dotted(node.args[0], self._scope.aliases) in TRITON_MODULES:
+        if asks and not node.args[1].value.startswith("_") and self._names.is_module(node.args[0], TRITON_MODULES):
             return
         named = ast.copy_location(ast.Attribute(node.args[0], node.args[1].value, ast.Load()), node)
         if node in self._called or asks:

@@ -48,7 +48,7 @@ TRITON = frozenset(
 )
 TRITON_QUERIES = "triton.runtime.driver.active."
 # What they have tells which Triton it is.
-TRITON_MODULES = frozenset({"triton", "tl", "tl.extra", "tl.math"})
+TRITON_MODULES = frozenset({"triton", "tl"})
 
 # Functions of torch, and of Triton's driver, for which a trace has others that answer the same.
 QUERIES = frozenset(

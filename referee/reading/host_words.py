@@ -78,6 +78,11 @@ class Meaning:
         known = isinstance(node, ast.Name) and node.id in names and node.id not in self.taken | self.aliases.keys() | self.unclear
         return known and id(node) not in self.variables
 
+    def is_module(self, node: ast.expr, modules: Collection[str]) -> bool:
+        """True for a name that an import binds to one of these modules, and nothing else to anything."""
+        known = isinstance(node, ast.Name) and node.id not in self.taken | self.unclear and dotted(node, self.aliases) in modules
+        return known and id(node) not in self.variables
+
     def is_logger(self, node: ast.expr) -> bool:
         """True for a name of the top level that is bound once, to `logging.getLogger(...)`."""
         return isinstance(node, ast.Name) and node.id in self.loggers and id(node) not in self.variables

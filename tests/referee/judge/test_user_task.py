@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -55,6 +56,38 @@ def test_an_output_that_accepts_any_value_is_told(tmp_path: Path) -> None:
 
     found = accepted_impostors(replace(given, eager=coarse), 3)
     assert found and all(name.endswith(" in output 1") for name in found)
+
+
+ONE_NUMBER = """
+import torch
+
+
+def fn(x, s):
+    return {body}
+
+
+def get_inputs():
+    return [torch.randn(16, 24), {number}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "number", "accepted"),
+    [
+        ("x * s", "torch.tensor([0.5])", ()),
+        ("(x.exp() * s).sum()", "torch.tensor([2.0])", ()),
+        ("x * s", "torch.tensor([127], dtype=torch.int8)", ()),
+        ("x * s", "torch.tensor([True])", ()),
+        ("torch.softmax(x, -1) + 0 * s", "torch.tensor([0.5])", ("any s",)),
+    ],
+)
+def test_an_input_or_an_answer_of_one_number_is_told_from_another_number(
+    tmp_path: Path, body: str, number: str, accepted: tuple[str, ...]
+) -> None:
+    file = tmp_path / "reference.py"
+    file.write_text(ONE_NUMBER.format(body=body, number=number))
+    found = accepted_impostors(load_user(file, "fn", "cpu"), 3)
+    assert set(found) >= set(accepted) and bool(found) is bool(accepted), found
 
 
 def test_a_slow_reference_is_evaluated_once_for_equal_inputs(tmp_path: Path) -> None:

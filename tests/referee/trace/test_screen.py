@@ -99,6 +99,10 @@ REJECTED = {
     "getattr_written_out": ("torch_compute", "`.softmax`", candidate('getattr(x, "softmax")(-1)', "return x")),
     "getattr_as_a_value": ("vocabulary", "`getattr` may only be called", candidate("f = getattr", "f(x, 'shape')", "return x")),
     "hasattr_of_what_triton_hides": ("vocabulary", "`._utils` is private", candidate("known = hasattr(triton, '_utils')", "return x")),
+    "hasattr_of_what_is_called_as_triton_is": (
+        "vocabulary", "`.grad_fn`", candidate("asks = lambda tl: hasattr(tl, 'grad_fn')", "known = asks(x)", "return x"),
+    ),
+    "hasattr_of_what_is_no_longer_triton": ("vocabulary", "`.grad_fn`", candidate("tl = x", "known = hasattr(tl, 'grad_fn')", "return x")),
     "hasattr_of_the_runtime": ("vocabulary", "triton.runtime.cache", candidate("known = hasattr(triton.runtime, 'cache')", "return x")),
     "hasattr_handed_on": ("vocabulary", "`hasattr` may only be called", candidate("list(map(hasattr, [x], ['y']))", "return x")),
     "module_of_a_module": (
