@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -120,6 +120,25 @@ def test_a_wrong_output_is_blamed_on_the_side_that_gave_it(monkeypatch: pytest.M
         with pytest.raises(PlanFault, match="wrong"):
             made.measure()
         assert made.failing == whose
+
+
+def test_first_calls_have_values_and_l2_keeps_nothing_from_block_to_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    resets: list[int] = []
+    called: list[bool] = []
+    blocks = played(monkeypatch)
+    made = match(RIGHT, RIGHT)
+    assert made._host.driver
+    monkeypatch.setattr(made._host.driver, "reset_persisting_l2", lambda: resets.append(len(blocks)))
+
+    def timed(_: Host, call: Callable[[], object]) -> float:
+        call()
+        called.extend(bool(call.outputs[0].isfinite().all()) for stage in made._stages.values() for call in stage._calls[:1])
+        return 1.0
+
+    monkeypatch.setattr(duel_worker, "call_us", timed)
+    made.measure()
+    assert called[0] and called[-1], "a copy of what nobody wrote is no number"
+    assert set(resets) == set(range(len(blocks))) and all(resets.count(number) >= 2 for number in set(resets))
 
 
 @pytest.mark.parametrize(("vandal", "victim"), [("challenger", "champion"), ("champion", "challenger")])
