@@ -8,6 +8,7 @@ only to run. The wrong ones are plain slips and plain abuse, each for one guard 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -153,6 +154,12 @@ def _contiguous(cell: Cell) -> bool:
 def usable_cells(op: str) -> tuple[Cell, ...]:
     """The op's gpu cells that these kernels promise to handle: contiguous ones with rows that fit a block."""
     return tuple(cell for cell in ops.cells(ops.get(op), profile="gpu") if _contiguous(cell))
+
+
+def small_cell(op: str) -> Cell:
+    """The largest of these that is required and has at most 1,000 rows."""
+    required = (cell for cell in usable_cells(op) if cell.role != "capability" and cell.inputs[0].shape[0] <= 1000)
+    return max(required, key=lambda cell: math.prod(cell.inputs[0].shape))
 
 
 def bench_cell(op: str) -> Cell:

@@ -8,6 +8,10 @@ many more whenever the queue has run dry: a slow host costs a few samples and th
 Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer (`bench/flushes.py`). The
 buffer is read twice because after a single reading a call's time depends by up to 1 % on what was done before the flush
 (`bench/results/twin_sizes_h200.json`).
+
+From one call to the next as many commands go to the GPU as before, and how long it takes from a start event to a kernel and from there
+to the end event comes back with them, after 2, 4 or 8 calls or more: half a microsecond to one (`bench/cadence.py`). That made blocks
+differ by more than their rounds do. So before every flush a random number of events is recorded that nobody reads.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from referee.measuring.stats import Floats
 FLUSH_FACTOR = 3
 READS = 2
 LEAST_LEAD, MOST_LEAD = 8, 64  # flushes
+STEPS = 64  # events recorded before a flush are fewer; fewer than 16 change nothing
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,19 @@ def wait_until_idle() -> None:
         pass
 
 
-def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np.random.Generator, *, during: Callable[[], None]) -> Block:
-    """Time every entry once in each of its rounds, in random order; `during` is called while the device is still busy."""
+def run_block(
+    entries: Sequence[Entry],
+    rounds: int,
+    flush: Flush,
+    generator: np.random.Generator,
+    *,
+    during: Callable[[], None],
+    steps: int = STEPS,
+) -> Block:
+    """Time every entry once in each of its rounds, in random order; `during` is called while the device is still busy.
+
+    Before a call fewer than `steps` commands are queued that do nothing.
+    """
     present = [[index for index, entry in enumerate(entries) if entry.rounds is None or number < entry.rounds] for number in range(rounds)]
     events = [{index: (_event(), _event()) for index in indices} for indices in present]
     dry: set[tuple[int, int]] = set()
@@ -105,6 +121,7 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
                 entry, (start, end) = entries[index], events[number][index]
                 if entry.before:
                     entry.before(number)
+                out_of_step(stream, int(generator.integers(steps)))
                 flush()
                 start.record(stream)
                 # Results stay alive until the block ends, so that no two calls of it get the same addresses for theirs.
@@ -130,6 +147,13 @@ def run_block(entries: Sequence[Entry], rounds: int, flush: Flush, generator: np
     return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, len(dry))
 
 
+def out_of_step(stream: torch.cuda.Stream, steps: int) -> None:
+    """Record an event that often which nobody reads."""
+    unread = _unread()
+    for _ in range(steps):
+        unread.record(stream)
+
+
 def _get_ahead(flush: Flush, lead: int) -> None:
     """Queue work that takes the device far longer than the host takes to queue it."""
     for _ in range(lead):
@@ -139,6 +163,11 @@ def _get_ahead(flush: Flush, lead: int) -> None:
 def _event() -> Any:
     make: Any = torch.cuda.Event
     return make(enable_timing=True)
+
+
+def _unread() -> Any:
+    make: Any = torch.cuda.Event
+    return make()
 
 
 def host_times(entry: Entry, repeats: int) -> Floats:

@@ -45,10 +45,6 @@ def arch() -> int:
     return Target.of_device().arch
 
 
-def small(handmade: Any, op: str) -> Any:
-    return next(cell for cell in handmade.usable_cells(op) if cell.name.startswith("bf16-1000x4096"))
-
-
 @pytest.mark.parametrize("kernel", ["rmsnorm", "softmax", "relu2"])
 def test_right_kernels_pass_every_required_cell(handmade: Any, replayer: Replayer, arch: int, kernel: str) -> None:
     cells = tuple(cell for cell in handmade.usable_cells(kernel) if cell.role != "capability")
@@ -71,7 +67,7 @@ def test_right_kernels_pass_every_required_cell(handmade: Any, replayer: Replaye
 def test_wrong_kernels_fall_to_their_guard_and_the_next_one_is_judged_right(
     handmade: Any, replayer: Replayer, arch: int, kernel: str, guard: str
 ) -> None:
-    cell = small(handmade, "relu2")
+    cell = handmade.small_cell("relu2")
     # A name by which the second run meets memory that the kernel shows.
     names = (f"{cell.name}-{number}" for number in range(99))
     cells = (replace(cell, name=next(name for name in names if second_poison(name) is HUGE)),)

@@ -42,6 +42,7 @@ class Event:
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     Event.queued = Event.done = 0.0
     monkeypatch.setattr(rounds, "_event", Event)
+    monkeypatch.setattr(rounds, "_unread", Event)
     monkeypatch.setattr(rounds, "wait_until_idle", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
 
@@ -134,3 +135,50 @@ def test_a_host_that_keeps_up_is_given_no_more_than_the_first_lead() -> None:
 def test_what_comes_before_and_after_a_call_is_not_timed() -> None:
     found = block(Entry("a", taking(2.0), before=taking(30.0), after=taking(50.0)))
     assert found.times["a"] == pytest.approx([2000.0] * ROUNDS)
+
+
+class Log:
+    """The commands queued, by kind."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.queued = queued = list[str]()
+
+        class Unread(Event):
+            def record(self, stream: object) -> None:
+                queued.append("step")
+
+        class Timed(Event):
+            def record(self, stream: object) -> None:
+                queued.append("event")
+                super().record(stream)
+
+        monkeypatch.setattr(rounds, "_unread", Unread)
+        monkeypatch.setattr(rounds, "_event", Timed)
+
+    def run(self, number: int, **options: Any) -> list[str]:
+        """What is queued for each call, up to what comes after it."""
+
+        def queue(kind: str) -> Callable[..., None]:
+            return lambda *_: self.queued.append(kind)
+
+        entry = Entry("a", queue("call"), queue("before"), queue("after"))
+        run_block([entry], number, cast("Any", queue("flush")), np.random.default_rng(1), during=lambda: None, **options)
+        return " ".join(self.queued[rounds.LEAST_LEAD :]).split("after")[:-1]
+
+
+def test_before_every_flush_come_commands_whose_number_changes_from_call_to_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    for queued in Log(monkeypatch).run(300):
+        before, _, after = queued.strip().partition("flush")
+        assert (before.split()[0], after.split()) == ("before", ["event", "call", "event"])
+        steps.append(before.split()[1:])
+    assert {step for each in steps for step in each} == {"step"}
+    counts = Counter(map(len, steps))
+    assert set(counts) <= set(range(rounds.STEPS)) and len(counts) > rounds.STEPS // 2
+    # In no rhythm of calls do they come back.
+    numbers = np.array([len(each) for each in steps]) - np.mean([len(each) for each in steps])
+    assert all(abs(np.corrcoef(numbers[lag:], numbers[:-lag])[0, 1]) < 0.25 for lag in range(1, 33))
+
+
+def test_without_steps_nothing_comes_before_a_flush_but_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {queued.split()[:2] == ["before", "flush"] for queued in Log(monkeypatch).run(20, steps=1)} == {True}
