@@ -3,11 +3,12 @@
 Shapes, dtypes, strides and alignment are those of the examples; only an operand whose elements share memory (an expanded one) is made
 contiguous, because the judge writes each element to a place of its own. Each example is judged as it is, and with values that are redrawn
 with the same kind of distribution: integers between the example's smallest and largest value, or among its own where most between are
-missing; masks of both values; floats uniform from 0 when the example is nowhere negative, else normal, with the example's own magnitude;
-few different floats among themselves; a tensor with infinities or NaN stays as it is. Redrawn values also come at 1/64 and at 8 times their
-magnitude, with the structures that find out kernels (constant, shifted, cancelling, one-hot rows), with both signs where the example has
-none, at 256 times and 2^-20 of their magnitude, and as zeros; of these cells those are left out that the reference cannot be evaluated on
-or does not stay finite on. At 2^-20 it must also be accurate in fp32, and call no function whose usual forms are not.
+missing, or whatever the reference takes where they number the rows of something (`user_index.py`); masks of both values; floats uniform
+from 0 when the example is nowhere negative, else normal, with the example's own magnitude; few different floats among themselves; a
+tensor with infinities or NaN stays as it is. Redrawn values also come at 1/64 and at 8 times their magnitude, with the structures that
+find out kernels (constant, shifted, cancelling, one-hot rows), with both signs where the example has none, at 256 times and 2^-20 of
+their magnitude, and as zeros; of these cells those are left out that the reference cannot be evaluated on or does not stay finite on. At
+2^-20 it must also be accurate in fp32, and call no function whose usual forms are not.
 
 Masks (bools, and numbers that are only 0 and 1) get a row of each value in some cells, as far as the reference stays finite and its usual
 forms right. Where the reference compares operands themselves with numbers, and its answers jump there, a tenth of such an operand is
@@ -35,6 +36,7 @@ from referee.ops.thresholds import numbers_to_meet
 from referee.ops.traits import Traits, traits_of
 from referee.ops.user_checks import is_accurate, is_right_by_logits
 from referee.ops.user_file import UserReferenceError
+from referee.ops.user_index import numbering
 from referee.ops.user_layout import Unusable, lies_apart, output_spec, spec_of
 from referee.ops.values import draw, place
 
@@ -118,7 +120,9 @@ class _Example:
         self._index, self._example, self._eager, self._oracle, self._timed = index, example, eager, oracle, timed
         self._inputs = tuple(spec_of(name, tensor) for name, tensor in zip(names, example, strict=True))
         self._outputs = _outputs(eager, oracle, example)
-        self._kinds = [_kind(tensor) for tensor in example]
+        shapes = [spec.shape for spec in self._outputs]
+        numbered = [numbering(eager, example, shapes, position) for position in range(len(example))]
+        self._kinds = [_Kind(recipe) if recipe else _kind(tensor) for recipe, tensor in zip(numbered, example, strict=True)]
         self.own = tuple(tensor if kind.recipe == OWN else None for kind, tensor in zip(self._kinds, example, strict=True))
 
     def traits(self) -> Traits:
@@ -246,6 +250,9 @@ def _in_words(recipes: Sequence[str]) -> str:
     if kind == "range":
         low, high = rest.split(":")
         return f"only {low}" if low == high else f"{low} to {high}"
+    if kind == "index":
+        most, *below = rest.split(":")
+        return f"0 to {int(most) - 1}{', some ' if below else ''}{', '.join(below)}"
     if kind == "choice":
         values = rest.split(":")
         return f"among {', '.join(values[:4])}{' and so on' if len(values) > 4 else ''}"

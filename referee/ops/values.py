@@ -192,7 +192,8 @@ _COMPANIONS = frozenset({"up", "residual"})
 
 # Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH], "choice:A:B:C" any of
 # the numbers listed, "rows:WIDTH:A:B" 0 or 1 with one row of so many elements all A and another one all B (or only the first of these).
-# "equal:RECIPE:SCALE:A:B" the recipe at that scale, but a tenth of the elements equal to A or B. "own" values come from elsewhere.
+# "equal:RECIPE:SCALE:A:B" the recipe at that scale, but a tenth of the elements equal to A or B. "index:COUNT:A:B" numbers below COUNT,
+# the last one and the first one among them, and some A or B. "own" values come from elsewhere.
 OPERAND_RECIPES: dict[str, Draw] = {
     **RECIPES,
     "mixed": _mixed,
@@ -243,15 +244,26 @@ def _equal(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
     return out
 
 
-_LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows, "equal": _equal}
-
-
 def _labels(classes: int, shape: tuple[int, int], g: Generator) -> Tensor:
     """Any class, but the last one and the first one among them: a label of too few bits shows at the last of many."""
     out = _integers(0, classes, shape, g)
     out.view(-1)[:1] = classes - 1
     out.view(-1)[1:2] = 0
     return out
+
+
+def _index(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
+    count, *others = (int(word) for word in recipe.split(":")[1:])
+    out = _labels(count, shape, g).view(-1)
+    if others:
+        chosen = torch.tensor(others, device=g.device)[_integers(0, len(others), (out.numel(),), g)]
+        elsewhere = _integers(0, ONE_IN, (out.numel(),), g) == 0
+        elsewhere[:2], elsewhere[2:3] = False, True
+        out = torch.where(elsewhere, chosen, out)
+    return out.view(shape)
+
+
+_LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows, "equal": _equal, "index": _index}
 
 
 def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:

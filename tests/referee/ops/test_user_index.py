@@ -1,0 +1,110 @@
+"""Integers that number something take every number that the reference takes, the first and the last among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from referee.ops.task import Task
+from referee.ops.user_cells import drawn_values
+from referee.ops.user_index import numbering
+from tests.referee.own_reference import Answer, rejecting, task
+
+FEW = "torch.tensor([3, 17, 5, 40, 11, 8, 2, 30])"
+LOGITS = "torch.randn(8, 64)"
+
+
+def drawn(judged: Task, position: int) -> Tensor:
+    """All values of an operand in cells of redrawn ones."""
+    cells = [cell for cell in judged.cells if not cell.name.endswith("-itself")]
+    return torch.cat([judged.inputs(cell, seed)[position].flatten() for cell in cells for seed in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs", "position", "count"),
+    [
+        ("x, y", "F.cross_entropy(x, y, reduction='none')", f"{LOGITS}, {FEW}", 1, 64),
+        ("x, y", "F.cross_entropy(x, y)", f"{LOGITS}, {FEW}", 1, 64),
+        ("t, i", "F.embedding(i, t)", f"torch.randn(50, 16), {FEW}", 1, 50),
+        ("t, i", "t[i]", f"torch.randn(50, 16), {FEW}.int().view(2, 4)", 1, 50),
+        ("x, i", "x.gather(1, i)", f"{LOGITS}, {FEW}.view(8, 1)", 1, 64),
+        # The table is as long as the rows are many: the number of another dimension is tried too.
+        ("x, i", "x[torch.arange(8), i]", f"torch.randn(8, 41), {FEW}", 1, 41),
+        # The dimension is one of the output.
+        ("x, i", "torch.zeros(48, 16).index_add(0, i, x)", f"torch.randn(8, 16), {FEW}", 1, 48),
+        # Shown as they are by the example, and as a mask seems.
+        ("t, i", "t[i]", "torch.randn(5, 16), torch.tensor([0, 1, 1, 0])", 1, 5),
+    ],
+)
+def test_the_first_and_the_last_are_met(tmp_path: Path, arguments: str, body: str, inputs: str, position: int, count: int) -> None:
+    judged = task(tmp_path, arguments, body, inputs)
+    for cell in judged.cells:
+        if not cell.name.endswith("-itself"):
+            met = judged.inputs(cell, 1)[position]
+            assert (int(met.min()), int(met.max())) == (0, count - 1)
+    assert len(set(drawn(judged, position).tolist())) > count / 2
+    assert f"i 0 to {count - 1}" in drawn_values(judged.required, judged.given).replace("y 0", "i 0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs", "position", "least", "largest"),
+    [
+        ("x, n", "x * n[:, None]", f"torch.randn(8, 64), {FEW}", 1, 2, 40),
+        # A length: more than there are is as good as all.
+        ("x, n", "(x * (torch.arange(64) < n[:, None])).sum(1)", f"{LOGITS}, {FEW}", 1, 2, 40),
+        # Larger numbers change the shape.
+        ("x, n", "x.new_ones(int(n.max())) * x.sum()", f"torch.randn(8, 41), {FEW}", 1, 2, 40),
+        ("x, n", "x[:, 0] + n", f"torch.randn(8, 64), {FEW} - 20", 1, -18, 20),
+        # Fewer than any dimension that is larger.
+        ("x, n", "torch.tensor([1.0, 2.0, 3.0])[n] * x[:, 0]", "torch.randn(8, 64), torch.tensor([0, 1, 0, 1, 1, 1, 0, 0])", 1, 0, 1),
+    ],
+)
+def test_what_numbers_nothing_stays_as_in_the_example(
+    tmp_path: Path, arguments: str, body: str, inputs: str, position: int, least: int, largest: int
+) -> None:
+    met = drawn(task(tmp_path, arguments, body, inputs), position)
+    assert int(met.min()) >= least and int(met.max()) <= largest
+
+
+def test_what_is_ignored_still_is(tmp_path: Path) -> None:
+    judged = task(tmp_path, "x, y", "F.cross_entropy(x, y, reduction='none')", f"{LOGITS}, {FEW}.index_fill(0, torch.tensor([2]), -100)")
+    for cell in judged.cells:
+        if not cell.name.endswith("-itself"):
+            labels = judged.inputs(cell, 2)[1]
+            assert labels[:2].tolist() == [63, 0] and -100 in labels and set(labels.tolist()) - {-100} <= set(range(64))
+    assert "0 to 63, some -100" in drawn_values(judged.required, judged.given)
+    assert rejecting(judged, lambda x, y: -torch.log_softmax(x, -1)[torch.arange(8), y.clamp(min=0)], 1)
+    right: Answer = lambda x, y: torch.where(y < 0, 0.0, -torch.log_softmax(x, -1)[torch.arange(8), y.clamp(min=0)])  # noqa: E731
+    assert not rejecting(judged, right, 1)
+
+
+def test_labels_too_large_for_their_type_are_not_tried(tmp_path: Path) -> None:
+    met = drawn(task(tmp_path, "t, i", "t[i.long()]", "torch.randn(300, 4), torch.tensor([3, 200], dtype=torch.uint8)"), 1)
+    assert int(met.max()) <= 200
+
+
+@pytest.mark.parametrize("wrong", [0, 63])
+def test_a_kernel_that_is_wrong_for_one_class_is_found(tmp_path: Path, wrong: int) -> None:
+    judged = task(tmp_path, "x, y", "F.cross_entropy(x, y, reduction='none')", f"{LOGITS}, {FEW}")
+
+    def answer(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(y == wrong, 0.0, -torch.log_softmax(x, -1)[torch.arange(8), y])
+
+    assert all(rejecting(judged, answer, seed) for seed in range(6))
+
+
+@pytest.mark.parametrize(("elsewhere", "found", "largest"), [(False, "index:50", 50), (True, "", 49)])
+def test_no_number_too_large_is_tried_on_another_device(elsewhere: bool, found: str, largest: int) -> None:
+    seen = []
+
+    def reference(table: Tensor, index: Tensor) -> Tensor:
+        seen.append(int(index.max()))
+        if elsewhere:
+            table.to("meta")
+        return table[index]
+
+    assert numbering(reference, (torch.randn(50, 4), torch.tensor([3, 17])), [(2, 4)], 1) == found
+    assert max(seen) == largest
