@@ -31,6 +31,8 @@ from referee.triton_version import check_triton
 BASE_ADDRESS = 1 << 40
 MAX_MESSAGE = 240
 ADDRESSES = "takes an address for a number, which is another one at every call; add offsets to pointers and nothing else"
+NO_METHOD = "'int' object has no attribute"
+A_NUMBER = ": constants and integer arguments that are 1 are plain numbers; write tl.cast(N, tl.float32) for N.to(tl.float32)"
 
 # What an autotuner skips: the configuration asks for too much, or an assertion of the kernel rules it out.
 SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
@@ -168,7 +170,8 @@ def describe(error: BaseException, what: str) -> str:
         message = getattr(innermost, "error_message", None) or _last_line(innermost) or message
         innermost = innermost.__cause__
     at = f" at `{line[:80]}`" if line else ""
-    return f"{what}{at}: {type(error).__name__ if not message else ' '.join(str(message).split())[:MAX_MESSAGE]}"
+    told = " ".join(str(message).split())[:MAX_MESSAGE] if message else type(error).__name__
+    return f"{what}{at}: {told}{A_NUMBER if NO_METHOD in told else ''}"
 
 
 def _last_line(error: BaseException) -> str:

@@ -22,7 +22,7 @@ Triton's interpreter is slow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod
 from typing import Any
@@ -41,6 +41,7 @@ from referee.ops.user_layout import Unusable, lies_apart, output_spec, spec_of
 from referee.ops.values import draw, place
 
 CPU_EXAMPLES, CPU_ELEMENTS = 3, 1 << 15
+SEEDS = 4  # draws that a reference is tried with
 CHECKED_ELEMENTS = 1 << 22
 """Up to so many elements a reference is evaluated at every cell beforehand, in its own dtypes and in float64."""
 MOST_LISTED, MOST_FLOATS, SPARSE = 64, 8, 4
@@ -120,10 +121,19 @@ class _Example:
         self._index, self._example, self._eager, self._oracle, self._timed = index, example, eager, oracle, timed
         self._inputs = tuple(spec_of(name, tensor) for name, tensor in zip(names, example, strict=True))
         self._outputs = _outputs(eager, oracle, example)
-        shapes = [spec.shape for spec in self._outputs]
-        numbered = [numbering(eager, example, shapes, position) for position in range(len(example))]
-        self._kinds = [_Kind(recipe) if recipe else _kind(tensor) for recipe, tensor in zip(numbered, example, strict=True)]
+        self._kinds = [_kind(tensor) for tensor in example]
+        self._number_rows()
         self.own = tuple(tensor if kind.recipe == OWN else None for kind, tensor in zip(self._kinds, example, strict=True))
+
+    def _number_rows(self) -> None:
+        """Let operands that number something take every number, unless these are refused together."""
+        shapes, usual = [spec.shape for spec in self._outputs], self._kinds
+        numbered = [numbering(self._eager, self._example, shapes, position) for position in range(len(usual))]
+        if any(numbered):
+            self._kinds = [_Kind(recipe) if recipe else kind for recipe, kind in zip(numbered, usual, strict=True)]
+            own = tuple(tensor if kind.recipe == OWN else None for kind, tensor in zip(self._kinds, self._example, strict=True))
+            if not _is_taken(self._eager, self.cell("given", [kind.recipe for kind in self._kinds]), own, range(SEEDS)):
+                self._kinds = usual
 
     def traits(self) -> Traits:
         """What the reference does at redrawn values, or at the example's own where it takes no others."""
@@ -329,6 +339,15 @@ def _outputs(eager: Function, oracle: Function, inputs: tuple[Tensor, ...]) -> t
     return tuple(output_spec(name, out, inputs) for name, out in zip(names, outputs, strict=True))
 
 
+def _is_taken(eager: Function, cell: Cell, own: Sequence[Tensor | None], seeds: Iterable[int]) -> bool:
+    """Whether the reference gives answers of the usual shapes to what these seeds draw."""
+    wanted = [spec.shape for spec in cell.outputs]
+    try:
+        return all([tuple(out.shape) for out in _tuple(eager(*inputs_of(cell, own, seed)))] == wanted for seed in seeds)
+    except Exception:
+        return False
+
+
 def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[Tensor | None], *, rows: bool = False) -> bool:
     """Whether the reference takes redrawn values of this kind: it does not fail, and stays finite where that is asked for.
 
@@ -340,6 +359,9 @@ def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[
         return False
     if elements(cell) > CHECKED_ELEMENTS and not finite:
         return True
+    # What one draw may do by luck others may not, and trying them costs little where there is little.
+    if not _is_taken(eager, cell, own, range(SEEDS if elements(cell) <= CPU_ELEMENTS else 1)):
+        return False
     inputs = inputs_of(cell, own, 0)
     try:
         outputs = _tuple(eager(*inputs))

@@ -193,7 +193,7 @@ _COMPANIONS = frozenset({"up", "residual"})
 # Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH], "choice:A:B:C" any of
 # the numbers listed, "rows:WIDTH:A:B" 0 or 1 with one row of so many elements all A and another one all B (or only the first of these).
 # "equal:RECIPE:SCALE:A:B" the recipe at that scale, but a tenth of the elements equal to A or B. "index:COUNT:A:B" numbers below COUNT,
-# the last one and the first one among them, and some A or B. "own" values come from elsewhere.
+# the last one and the first one among them and some of them twice, and some A or B. "own" values come from elsewhere.
 OPERAND_RECIPES: dict[str, Draw] = {
     **RECIPES,
     "mixed": _mixed,
@@ -255,12 +255,15 @@ def _labels(classes: int, shape: tuple[int, int], g: Generator) -> Tensor:
 def _index(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
     count, *others = (int(word) for word in recipe.split(":")[1:])
     out = _labels(count, shape, g).view(-1)
+    size, half = out.numel(), max(2, out.numel() // 2)
+    twice, elsewhere = (_integers(0, ONE_IN, (size,), g) == 0 for _ in range(2))
+    # Some of the first half come again, whatever the count: what has to add up is then not stored only.
+    twice[:half], twice[half : half + 1] = False, True
+    out = torch.where(twice, out[_integers(0, half, (size,), g).clamp(max=size - 1)], out)
     if others:
-        chosen = torch.tensor(others, device=g.device)[_integers(0, len(others), (out.numel(),), g)]
-        elsewhere = _integers(0, ONE_IN, (out.numel(),), g) == 0
-        elsewhere[:2], elsewhere[2:3] = False, True
-        out = torch.where(elsewhere, chosen, out)
-    return out.view(shape)
+        elsewhere[: half + 1], elsewhere[half + 1 : half + 2] = False, True
+        out = torch.where(elsewhere, torch.tensor(others, device=g.device)[_integers(0, len(others), (size,), g)], out)
+    return out[torch.randperm(size, generator=g, device=g.device)].view(shape)
 
 
 _LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows, "equal": _equal, "index": _index}

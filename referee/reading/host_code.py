@@ -49,7 +49,7 @@ OR_CACHED = ", or @functools.lru_cache on a helper that returns numbers"
 _RENAMED = "outside of its own methods' `self`, give it a name without `_`"
 _INSTEAD_OF_PRIVATE = {
     "__class__": "ask `isinstance(x, ...)` or `type(x) == ...`",
-    "_check": "write `if not ...: raise ValueError(...)` or `assert`",
+    **dict.fromkeys(("_check", "_assert"), "write `if not ...: raise ValueError(...)` or `assert`"),
 }
 
 REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {

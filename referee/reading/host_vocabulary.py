@@ -19,7 +19,7 @@ TORCH = frozenset(
     float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 uint16 uint32 uint64 bool
     float8_e4m3fn float8_e5m2 contiguous_format preserve_format channels_last strided
     empty empty_like empty_strided zeros zeros_like ones ones_like full full_like
-    as_strided broadcast_shapes broadcast_to chunk clone flatten movedim narrow permute promote_types ravel reshape result_type
+    as_strided broadcast_shapes broadcast_to can_cast chunk clone flatten movedim narrow permute promote_types ravel reshape result_type
     select split squeeze swapaxes t transpose unbind unsqueeze view_copy
     __version__ atleast_1d atleast_2d broadcast_tensors empty_permuted is_complex version.cuda version.hip
     no_grad inference_mode enable_grad set_grad_enabled is_grad_enabled is_autocast_enabled get_autocast_dtype

@@ -27,6 +27,7 @@ _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 
 _FILL_VALUE_AT = {"full": 1, "full_like": 1, "new_full": 2, "scalar_tensor": 0}
 _COPIES = frozenset({"clone", "_to_copy"})
 _IN_PLACE = frozenset({"aten.copy_.default", "aten.zero_.default", "aten.fill_.Scalar"})
+_OF_DTYPES = frozenset({"promote_types", "can_cast"})
 _READS_VALUES = frozenset({"_local_scalar_dense", "equal", "nonzero", "is_nonzero", "item", "masked_select", "allclose"})
 _NOT_COMPUTE = frozenset({"set_", "resize_", "resize_as_", "lift_fresh", "lift", "_pin_memory", "record_stream"})
 
@@ -200,5 +201,7 @@ def _is_known(function: Any, name: str) -> bool:
         return name == "device"
     if function.namespace != "aten":
         return False
+    if name in _OF_DTYPES:
+        return True
     makes = name in _ALLOCATE or name in _FILLED or name in _FILL_VALUE_AT or name in _COPIES
     return makes or str(function) in _IN_PLACE or name == "_unsafe_view" or bool(function.is_view)

@@ -37,6 +37,8 @@ def drawn(judged: Task, position: int) -> Tensor:
         ("x, i", "torch.zeros(48, 16).index_add(0, i, x)", f"torch.randn(8, 16), {FEW}", 1, 48),
         # Shown as they are by the example, and as a mask seems.
         ("t, i", "t[i]", "torch.randn(5, 16), torch.tensor([0, 1, 1, 0])", 1, 5),
+        # As many as there are numbers.
+        ("t, i", "t[i]", "torch.randn(8, 16), torch.tensor([2, 5, 5, 1, 6, 3, 2, 4])", 1, 8),
     ],
 )
 def test_the_first_and_the_last_are_met(tmp_path: Path, arguments: str, body: str, inputs: str, position: int, count: int) -> None:
@@ -58,6 +60,21 @@ def test_the_first_and_the_last_are_met(tmp_path: Path, arguments: str, body: st
         # Larger numbers change the shape.
         ("x, n", "x.new_ones(int(n.max())) * x.sum()", f"torch.randn(8, 41), {FEW}", 1, 2, 40),
         ("x, n", "x[:, 0] + n", f"torch.randn(8, 64), {FEW} - 20", 1, -18, 20),
+        # One of two rows: a mask is that too.
+        ("t, i", "t[i]", "torch.randn(2, 16), torch.tensor([0, 1, 0, 0])", 1, 0, 1),
+        # One or two numbers are as in the example.
+        ("t, i", "t[i]", "torch.randn(50, 16), torch.tensor([7, 9])", 1, 7, 9),
+        # The elements have different limits.
+        ("i, t", "F.embedding(i + torch.arange(4) * 16, t).sum(1)", "torch.randint(2, 14, (12, 4)), torch.randn(64, 8)", 0, 2, 13),
+        ("i, t", "t[i[:, 0], i[:, 1]]", "torch.randint(2, 30, (20, 2)), torch.randn(48, 32)", 0, 2, 29),
+        # Each could be larger, but not both.
+        ("t, i, j", "t[i + j]", "torch.randn(64, 4), torch.arange(2, 10), torch.arange(2, 10)", 1, 2, 9),
+        # Counted from one: none of them would be the last one.
+        ("x, n", "x[torch.arange(4), n - 1]", "torch.randn(4, 16, 17), torch.tensor([3, 16, 7, 9])", 1, 3, 16),
+        # Torch looks at the columns of a sparse matrix only where it is asked to.
+        pytest.param("r, c, v, x", "torch.sparse_csr_tensor(r, c, v, (4, 30)) @ x",
+                     "torch.tensor([0, 2, 4, 6, 8]), torch.tensor([3, 9, 1, 4, 2, 5, 3, 8]), torch.randn(8), torch.randn(30, 6)", 1, 1, 9,
+                     marks=pytest.mark.filterwarnings("ignore:Sparse CSR")),
         # Fewer than any dimension that is larger.
         ("x, n", "torch.tensor([1.0, 2.0, 3.0])[n] * x[:, 0]", "torch.randn(8, 64), torch.tensor([0, 1, 0, 1, 1, 1, 0, 0])", 1, 0, 1),
     ],
@@ -74,7 +91,7 @@ def test_what_is_ignored_still_is(tmp_path: Path) -> None:
     for cell in judged.cells:
         if not cell.name.endswith("-itself"):
             labels = judged.inputs(cell, 2)[1]
-            assert labels[:2].tolist() == [63, 0] and -100 in labels and set(labels.tolist()) - {-100} <= set(range(64))
+            assert {63, 0, -100} <= set(labels.tolist()) and set(labels.tolist()) - {-100} <= set(range(64))
     assert "0 to 63, some -100" in drawn_values(judged.required, judged.given)
     assert rejecting(judged, lambda x, y: -torch.log_softmax(x, -1)[torch.arange(8), y.clamp(min=0)], 1)
     right: Answer = lambda x, y: torch.where(y < 0, 0.0, -torch.log_softmax(x, -1)[torch.arange(8), y.clamp(min=0)])  # noqa: E731
@@ -106,5 +123,37 @@ def test_no_number_too_large_is_tried_on_another_device(elsewhere: bool, found: 
             table.to("meta")
         return table[index]
 
-    assert numbering(reference, (torch.randn(50, 4), torch.tensor([3, 17])), [(2, 4)], 1) == found
+    assert numbering(reference, (torch.randn(50, 4), torch.tensor([3, 17, 9])), [(3, 4)], 1) == found
     assert max(seen) == largest
+
+
+def test_a_kernel_that_stores_where_it_has_to_add_is_found(tmp_path: Path) -> None:
+    judged = task(tmp_path, "x, i", "torch.zeros(4096, 16).index_add(0, i, x)", f"torch.randn(8, 16), {FEW}")
+
+    def stored(x: Tensor, i: Tensor) -> Tensor:
+        out = torch.zeros(4096, 16)
+        out[i] = x
+        return out
+
+    assert all(len(rejecting(judged, stored, seed)) >= 5 for seed in range(4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs"),
+    [
+        ("x, n", "x.repeat_interleave(n, 0)", "torch.randn(4, 8), torch.tensor([1, 3, 2, 4])"),
+        ("x, n", "torch.cat([x[b, :k] for b, k in enumerate(n.tolist())])", "torch.randn(4, 9, 8), torch.tensor([3, 7, 2, 5])"),
+        ("x, k", "x[k > 2]", "torch.randn(8, 6), torch.tensor([1, 5, 3, 2, 0, 4, 1, 3])"),
+    ],
+)
+def test_numbers_by_which_the_answer_has_another_shape_are_left_out(tmp_path: Path, arguments: str, body: str, inputs: str) -> None:
+    judged = task(tmp_path, arguments, body, inputs)
+    for cell in judged.cells:
+        for seed in range(3):
+            assert judged.eager(*judged.inputs(cell, seed)).shape == cell.outputs[0].shape
+
+
+def test_many_numbers_below_zero_take_no_time_to_find() -> None:
+    asked = []
+    weight = torch.randint(-128, 128, (64, 4096), dtype=torch.int8)
+    assert numbering(lambda *_: asked.append(1), (torch.randn(4, 256), weight), [(4, 4096)], 1) == "" and not asked

@@ -233,6 +233,7 @@ def test_the_version_of_triton_is_no_version_of_torch() -> None:
         "s = torch.cuda.current_stream(x.device); s.synchronize(); assert {s: 1}[s] and s.cuda_stream != 5",
         "torch.cuda.synchronize(x.device); torch.cuda.get_device_name(x.get_device()); torch.cuda.get_device_properties('cuda')",
         "d = torch.get_autocast_dtype('cuda') if torch.is_autocast_enabled('cuda') else x.dtype; assert d.is_floating_point",
+        "assert torch.promote_types(x.dtype, w.dtype) == x.dtype and torch.can_cast(x.dtype, w.dtype)",
         "assert torch.is_grad_enabled() or not torch.is_autocast_enabled() or torch.compiler.is_compiling() or True",
         "message = f'torch {torch.__version__}, CUDA {torch.version.cuda}'",
         "assert x.stride == x.stride and w.stride() == x.stride(); x = x.view(-1); w = w.view(-1)",

@@ -117,6 +117,7 @@ ERRORS = {
     "type": ("kernel `copy` at `v = tl.load(n)`", "v = tl.load(n)"),
     "shape": ("tl.arange(0, 100)", "v = tl.arange(0, 100)"),
     "name_of_helper_argument": ("kernel `copy`", "v = tl.sum(x, axis=0, nonsense=1)"),
+    "constant": ("integer arguments that are 1 are plain numbers; write tl.cast(N, tl.float32)", "v = (BLOCK + 0).to(tl.float32)"),
     "static_assert": ("kernel `copy`", "tl.static_assert(BLOCK == 1, 'only one')"),
 }
 

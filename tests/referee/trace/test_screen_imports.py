@@ -284,6 +284,7 @@ REASONS = {
     "decorator": ("@torch.compile\ndef f(x):\n    return x\n", "n = 1", "take it off"),
     "parameter": ("", "plain = isinstance(x, torch.nn.Parameter)", "`run` is given its tensors"),
     "check": ("", "torch._check(x.dim() == 2)", "write `if not ...: raise"),
+    "assert of torch": ("", "torch._assert(x.dim() == 2, 'a matrix')", "write `if not ...: raise"),
     "private": ("class A:\n    _N = 1\n", "n = A._N", "give it a name without `_`"),
     "private of torch": ("", "n = x._base", "use public attributes of tensors"),
     "kernel object": ("", "n = copy.best_config", "only launch kernels"),
