@@ -10,8 +10,8 @@ buffer is read twice because after a single reading a call's time depends by up 
 (`bench/results/twin_sizes_h200.json`).
 
 From one call to the next as many commands go to the GPU as before, and how long it takes from a start event to a kernel and from there
-to the end event comes back with them, after 2, 4 or 8 calls or more: half a microsecond to one (`bench/cadence.py`). That made blocks
-differ by more than their rounds do. So before every flush a random number of events is recorded that nobody reads.
+to the end event comes back with them, after 2, 4 or 8 calls or more, with a deviation of half a microsecond (`bench/cadence.py`). That made
+blocks differ by more than their rounds do. So before every flush a random number of events is recorded that nobody reads.
 """
 
 from __future__ import annotations
