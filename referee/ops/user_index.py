@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 
 FEWEST, MASKED, MOST_BELOW = 3, 2, 4
 PIECE, MOST_NEGATIVE = 1 << 12, 1 << 20
-FILLS = 3
 
 
 class _OnCpuOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -104,11 +103,8 @@ def _below_zero(tensor: Tensor) -> list[int] | None:
 
 
 def _takes_all(tried: _Tried, tensor: Tensor, size: int, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether any element may be any number below `size`: the first may have another limit than the rest."""
-    generator = torch.Generator().manual_seed(size)
-    fills = [torch.full(tensor.shape, number) for number in (size - 1, 0)]
-    fills += [torch.randint(0, size, tensor.shape, generator=generator) for _ in range(FILLS)]
-    return all(_is_usual(tried.of(fill.to(tensor.dtype)), shapes) for fill in fills)
+    """Whether all elements may be the first or the last of these numbers: the first element may have another limit than the rest."""
+    return all(_is_usual(tried.of(torch.full_like(tensor, number, device="cpu")), shapes) for number in (0, size - 1))
 
 
 def _is_usual(found: tuple[Tensor, ...] | None, shapes: Sequence[tuple[int, ...]]) -> bool:

@@ -63,12 +63,14 @@ def test_the_first_and_the_last_are_met(tmp_path: Path, arguments: str, body: st
         # One of two rows: a mask is that too.
         ("t, i", "t[i]", "torch.randn(2, 16), torch.tensor([0, 1, 0, 0])", 1, 0, 1),
         # One or two numbers are as in the example.
-        ("t, i", "t[i]", "torch.randn(50, 16), torch.tensor([7, 9])", 1, 7, 9),
+        ("t, i", "t[i]", "torch.randn(50, 8), torch.tensor([7, 9])", 1, 7, 9),
         # The elements have different limits.
         ("i, t", "F.embedding(i + torch.arange(4) * 16, t).sum(1)", "torch.randint(2, 14, (12, 4)), torch.randn(64, 8)", 0, 2, 13),
         ("i, t", "t[i[:, 0], i[:, 1]]", "torch.randint(2, 30, (20, 2)), torch.randn(48, 32)", 0, 2, 29),
+        ("i, t, u", "t[i[:, 0]] + u[i[:, 1]]", "torch.tensor([[3, 4], [5, 6]]), torch.randn(20, 2), torch.randn(19, 2)", 0, 3, 6),
         # Each could be larger, but not both.
-        ("t, i, j", "t[i + j]", "torch.randn(64, 4), torch.arange(2, 10), torch.arange(2, 10)", 1, 2, 9),
+        ("t, i, j", "t[i] + t[j] + 0 * torch.arange(80)[i.max() + j.max()]", "torch.randn(64, 4), torch.arange(2, 10), torch.arange(2, 10)",
+         1, 2, 9),
         # Counted from one: none of them would be the last one.
         ("x, n", "x[torch.arange(4), n - 1]", "torch.randn(4, 16, 17), torch.tensor([3, 16, 7, 9])", 1, 3, 16),
         # Torch looks at the columns of a sparse matrix only where it is asked to.
@@ -143,6 +145,7 @@ def test_a_kernel_that_stores_where_it_has_to_add_is_found(tmp_path: Path) -> No
     [
         ("x, n", "x.repeat_interleave(n, 0)", "torch.randn(4, 8), torch.tensor([1, 3, 2, 4])"),
         ("x, n", "torch.cat([x[b, :k] for b, k in enumerate(n.tolist())])", "torch.randn(4, 9, 8), torch.tensor([3, 7, 2, 5])"),
+        ("x, n", "x.repeat_interleave(n, 0)", "torch.randn(4, 9000), torch.tensor([1, 3, 2, 4])"),
         ("x, k", "x[k > 2]", "torch.randn(8, 6), torch.tensor([1, 5, 3, 2, 0, 4, 1, 3])"),
     ],
 )
@@ -155,5 +158,12 @@ def test_numbers_by_which_the_answer_has_another_shape_are_left_out(tmp_path: Pa
 
 def test_many_numbers_below_zero_take_no_time_to_find() -> None:
     asked = []
-    weight = torch.randint(-128, 128, (64, 4096), dtype=torch.int8)
+    weight = torch.randint(-128, 128, (64, 4096), dtype=torch.int32)
     assert numbering(lambda *_: asked.append(1), (torch.randn(4, 256), weight), [(4, 4096)], 1) == "" and not asked
+
+
+def test_the_last_number_is_tried_in_every_place() -> None:
+    tables = torch.randn(20, 2), torch.randn(19, 2)
+    numbers = torch.tensor([[3, 4], [5, 6]])
+    assert numbering(lambda i, t, u: t[i[:, 0]] + u[i[:, 1]], (numbers, *tables), [(2, 2)], 0) == ""
+    assert numbering(lambda i, t: t[i[:, 0]] + t[i[:, 1]], (numbers, tables[0]), [(2, 2)], 0) == "index:20"
