@@ -362,9 +362,9 @@ def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[
         return False
     if elements(cell) > CHECKED_ELEMENTS and not finite:
         return True
-    # One draw of integers may be taken by luck.
-    whole = any("int" in spec.dtype for spec in cell.inputs) and elements(cell) <= CHECKED_ELEMENTS
-    if whole and not _is_taken(eager, cell, own, range(1, SEEDS)):
+    # One draw may be taken by luck, one of integers more often.
+    most = CHECKED_ELEMENTS if any("int" in spec.dtype for spec in cell.inputs) else CPU_ELEMENTS
+    if elements(cell) <= most and not _is_taken(eager, cell, own, range(1, SEEDS)):
         return False
     inputs = inputs_of(cell, own, 0)
     try:

@@ -146,6 +146,8 @@ def test_a_kernel_that_stores_where_it_has_to_add_is_found(tmp_path: Path) -> No
         ("x, n", "x.repeat_interleave(n, 0)", "torch.randn(4, 8), torch.tensor([1, 3, 2, 4])"),
         ("x, n", "torch.cat([x[b, :k] for b, k in enumerate(n.tolist())])", "torch.randn(4, 9, 8), torch.tensor([3, 7, 2, 5])"),
         ("x, n", "x.repeat_interleave(n, 0)", "torch.randn(4, 9000), torch.tensor([1, 3, 2, 4])"),
+        ("x", "x[x[:, 0] > 0]", "torch.randn(8, 6)"),
+        ("x", "x[x > 0]", "torch.randn(200, 200)"),
         ("x, k", "x[k > 2]", "torch.randn(8, 6), torch.tensor([1, 5, 3, 2, 0, 4, 1, 3])"),
     ],
 )
@@ -163,7 +165,6 @@ def test_many_numbers_below_zero_take_no_time_to_find() -> None:
 
 
 def test_the_last_number_is_tried_in_every_place() -> None:
-    tables = torch.randn(20, 2), torch.randn(19, 2)
-    numbers = torch.tensor([[3, 4], [5, 6]])
-    assert numbering(lambda i, t, u: t[i[:, 0]] + u[i[:, 1]], (numbers, *tables), [(2, 2)], 0) == ""
-    assert numbering(lambda i, t: t[i[:, 0]] + t[i[:, 1]], (numbers, tables[0]), [(2, 2)], 0) == "index:20"
+    table, numbers = torch.randn(64, 2), torch.tensor([3, 4, 5, 6])
+    assert numbering(lambda i, t: t[i], (numbers, table), [(4, 2)], 0) == "index:64"
+    assert numbering(lambda i, t: t[i + torch.arange(4) * 16], (numbers, table), [(4, 2)], 0) == ""
