@@ -68,6 +68,8 @@ def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool
             except Exception:
                 # It takes no such values; then nothing is known.
                 return ()
+            if [old.shape for old in before] != [new.shape for new in after]:
+                return ()
             for index, (old, new) in enumerate(zip(before, after, strict=True)):
                 found[index] = found[index] or old.shape[-1] != width or _elsewhere(old, new, column)
     return tuple(found)
