@@ -4,19 +4,19 @@
 
 One call is timed again and again as in a verdict: its input is written, L2 is flushed, the call runs between two events, its output is
 read. From one call to the next as many commands go to the GPU, and something in how they get there comes back with them. Tried with
-nothing between the events, and with additions of 1 MiB and of 64 MiB; before each flush nothing, or a random number of events is
-recorded that nobody reads (fewer than 16 or 64) or of kernels queued that do next to nothing (fewer than 16). Printed for each: the
-median, the deviation, and how much stronger the strongest period is than the mean of all, which is about 3 where calls differ by chance.
-With --json every time is kept. Needs a CUDA device; about 10 s.
+nothing between the events, and with additions of 1 MiB and of 64 MiB; before each flush nothing, or a random number of events that nobody
+reads, of kernels that do next to nothing, or of both (`referee/measuring/padding.py`). Printed for each: the median, the deviation, and how
+much stronger the strongest period is than the mean of all, which is about 3 where calls differ by chance. With --json every time is kept.
+Needs a CUDA device; about 10 s.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ import numpy as np
 import torch
 
 from referee.device.environment import describe_device
-from referee.measuring.rounds import Entry, Flush, out_of_step, run_block
+from referee.measuring.padding import NONE, Padding
+from referee.measuring.rounds import Entry, Flush, run_block
 from referee.measuring.stats import Floats
 from referee.replaying.driver import Driver
 
@@ -36,30 +37,14 @@ WORDS, FEW_WORDS = 1 << 24, 1 << 18
 SETTLED = 4  # calls at either end, before and after which others come than in the middle
 
 
-class Stepping(Flush):
-    """A flush with something before it that takes no part."""
-
-    def __init__(self, l2_bytes: int, step: Callable[[], None]) -> None:
-        super().__init__(l2_bytes)
-        self._step = step
-
-    def __call__(self) -> None:
-        self._step()
-        super().__call__()
-
-
-def steps() -> Mapping[str, Callable[[], None]]:
-    """What comes before a flush."""
-    chosen, word = random.Random(7), torch.zeros(1, dtype=torch.int32, device="cuda")
-
-    def events(most: int) -> Callable[[], None]:
-        return lambda: out_of_step(torch.cuda.current_stream(), chosen.randrange(most))
-
-    def kernels() -> None:
-        for _ in range(chosen.randrange(16)):
-            word.add_(1)
-
-    return {"nothing": lambda: None, "events, < 16": events(16), "events, < 64": events(64), "kernels, < 16": kernels}
+PADDINGS = {
+    "nothing": NONE,
+    "events, < 16": replace(NONE, events=16),
+    "events, < 64": replace(NONE, events=64),
+    "kernels, < 8": replace(NONE, kernels=8),
+    "kernels, < 16": replace(NONE, kernels=16),
+    "the referee's": Padding(),
+}
 
 
 def works() -> Mapping[str, Entry]:
@@ -90,13 +75,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
     torch.zeros(1, device="cuda")
-    # The order of one contestant is always the same, so nothing is drawn for it but the referee's own steps.
-    plain = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     document: dict[str, Any] = {"schema": SCHEMA, "environment": describe_device(Driver()), "found": []}
-    for way, step in steps().items():
-        flush = Stepping(torch.cuda.get_device_properties(0).L2_cache_size, step)
+    flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)
+    for way, padding in PADDINGS.items():
         for name, entry in works().items():
-            blocks = [run_block([entry], given.calls, flush, plain, during=lambda: None, steps=1) for _ in range(SEQUENCES)]
+            blocks = [run_block([entry], given.calls, flush, generator, during=lambda: None, padding=padding) for _ in range(SEQUENCES)]
             times = np.array([block.times[name] for block in blocks])
             usable = np.where(np.isfinite(times), times, np.nanmedian(times))
             period, power = strongest(np.log(usable))

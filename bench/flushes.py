@@ -1,9 +1,9 @@
 """Which flush of the L2 cache lets the same judgement be repeated best, what it costs, and which mean of the rounds repeats best.
 
-    python bench/flushes.py [--times 20] [--kernels rmsnorm,softmax,relu2] [--flushes 3x2,2x2,3x2-own,2x2-own] [--profile] [--json FILE]
+    python bench/flushes.py [--times 20] [--kernels rmsnorm,softmax,relu2] [--flushes 3x1,3x2,2x2-own] [--profile] [--json FILE]
 
-3x2 is the referee's own: it rewrites as much as L2 holds and reads a buffer of three times that twice. -own reads with a Triton kernel
-(`own_reads.py`), and `all` rewrites the whole buffer. Kernels are judged again and again against twins that repeat a tenth of the rows
+3x1 is the referee's own: it rewrites as much as L2 holds and reads a buffer of three times that once. -own reads with a Triton kernel
+(`own_reads.py`), and -all rewrites the whole buffer. Kernels are judged again and again against twins that repeat a tenth of the rows
 less, 480 rounds each time. Printed for each: the microseconds of a flush, of a call, and the standard deviation of the ratios when each
 is the mean of the first 320 or of all rounds, from the median (50 % cut on either side) to the plain mean (0 %).
 
@@ -112,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--kernels", default="rmsnorm,softmax,relu2")
-    parser.add_argument("--flushes", default="3x2,2x2,3x2-own,2x2-own")
+    parser.add_argument("--flushes", default="3x1,3x2,2x2-own")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()

@@ -1,17 +1,12 @@
 """Rounds of timed calls on the device: the mechanics of measuring, without any judgement.
 
 Before every call the L2 cache is flushed: as much as it holds is rewritten, then a buffer of three times its size, which begins
-with that, is read twice. No call may wait for the host: after queueing a call its start event must still lie in the future, otherwise
+with that, is read. No call may wait for the host: after queueing a call its start event must still lie in the future, otherwise
 the queue had run dry and that sample is dropped (`Block.starved`). Flushes at the start of a block let the host get ahead, and as
 many more whenever the queue has run dry: a slow host costs a few samples and the time it needs, and no call a longer flush.
 
-Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer (`bench/flushes.py`). The
-buffer is read twice because after a single reading a call's time depends by up to 1 % on what was done before the flush
-(`bench/results/twin_sizes_h200.json`).
-
-From one call to the next as many commands go to the GPU as before, and how long it takes from a start event to a kernel and from there
-to the end event comes back with them, after 2, 4 or 8 calls or more, with a deviation of half a microsecond (`bench/cadence.py`). That made
-blocks differ by more than their rounds do. So before every flush a random number of events is recorded that nobody reads.
+Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer, and so does reading it once
+instead of twice (`bench/flushes.py`, `bench/twin_sizes.py`). Before every flush come commands that do nothing (`padding.py`).
 """
 
 from __future__ import annotations
@@ -25,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from referee.measuring.padding import Padding, counter
 from referee.measuring.stats import Floats
 
 FLUSH_FACTOR = 3
-READS = 2
-LEAST_LEAD, MOST_LEAD = 8, 64  # flushes
-STEPS = 64  # events recorded before a flush are fewer; fewer than 16 change nothing
+READS = 1
+LEAST_LEAD, MOST_LEAD = 12, 96  # flushes, a millisecond and eight
 
 
 @dataclass(frozen=True)
@@ -99,12 +94,13 @@ def run_block(
     generator: np.random.Generator,
     *,
     during: Callable[[], None],
-    steps: int = STEPS,
+    padding: Padding | None = None,
 ) -> Block:
     """Time every entry once in each of its rounds, in random order; `during` is called while the device is still busy.
 
-    Before a call fewer than `steps` commands are queued that do nothing.
+    `padding` says what comes before a flush; None is what the referee times with.
     """
+    padding, word = padding or Padding(), counter()
     present = [[index for index, entry in enumerate(entries) if entry.rounds is None or number < entry.rounds] for number in range(rounds)]
     events = [{index: (_event(), _event()) for index in indices} for indices in present]
     dry: set[tuple[int, int]] = set()
@@ -121,7 +117,7 @@ def run_block(
                 entry, (start, end) = entries[index], events[number][index]
                 if entry.before:
                     entry.before(number)
-                out_of_step(stream, int(generator.integers(steps)))
+                padding.queue(generator, stream, word)
                 flush()
                 start.record(stream)
                 # Results stay alive until the block ends, so that no two calls of it get the same addresses for theirs.
@@ -147,13 +143,6 @@ def run_block(
     return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, len(dry))
 
 
-def out_of_step(stream: torch.cuda.Stream, steps: int) -> None:
-    """Record an event that often which nobody reads."""
-    unread = _unread()
-    for _ in range(steps):
-        unread.record(stream)
-
-
 def _get_ahead(flush: Flush, lead: int) -> None:
     """Queue work that takes the device far longer than the host takes to queue it."""
     for _ in range(lead):
@@ -163,11 +152,6 @@ def _get_ahead(flush: Flush, lead: int) -> None:
 def _event() -> Any:
     make: Any = torch.cuda.Event
     return make(enable_timing=True)
-
-
-def _unread() -> Any:
-    make: Any = torch.cuda.Event
-    return make()
 
 
 def host_times(entry: Entry, repeats: int) -> Floats:

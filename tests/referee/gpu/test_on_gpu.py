@@ -25,6 +25,8 @@ from referee.target import Target
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 SHORT = TimingOptions(least_rounds=40, most_rounds=80)
+# 28 GiB for two tensors of 2^31 halves and what lies before them, and at most seven tenths of what is free are taken for that.
+ROOM_TO_WRAP = 48 << 30
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +151,8 @@ def test_a_worker_with_nothing_to_do_gives_its_memory_back(handmade: Any, replay
 
 
 def test_offsets_that_wrap_fail_the_large_cell_and_cost_no_context(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if torch.cuda.mem_get_info()[0] < ROOM_TO_WRAP:
+        pytest.skip("others hold the GPU's memory: without room before the buffers an offset that wraps costs the context")
     specimen = next(one for one in load("gold") if one.name == "row_rmsnorm")
     with Referee(cache=tmp_path_factory.mktemp("wrapping")) as referee:
         verdict = referee.judge(specimen.source, specimen.op, level="correct")

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from referee.measuring import rounds
+from referee.measuring import padding, rounds
+from referee.measuring.padding import NONE, Padding
 from referee.measuring.rounds import Entry, run_block
 
 ROUNDS = 6
@@ -42,7 +43,8 @@ class Event:
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     Event.queued = Event.done = 0.0
     monkeypatch.setattr(rounds, "_event", Event)
-    monkeypatch.setattr(rounds, "_unread", Event)
+    monkeypatch.setattr(padding, "_unread", Event)
+    monkeypatch.setattr(rounds, "counter", lambda: torch.zeros(1))
     monkeypatch.setattr(rounds, "wait_until_idle", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
 
@@ -145,14 +147,19 @@ class Log:
 
         class Unread(Event):
             def record(self, stream: object) -> None:
-                queued.append("step")
+                queued.append("unread")
 
         class Timed(Event):
             def record(self, stream: object) -> None:
                 queued.append("event")
                 super().record(stream)
 
-        monkeypatch.setattr(rounds, "_unread", Unread)
+        class Word:
+            def add_(self, number: int) -> None:
+                queued.append("kernel")
+
+        monkeypatch.setattr(padding, "_unread", Unread)
+        monkeypatch.setattr(rounds, "counter", Word)
         monkeypatch.setattr(rounds, "_event", Timed)
 
     def run(self, number: int, **options: Any) -> list[str]:
@@ -167,18 +174,26 @@ class Log:
 
 
 def test_before_every_flush_come_commands_whose_number_changes_from_call_to_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = []
+    found = []
     for queued in Log(monkeypatch).run(300):
         before, _, after = queued.strip().partition("flush")
         assert (before.split()[0], after.split()) == ("before", ["event", "call", "event"])
-        steps.append(before.split()[1:])
-    assert {step for each in steps for step in each} == {"step"}
-    counts = Counter(map(len, steps))
-    assert set(counts) <= set(range(rounds.STEPS)) and len(counts) > rounds.STEPS // 2
-    # In no rhythm of calls do they come back.
-    numbers = np.array([len(each) for each in steps]) - np.mean([len(each) for each in steps])
-    assert all(abs(np.corrcoef(numbers[lag:], numbers[:-lag])[0, 1]) < 0.25 for lag in range(1, 33))
+        found.append(Counter(before.split()[1:]))
+    assert {kind for each in found for kind in each} == {"unread", "kernel"}
+    for kind, most in (("unread", Padding().events), ("kernel", Padding().kernels)):
+        counts = np.array([each[kind] for each in found])
+        assert set(counts) <= set(range(most)) and len(set(counts)) > most // 2
+        # In no rhythm of calls do they come back.
+        numbers = counts - counts.mean()
+        assert all(abs(np.corrcoef(numbers[lag:], numbers[:-lag])[0, 1]) < 0.25 for lag in range(1, 33))
 
 
-def test_without_steps_nothing_comes_before_a_flush_but_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {queued.split()[:2] == ["before", "flush"] for queued in Log(monkeypatch).run(20, steps=1)} == {True}
+@pytest.mark.parametrize(("chosen", "kind"), [(Padding(events=5, kernels=1), "unread"), (Padding(events=1, kernels=5), "kernel")])
+def test_either_kind_can_be_queued_alone(monkeypatch: pytest.MonkeyPatch, chosen: Padding, kind: str) -> None:
+    queued = " ".join(Log(monkeypatch).run(60, padding=chosen)).split()
+    assert kind in queued
+    assert not ({"unread", "kernel"} - {kind}) & set(queued)
+
+
+def test_without_padding_nothing_comes_before_a_flush_but_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {queued.split()[:2] == ["before", "flush"] for queued in Log(monkeypatch).run(20, padding=NONE)} == {True}
