@@ -39,7 +39,6 @@ KERNELS = ("rmsnorm", "softmax", "relu2")
 SLOWDOWNS = (0.02, 0.05)
 PLANTED = {f"{slowdown:.0%} slower": slowdown for slowdown in SLOWDOWNS}
 REPEATED = {"repeated": 0.0, "repeated at 10% slower": 0.1}
-"""A tie is measured to the end; a loss, like a win, no longer than it must be."""
 Group = list[dict[str, Any]]
 
 

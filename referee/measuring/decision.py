@@ -30,7 +30,7 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
 def enough(ratio: Interval, settled: Interval, options: TimingOptions) -> bool:
     """Whether measuring may stop before the most rounds; of the least, a few may have been lost. `settled` is the interval at SETTLED."""
     narrow = ratio.high <= (1 + options.most_width) * ratio.low
-    return narrow and ratio.rounds >= USABLE * options.least_rounds and stats.decide(settled) in ("win", "loss")
+    return narrow and ratio.rounds >= USABLE * options.least_rounds and stats.decide(settled) != "unsure"
 
 
 def firm(decision: stats.Decision, settled: Interval, least_rounds: int) -> tuple[stats.Decision, str]:

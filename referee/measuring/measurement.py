@@ -21,14 +21,14 @@ BARS = (EAGER, COMPILE, AUTOTUNE)
 class TimingOptions:
     """How long to measure. A block is `rounds` rounds, or as many as memory allows, each with values and addresses of its own.
 
-    Measuring stops when after `least_rounds` or more a 99 % interval says win or loss and the 95 % interval is no wider than `most_width`
+    Measuring stops when after `least_rounds` or more a 99 % interval says win, loss or tie and the 95 % interval is no wider than `most_width`
     of the ratio, else after `most_rounds` or `seconds`, besides what `least_rounds` of the calls themselves take, with filling memory for
     them and checking them. With fewer than `least_rounds` nothing is a win, and a loss must hold at 99 %. `show_graphed` adds the
     `max-autotune` baseline, which is shown and never the bar.
     """
 
     rounds: int = 40
-    least_rounds: int = 320
+    least_rounds: int = 280
     most_rounds: int = 480
     most_width: float = 0.01
     seconds: float = 8.0

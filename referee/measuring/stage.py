@@ -40,7 +40,7 @@ from referee.replaying.replay import Bound, Choice, PlanFault, Region, Runner, b
 from referee.replaying.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 
 LARGE_STEP, SMALL_STEP = 1 << 21, 512
-MEMORY_SHARE = 0.25
+MEMORY_SHARE = 0.3
 LEAST_ROUNDS = 3
 DRAWS = 2  # what the values of a block are mixed of, and what baselines take turns with
 Draws = Sequence[tuple[Tensor, ...]]
