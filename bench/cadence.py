@@ -4,21 +4,21 @@
 
 One call is timed again and again as in a verdict: its input is written, L2 is flushed, the call runs between two events, its output is
 read. From one call to the next as many commands go to the GPU, and something in how they get there comes back with them. Tried with
-nothing between the events, and with additions of 1 MiB and of 64 MiB; before each flush nothing, or a random number of events that nobody
-reads, of kernels that do next to nothing, or of both (`referee/measuring/padding.py`). Printed for each: the median, the deviation, and how
-much stronger the strongest period is than the mean of all, which is about 3 where calls differ by chance. With --json every time is kept.
-Needs a CUDA device; about 10 s.
+nothing between the events, and with additions of 1 MiB and of 64 MiB; ahead of each call comes nothing, or a random number of events that
+nobody reads, of kernels in a CUDA graph that do next to nothing, or of such kernels launched one by one. Printed for each: the median, the
+deviation, and how much stronger the strongest period is than the mean of all, which is about 3 where calls differ by chance. With --json
+every time is kept. Needs a CUDA device; about 10 s.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -26,8 +26,7 @@ import numpy as np
 import torch
 
 from referee.device.environment import describe_device
-from referee.measuring.padding import NONE, Padding
-from referee.measuring.rounds import Entry, Flush, run_block
+from referee.measuring.rounds import STEPS, Entry, Flush, run_block, stepping
 from referee.measuring.stats import Floats
 from referee.replaying.driver import Driver
 
@@ -37,14 +36,44 @@ WORDS, FEW_WORDS = 1 << 24, 1 << 18
 SETTLED = 4  # calls at either end, before and after which others come than in the middle
 
 
-PADDINGS = {
-    "nothing": NONE,
-    "events, < 16": replace(NONE, events=16),
-    "events, < 64": replace(NONE, events=64),
-    "kernels, < 8": replace(NONE, kernels=8),
-    "kernels, < 16": replace(NONE, kernels=16),
-    "the referee's": Padding(),
-}
+class Stepping(Flush):
+    """A flush with something before it that takes no part."""
+
+    def __init__(self, l2_bytes: int, step: Callable[[], None]) -> None:
+        super().__init__(l2_bytes)
+        self._step = step
+
+    def __call__(self) -> None:
+        self._step()
+        super().__call__()
+
+
+def ways() -> Mapping[str, tuple[Callable[[], None], int]]:
+    """What comes before a flush, and below which number of kernels the referee launches ahead of a round, which has one call here."""
+    chosen, event, launch = random.Random(7), cast("Any", torch.cuda.Event)(), stepping()
+    graphs = [captured(launch, count) for count in range(1, STEPS)]
+
+    def events() -> None:
+        for _ in range(chosen.randrange(64)):
+            event.record(torch.cuda.current_stream())
+
+    def nothing() -> None:
+        pass
+
+    return {
+        "nothing": (nothing, 1),
+        "events, < 64": (events, 1),
+        "kernels in a graph, < 16": (lambda: chosen.choice(graphs).replay(), 1),
+        **{f"kernels, < {most}": (nothing, most) for most in (8, STEPS, 32)},
+    }
+
+
+def captured(launch: Callable[[int], None], count: int) -> torch.cuda.CUDAGraph:
+    """So many kernels as a graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch(count)
+    return graph
 
 
 def works() -> Mapping[str, Entry]:
@@ -77,16 +106,16 @@ def main() -> None:
     torch.zeros(1, device="cuda")
     generator = np.random.default_rng(0)
     document: dict[str, Any] = {"schema": SCHEMA, "environment": describe_device(Driver()), "found": []}
-    flush = Flush(torch.cuda.get_device_properties(0).L2_cache_size)
-    for way, padding in PADDINGS.items():
+    for way, (step, most) in ways().items():
+        flush = Stepping(torch.cuda.get_device_properties(0).L2_cache_size, step)
         for name, entry in works().items():
-            blocks = [run_block([entry], given.calls, flush, generator, during=lambda: None, padding=padding) for _ in range(SEQUENCES)]
+            blocks = [run_block([entry], given.calls, flush, generator, during=lambda: None, steps=most) for _ in range(SEQUENCES)]
             times = np.array([block.times[name] for block in blocks])
             usable = np.where(np.isfinite(times), times, np.nanmedian(times))
             period, power = strongest(np.log(usable))
             deviation = float(np.log(usable[:, SETTLED:-SETTLED]).std())
             shown = f"median {np.median(usable):6.2f} us, deviation {deviation:6.2%}, period {period:6.2f}: {power:5.1f} times the mean"
-            print(f"{way:14s} {name:10s} {shown}", flush=True)
+            print(f"{way:24s} {name:10s} {shown}", flush=True)
             document["found"].append({"before": way, "call": name, "times": np.round(times, 3).tolist()})
     if given.json:
         given.json.write_text(json.dumps(document) + "\n", encoding="utf-8")

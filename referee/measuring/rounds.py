@@ -6,7 +6,11 @@ the queue had run dry and that sample is dropped (`Block.starved`). Flushes at t
 many more whenever the queue has run dry: a slow host costs a few samples and the time it needs, and no call a longer flush.
 
 Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer, and so does reading it once
-instead of twice (`bench/flushes.py`, `bench/twin_sizes.py`). Before every flush come commands that do nothing (`padding.py`).
+instead of twice (`bench/flushes.py`, `bench/twin_sizes.py`).
+
+Kernels go to the GPU in a rhythm: how long it takes from a start event to a kernel and from there to the end event comes back after a few
+launches, by half a microsecond (`bench/cadence.py`). Where rounds keep in step with that, blocks differ by more than their rounds do. So a
+random number of kernels that do next to nothing is launched ahead of every round. Events, or kernels in a CUDA graph, do not count.
 """
 
 from __future__ import annotations
@@ -20,12 +24,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from referee.measuring.padding import Padding, counter
 from referee.measuring.stats import Floats
 
 FLUSH_FACTOR = 3
 READS = 1
-LEAST_LEAD, MOST_LEAD = 12, 96  # flushes, a millisecond and eight
+LEAST_LEAD, MOST_LEAD = 8, 64  # flushes
+STEPS = 16  # kernels ahead of a round are fewer; fewer than 8 leave some of the rhythm
 
 
 @dataclass(frozen=True)
@@ -94,18 +98,17 @@ def run_block(
     generator: np.random.Generator,
     *,
     during: Callable[[], None],
-    padding: Padding | None = None,
+    steps: int = STEPS,
 ) -> Block:
     """Time every entry once in each of its rounds, in random order; `during` is called while the device is still busy.
 
-    `padding` says what comes before a flush; None is what the referee times with.
+    Ahead of a round fewer than `steps` kernels are queued that do next to nothing.
     """
-    padding, word = padding or Padding(), counter()
     present = [[index for index, entry in enumerate(entries) if entry.rounds is None or number < entry.rounds] for number in range(rounds)]
     events = [{index: (_event(), _event()) for index in indices} for indices in present]
     dry: set[tuple[int, int]] = set()
     alive: list[object] = []
-    lead = LEAST_LEAD
+    lead, step = LEAST_LEAD, stepping()
     stream = torch.cuda.current_stream()
     collecting = gc.isenabled()
     gc.disable()
@@ -113,11 +116,11 @@ def run_block(
         wait_until_idle()
         _get_ahead(flush, lead)
         for number in range(rounds):
+            step(int(generator.integers(steps)))
             for index in generator.permutation(present[number]):
                 entry, (start, end) = entries[index], events[number][index]
                 if entry.before:
                     entry.before(number)
-                padding.queue(generator, stream, word)
                 flush()
                 start.record(stream)
                 # Results stay alive until the block ends, so that no two calls of it get the same addresses for theirs.
@@ -141,6 +144,17 @@ def run_block(
             if (number, index) not in dry:
                 micros[index, number] = 1000.0 * start.elapsed_time(end)
     return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, len(dry))
+
+
+def stepping() -> Callable[[int], None]:
+    """Queues so many kernels of one word."""
+    word = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+    def step(kernels: int) -> None:
+        for _ in range(kernels):
+            word.add_(1)
+
+    return step
 
 
 def _get_ahead(flush: Flush, lead: int) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from referee.measuring import padding, rounds
-from referee.measuring.padding import NONE, Padding
+from referee.measuring import rounds
 from referee.measuring.rounds import Entry, run_block
 
 ROUNDS = 6
@@ -43,8 +42,7 @@ class Event:
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     Event.queued = Event.done = 0.0
     monkeypatch.setattr(rounds, "_event", Event)
-    monkeypatch.setattr(padding, "_unread", Event)
-    monkeypatch.setattr(rounds, "counter", lambda: torch.zeros(1))
+    monkeypatch.setattr(rounds, "stepping", lambda: lambda kernels: None)
     monkeypatch.setattr(rounds, "wait_until_idle", lambda: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
 
@@ -140,60 +138,55 @@ def test_what_comes_before_and_after_a_call_is_not_timed() -> None:
 
 
 class Log:
-    """The commands queued, by kind."""
+    """What is queued, by kind."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.queued = queued = list[str]()
-
-        class Unread(Event):
-            def record(self, stream: object) -> None:
-                queued.append("unread")
 
         class Timed(Event):
             def record(self, stream: object) -> None:
                 queued.append("event")
                 super().record(stream)
 
-        class Word:
-            def add_(self, number: int) -> None:
-                queued.append("kernel")
-
-        monkeypatch.setattr(padding, "_unread", Unread)
-        monkeypatch.setattr(rounds, "counter", Word)
+        monkeypatch.setattr(rounds, "stepping", lambda: lambda kernels: queued.extend(["step"] * kernels))
         monkeypatch.setattr(rounds, "_event", Timed)
 
     def run(self, number: int, **options: Any) -> list[str]:
-        """What is queued for each call, up to what comes after it."""
+        """What is queued for each round of two calls, up to what comes after its second one."""
 
         def queue(kind: str) -> Callable[..., None]:
             return lambda *_: self.queued.append(kind)
 
-        entry = Entry("a", queue("call"), queue("before"), queue("after"))
-        run_block([entry], number, cast("Any", queue("flush")), np.random.default_rng(1), during=lambda: None, **options)
-        return " ".join(self.queued[rounds.LEAST_LEAD :]).split("after")[:-1]
+        entries = [Entry(name, queue("call"), queue("before"), queue("after")) for name in "ab"]
+        run_block(entries, number, cast("Any", queue("flush")), np.random.default_rng(1), during=lambda: None, **options)
+        calls = " ".join(self.queued[rounds.LEAST_LEAD :]).split("after")
+        return [first + second for first, second in zip(calls[::2], calls[1::2], strict=False)]
 
 
-def test_before_every_flush_come_commands_whose_number_changes_from_call_to_call(monkeypatch: pytest.MonkeyPatch) -> None:
+ROUND = "before flush event call event before flush event call event".split()
+
+
+def test_ahead_of_every_round_come_kernels_whose_number_changes_from_round_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for queued in Log(monkeypatch).run(300):
-        before, _, after = queued.strip().partition("flush")
-        assert (before.split()[0], after.split()) == ("before", ["event", "call", "event"])
-        found.append(Counter(before.split()[1:]))
-    assert {kind for each in found for kind in each} == {"unread", "kernel"}
-    for kind, most in (("unread", Padding().events), ("kernel", Padding().kernels)):
-        counts = np.array([each[kind] for each in found])
-        assert set(counts) <= set(range(most)) and len(set(counts)) > most // 2
-        # In no rhythm of calls do they come back.
-        numbers = counts - counts.mean()
-        assert all(abs(np.corrcoef(numbers[lag:], numbers[:-lag])[0, 1]) < 0.25 for lag in range(1, 33))
+        steps = queued.split().count("step")
+        assert queued.split() == ["step"] * steps + ROUND
+        found.append(steps)
+    assert set(found) == set(range(rounds.STEPS))
+    # In no rhythm of rounds do they come back.
+    numbers = np.array(found) - np.mean(found)
+    assert all(abs(np.corrcoef(numbers[lag:], numbers[:-lag])[0, 1]) < 0.25 for lag in range(1, 33))
 
 
-@pytest.mark.parametrize(("chosen", "kind"), [(Padding(events=5, kernels=1), "unread"), (Padding(events=1, kernels=5), "kernel")])
-def test_either_kind_can_be_queued_alone(monkeypatch: pytest.MonkeyPatch, chosen: Padding, kind: str) -> None:
-    queued = " ".join(Log(monkeypatch).run(60, padding=chosen)).split()
-    assert kind in queued
-    assert not ({"unread", "kernel"} - {kind}) & set(queued)
+def test_without_steps_nothing_comes_ahead_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {tuple(queued.split()) for queued in Log(monkeypatch).run(20, steps=1)} == {tuple(ROUND)}
 
 
-def test_without_padding_nothing_comes_before_a_flush_but_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {queued.split()[:2] == ["before", "flush"] for queued in Log(monkeypatch).run(20, padding=NONE)} == {True}
+def test_a_step_is_a_launch_on_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    word = torch.zeros(1, dtype=torch.int32)
+    monkeypatch.setattr(torch, "zeros", lambda *size, dtype, device: word)
+    step = rounds.stepping()
+    step(5)
+    step(0)
+    assert word.item() == 5
