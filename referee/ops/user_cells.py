@@ -263,6 +263,8 @@ def _in_words(recipes: Sequence[str]) -> str:
     if kind == "index":
         most, *below = rest.split(":")
         return f"0 to {int(most) - 1}{', some ' if below else ''}{', '.join(below)}"
+    if kind == "distinct":
+        return f"0 to {int(rest.partition(':')[0]) - 1}, none of them twice"
     if kind == "choice":
         values = rest.split(":")
         return f"among {', '.join(values[:4])}{' and so on' if len(values) > 4 else ''}"

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from referee.ops.user_distinct import once_within, order_shows
+
 FEWEST, MASKED, MOST_BELOW = 3, 2, 4
 PIECE, MOST_NEGATIVE = 1 << 12, 1 << 20
 
@@ -46,11 +48,14 @@ class _Tried:
 
     def of(self, tried: Tensor) -> tuple[Tensor, ...] | None:
         """The answer to these numbers; None where the reference refuses them."""
-        example, position = self._example, self._position
+        return self.answer([*self._example[: self._position], tried, *self._example[self._position + 1 :]])
+
+    def answer(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
+        """The answer to these operands; None where the reference refuses them."""
         try:
             # Else torch reads wherever the columns of a sparse matrix say.
             with _OnCpuOnly(), torch.sparse.check_sparse_tensor_invariants(True):  # type: ignore[no-untyped-call]
-                found = self._eager(*example[:position], tried, *example[position + 1 :])
+                found = self._eager(*(operand.cpu() for operand in operands))
         except Exception:
             return None
         return found if isinstance(found, tuple) else (found,)
@@ -74,7 +79,12 @@ def numbering(eager: Callable[..., Any], example: Sequence[Tensor], shapes: Sequ
             return ""
         # Where rows are counted from one, none is the last one, from behind.
         from_one = int(tensor.min()) > 0 and _same(tried.at_first(0), last)
-        return "" if from_one else ":".join(["index", str(size), *map(str, below)])
+        if from_one:
+            return ""
+        once = 0 if below else once_within(tensor, size)
+        if once and order_shows(tried.answer, example, position):
+            return f"distinct:{size}:{once}"
+        return ":".join(["index", str(size), *map(str, below)])
     return ""
 
 

@@ -193,7 +193,8 @@ _COMPANIONS = frozenset({"up", "residual"})
 # Recipes a user cell may name for an operand, besides RECIPES; "range:LOW:HIGH" draws integers in [LOW, HIGH], "choice:A:B:C" any of
 # the numbers listed, "rows:WIDTH:A:B" 0 or 1 with one row of so many elements all A and another one all B (or only the first of these).
 # "equal:RECIPE:SCALE:A:B" the recipe at that scale, but a tenth of the elements equal to A or B. "index:COUNT:A:B" numbers below COUNT,
-# the last one and the first one among them and some of them twice, and some A or B. "own" values come from elsewhere.
+# the last one and the first one among them and some of them twice, and some A or B; "distinct:COUNT:WIDTH" numbers below COUNT of which
+# none comes twice among WIDTH neighbours. "own" values come from elsewhere.
 OPERAND_RECIPES: dict[str, Draw] = {
     **RECIPES,
     "mixed": _mixed,
@@ -266,7 +267,20 @@ def _index(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
     return out[torch.randperm(size, generator=g, device=g.device)].view(shape)
 
 
-_LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows, "equal": _equal, "index": _index}
+def _distinct(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
+    count, width = (int(word) for word in recipe.split(":")[1:])
+    numbers = torch.randperm(count, generator=g, device=g.device)
+    if width < count:
+        # Each row is a piece of one permutation; the first has the last number and the first one.
+        inner = numbers[(numbers != 0) & (numbers != count - 1)]
+        numbers = torch.cat([torch.tensor([count - 1, 0], device=g.device), inner])
+    first = _integers(0, count, (shape[0] * shape[1] // width, 1), g)
+    first[:1] = 0
+    places = torch.randperm(width, generator=g, device=g.device)
+    return numbers[(first + places) % count].view(shape)
+
+
+_LISTED = {"range": _range, "choice": _choice, "rows": _whole_rows, "equal": _equal, "index": _index, "distinct": _distinct}
 
 
 def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:

@@ -168,3 +168,72 @@ def test_the_last_number_is_tried_in_every_place() -> None:
     table, numbers = torch.randn(64, 2), torch.tensor([3, 4, 5, 6])
     assert numbering(lambda i, t: t[i], (numbers, table), [(4, 2)], 0) == "index:64"
     assert numbering(lambda i, t: t[i + torch.arange(4) * 16], (numbers, table), [(4, 2)], 0) == ""
+
+
+STORED = "torch.zeros(256, 16).index_copy(0, i, x)"
+ADDED = "torch.zeros(256, 16).index_add(0, i, x)"
+PERMUTED = "torch.randn(256, 16), torch.randperm(256)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs", "count", "width"),
+    [
+        ("x, i", STORED, PERMUTED, 256, 256),
+        # Free places of a cache.
+        ("x, i", STORED, "torch.randn(60, 16), torch.randperm(256)[:60]", 256, 60),
+        ("c, x, i", "c.index_put((i,), x)", "torch.randn(96, 16), torch.randn(96, 16), torch.randperm(96)", 96, 96),
+        ("x, i", "torch.zeros(8, 64).scatter(1, i, x)", "torch.randn(8, 16), torch.rand(8, 64).argsort(1)[:, :16]", 64, 16),
+        ("x, i", "torch.zeros(64, 64).scatter(1, i, x)", "torch.randn(64, 64), torch.rand(64, 64).argsort(1)", 64, 64),
+    ],
+)
+def test_places_that_are_stored_to_come_once_each(tmp_path: Path, arguments: str, body: str, inputs: str, count: int, width: int) -> None:
+    judged = task(tmp_path, arguments, body, inputs)
+    seen = set()
+    for cell in judged.cells:
+        for seed in range(3):
+            rows = judged.inputs(cell, seed)[-1].reshape(-1, width)
+            assert all(len(set(row)) == width for row in rows.tolist())
+            assert cell.name.endswith("-itself") or (int(rows.min()), int(rows.max())) == (0, count - 1)
+            seen.add(tuple(rows.flatten().tolist()))
+    assert len(seen) > len(judged.cells)
+    assert f"i 0 to {count - 1}, none of them twice" in drawn_values(judged.required, judged.given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "inputs"),
+    [
+        ("x, i", ADDED, PERMUTED),
+        ("x, i", ADDED, "torch.randn(256, 16).half(), torch.randperm(256)"),
+        ("c, x, i", "c.index_add(0, i, x)", "torch.randn(96, 16), torch.randn(96, 16), torch.randperm(96)"),
+        ("x, i", "x[i]", PERMUTED),
+        ("x, i", "x[i] @ x.T", PERMUTED),
+        ("x, i", "x.gather(1, i)", "torch.randn(64, 64), torch.rand(64, 64).argsort(1)"),
+        ("x, i", "torch.zeros(8, 64).scatter_add(1, i, x)", "torch.randn(8, 16), torch.rand(8, 64).argsort(1)[:, :16]"),
+        ("x, y", "F.cross_entropy(x, y)", "torch.randn(64, 64), torch.randperm(64)"),
+        # So few are different by chance.
+        ("x, i", STORED, f"torch.randn(8, 16), {FEW}"),
+    ],
+)
+def test_what_is_read_or_added_up_may_come_twice(tmp_path: Path, arguments: str, body: str, inputs: str) -> None:
+    judged = task(tmp_path, arguments, body.replace("zeros(256, 16)", "zeros(256, 16, dtype=x.dtype)"), inputs)
+    for cell in judged.cells:
+        if not cell.name.endswith("-itself"):
+            met = judged.inputs(cell, 1)[-1]
+            assert len(set(met.flatten().tolist())) < met.numel() and int(met.min()) == 0
+
+
+def test_a_kernel_that_stores_in_another_order_is_right_and_one_that_leaves_a_place_out_is_not(tmp_path: Path) -> None:
+    judged = task(tmp_path, "x, i", STORED, PERMUTED)
+
+    def backwards(x: Tensor, i: Tensor) -> Tensor:
+        out = torch.zeros(256, 16)
+        out[i.flip(0)] = x.flip(0)
+        return out
+
+    def without_last(x: Tensor, i: Tensor) -> Tensor:
+        out = backwards(x, i)
+        out[255] = 0
+        return out
+
+    assert not any(rejecting(judged, backwards, seed) for seed in range(4))
+    assert all(rejecting(judged, without_last, seed) for seed in range(4))
