@@ -54,8 +54,9 @@ def order_shows(answer: Callable[[Sequence[Tensor]], Answer], example: Sequence[
 
 
 def _alike(new: Tensor, old: Tensor, length: int) -> bool:
-    """Whether both are the same, or one is the other reversed along a dimension that is so long."""
+    """Whether both are the same where they are finite, or one is the other reversed along a dimension that is so long."""
     if new.shape != old.shape:
         return False
-    turned = [new, *(new.flip(axis) for axis, size in enumerate(new.shape) if size == length)]
-    return any(float((one.double() - old.double()).norm()) <= CLOSE * float(old.double().norm()) for one in turned)
+    before, after = (tensor.double().nan_to_num(0.0, 0.0, 0.0) for tensor in (old, new))
+    turned = [after, *(after.flip(axis) for axis, size in enumerate(new.shape) if size == length)]
+    return any(float((one - before).norm()) <= CLOSE * float(before.norm()) for one in turned)

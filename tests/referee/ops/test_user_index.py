@@ -206,6 +206,7 @@ def test_places_that_are_stored_to_come_once_each(tmp_path: Path, arguments: str
         ("x, i", ADDED, "torch.randn(256, 16).half(), torch.randperm(256)"),
         ("c, x, i", "c.index_add(0, i, x)", "torch.randn(96, 16), torch.randn(96, 16), torch.randperm(96)"),
         ("x, i", "x[i]", PERMUTED),
+        ("x, i", "x.masked_fill(x > 1, -torch.inf)[i]", PERMUTED),
         ("x, i", "x[i] @ x.T", PERMUTED),
         ("x, i", "x.gather(1, i)", "torch.randn(64, 64), torch.rand(64, 64).argsort(1)"),
         ("x, i", "torch.zeros(8, 64).scatter_add(1, i, x)", "torch.randn(8, 16), torch.rand(8, 64).argsort(1)[:, :16]"),
