@@ -32,12 +32,11 @@ _READ = OwnKernel(_read, warps=WARPS)
 
 
 class OwnReads(Flush):
-    """Rewrites as much as L2 holds, then reads the buffer, as `Flush` does."""
+    """Reads the buffer, as `Flush` does."""
 
     def queue(self) -> None:
         """Queue the flush kernel by kernel."""
         count = self._buffer.numel()
-        self._rewritten.add_(1)
         for _ in range(self._reads):
             grid = (triton.cdiv(count, BLOCK * TURNS),)
             _READ.launch(grid, (self._buffer, count, self._sink), {"BLOCK": BLOCK, "TURNS": TURNS, "NEVER": NEVER})

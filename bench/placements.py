@@ -1,6 +1,6 @@
 """Whether a kernel's ratio depends on where its code and its memory lie, which change from judgement to judgement.
 
-    python bench/placements.py [--times 24] [--kernels rmsnorm] [--flush 3x2] [--json FILE]
+    python bench/placements.py [--times 24] [--kernels rmsnorm] [--flush 3x1] [--json FILE]
 
 The same kernel, a tenth of whose rows is done twice, is judged again and again against its twin, 480 rounds each time, in four ways:
 its code is loaded anew for every judgement, as the referee does; loaded once for all of them; loaded twelve times beforehand, and every
@@ -167,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=24)
     parser.add_argument("--kernels", default="rmsnorm")
-    parser.add_argument("--flush", default="3x2")
+    parser.add_argument("--flush", default="3x1")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()

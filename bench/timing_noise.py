@@ -80,7 +80,7 @@ class Zeroing(Flush):
 FLUSHES: dict[str, type[Flush]] = {
     "write, read": ReadOnce,
     "write, read, read": WriteAll,
-    "write 1/3, read, read": Flush,
+    "read": Flush,
     "write": WriteOnly,
     "zero": Zeroing,
     "read, read": ReadOnly,

@@ -1,6 +1,6 @@
 """Whether the way of timing favours anyone, by how much there is to do: a kernel against its own twin, at several sizes.
 
-    python bench/twin_sizes.py [--times 10] [--mebibytes 2,8,32,64] [--flush 3x2,3x1] [--json FILE]
+    python bench/twin_sizes.py [--times 10] [--mebibytes 2,8,32,64] [--flush 3x1,3x1-part] [--json FILE]
 
 The twin is the same machine code, launched by Triton as the "baseline" and replayed from a plan as the candidate; the size is that of
 the input, and as much is written. Printed for each: the mean ratio (above 1 the candidate seems faster) with its standard error over

@@ -19,6 +19,8 @@ from referee.target import Target
 
 # Kernel parameters that the compiler appends: pointers to global and profile scratch.
 HIDDEN_POINTERS = 2
+# What a signature says of a parameter that is compiled into the kernel and not passed.
+CONSTANT = "constexpr"
 
 MOST_WRAPPERS = 16
 
@@ -366,6 +368,11 @@ def read_compiled(kernel: Any) -> Compiled:
         signature=tuple(kernel.src.signature.items()),
         needs=tuple(needs), shared=meta.shared, num_warps=meta.num_warps,
     )  # fmt: skip
+
+
+def loaded_function(kernel: Any) -> int:
+    """The driver's handle of a CompiledKernel that has been launched."""
+    return int(kernel.function)
 
 
 def image_key(compiled: Compiled) -> str:

@@ -143,7 +143,7 @@ def passed(signature: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, ...], tup
         if isinstance(kind, (tuple, list)):
             for position, inner in enumerate(kind):
                 walk(inner, (*path, position))
-        elif kind != "constexpr":
+        elif kind != triton_private.CONSTANT:
             found.append((kind, path))
 
     for position, (_, kind) in enumerate(signature):

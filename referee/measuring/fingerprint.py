@@ -24,12 +24,13 @@ from torch import Tensor
 from referee.replaying.own_kernel import OwnKernel, Pointer
 from referee.replaying.replay import INTEGERS, widest
 
-BLOCK, TURNS, WARPS = 1024, 4, 4  # words at a time, how often a program takes them, and its warps
+BLOCK, WARPS = 2048, 8  # words of a program, and its warps
+TOGETHER = 4  # tensors whose words at one place a program takes: what it adds to each is the same
 ALIGNED = 16  # bytes: where every tensor lies at a multiple of them, a program reads as much at a time
 MANY, APART = 256, 2  # fingerprints that room is made for at once, and how many numbers one is from the next: ALIGNED bytes
 FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
 HALF = (1 << 32) - 1
-CONSTANTS = {"BLOCK": BLOCK, "TURNS": TURNS, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
+CONSTANTS = {"BLOCK": BLOCK, "TOGETHER": TOGETHER, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -43,34 +44,35 @@ def _finalized(word, FIRST: tl.constexpr, SECOND: tl.constexpr):  # type: ignore
 def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
     words,  # noqa: ANN001
     offsets,  # noqa: ANN001
+    tensors,  # noqa: ANN001
     count,  # noqa: ANN001
     key,  # noqa: ANN001
     sums,  # noqa: ANN001
     pad,  # noqa: ANN001
     BLOCK: tl.constexpr,  # noqa: N803
-    TURNS: tl.constexpr,  # noqa: N803
+    TOGETHER: tl.constexpr,  # noqa: N803
     FIRST: tl.constexpr,  # noqa: N803
     SECOND: tl.constexpr,  # noqa: N803
     STEP: tl.constexpr,  # noqa: N803
     STRIDE: tl.constexpr,  # noqa: N803
 ):
-    tensor = tl.program_id(1)
-    if offsets is not None:
-        words += tl.load(offsets + tensor) * STRIDE
-    start = tl.program_id(0).to(tl.int64) * (BLOCK * TURNS) + tl.arange(0, BLOCK)
-    found = tl.zeros((BLOCK,), tl.uint64)
-    for turn in tl.static_range(TURNS):
-        at = start + turn * BLOCK
-        inside = at < count
-        word = tl.load(words + at, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
-        mask = _finalized((at * STEP + key).to(tl.uint64, bitcast=True), FIRST, SECOND)
-        low = (word + mask).to(tl.uint32)
-        high = (word >> 32).to(tl.uint32) + (mask >> 32).to(tl.uint32)
-        found += tl.where(inside, low.to(tl.uint64) * high.to(tl.uint64), 0)
-    total = tl.sum(found).to(tl.int64, bitcast=True)
-    if pad is not None:
-        total += tl.where(tl.program_id(0) == 0, pad, 0)
-    tl.atomic_add(sums + tensor, total)
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    lane = tl.arange(0, BLOCK)
+    inside = lane < count - start
+    mask = _finalized((lane.to(tl.int64) * STEP + (start * STEP + key)).to(tl.uint64, bitcast=True), FIRST, SECOND)
+    mask = tl.where(inside, mask, 0)
+    low_mask, high_mask = mask.to(tl.uint32), (mask >> 32).to(tl.uint32)
+    first = tl.program_id(1) * TOGETHER
+    for tensor in range(first, tl.minimum(first + TOGETHER, tensors)):
+        place = words + start
+        if offsets is not None:
+            place += tl.load(offsets + tensor) * STRIDE
+        word = tl.load(place + lane, mask=inside, other=0).to(tl.int64).to(tl.uint64, bitcast=True)
+        low, high = word.to(tl.uint32) + low_mask, (word >> 32).to(tl.uint32) + high_mask
+        total = tl.sum(low.to(tl.uint64) * high.to(tl.uint64)).to(tl.int64, bitcast=True)
+        if pad is not None:
+            total += tl.where(start == 0, pad, 0)
+        tl.atomic_add(sums + tensor, total)
 
 
 _ADD_UP = OwnKernel(_add_up, warps=WARPS)
@@ -118,7 +120,7 @@ def fingerprint(tensor: Tensor, key: int, room: Room | None = None) -> Noted:
     word = widest(size, tensor.data_ptr())
     if count := size // word:
         target, source = Pointer(sums.data_ptr() + first * sums.element_size(), sums.dtype), Pointer(tensor.data_ptr(), INTEGERS[word])
-        _ADD_UP.launch((triton.cdiv(count, BLOCK * TURNS), 1), (source, None, count, key, target, pad), {**CONSTANTS, "STRIDE": 1})
+        _ADD_UP.launch((triton.cdiv(count, BLOCK), 1), (source, None, 1, count, key, target, pad), {**CONSTANTS, "STRIDE": 1})
         return Noted(sums, (pad,), first)
     return Noted(sums, (0,), first)
 
@@ -154,8 +156,8 @@ def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
         return Noted(sums + torch.stack(found), pads)
     if count:
         offsets, stride = _offsets(tensors)
-        grid = (triton.cdiv(count, BLOCK * TURNS), len(tensors))
-        _ADD_UP.launch(grid, (first, offsets, count, key, sums, None), {**CONSTANTS, "STRIDE": stride})
+        grid = (triton.cdiv(count, BLOCK), triton.cdiv(len(tensors), TOGETHER))
+        _ADD_UP.launch(grid, (first, offsets, len(tensors), count, key, sums, None), {**CONSTANTS, "STRIDE": stride})
     return Noted(sums, pads)
 
 

@@ -28,7 +28,7 @@ class TimingOptions:
     """
 
     rounds: int = 40
-    least_rounds: int = 280
+    least_rounds: int = 240
     most_rounds: int = 480
     most_width: float = 0.01
     seconds: float = 8.0

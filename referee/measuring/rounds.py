@@ -1,12 +1,12 @@
 """Rounds of timed calls on the device: the mechanics of measuring, without any judgement.
 
-Before every call the L2 cache is flushed: as much as it holds is rewritten, then a buffer of three times its size, which begins
-with that, is read. No call may wait for the host: after queueing a call its start event must still lie in the future, otherwise
-the queue had run dry and that sample is dropped (`Block.starved`). Flushes at the start of a block let the host get ahead, and as
-many more whenever the queue has run dry: a slow host costs a few samples and the time it needs, and no call a longer flush.
+Before every call the L2 cache is flushed: a buffer of three times its size is read. No call may wait for the host: after queueing a
+call its start event must still lie in the future, otherwise the queue had run dry and that sample is dropped (`Block.starved`).
+Flushes at the start of a block let the host get ahead, and as many more whenever the queue has run dry: a slow host costs a few
+samples and the time it needs, and no call a longer flush.
 
-Rewriting no more than that takes less time and makes ratios agree better than rewriting the whole buffer, and so does reading it once
-instead of twice (`bench/flushes.py`, `bench/twin_sizes.py`).
+Reading that once takes less time and makes ratios agree better than reading it twice, or rewriting some or all of it as well
+(`bench/flushes.py`, `bench/twin_sizes.py`); lines that a kernel asked L2 to keep do not outlive it (`bench/kept_lines.py`).
 
 Kernels go to the GPU in a rhythm: how long it takes from a start event to a kernel and from there to the end event comes back after a few
 launches, by half a microsecond (`bench/cadence.py`). Where rounds keep in step with that, blocks differ by more than their rounds do. So a
@@ -61,9 +61,8 @@ class Flush:
     def __init__(self, l2_bytes: int, *, factor: int = FLUSH_FACTOR, reads: int = READS) -> None:
         self.l2_bytes, self._reads = l2_bytes, reads
         self._buffer = torch.zeros(factor * max(1, l2_bytes // 4), dtype=torch.int32, device="cuda")
-        self._rewritten = self._buffer[: self._buffer.numel() // factor]
         self._sink = torch.zeros((), dtype=torch.int32, device="cuda")
-        # Queueing one graph takes the host a third of the time that queueing its kernels takes.
+        # Queueing a graph takes the host less time than queueing its kernels.
         self._graph = torch.cuda.CUDAGraph()
         self.queue()
         with torch.cuda.graph(self._graph):
@@ -79,7 +78,6 @@ class Flush:
 
     def queue(self) -> None:
         """Queue the flush kernel by kernel."""
-        self._rewritten.add_(1)
         for _ in range(self._reads):
             torch.amax(self._buffer, dim=0, out=self._sink)
 

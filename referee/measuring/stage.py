@@ -347,11 +347,10 @@ class Stage:
             call.region.forget(HUGE)
             call.give(self._values(index), range(len(call.inputs)))
         given = self._together([self._mixed_inputs(call) for call in repeats])
-        again, stream = [], self._host.stream()
+        stream = self._host.stream()
         for call in repeats:
             call.bound.run(stream)
-            again.append(self._outputs(call))
-        return given, _by_tensor(again)
+        return given, self._together([call.outputs for call in repeats])
 
     def _explain(self) -> None:
         """Raise PlanFault for what the quick look saw, unless a closer one clears it."""

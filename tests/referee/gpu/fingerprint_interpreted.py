@@ -11,15 +11,15 @@ from referee.replaying.replay import INTEGERS
 def main() -> None:
     generator = torch.Generator().manual_seed(1)
     for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64):
-        for size in (1, 3, 4096, 2 * module.BLOCK * module.TURNS + 9):
+        for size in (1, 3, 4096, 2 * module.BLOCK + 9):
             whole = torch.randint(0, 256, (8 * size,), generator=generator, dtype=torch.uint8)
             words = whole[: size * dtype.itemsize].view(dtype)
-            several = [words, words.clone(), words.flip(0), words]
+            several = [words, words.clone(), words.flip(0), words, words + 1, words]
             for key, tensors in ((2**62 + 5, [words]), (3, [words]), (2**40 + 9, several)):
                 sums = torch.zeros(len(tensors), dtype=torch.int64)
-                grid = (-(-size // (module.BLOCK * module.TURNS)), len(tensors))
+                grid = (-(-size // module.BLOCK), -(-len(tensors) // module.TOGETHER))
                 offsets, stride, pad = (*module._offsets(tensors), None) if len(tensors) > 1 else (None, 1, -(2**63) + 5)
-                module._add_up[grid](words, offsets, size, key, sums, pad, **module.CONSTANTS, STRIDE=stride)
+                module._add_up[grid](words, offsets, len(tensors), size, key, sums, pad, **module.CONSTANTS, STRIDE=stride)
                 expected = module.read([module._noted(tensors, key)])
                 assert [(int(one) - (pad or 0)) % 2**64 for one in sums] == expected, (dtype, size, key)
     assert set(INTEGERS) == {1, 2, 4, 8}

@@ -53,7 +53,7 @@ def test_changes_that_cancel_in_a_sum_and_words_that_change_places_tell(device: 
     assert number(fingerprint(words.flip(0), KEY)) != before
 
 
-@pytest.mark.parametrize("places", [(0, 512, 256), (0, 520, 248), (0, 513, 7)])
+@pytest.mark.parametrize("places", [(0, 512, 256), (0, 520, 248), (0, 513, 7), (0, 128, 256, 384, 512, 640, 768, 0, 128)])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("shape", [(40, 3), (7,), (0, 3)])
 @DEVICES

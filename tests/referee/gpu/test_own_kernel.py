@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
+from referee.measuring import fingerprint
 from referee.measuring.streaming import SHAPES, _launch, _stream
-from referee.replaying.own_kernel import OwnKernel, Pointer
+from referee.replaying import own_kernel
+from referee.replaying.own_kernel import OwnKernel, Pointer, Repeated
 
 WHOLE = torch.zeros(64, dtype=torch.int64)
 
 
 class Compiler:
-    """Stands in for a Triton function, and for what it compiles to: notes who was launched with what."""
+    """Stands in for a Triton function: notes what it was first launched with, and compiles to itself."""
 
     def __init__(self) -> None:
         self.compiled: list[tuple[Any, ...]] = []
-        self.launched: list[tuple[Any, ...]] = []
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         def first(*arguments: Any, num_warps: int, **constants: int) -> Compiler:
             self.compiled.append((grid, arguments, constants, num_warps))
             return self
 
-        def again(*arguments: Any) -> None:
-            self.launched.append((grid, arguments))
+        return first
 
-        return again if len(grid) == 3 else first
+
+@pytest.fixture
+def again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What was launched later: grid and arguments."""
+    launched: list[tuple[Any, ...]] = []
+
+    class Repeated:
+        def __init__(self, compiled: Compiler, arguments: int) -> None:
+            assert len(compiled.compiled[-1][1]) == arguments
+
+        def launch(self, *given: Any) -> None:
+            launched.append(given)
+
+    monkeypatch.setattr(own_kernel, "Repeated", Repeated)
+    return launched
 
 
 @pytest.mark.parametrize(
@@ -52,7 +70,7 @@ class Compiler:
         (None, None, True),
     ],
 )
-def test_a_kernel_is_compiled_for_every_kind_of_argument_and_once(one: Any, other: Any, same: bool) -> None:
+def test_a_kernel_is_compiled_for_every_kind_of_argument_and_once(one: Any, other: Any, same: bool, again: list[tuple[Any, ...]]) -> None:
     made = Compiler()
     kernel = OwnKernel(made, warps=4)
     kernel.launch((7,), (one, 3), {"BLOCK": 8, "TURNS": 2})
@@ -60,11 +78,11 @@ def test_a_kernel_is_compiled_for_every_kind_of_argument_and_once(one: Any, othe
     assert made.compiled[0] == ((7,), (one, 3), {"BLOCK": 8, "TURNS": 2}, 4)
     assert len(made.compiled) == (1 if same else 2)
     if same:
-        assert [grid for grid, _ in made.launched] == [(9, 5, 1)]
-        assert made.launched[0][1][0] is other and made.launched[0][1][1:] == (3, 8, 2)
+        ((grid, arguments),) = again
+        assert grid == (9, 5) and arguments[0] is other and arguments[1:] == (3,)
 
 
-def test_a_pointer_is_of_the_kind_of_a_tensor_there_and_its_address_is_passed() -> None:
+def test_a_pointer_is_of_the_kind_of_a_tensor_there(again: list[tuple[Any, ...]]) -> None:
     made = Compiler()
     kernel = OwnKernel(made, warps=4)
     kernel.launch((7,), (WHOLE,), {})
@@ -72,16 +90,70 @@ def test_a_pointer_is_of_the_kind_of_a_tensor_there_and_its_address_is_passed() 
         kernel.launch((7,), (Pointer(address, torch.int64),), {})
     kernel.launch((7,), (Pointer(256, torch.int32),), {})
     assert [given for _, given, _, _ in made.compiled] == [(WHOLE,), (Pointer(264, torch.int64),), (Pointer(256, torch.int32),)]
-    assert [given for _, given in made.launched] == [(256,), (512,)]
+    assert [given for _, (given,) in again] == [Pointer(256, torch.int64), Pointer(512, torch.int64)]
 
 
-def test_other_constants_are_another_kernel() -> None:
+def test_other_constants_are_another_kernel(again: list[tuple[Any, ...]]) -> None:
     made = Compiler()
     kernel = OwnKernel(made, warps=4)
     for block in (8, 16, 8):
         kernel.launch((7,), (3,), {"BLOCK": block})
     assert [constants for _, _, constants, _ in made.compiled] == [{"BLOCK": 8}, {"BLOCK": 16}]
-    assert made.launched == [((7, 1, 1), (3, 8))]
+    assert again == [((7,), (3,))]
+
+
+class Launches:
+    """Stands in for the driver's cuLaunchKernel: reads what a launch passes, `widths` bytes of each parameter."""
+
+    def __init__(self, widths: tuple[int, ...], code: int = 0) -> None:
+        self._widths, self._code = widths, code
+        self.seen: list[tuple[Any, ...]] = []
+
+    def __call__(self, function: int, *rest: Any) -> int:
+        *shape, stream, parameters, extra = rest
+        assert len(parameters) == len(self._widths) and extra is None
+        passed = [ctypes.string_at(at, width) for at, width in zip(parameters, self._widths, strict=True)]
+        self.seen.append((function, tuple(shape), stream, [int.from_bytes(each, "little", signed=True) for each in passed]))
+        return self._code
+
+
+@pytest.fixture
+def adding(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The referee's kernel for fingerprints, compiled for a chip that is not here and not loaded."""
+    kinds = {"words": "*i64", "tensors": "i32", "count": "i64", "key": "i64", "sums": "*i64", "pad": "i64"}
+    constants = {**fingerprint.CONSTANTS, "STRIDE": 1, "offsets": None}
+    names = fingerprint._add_up.arg_names
+    signature = {name: kinds.get(name, "constexpr") for name in names}
+    source = ASTSource(fingerprint._add_up, signature, {(names.index(name),): value for name, value in constants.items()})
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
+    compiled.function = 1234
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=77))
+    return compiled
+
+
+def test_a_later_launch_passes_what_it_is_given_and_leaves_out_what_is_compiled_in(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Launches((8, 4, 8, 8, 8, 8, 8, 8))
+    monkeypatch.setattr(own_kernel, "launcher", lambda: driver)
+    repeated = Repeated(adding, 7)
+    shared = adding.metadata.shared
+    repeated.launch((5, 2), (Pointer(4096, torch.int64), None, 9, 2**40, -3, WHOLE, 2**62))
+    repeated.launch((1,), (Pointer(64, torch.int64), None, 1, 5, 2**63 - 1, Pointer(32, torch.int64), -(2**63)))
+    assert driver.seen == [
+        (1234, (5, 2, 1, 256, 1, 1, shared), 77, [4096, 9, 2**40, -3, WHOLE.data_ptr(), 2**62, 0, 0]),
+        (1234, (1, 1, 1, 256, 1, 1, shared), 77, [64, 1, 5, 2**63 - 1, 32, -(2**63), 0, 0]),
+    ]
+
+
+@pytest.mark.parametrize(("code", "becomes"), [(700, torch.AcceleratorError), (719, torch.AcceleratorError), (2, RuntimeError)])
+def test_a_later_launch_in_a_context_that_a_kernel_has_ended_is_told_as_torch_tells_it(
+    code: int, becomes: type[Exception], adding: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So whoever judges takes it for that kernel's fault, and not for the referee's."""
+    monkeypatch.setattr(own_kernel, "launcher", lambda: Launches((8, 4, 8, 8, 8, 8, 8, 8), code))
+    monkeypatch.setattr(own_kernel, "Driver", lambda: SimpleNamespace(error_name=lambda code: "CUDA_ERROR_OF_THIS_TEST"))
+    with pytest.raises(RuntimeError, match=rf"CUDA_ERROR_OF_THIS_TEST \({code}\)") as caught:
+        Repeated(adding, 7).launch((1,), (WHOLE, None, 1, 5, 6, WHOLE, 7))
+    assert type(caught.value) is becomes
 
 
 @pytest.mark.gpu
@@ -131,17 +203,12 @@ def test_once_a_cell_is_prepared_timing_it_compiles_nothing_of_the_referees(
         ("something else", RuntimeError),
     ],
 )
-@pytest.mark.parametrize("launches", [1, 2])
-def test_a_context_that_a_kernel_has_ended_is_told_as_torch_tells_it(says: str, becomes: type[Exception], launches: int) -> None:
-    """So whoever judges takes it for that kernel's fault, and not for the referee's."""
-    made = Compiler()
-    kernel = OwnKernel(made, warps=4)
+def test_a_first_launch_in_a_context_that_a_kernel_has_ended_is_told_as_torch_tells_it(says: str, becomes: type[Exception]) -> None:
+    kernel = OwnKernel(Compiler(), warps=4)
 
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError(says)
 
-    if launches == 2:
-        kernel.launch((7,), (WHOLE,), {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "__getitem__", lambda *_: fails)
         with pytest.raises(RuntimeError, match=re.escape(says)) as caught:

@@ -17,6 +17,7 @@ from referee.measuring.rounds import Block, Entry
 from referee.measuring.stats import Floats
 from referee.measuring.timing import FEW, FEWER, WARM_UP, Timer
 
+LEAST = TimingOptions().least_rounds
 
 @dataclass
 class World:
@@ -141,9 +142,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_plain_win_rests_on_the_least_rounds_and_no_more(world: World) -> None:
     found = world.measure()
-    assert (found.decision, found.bar, found.rounds, found.blocks) == ("win", AUTOTUNE, 280, 7)
+    assert (found.decision, found.bar, found.rounds, found.blocks) == ("win", AUTOTUNE, LEAST, LEAST // 40)
     assert found.ratio is not None
-    assert (found.ratio.rounds, found.ratio.blocks) == (280, 7)
+    assert (found.ratio.rounds, found.ratio.blocks) == (LEAST, LEAST // 40)
     assert found.ratio.ratio == pytest.approx(1.2, rel=0.002)
     assert world.checks == found.blocks == len(world.blocks) - 1
 
@@ -157,7 +158,7 @@ def test_a_baseline_that_is_fast_in_most_rounds_and_slow_in_the_rest_is_not_beat
     assert (found.decision, found.bar) == ("tie", COMPILE)
 
 
-@pytest.mark.parametrize(("noise", "least", "most"), [(0.01, 280, 280), (0.024, 320, 440), (0.06, 480, 480)])
+@pytest.mark.parametrize(("noise", "least", "most"), [(0.01, LEAST, LEAST), (0.024, LEAST + 40, 440), (0.06, 480, 480)])
 def test_a_win_is_measured_until_its_ratio_is_known_well(world: World, noise: float, least: int, most: int) -> None:
     world.noise = noise
     found = world.measure()
@@ -180,7 +181,7 @@ def test_short_kernels_are_captured_too_and_nobody_answers_for_the_referees_own_
 def test_a_plain_tie_rests_on_the_least_rounds_and_one_near_the_border_is_measured_to_the_end(world: World) -> None:
     world.times[AUTOTUNE] = 40.0
     found = world.measure()
-    assert (found.decision, found.rounds) == ("tie", 280)
+    assert (found.decision, found.rounds) == ("tie", LEAST)
     world.times[AUTOTUNE] = 40.4
     found = world.measure()
     assert found.decision in ("tie", "unsure") and found.rounds == 480
@@ -191,7 +192,7 @@ def test_with_little_memory_blocks_are_smaller_and_rounds_are_not_fewer(world: W
     world.room = room
     found = world.measure()
     rounds = min(room, 40)
-    assert (found.decision, found.blocks) == ("win", -(-280 // rounds))
+    assert (found.decision, found.blocks) == ("win", -(-LEAST // rounds))
     assert found.settings["rounds"] == rounds
 
 
@@ -200,7 +201,7 @@ def test_what_cannot_decide_takes_part_in_few_rounds(world: World) -> None:
     assert world.blocks[0] == (WARM_UP, {**dict.fromkeys((CANDIDATE, COMPILE, AUTOTUNE), WARM_UP), EAGER: FEWER, FLOOR: FEW})
     near = {CANDIDATE: 40, COMPILE: 40, AUTOTUNE: 40}
     full = {**near, EAGER: FEWER, FLOOR: FEW}
-    assert [shares for _, shares in world.blocks[1:]] == [full, full, full, near, near, near, full]
+    assert [shares for _, shares in world.blocks[1:]] == [full, full, full, near, near, near]
 
 
 def test_every_baseline_is_given_as_many_values_as_it_has_calls(world: World) -> None:
@@ -221,8 +222,8 @@ def test_a_baseline_that_seemed_slow_in_the_warm_up_can_still_be_the_bar(world: 
     found = world.measure()
     assert (found.decision, found.bar) == ("win", AUTOTUNE)
     assert found.ratio is not None
-    assert found.ratio.rounds == FEW + 7 * 40
-    assert found.rounds == 320
+    assert found.ratio.rounds == FEW + LEAST
+    assert found.rounds == LEAST + 40
 
 
 def test_a_few_lost_times_cost_no_further_block(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,9 +237,9 @@ def test_a_few_lost_times_cost_no_further_block(world: World, monkeypatch: pytes
     monkeypatch.setattr(timing, "run_block", losing)
     found = world.measure()
     assert found.ratio is not None
-    assert (found.rounds, found.ratio.rounds) == (280, 280 - 7 * lost)
+    assert (found.rounds, found.ratio.rounds) == (LEAST, LEAST - LEAST // 40 * lost)
     lost = 10
-    assert world.measure().rounds == 360
+    assert world.measure().rounds == LEAST + 80
 
 
 @pytest.mark.parametrize(("mine", "theirs", "decision", "whose"), [
@@ -257,7 +258,7 @@ def test_a_first_call_that_was_slow_for_another_reason_costs_no_rounds(world: Wo
     """Nothing may be a win on few rounds because something was loaded, or because a kernel takes its time at first."""
     world.loading = {whose: 3e6, EAGER: 1e6, COMPILE: 1e6}
     found = world.measure()
-    assert (found.decision, found.rounds, found.blocks) == ("win", 280, 7)
+    assert (found.decision, found.rounds, found.blocks) == ("win", LEAST, LEAST // 40)
     assert not any("rounds were timed" in note for note in found.notes)
     assert world.blocks[0][0] == 3 and {rounds for rounds, _ in world.blocks[1:]} == {40}
 
@@ -265,42 +266,42 @@ def test_a_first_call_that_was_slow_for_another_reason_costs_no_rounds(world: Wo
 def test_a_slow_baseline_that_cannot_decide_costs_the_others_no_round_and_the_candidate_no_time(world: World) -> None:
     world.times[EAGER] = 15e6
     found = world.measure()
-    assert (found.decision, found.rounds, found.ratios[EAGER].blocks) == ("win", 280, 4)
-    assert [shares.get(EAGER, 0) for _, shares in world.blocks] == [3, 3, 3, 3, 0, 0, 0, 3]
-    assert world.clock < 15 * (1 + 5 * 3 + 6 + 1), "one call at first, the rounds, six for its call time"
+    assert (found.decision, found.rounds, found.ratios[EAGER].blocks) == ("win", LEAST, 3)
+    assert [shares.get(EAGER, 0) for _, shares in world.blocks] == [3, 3, 3, 3, 0, 0, 0]
+    assert world.clock < 15 * (1 + 4 * 3 + 6 + 1), "one call at first, the rounds, six for its call time"
 
 
 def test_calls_that_take_all_the_time_do_not_shorten_the_measurement(world: World) -> None:
     world.times |= {CANDIDATE: 15_000.0, EAGER: 19_000.0, COMPILE: 18_000.0, AUTOTUNE: 18_000.0}
     found = world.measure()
-    assert (found.decision, found.rounds) == ("win", 280)
+    assert (found.decision, found.rounds) == ("win", LEAST)
     assert world.clock > 8.0
 
 
 def test_slow_checks_do_not_shorten_the_measurement(world: World) -> None:
     world.check_seconds = 5.0
     found = world.measure()
-    assert (found.decision, found.rounds) == ("win", 280)
+    assert (found.decision, found.rounds) == ("win", LEAST)
     world.times[AUTOTUNE] = 40.0
-    assert 280 <= world.measure().rounds < 480, "what may follow the least rounds has to fit into the time that is allowed"
+    assert LEAST <= world.measure().rounds < 480, "what may follow the least rounds has to fit into the time that is allowed"
 
 
 def test_what_too_few_rounds_say_is_no_win(world: World) -> None:
     world.block_seconds = 3.0
     found = world.measure()
     assert (found.decision, found.rounds, found.bar) == ("unsure", 80, AUTOTUNE)
-    assert found.reason == "faster, but measuring ended after 80 usable rounds of the 280 that are wanted"
+    assert found.reason == f"faster, but measuring ended after 80 usable rounds of the {LEAST} that are wanted"
     assert found.ratio is not None and found.ratio.low > 1.1
     world.times[CANDIDATE] = 60.0
     found = world.measure()
-    assert (found.decision, found.reason) == ("loss", "measuring ended after 80 usable rounds of the 280 that are wanted")
+    assert (found.decision, found.reason) == ("loss", f"measuring ended after 80 usable rounds of the {LEAST} that are wanted")
 
 
 def test_samples_that_were_lost_are_replaced_and_counted(world: World) -> None:
     world.starved = lambda block: 30 if block in (2, 3) else 0
     found = world.measure()
     assert found.ratio is not None
-    assert (found.rounds, found.ratio.rounds) == (320, 260)
+    assert (found.rounds, found.ratio.rounds) == (LEAST + 40, LEAST - 20)
     assert found.dropped == {"the queue ran dry": 60}
 
 
