@@ -38,7 +38,7 @@ from referee.replaying.replay_check import CellOutcome, Host, Progress, check_ce
 from referee.verdict import CellResult, Rejection, Stage
 
 # Of the device's memory: what may be kept for the next request, and what must be free for more than that to be kept.
-KEPT_SHARE, FREE_SHARE = 0.2, 0.5
+KEPT_SHARE, FREE_SHARE = 0.2, 0.25
 
 
 class Service:

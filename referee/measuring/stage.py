@@ -308,7 +308,7 @@ class Stage:
         held = self._together([self._mixed_inputs(call) for call in self._calls])
         if _by_tensor(self._ended[index] for index in calls) != now:
             raise PlanFault("timed_output", "an output of a timed call was written when the call had ended")
-        if _any(bands(call.region for call in self._calls) + self._changed()):
+        if self._calls[0].region.has_gaps() or _any(bands(call.region for call in self._calls) + self._changed()):
             self._explain()
         if atomics:
             for index in calls:

@@ -55,7 +55,7 @@ def joined(cell: Cell, calls: Sequence[Call], rows: int) -> Iterator[Joined]:
 
     The tensors are copies: what happens to a call's memory afterwards does not change them.
     """
-    some = _chosen(len(calls), rows).to(calls[0].outputs[0].device)
+    some = _chosen(len(calls), rows)
     places = dict(zip((call.index for call in calls), some, strict=True))
     groups: dict[Hashable, list[Call]] = {}
     for call in calls:
@@ -78,10 +78,17 @@ def _chosen(calls: int, rows: int) -> Tensor:
 
 def _together(group: Sequence[Call], tensors: Sequence[Sequence[Tensor]], places: Mapping[int, Tensor], rows: int) -> tuple[Tensor, ...]:
     """Position by position: the chosen rows of all calls, one call after the other, or what has no rows."""
-    found = []
-    for position in zip(*tensors, strict=True):
-        if position[0].shape[:1] == (rows,):
-            found.append(torch.cat([tensor.index_select(0, places[call.index]) for call, tensor in zip(group, position, strict=True)]))
-        else:
-            found.append(position[0])
-    return tuple(found)
+    chosen = [places[call.index] for call in group]
+    return tuple(_picked(position, chosen) if position[0].shape[:1] == (rows,) else position[0] for position in zip(*tensors, strict=True))
+
+
+def _picked(tensors: Sequence[Tensor], chosen: Sequence[Tensor]) -> Tensor:
+    """The chosen rows of each tensor, one tensor after the other."""
+    first, length = tensors[0], tensors[0][0].numel()
+    if length and all(tensor.is_contiguous() for tensor in tensors) and len({t.untyped_storage().data_ptr() for t in tensors}) == 1:
+        # They lie in one allocation: picking from all of it takes the host as long as picking from one of them.
+        starts = torch.cat([int(tensor.storage_offset()) + length * rows for tensor, rows in zip(tensors, chosen, strict=True)])
+        words = first.untyped_storage().nbytes() // first.element_size()
+        anywhere = first.as_strided((words - length + 1, length), (1, 1), 0)
+        return anywhere.index_select(0, starts.to(first.device)).view(-1, *first.shape[1:])
+    return torch.cat([tensor.index_select(0, rows.to(tensor.device)) for tensor, rows in zip(tensors, chosen, strict=True)])

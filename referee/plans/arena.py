@@ -187,13 +187,19 @@ def damage(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Te
             return Damage("guard", nearest, offset - places.slots[nearest].start, count)
     for view, tensor in zip(plan.inputs, inputs, strict=True):
         slot = places.slots[view.buffer]
-        expected = _poisoned(0, slot.nbytes + -slot.nbytes % 8, poison, region)
-        alone = Layout((Slot(0, slot.nbytes, slot.input),), (), slot.nbytes)
-        window(expected, alone, replace(view, buffer=0)).copy_(tensor)
+        expected = held(slot, view, tensor, poison)
         found = _differences(region[slot.start : slot.end], 0, slot.nbytes, expected.__getitem__)
         if found:
             return Damage("input", view.buffer, *found)
     return None
+
+
+def held(slot: Slot, view: View, tensor: Tensor, poison: Poison) -> Tensor:
+    """The bytes of an input's slot as `prepare` leaves them: `tensor`, and poison in the gaps between its elements."""
+    expected = _poisoned(0, slot.nbytes + -slot.nbytes % 8, poison, tensor)
+    alone = Layout((Slot(0, slot.nbytes, slot.input),), (), slot.nbytes)
+    window(expected, alone, replace(view, buffer=0)).copy_(tensor)
+    return expected[: slot.nbytes]
 
 
 def _differences(actual: Tensor, low: int, high: int, expected: Callable[[slice], Tensor]) -> tuple[int, int] | None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from referee.compiling.binaries import Binary
-from referee.plans.arena import ALIGNMENT, NAN, PIECE_BYTES, Damage, Layout, Poison, damage, layout, prepare, window
+from referee.plans.arena import ALIGNMENT, NAN, PIECE_BYTES, Damage, Layout, Poison, damage, held, layout, prepare, window
 from referee.plans.plan import Copy, Fill, Launch, LaunchConfig, LaunchPlan, Value, View
 from referee.replaying.driver import CudaError, Driver, Kernel, Packed, ParameterError, PreparedLaunch, pack
 
@@ -107,15 +107,25 @@ class Region:
         """Poison what is not an input, where it is."""
         for slot in self.places.slots:
             if slot.input is None:
-                held = self.bytes[slot.start : slot.end]
-                size = widest(held.numel(), int(held.storage_offset()))
+                left = self.bytes[slot.start : slot.end]
+                size = widest(left.numel(), int(left.storage_offset()))
                 pattern = (poison.pattern * size)[:size]
-                held.view(INTEGERS[size]).fill_(int.from_bytes(pattern, "little", signed=size > 1))
+                left.view(INTEGERS[size]).fill_(int.from_bytes(pattern, "little", signed=size > 1))
 
     def touched(self) -> list[Tensor]:
         """Booleans on the device, without waiting. All of them are false only when `damage` cannot find anything."""
         pairs = zip(self.plan.inputs, self.inputs, strict=True)
-        return [*bands([self]), *(differ(self.tensor(view), tensor) for view, tensor in pairs)]
+        return [*bands([self]), *(self._changed(view, tensor) for view, tensor in pairs)]
+
+    def _changed(self, view: View, tensor: Tensor) -> Tensor:
+        slot = self.places.slots[view.buffer]
+        if not _has_gaps(view, slot.nbytes):
+            return differ(self.tensor(view), tensor)
+        return differ(self.bytes[slot.start : slot.end], held(slot, view, tensor, self.poison))
+
+    def has_gaps(self) -> bool:
+        """Whether an input leaves bytes of its buffer alone, which neither `bands` nor its elements tell of."""
+        return any(_has_gaps(view, self.places.slots[view.buffer].nbytes) for view in self.plan.inputs)
 
     def explain(self) -> Damage | None:
         """As `damage`, looking at every byte at once."""
@@ -129,13 +139,10 @@ def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
 
 def bands(regions: Iterable[Region]) -> list[Tensor]:
     """Booleans on the device: some byte outside every buffer may have changed. Cheap, and all false only when none did."""
-    flags: list[Tensor] = []
     batches: list[tuple[int, list[Tensor]]] = []
     room = 0
     for region in regions:
         byte = region.poison.pattern[0]
-        if any(_bytes(view) != region.places.slots[view.buffer].nbytes for view in region.plan.inputs):
-            flags.append(torch.ones((), dtype=torch.bool, device=region.bytes.device))
         for low, high in region.places.guards:
             # Copying short bands together takes less time than queueing a comparison for each of them.
             if high - low > room or batches[-1][0] != byte:
@@ -143,13 +150,13 @@ def bands(regions: Iterable[Region]) -> list[Tensor]:
                 room = PIECE_BYTES
             batches[-1][1].append(region.bytes[low:high])
             room -= high - low
-    return [*flags, *(_other_than(byte, some) for byte, some in batches)]
+    return [_other_than(byte, some) for byte, some in batches]
 
 
-def _bytes(view: View) -> int:
-    """Bytes of a view's elements."""
+def _has_gaps(view: View, nbytes: int) -> bool:
+    """Whether the elements of a view are less than the `nbytes` of its buffer."""
     dtype: torch.dtype = getattr(torch, view.dtype)
-    return math.prod(view.shape) * dtype.itemsize
+    return math.prod(view.shape) * dtype.itemsize != nbytes
 
 
 def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:

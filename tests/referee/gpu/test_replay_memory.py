@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from referee.plans.arena import HUGE, NAN, Poison
+from referee.plans.arena import HUGE, NAN, POISONS, Poison
 from referee.plans.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Step, View
 from referee.replaying.replay import PlanFault, Region, Runner, bands, differ
 
@@ -86,13 +86,26 @@ def test_bands_of_several_regions_are_looked_at_together() -> None:
     assert not touched(*regions)
 
 
-def test_what_a_quick_look_cannot_see_is_looked_at_closely() -> None:
-    """Bytes of an input's buffer beside the input, and poisons of two bytes."""
-    given = plan()
-    assert touched(filled(replace(given, buffers=(Buffer(BYTES + 64, 0), given.buffers[1]))))
-    region = filled(given)
+def test_a_poison_of_two_bytes_is_looked_at_closely() -> None:
+    region = filled(plan())
     region.fill((values(),), Poison("two bytes", b"\x01\x02"))
     assert touched(region) and region.damage() is None
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_a_byte_of_an_inputs_buffer_beside_its_elements_is_seen(poison: Poison) -> None:
+    given = plan()
+    region = Region(replace(given, buffers=(Buffer(BYTES + 61, 0), given.buffers[1])), "cpu")
+    assert region.has_gaps() and not filled(given).has_gaps()
+    region.fill((values(),), poison)
+    assert not torch.stack(region.touched()).any() and region.damage() is None
+    slot = region.places.slots[0]
+    for at, kind in ((slot.start + BYTES, "input"), (slot.end - 1, "input"), (slot.start, "input"), (slot.end, "guard")):
+        region.bytes[at] += 1
+        found = region.damage()
+        assert found and (found.kind, found.count) == (kind, 1)
+        region.bytes[at] -= 1
+    assert region.damage() is None
 
 
 def test_a_changed_input_is_seen() -> None:

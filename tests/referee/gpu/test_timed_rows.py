@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task, load
 from referee.ops.values import draw
 
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 ROWS, COLUMNS = 20, 2
 X, W = TensorSpec("x", (ROWS, COLUMNS), "float32", (COLUMNS, 1)), TensorSpec("w", (COLUMNS,), "float32", (1,))
 CELL = Cell("f32-20x2", (X, W), (replace(X, name="out"),), "normal", (1.0, 1.0), "bench")
@@ -53,6 +55,22 @@ def test_where_rows_are_few_all_are_there_and_later_writes_change_nothing() -> N
     for each in calls:
         each.outputs[0].zero_()
     assert some.outputs[0][:, 0].tolist() == [0.0] * ROWS + [1.0] * ROWS + [2.0] * ROWS
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("shape", [(ROWS, COLUMNS), (ROWS,), (ROWS, 3, 2)])
+def test_rows_of_calls_in_one_allocation_are_those_of_each(device: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    memory = torch.randint(-100, 100, (1 << 13,)).to(dtype).to(device)
+    size, places = math.prod(shape), (5000, 7, 3001, 8192 - math.prod(shape))
+    inside = [memory[place : place + size].view(shape) for place in places]
+    chosen = [torch.randint(ROWS, (5,)) for _ in places]
+    chosen[3][0], chosen[1][0] = ROWS - 1, 0
+    expected = torch.cat([tensor.cpu()[rows] for tensor, rows in zip(inside, chosen, strict=True)])
+    assert torch.equal(timed_rows._picked(inside, chosen).cpu(), expected)
+    assert torch.equal(timed_rows._picked([tensor.clone() for tensor in inside], chosen).cpu(), expected)
+    turned = [tensor.transpose(0, -1).contiguous().transpose(0, -1) for tensor in inside]
+    assert torch.equal(timed_rows._picked(turned, chosen).cpu(), expected)
 
 
 def test_rows_are_looked_at_alone_where_they_are_independent_and_told_from_columns() -> None:
