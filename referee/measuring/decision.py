@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from referee.measuring import stats
@@ -9,6 +10,7 @@ from referee.measuring.measurement import BARS, TimingOptions
 from referee.measuring.stats import Interval
 
 SETTLED = 0.99  # confidence at which measuring may stop early
+NEAR = 0.7  # of half the width that the interval would have in the end
 USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
 
 
@@ -30,7 +32,17 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
 def enough(ratio: Interval, settled: Interval, options: TimingOptions) -> bool:
     """Whether measuring may stop before the most rounds; of the least, a few may have been lost. `settled` is the interval at SETTLED."""
     narrow = ratio.high <= (1 + options.most_width) * ratio.low
-    return narrow and ratio.rounds >= USABLE * options.least_rounds and stats.decide(settled) != "unsure"
+    known = stats.decide(settled) != "unsure" or stays_unsure(ratio, options.most_rounds)
+    return narrow and ratio.rounds >= USABLE * options.least_rounds and known
+
+
+def stays_unsure(ratio: Interval, most_rounds: int) -> bool:
+    """Whether a border of the band lies so near the middle of the interval that, measured to the end, it would hardly ever lie outside.
+
+    The interval would then be narrower by the root of the rounds. Of what is stopped so, one in twenty would have been decided.
+    """
+    half = 0.5 * math.log(ratio.high / ratio.low) * math.sqrt(ratio.rounds / most_rounds) if ratio.low else math.inf
+    return any(abs(math.log(ratio.ratio / border)) < NEAR * half for border in (1 - stats.BAND, 1 + stats.BAND))
 
 
 def firm(decision: stats.Decision, settled: Interval, least_rounds: int) -> tuple[stats.Decision, str]:

@@ -3,8 +3,8 @@
 Each block runs on memory of its own (`stage.py`): new values at new addresses for every call. Afterwards every one of the
 candidate's timed outputs is checked. What cannot decide, baselines far from the fastest and the floor, takes part in some rounds of
 some blocks only.
-Measuring stops early for what is settled, but not before its ratio is known so well that it would be the same if it were judged again;
-what lies near a border is measured to the end. Where fewer rounds had to do, nothing is a win.
+Measuring stops early for what is settled, but not before its ratio is known so well that it would be the same if it were judged again,
+and for what lies on a border; what lies near one is measured to the end. Where fewer rounds had to do, nothing is a win.
 
 The floor is a plain device copy that moves as many bytes as the operation must. Runs in the replay worker, CUDA only.
 """

@@ -147,8 +147,9 @@ def _reach(view: View) -> tuple[torch.dtype, int | None]:
 def _poisoned(start: int, length: int, poison: Poison, like: Tensor) -> Tensor:
     import torch
 
-    pattern = torch.tensor(list(poison.pattern), dtype=torch.uint8, device=like.device)
-    return pattern.repeat(length // 2 + 1)[start % 2 :][:length]
+    pattern = int.from_bytes(poison.pattern, "little", signed=True)
+    words = torch.full((length // 2 + 1,), pattern, dtype=torch.int16, device=like.device)
+    return words.view(torch.uint8)[start % 2 :][:length]
 
 
 def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor | None], poison: Poison) -> None:

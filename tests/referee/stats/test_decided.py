@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from math import inf
 
+import numpy as np
 import pytest
 
-from referee.measuring.decision import decided, enough, firm
+from referee.measuring.decision import SETTLED, decided, enough, firm, stays_unsure
 from referee.measuring.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED, TimingOptions
-from referee.measuring.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval
+from referee.measuring.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval, decide, interval
 from referee.measuring.timing import FEWER, few, shares
 
 
@@ -42,10 +43,24 @@ def test_without_any_figure_the_reason_says_what_is_absent() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "rounds", "stops"), [
-    (1.5, 240, True), (0.9, 240, True), (1.0, 240, True), (1.01, 240, False), (1.5, 215, False), (0.9, 215, False), (1.0, 215, False),
+    (1.5, 240, True), (0.9, 240, True), (1.0, 240, True), (1.5, 215, False), (0.9, 215, False), (1.0, 215, False),
+    (1.0115, 240, False), (1.0111, 240, False), (1.0108, 240, True), (1.01, 240, True), (1.0092, 240, True), (1.0089, 240, False),
+    (0.9890, 240, False), (0.9900, 240, True), (1.01, 215, False),
 ])  # fmt: skip
-def test_only_what_is_settled_and_rests_on_enough_rounds_ends_measuring_early(ratio: float, rounds: int, stops: bool) -> None:
+def test_only_what_is_settled_or_cannot_be_and_rests_on_enough_rounds_ends_measuring_early(ratio: float, rounds: int, stops: bool) -> None:
     assert enough(found(ratio, rounds), found(ratio, rounds), TimingOptions(least_rounds=240)) is stops
+
+
+def test_of_what_is_stopped_on_a_border_hardly_anything_would_have_been_decided() -> None:
+    generator = np.random.default_rng(5)
+    stopped = decided_later = 0
+    for ratio in (*np.linspace(0.985, 0.995, 150), *np.linspace(1.005, 1.015, 150)):
+        blocks = list(np.log(ratio) + 0.022 * generator.standard_normal((12, 40)))
+        early, settled = interval(blocks[:6]), interval(blocks[:6], confidence=SETTLED)
+        if decide(settled) == "unsure" and stays_unsure(early, 480):
+            stopped += 1
+            decided_later += decide(interval(blocks)) != "unsure"
+    assert stopped > 30 and decided_later <= 0.15 * stopped
 
 
 @pytest.mark.parametrize(("low", "high", "stops"), [
