@@ -99,12 +99,12 @@ class CpuPath:
                 break
         return tuple(results), None
 
-    def capabilities(self, traced: Traced) -> Iterator[CellResult]:
-        """Judge each cell on its own; a failure costs only its badge."""
+    def capabilities(self, traced: Traced, *, stop: int | None = None) -> Iterator[CellResult]:
+        """Judge each cell on its own; a failure costs only its badge. `stop` as in `required`."""
         left = list(traced)
         while left:
             groups = [self._runs(cell, plan, first=False) for cell, plan in left]
-            answers = iter(self._execute([run.execution for group in groups for run in group]))
+            answers = iter(self._execute([run.execution for group in groups for run in group], stop))
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 result, _ = self._judged(cell, runs, answers)
                 yield result

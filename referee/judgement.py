@@ -83,9 +83,14 @@ class Judgement:
         self.report.passes("output_contract", "type, dtype, shape and own memory of every output")
 
     def trace_many_rows(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
-        """As `trace`; but a grid that CUDA refuses is an error that its user sees, and no wrong answer: nothing is judged there."""
+        """As `trace`, for cells of very many rows."""
         with self.report.during("trace"):
             found = self.traced(module, cells)
+        return self.many_rows(found)
+
+    def many_rows(self, found: Traced | Rejection) -> Traced:
+        """What was traced of very many rows. A grid that CUDA refuses is an error that its user sees, and no wrong answer: nothing is
+        judged there."""
         if isinstance(found, Rejection) and found.guard == "launch_limits":
             self.report.skips("many_rows", found.reason)
             return []

@@ -6,7 +6,9 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from referee.aside import Aside
 from referee.compiling.binaries import unread_lines
 from referee.device.configurations import FEW_CONFIGS, usable_configurations
 from referee.judgement import Judgement, Traced, atomic, autotuned, stop
@@ -41,6 +43,7 @@ class OnCpu:
         """Correctness; `why` says why no GPU is used."""
         from referee.cpu_path import SECONDS, CpuPath
         from referee.in_parts import required_in_parts
+        from referee.interpreted_badges import InterpretedBadges
 
         judgement, report, subject = self.judgement, self.judgement.report, self.judgement.subject
         task = subject.task("cpu")
@@ -49,31 +52,33 @@ class OnCpu:
             return report.failed("referee", "no cell of this task is small enough for the CPU path: judge it on a GPU")
         cells += fresh_cells(subject.op, self.seed, gpu=False)
         bench = subject.bench()
-        traced = judgement.trace(self.module, [*cells, *([bench] if bench and bench not in cells else [])])
-        many: Traced = []
-        if subject.op.origin != "user":
-            many = judgement.trace_many_rows(self.module, partition_by_rows(required(subject.cells("gpu")))[1])
-        variants = self._with_few_multiprocessors(traced[: len(cells)])
-        sample = compile_sample([*traced, *many])
-        if autotuned(sample[0]):
-            # Each plan is as many kernels as there are configurations.
-            sample = compile_sample([*traced, *many], dtypes=1, ones=False)
-        binaries = judgement.compile(self.module, sample)
-        configs = usable_configurations(sample[0], binaries[0].found)
-        mixed, unread = atomic(self.module, traced), unread_lines(kernel for found in binaries for kernel in found.found.values())
-        # Every configuration is run; a plan that has many of them takes as many times as long.
-        seconds = SECONDS * max(1.0, len(configs) / FEW_CONFIGS)
-        path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds, ROUNDS, unread)
-        with report.during("correct"):
-            report.cells, rejection = required_in_parts(path, traced[: len(cells)])
-            stop(rejection)
-        with report.during("trace"):
-            badges = with_fresh_layouts(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed)
-            extra, untraced = judgement.trace_capabilities(self.module, badges)
-        with report.during("correct"):
-            report.cells = (*report.cells, *path.capabilities(extra), *untraced)
-            if has_open_lanes(self.module.text):
-                note(report, what_depends(path, traced[: len(cells)]))
+        earning = with_fresh_layouts(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed)
+        with Aside("traces") as aside, InterpretedBadges(judgement, self.module, earning) as badges:
+            many_rows = [] if subject.op.origin == "user" else partition_by_rows(required(subject.cells("gpu")))[1]
+            tracing = aside.submit(partial(judgement.traced, self.module, many_rows, stop=aside.stop))
+            elsewhere = aside.submit(partial(self._on_a_small_card, cells, aside.stop))
+            traced = judgement.trace(self.module, [*cells, *([bench] if bench and bench not in cells else [])])
+            with report.during("trace"):
+                many = judgement.many_rows(tracing.result())
+            sample = compile_sample([*traced, *many])
+            if autotuned(sample[0]):
+                # Each plan is as many kernels as there are configurations.
+                sample = compile_sample([*traced, *many], dtypes=1, ones=False)
+            binaries = judgement.compile(self.module, sample)
+            with report.during("trace"):
+                variants = self._variants(traced[: len(cells)], elsewhere.result())
+            configs = usable_configurations(sample[0], binaries[0].found)
+            mixed, unread = atomic(self.module, traced), unread_lines(kernel for found in binaries for kernel in found.found.values())
+            # Every configuration is run; a plan that has many of them takes as many times as long.
+            seconds = SECONDS * max(1.0, len(configs) / FEW_CONFIGS)
+            path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds, ROUNDS, unread)
+            with report.during("correct"):
+                badges.go_on(path)
+                report.cells, rejection = required_in_parts(path, traced[: len(cells)])
+                stop(rejection)
+                report.cells = (*report.cells, *badges.results())
+                if has_open_lanes(self.module.text):
+                    note(report, what_depends(path, traced[: len(cells)]))
         _pass_guards(report, path.atomic)
         if variants:
             report.passes("few_multiprocessors", f"{len(variants)} cells also as {next(iter(variants.values()))[1]}")
@@ -84,23 +89,26 @@ class OnCpu:
         reason = f"{len(cells)} cells, up to {_largest(cells)}, agree with float64 in Triton's interpreter; {replayed}; not timed: {why}"
         return report.ended("correct", reason, unreached=why)
 
-    def _with_few_multiprocessors(self, traced: Traced) -> dict[str, tuple[LaunchPlan, str]]:
-        """The other plans that the candidate makes for a card of few multiprocessors, by cell, and words for them.
+    def _on_a_small_card(self, cells: Sequence[Cell], stop: int) -> Traced | Rejection:
+        """Plans that the candidate makes for a card of few multiprocessors.
 
-        A program that takes several rows or tiles, one after the other, takes the second one at a small cell only there. Nobody is
-        rejected for what cannot be traced for such a card: it is not the card that the verdict is for.
+        A program that takes several rows or tiles, one after the other, takes the second one at a small cell only there.
         """
-        cells = [cell for cell, _ in traced if _more_than(FEW_MULTIPROCESSORS, cell)]
-        target = self.judgement.target
-        card = replace(target, device=_other_card(target.properties, self.seed))
-        with self.judgement.report.during("trace"):
-            plans = self.judgement.traced(self.module, cells, target=card)
-        if isinstance(plans, Rejection):
-            self.judgement.report.skips("few_multiprocessors", plans.reason)
+        card = replace(self.judgement.target, device=_other_card(self.judgement.target.properties, self.seed))
+        some = [cell for cell in cells if _more_than(FEW_MULTIPROCESSORS, cell)]
+        return self.judgement.traced(self.module, some, target=card, stop=stop)
+
+    def _variants(self, traced: Traced, there: Traced | Rejection) -> dict[str, tuple[LaunchPlan, str]]:
+        """Those of the plans for a small card that are not what they are here, by cell, and words for them.
+
+        Nobody is rejected for what cannot be traced for such a card: it is not the card that the verdict is for.
+        """
+        if isinstance(there, Rejection):
+            self.judgement.report.skips("few_multiprocessors", there.reason)
             return {}
         usual = {cell.name: plan for cell, plan in traced}
         words = f"on a card of {FEW_MULTIPROCESSORS} multiprocessors"
-        return {cell.name: (plan, words) for cell, plan in plans if plan != usual[cell.name]}
+        return {cell.name: (plan, words) for cell, plan in there if plan != usual[cell.name]}
 
 
 def _other_card(card: DeviceProperties, seed: int) -> DeviceProperties:

@@ -6,13 +6,13 @@ changes no verdict.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from referee.aside import Aside
 from referee.device.gpu import Replayer
 from referee.device.jobs import Prepared
 from referee.judgement import Judgement
@@ -27,18 +27,15 @@ class ReplayedBadges:
     def __init__(self, judgement: Judgement, module: KernelModule, replayer: Replayer, cells: Sequence[Cell], *, seed: int) -> None:
         self._judgement, self._module, self._replayer, self._cells, self._seed = judgement, module, replayer, cells, seed
         self._candidate: Future[Prepared] = Future()
-        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="badges")
+        self._aside = Aside("badges")
 
     def __enter__(self) -> Self:
-        self._earned = self._pool.submit(self._earn)
+        self._earned = self._aside.submit(self._earn)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._candidate.cancel()
-        os.eventfd_write(self._stop, 1)
-        self._pool.shutdown()
-        os.close(self._stop)
+        self._aside.__exit__(kind, error, trace)
 
     def go_on(self, candidate: Prepared) -> None:
         """`candidate`, as it is to be replayed, does something right. Says nothing new the second time."""
@@ -50,8 +47,8 @@ class ReplayedBadges:
         return self._earned.result()
 
     def _earn(self) -> tuple[CellResult, ...]:
-        traced, untraced = self._judgement.trace_capabilities(self._module, self._cells, stop=self._stop)
-        jobs, uncompiled = self._judgement.compile_capabilities(self._module, traced, stop=self._stop)
+        traced, untraced = self._judgement.trace_capabilities(self._module, self._cells, stop=self._aside.stop)
+        jobs, uncompiled = self._judgement.compile_capabilities(self._module, traced, stop=self._aside.stop)
         try:
             candidate = self._candidate.result()
         except CancelledError:

@@ -1,0 +1,34 @@
+"""A thread for what a judgement has done beside its main line, and stops when that ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self, TypeVar
+
+T = TypeVar("T")
+
+
+class Aside:
+    """A context manager: at its end what has not begun never does, and what watches `stop`, a file descriptor, ends.
+
+    Something can be read from `stop` then. Nobody learns of an error in what nobody asks for.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.eventfd_write(self.stop, 1)
+        self._pool.shutdown(cancel_futures=True)
+        os.close(self.stop)
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do this when everything that was submitted before is done."""
+        return self._pool.submit(work)
