@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from referee.measuring import fingerprint
 from referee.measuring.streaming import SHAPES, _launch, _stream
 from referee.replaying import own_kernel
 from referee.replaying.own_kernel import OwnKernel, Pointer, Repeated
+from referee.target import Target
+from referee.triton_private import active_driver
 
 WHOLE = torch.zeros(64, dtype=torch.int64)
 
@@ -117,31 +117,36 @@ class Launches:
         return self._code
 
 
-@pytest.fixture
-def adding(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The referee's kernel for fingerprints, compiled for a chip that is not here and not loaded."""
-    kinds = {"words": "*i64", "tensors": "i32", "count": "i64", "key": "i64", "sums": "*i64", "pad": "i64"}
-    constants = {**fingerprint.CONSTANTS, "STRIDE": 1, "offsets": None}
-    names = fingerprint._add_up.arg_names
-    signature = {name: kinds.get(name, "constexpr") for name in names}
-    source = ASTSource(fingerprint._add_up, signature, {(names.index(name),): value for name, value in constants.items()})
-    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
+def warmed_up(*arguments: Any) -> Any:
+    """The referee's kernel for fingerprints, compiled by Triton's own way to a launch, for a chip that is not here, and not loaded."""
+    with active_driver(Target.parse("sm_90")):
+        compiled = fingerprint._add_up.run(*arguments, **fingerprint.CONSTANTS, STRIDE=1, num_warps=8, grid=(1,), warmup=True)
     compiled.function = 1234
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=77))
     return compiled
 
 
+@pytest.fixture
+def adding(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As it is compiled for one tensor."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=77))
+    return warmed_up(Pointer(4096, torch.int64), None, 1, 2**40, 2**62, Pointer(32, torch.int64), -(2**62))
+
+
 def test_a_later_launch_passes_what_it_is_given_and_leaves_out_what_is_compiled_in(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Launches((8, 4, 8, 8, 8, 8, 8, 8))
+    driver = Launches((8, 8, 8, 8, 8, 8, 8))
     monkeypatch.setattr(own_kernel, "launcher", lambda: driver)
     repeated = Repeated(adding, 7)
     shared = adding.metadata.shared
-    repeated.launch((5, 2), (Pointer(4096, torch.int64), None, 9, 2**40, -3, WHOLE, 2**62))
+    repeated.launch((5, 2), (Pointer(4096, torch.int64), None, 1, 2**40, -3, WHOLE, 2**62))
     repeated.launch((1,), (Pointer(64, torch.int64), None, 1, 5, 2**63 - 1, Pointer(32, torch.int64), -(2**63)))
     assert driver.seen == [
-        (1234, (5, 2, 1, 256, 1, 1, shared), 77, [4096, 9, 2**40, -3, WHOLE.data_ptr(), 2**62, 0, 0]),
-        (1234, (1, 1, 1, 256, 1, 1, shared), 77, [64, 1, 5, 2**63 - 1, 32, -(2**63), 0, 0]),
+        (1234, (5, 2, 1, 256, 1, 1, shared), 77, [4096, 2**40, -3, WHOLE.data_ptr(), 2**62, 0, 0]),
+        (1234, (1, 1, 1, 256, 1, 1, shared), 77, [64, 5, 2**63 - 1, 32, -(2**63), 0, 0]),
     ]
+    driver = Launches((8, 8, 4, 4, 8, 8, 8, 8))
+    several = warmed_up(Pointer(4096, torch.int64), Pointer(64, torch.int64), 40, 7, 2**62, WHOLE, None)
+    Repeated(several, 7).launch((3,), (Pointer(16, torch.int64), Pointer(8, torch.int64), 24, 9, 5, Pointer(80, torch.int64), None))
+    assert [passed for *_, passed in driver.seen] == [[16, 8, 24, 9, 5, 80, 0, 0]]
 
 
 @pytest.mark.parametrize(("code", "becomes"), [(700, torch.AcceleratorError), (719, torch.AcceleratorError), (2, RuntimeError)])
@@ -149,7 +154,7 @@ def test_a_later_launch_in_a_context_that_a_kernel_has_ended_is_told_as_torch_te
     code: int, becomes: type[Exception], adding: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So whoever judges takes it for that kernel's fault, and not for the referee's."""
-    monkeypatch.setattr(own_kernel, "launcher", lambda: Launches((8, 4, 8, 8, 8, 8, 8, 8), code))
+    monkeypatch.setattr(own_kernel, "launcher", lambda: Launches((8, 8, 8, 8, 8, 8, 8), code))
     monkeypatch.setattr(own_kernel, "Driver", lambda: SimpleNamespace(error_name=lambda code: "CUDA_ERROR_OF_THIS_TEST"))
     with pytest.raises(RuntimeError, match=rf"CUDA_ERROR_OF_THIS_TEST \({code}\)") as caught:
         Repeated(adding, 7).launch((1,), (WHOLE, None, 1, 5, 6, WHOLE, 7))
