@@ -1,4 +1,4 @@
-"""A thread for what a judgement has done beside its main line, and stops when that ends."""
+"""Threads for what a judgement has done beside its main line, which stop when that ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Aside:
     Something can be read from `stop` then. Nobody learns of an error in what nobody asks for.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int = 1) -> None:
         self.stop = os.eventfd(0, os.EFD_CLOEXEC)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def __enter__(self) -> Self:
         return self
@@ -30,5 +30,5 @@ class Aside:
         os.close(self.stop)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Do this when everything that was submitted before is done."""
+        """Do this as soon as a thread is free of what was submitted before."""
         return self._pool.submit(work)

@@ -11,11 +11,13 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from referee.aside import Aside
 from referee.compiling.compile_cache import CompileCache
 from referee.compiling.compile_jobs import CompileJobs, Results, requests, worker_count
 from referee.ops.spec import Cell
@@ -34,17 +36,14 @@ class CompileAhead:
         self._jobs = jobs
         self._cache = CompileCache(cache_dir) if cache_dir is not None else None
         self._most = worker_count(MAX_KERNELS)
-        self._pool = ThreadPoolExecutor(self._most, thread_name_prefix="ahead")
+        self._aside = Aside("ahead", self._most)
         self._begun: dict[str, Future[Results | Rejection]] = {}
-        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        os.eventfd_write(self._stop, 1)
-        self._pool.shutdown(cancel_futures=True)
-        os.close(self._stop)
+        self._aside.__exit__(kind, error, trace)
 
     @property
     def begun(self) -> Mapping[str, Future[Results | Rejection]]:
@@ -77,4 +76,4 @@ class CompileAhead:
                     key = self._jobs.key(request)
                     known = key in self._begun or (self._cache is not None and self._cache.load(key, request["kernel"]) is not None)
                     if not known and len(self._begun) < self._most:
-                        self._begun[key] = self._pool.submit(self._jobs.run, {key: request}, self._stop)
+                        self._begun[key] = self._aside.submit(partial(self._jobs.run, {key: request}, self._aside.stop))
