@@ -6,6 +6,7 @@ constant, which has no `.to`. Runs in the interpreter worker.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,28 @@ def arguments(kernel: Any, config: LaunchConfig, places: Layout, base: int) -> d
     """By name. `base` is where the arena lies. Raises ParameterError for a value that is none of the annotated type."""
     types = typings(kernel.fn, kernel.kwargs)
     return {a.name: _host(a.value) if a.constexpr else _typed(a.name, a.value, types[a.name], places, base) for a in config.arguments}
+
+
+def tensors(given: Iterable[Any]) -> Iterator[Any]:
+    """Those of the arguments, and of the parts of tuples among them, that are tensors."""
+    for value in given:
+        if isinstance(value, tl.tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from tensors(value)
+
+
+def apart_from_addresses(given: Iterable[Any]) -> Hashable:
+    """The arguments' types and values, but for where pointers point to."""
+    return tuple(_apart_from_address(value) for value in given)
+
+
+def _apart_from_address(value: Any) -> Hashable:
+    if isinstance(value, tuple):
+        return apart_from_addresses(value)
+    if not isinstance(value, tl.tensor):
+        return type(value), repr(value)
+    return value.dtype.name, None if value.dtype.is_ptr() else value.handle.data.tobytes()
 
 
 def _host(value: Value) -> Any:

@@ -74,11 +74,13 @@ def install(interpreter: Any, choices: Choices) -> None:
     builder = interpreter.InterpreterBuilder
     # The original makes a table of all dtypes at every call, of which one operation takes several.
     plain_dtype = interpreter._get_np_dtype
-    scalar_dtype = functools.cache(plain_dtype)
+    dtypes: dict[str, Any] = {}
 
     def numpy_dtype(dtype: Any) -> Any:
         element = dtype.element_ty if isinstance(dtype, tl.block_type) else dtype
-        return plain_dtype(element) if isinstance(element, tl.pointer_type) else scalar_dtype(element)
+        if (found := dtypes.get(element.name)) is None:
+            found = dtypes[element.name] = plain_dtype(element)
+        return found
 
     interpreter._get_np_dtype = numpy_dtype
     plain_binary, plain_ternary = builder.binary_op, builder.ternary_op

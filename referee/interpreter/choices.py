@@ -23,7 +23,8 @@ class Choices:
 
     relaxed: bool = False
     again: bool = False
-    _made: int = 0
+    made: int = 0
+    """How often a value was made up."""
 
     def undetermined(self, found: Array, where: Array) -> Array:
         """`found`, of integers or booleans, with bits that nothing determines `where` it is true.
@@ -34,6 +35,6 @@ class Choices:
         unsigned = np.dtype(f"u{found.dtype.itemsize}")
         most, bits = np.iinfo(unsigned).max, 8 * unsigned.itemsize
         values = np.array([0, 1 << bits - 1, most // 3, most >> 1] if self.again else [most], unsigned)
-        self._made += 1
-        made = values[(np.arange(found.size) + self._made) % len(values)].reshape(found.shape)
+        self.made += 1
+        made = values[(np.arange(found.size) + self.made) % len(values)].reshape(found.shape)
         return np.where(where, made.astype(bool) if found.dtype == np.bool_ else made.view(found.dtype), found)

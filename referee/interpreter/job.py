@@ -13,7 +13,7 @@ import mmap
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,14 @@ import torch
 import triton.runtime.interpreter as triton_interpreter
 from torch import Tensor
 
-from referee.interpreter import arithmetic, hints, language, libdevice, logic, memory
-from referee.interpreter.arguments import arguments
+from referee.interpreter import arithmetic, hints, language, libdevice, logic, memory, remembered
+from referee.interpreter.arguments import apart_from_addresses, arguments, tensors
 from referee.interpreter.choices import Choices
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, Violation
+from referee.interpreter.recording import Recorder
 from referee.interpreter.request import Request, Run
+from referee.interpreter.tape import Tape
 from referee.interpreter.turns import Program, Turns, together
 from referee.interpreter.written import Written
 from referee.plans.arena import window
@@ -47,6 +49,9 @@ class Interpreter:
         self.memory = CheckedMemory(triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx))
         memory.install(triton_interpreter, self.memory)
         language.patch()
+        remembered.patch()
+        self._recorder = Recorder(triton_interpreter, self.choices, [(CheckedMemory, "early"), (CheckedMemory, "in_place")])
+        self._tapes: dict[Hashable, Tape | None] = {}
         self._met: dict[tuple[int, tuple[int, int, int]], dict[Program, int]] = {}
         names = {logic.UNREAD: self.memory.unread, logic.AHEAD: self.memory.ahead}
         self._kernels = _import_text(logic.elementwise(text, unread), scratch, names)
@@ -79,13 +84,24 @@ class Interpreter:
         met = self._met.setdefault((number, config.grid), {})
         if run.turns is None:
             self.memory.at_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
+            key = step.kernel, run.relaxed, apart_from_addresses(given.values())
             for program in _programs(config.grid, run.backwards):
                 self._builder.set_grid_idx(*program)
                 self.memory.begin()
-                function(**given)
+                self._program(key, lambda: function(**given), given)
         else:
             self._in_turns(run.turns, together(_programs(config.grid, run.backwards), met), lambda: function(**given))
         self.memory.end()
+
+    def _program(self, key: Hashable, run: Callable[[], None], given: dict[str, Any]) -> None:
+        """One program, from a tape where there is one; what has the same `key` may have the same tape."""
+        of = list(tensors(given.values()))
+        if key not in self._tapes:
+            self._tapes[key] = self._recorder.record(run, of)
+        elif (tape := self._tapes[key]) is not None:
+            tape.play([tensor.handle for tensor in of if tensor.dtype.is_ptr()])
+        else:
+            run()
 
     def _in_turns(self, seed: int, programs: list[Program], function: Callable[[], None]) -> None:
         turns, numbers = Turns(seed), dict[int, int]()

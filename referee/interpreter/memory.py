@@ -155,10 +155,18 @@ class CheckedMemory:
     def ahead(self, turns: Iterator[Any], stages: Any) -> Iterator[Any]:
         """A loop's turns, whose loads the compiler may make ahead in so many stages; None where it has the launch's."""
         stages = getattr(stages, "value", stages)
-        begins = (stages is None or stages > 1) and self._conflicts.ahead()
+        begins = (stages is None or stages > 1) and self.early()
         yield from turns
         if begins:
-            self._conflicts.in_place()
+            self.in_place()
+
+    def early(self) -> bool:
+        """Loads of the running program are made ahead from now on, until `in_place`; whether they were not already."""
+        return self._conflicts.ahead()
+
+    def in_place(self) -> None:
+        """Loads of the running program are made where they stand again."""
+        self._conflicts.in_place()
 
     def barrier(self) -> None:
         """The running program's threads wait for each other."""

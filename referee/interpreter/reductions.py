@@ -6,10 +6,13 @@ commutative, and that a scan's is associative; so here there are two trees of ea
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import triton.language as tl
+from numpy.random import default_rng
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -19,32 +22,44 @@ _PLAIN = {"_sum_combine": np.add, "_elementwise_max": np.fmax, "_elementwise_min
 
 
 def _combined(operation: Any, left: list[Array], right: list[Array], tensors: tuple[Any, ...]) -> list[Array]:
+    if plain := _plain(operation, tensors):
+        return [plain(left[0], right[0])]
+    merged = operation.combine_fn.fn(*_tensors(operation, left, tensors), *_tensors(operation, right, tensors))
+    return [np.reshape(part.handle.data, left[0].shape) for part in (merged if isinstance(merged, tuple) else (merged,))]
+
+
+def _plain(operation: Any, tensors: tuple[Any, ...]) -> Callable[[Array, Array], Array] | None:
+    """What does the same as the combiner, of whole arrays, if there is such a thing."""
     if len(tensors) == 1 and tensors[0].dtype == tl.float32:
         for name, plain in _PLAIN.items():
             if operation.combine_fn is getattr(tl.standard, name):
-                return [plain(left[0], right[0])]
-    merged = operation.combine_fn.fn(*_tensors(operation, left, tensors), *_tensors(operation, right, tensors))
-    return [np.reshape(part.handle.data, left[0].shape) for part in (merged if isinstance(merged, tuple) else (merged,))]
+                return plain
+    return None
 
 
 def _tensors(operation: Any, arrays: list[Array], tensors: tuple[Any, ...]) -> list[Any]:
     return [operation.to_tensor(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
 
 
+@functools.cache
+def _other_places(count: int) -> NDArray[np.int64]:
+    """An order of so many elements. Any will do whose distances are no powers of two, as those between the halves of halves are."""
+    return default_rng(count).permutation(count)[::-1]
+
+
 def reduced(operation: Any, tensors: tuple[Any, ...], mixed: bool) -> list[Any]:
     """One half is combined with the other until one element is left; if `mixed`, after the elements have changed their places."""
     arrays: list[Array] = [tensor.handle.data for tensor in tensors]
     rank = arrays[0].ndim
-    axis = operation.axis
-    if axis is None:
-        arrays, axis = [array.reshape(-1) for array in arrays], 0
+    axis = 0 if operation.axis is None else operation.axis % rank
+    if operation.axis is None:
+        arrays = [array.reshape(-1) for array in arrays]
     if mixed:
-        # Any order will do whose distances are no powers of two, as those between the halves of halves are.
-        places = np.random.default_rng(arrays[0].shape[axis]).permutation(arrays[0].shape[axis])[::-1]
-        arrays = [np.take(array, places, axis) for array in arrays]
+        arrays = [np.take(array, _other_places(array.shape[axis]), axis) for array in arrays]
+    before = (slice(None),) * axis
     while (length := arrays[0].shape[axis]) > 1:
-        left, right = zip(*(np.split(array, [length // 2], axis) for array in arrays), strict=True)
-        arrays = _combined(operation, list(left), list(right), tensors)
+        left, right = (*before, slice(length // 2)), (*before, slice(length // 2, None))
+        arrays = _combined(operation, [array[left] for array in arrays], [array[right] for array in arrays], tensors)
     if not operation.keep_dims:
         arrays = [np.squeeze(array, axis) for array in arrays]
     elif operation.axis is None:
