@@ -107,9 +107,9 @@ def install(interpreter: Any, choices: Choices) -> None:
         if data.dtype.kind != "f" or wanted.kind not in "iu":
             return handle(data.astype(wanted), target.scalar)
         found = to_integers(data, wanted)
-        if choices.again:
+        if (beyond := outside(data, wanted)).any():
             # What a device makes of them a compiler need not, which has only an unknown value there.
-            found = choices.undetermined(found, outside(data, wanted))
+            found = choices.undetermined(found, beyond, known=True)
         return handle(found, target.scalar)
 
     def convert(self: Any, source: Any, target: Any, rounding: Any) -> Any:

@@ -23,18 +23,20 @@ class Choices:
 
     relaxed: bool = False
     again: bool = False
-    made: int = 0
-    """How often a value was made up."""
+    left_open: int = 0
+    """How often something was left open of what an operation gave."""
 
-    def undetermined(self, found: Array, where: Array) -> Array:
-        """`found`, of integers or booleans, with bits that nothing determines `where` it is true.
+    def undetermined(self, found: Array, where: Array, *, known: bool = False) -> Array:
+        """`found`, of integers or booleans, with bits that nothing determines `where` it is true; if `known`, only `again`.
 
         All bits set at first, and then none, the highest, every other and all but the highest, one after another: what depends on
         them is wrong, or shows as two runs that differ.
         """
+        self.left_open += 1
+        if known and not self.again:
+            return found
         unsigned = np.dtype(f"u{found.dtype.itemsize}")
         most, bits = np.iinfo(unsigned).max, 8 * unsigned.itemsize
         values = np.array([0, 1 << bits - 1, most // 3, most >> 1] if self.again else [most], unsigned)
-        self.made += 1
-        made = values[(np.arange(found.size) + self.made) % len(values)].reshape(found.shape)
+        made = values[(np.arange(found.size) + self.left_open) % len(values)].reshape(found.shape)
         return np.where(where, made.astype(bool) if found.dtype == np.bool_ else made.view(found.dtype), found)

@@ -168,10 +168,10 @@ class Recorder:
         def operation(*given: Any, **named: Any) -> Any:
             if not self._watching:
                 return function(*given, **named)
-            self._watching, made = False, self._choices.made
+            self._watching, before = False, self._choices.left_open
             found = function(*given, **named)
-            # What no rule determines is no constant.
-            constant = pure and self._choices.made == made
+            # What is left open is no constant: in another run, or the next time, it is something else.
+            constant = pure and self._choices.left_open == before
             self._watching = not named and self._note(function, given, None if silent else found, pure=constant)
             return found
 

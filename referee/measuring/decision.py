@@ -11,6 +11,7 @@ from referee.measuring.stats import Interval
 
 SETTLED = 0.99  # confidence at which measuring may stop early
 NEAR = 0.7  # of half the width that the interval would have in the end
+LATE = 0.8  # of the most rounds: earlier, a twin lies on a border by chance often enough to show among twenty repeats
 USABLE = 0.9  # of the least rounds must have given a time of both: a lost one costs no further block
 
 
@@ -30,9 +31,13 @@ def decided(ratio: Interval | None, bar: str | None, missing: Mapping[str, str])
 
 
 def enough(ratio: Interval, settled: Interval, options: TimingOptions) -> bool:
-    """Whether measuring may stop before the most rounds; of the least, a few may have been lost. `settled` is the interval at SETTLED."""
+    """Whether measuring may stop before the most rounds; of the least, a few may have been lost. `settled` is the interval at SETTLED.
+
+    What can be decided stops early, what cannot be only when it is late.
+    """
     narrow = ratio.high <= (1 + options.most_width) * ratio.low
-    known = stats.decide(settled) != "unsure" or stays_unsure(ratio, options.most_rounds)
+    late = ratio.rounds >= LATE * options.most_rounds
+    known = stats.decide(settled) != "unsure" or (late and stays_unsure(ratio, options.most_rounds))
     return narrow and ratio.rounds >= USABLE * options.least_rounds and known
 
 

@@ -21,9 +21,10 @@ BARS = (EAGER, COMPILE, AUTOTUNE)
 class TimingOptions:
     """How long to measure. A block is `rounds` rounds, or as many as memory allows, each with values and addresses of its own.
 
-    Measuring stops when after `least_rounds` or more a 99 % interval says win, loss or tie, or none ever would, and the 95 % interval is no
-    wider than `most_width` of the ratio, else after `most_rounds` or `seconds`, besides what `least_rounds` of the calls themselves take,
-    with filling memory for them and checking them. With fewer than `least_rounds` nothing is a win, and a loss must hold at 99 %.
+    Measuring stops when after `least_rounds` or more a 99 % interval says win, loss or tie, or late that none ever would, and the 95 %
+    interval is no wider than `most_width` of the ratio, else after `most_rounds` or `seconds`, besides what `least_rounds` of the calls
+    themselves take, with filling memory for them and checking them. With fewer than `least_rounds` nothing is a win, and a loss must hold
+    at 99 %.
     `show_graphed` adds the `max-autotune` baseline, which is shown and never the bar.
     """
 

@@ -148,10 +148,11 @@ def test_other_numbers_for_arguments_have_another_tape(others: Zygote, monkeypat
     assert len({tuple(steps[:2]), tuple(steps[2:])}) == 2
 
 
-def test_what_no_rule_determines_is_no_constant(interpreter: Zygote) -> None:
+@pytest.mark.parametrize("value", ["n // (n - n)", "(n * 1e30).to(tl.int32)", "n << (n + 32)"])
+def test_what_is_left_open_is_no_constant(interpreter: Zygote, value: str) -> None:
     plan = rowwise("kernel", (2, 8), "float32", block=8)
     x = torch.zeros(2, 8)
-    text = text_of("v = v + (n // (n - n)).to(tl.float32)")
+    text = text_of(f"v = v + ({value}).to(tl.float32)")
     first, again = run(interpreter, text, Execution(plan, (x,)), Execution(plan, (x,), backwards=True))
     assert isinstance(first, Executed) and isinstance(again, Executed)
     assert not torch.equal(first.outputs[0], again.outputs[0])
