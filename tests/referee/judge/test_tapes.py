@@ -14,7 +14,7 @@ from referee.interpreter import interpret
 from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.tape import Step, compact
 from referee.plans.plan import LaunchPlan
-from referee.sandbox.zygote import Zygote
+from referee.sandbox.zygote import Limits, Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import rowwise
 
@@ -156,6 +156,14 @@ def test_what_is_left_open_is_no_constant(interpreter: Zygote, value: str) -> No
     first, again = run(interpreter, text, Execution(plan, (x,)), Execution(plan, (x,), backwards=True))
     assert isinstance(first, Executed) and isinstance(again, Executed)
     assert not torch.equal(first.outputs[0], again.outputs[0])
+
+
+def test_what_is_remembered_is_what_triton_works_out(others: Zygote) -> None:
+    outcome = others.run("remembered_job:compared", b"", limits=Limits(60.0, 1 << 30, 1 << 24))
+    assert outcome.status == "ok", outcome
+    before, once, again = json.loads(outcome.data)
+    assert len(before[0]) > 150 and len(before[1]) > 10
+    assert once == before and again == before
 
 
 def add(left: int, right: int) -> int:
