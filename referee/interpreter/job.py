@@ -85,23 +85,23 @@ class Interpreter:
         if run.turns is None:
             self.memory.at_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
             key = step.kernel, run.relaxed, apart_from_addresses(given.values())
-            for program in _programs(config.grid, run.backwards):
-                self._builder.set_grid_idx(*program)
-                self.memory.begin()
-                self._program(key, lambda: function(**given), given)
+            self._in_order(key, _programs(config.grid, run.backwards), lambda: function(**given), list(tensors(given.values())))
         else:
             self._in_turns(run.turns, together(_programs(config.grid, run.backwards), met), lambda: function(**given))
         self.memory.end()
 
-    def _program(self, key: Hashable, run: Callable[[], None], given: dict[str, Any]) -> None:
-        """One program, from a tape where there is one; what has the same `key` may have the same tape."""
-        of = list(tensors(given.values()))
-        if key not in self._tapes:
-            self._tapes[key] = self._recorder.record(run, of)
-        elif (tape := self._tapes[key]) is not None:
-            tape.play([tensor.handle for tensor in of if tensor.dtype.is_ptr()])
-        else:
-            run()
+    def _in_order(self, key: Hashable, programs: Iterator[Program], function: Callable[[], None], given: list[Any]) -> None:
+        """One after the other, from a tape where there is one: launches with the same `key`, given other tensors, may have the same."""
+        pointers = [tensor.handle for tensor in given if tensor.dtype.is_ptr()]
+        for program in programs:
+            self._builder.set_grid_idx(*program)
+            self.memory.begin()
+            if key not in self._tapes:
+                self._tapes[key] = self._recorder.record(function, given)
+            elif (tape := self._tapes[key]) is not None:
+                tape.play(pointers)
+            else:
+                function()
 
     def _in_turns(self, seed: int, programs: list[Program], function: Callable[[], None]) -> None:
         turns, numbers = Turns(seed), dict[int, int]()

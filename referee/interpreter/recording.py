@@ -47,10 +47,6 @@ class _Mark:
     place: int | None = None
 
 
-class _Unknown(Exception):
-    """A value of which nobody knows where it comes from."""
-
-
 class Recorder:
     """Makes tapes. Patches the `triton.runtime.interpreter` module given, once per process, after all else that patches it.
 
@@ -120,43 +116,33 @@ class Recorder:
         return mark.place
 
     def _place(self, handle: Any) -> int:
-        mark = self._known(handle)
+        mark: _Mark = vars(handle)[_MARK]
         return self._new_place(mark, handle) if mark.place is None else mark.place
-
-    def _known(self, handle: Any) -> _Mark:
-        """Raises _Unknown when it may be another for another program."""
-        mark = self._marked(handle) if isinstance(handle, self._handle) else None
-        if mark is None:
-            raise _Unknown
-        return mark
 
     def _note(self, function: Callable[..., Any], given: Sequence[Any], found: Any, *, pure: bool = False) -> bool:
         """Whether the call could be put on the tape, or is of constants only and `pure`, and so gives constants."""
-        single: list[tuple[int, int]] = []
-        several: list[tuple[int, list[int]]] = []
+        single = {position: one for position, one in enumerate(given) if isinstance(one, self._handle)}
+        several = {position: one for position, one in enumerate(given) if self._holds_handles(one)}
+        rest = [None if position in single or position in several else one for position, one in enumerate(given)]
+        handles = [*single.values(), *(part for some in several.values() for part in some)]
+        marks = [self._marked(one) if isinstance(one, self._handle) else None for one in handles]
         results = () if found is None else found if isinstance(found, tuple) else (found,)
-        try:
-            if pure and all(self._known(one).constant for one in given if isinstance(one, self._handle)):
-                for one in results:
-                    self._mark(one, constant=True)
-                return True
-            rest: list[Any] = [None] * len(given)
-            for position, one in enumerate(given):
-                if isinstance(one, self._handle):
-                    single.append((position, self._place(one)))
-                elif isinstance(one, (list, tuple)) and any(isinstance(part, self._handle) for part in one):
-                    several.append((position, [self._place(part) for part in one]))
-                elif self._plain(one):
-                    rest[position] = one
-                else:
-                    return False
-        except _Unknown:
+        if not (all(marks) and self._plain(rest) and all(isinstance(one, self._handle) for one in results)):
             return False
-        if len(self._steps) == MOST or not all(isinstance(one, self._handle) for one in results):
+        if pure and all(mark.constant for mark in marks if mark):
+            for one in results:
+                self._mark(one, constant=True)
+            return True
+        if len(self._steps) == MOST:
             return False
+        places = [(position, self._place(one)) for position, one in single.items()]
+        lists = [(position, [self._place(part) for part in some]) for position, some in several.items()]
         new = [self._new_place(self._mark(one, constant=False)) for one in results]
-        self._steps.append(Step(function, rest, single, several, new))
+        self._steps.append(Step(function, rest, places, lists, new))
         return True
+
+    def _holds_handles(self, value: Any) -> bool:
+        return isinstance(value, (list, tuple)) and any(isinstance(part, self._handle) for part in value)
 
     def _plain(self, value: Any) -> bool:
         """Whether nothing that a program got can be in it."""

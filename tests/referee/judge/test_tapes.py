@@ -51,7 +51,7 @@ PLAYED = {
     "a loop up to what is made of arguments": "for step in range(tl.cdiv(n, 16)):\n        v += tl.load(x0 + row * n + (cols + step) % n)",
     "barriers": f"{STORED}\n    v = tl.load(out + row * n + (cols + 1) % n)\n    tl.debug_barrier()",
     "true hints": "v = v + 0 * tl.multiple_of(row * 16, 16)\n    tl.assume(row < 5)",
-    "an atomic's address only": "v = v + (x0 + row).to(tl.int64) * 0",
+    "an address as a number": "v = v + (x0 + row).to(tl.int64) * 0",
 }
 RUN = {
     "a branch on the program's number": "if row == 1:\n        v = v * 2.0",
@@ -126,6 +126,13 @@ def test_programs_that_do_the_same_have_a_tape(others: Zygote, monkeypatch: pyte
 def test_programs_that_may_do_something_else_have_none(others: Zygote, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     plan = rowwise("kernel", (ROWS, WIDTH), "float32", block=64)
     assert tapes(others, monkeypatch, RUN[name], *ways(plan, ROWS, WIDTH)) == [None, None]
+
+
+def test_a_program_of_very_many_operations_has_none(others: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = rowwise("kernel", (1, WIDTH), "float32", block=64)
+    body = "for step in range(0, {turns} * n):\n        v += step"
+    few, many = (tapes(others, monkeypatch, body.format(turns=turns), *ways(plan, 1, WIDTH)[:1]) for turns in (10, 600))
+    assert few[0] and few[0] > 400 and many == [None]
 
 
 @pytest.mark.parametrize("name", WRONG)
