@@ -14,6 +14,7 @@ from referee.compiling.compile_ahead import CompileAhead
 from referee.compiling.compile_jobs import PATIENCE, SECONDS, compile_jobs
 from referee.device.jobs import CellJob
 from referee.ops.spec import Cell
+from referee.plans.branches import branches
 from referee.plans.plan import Launch, LaunchPlan
 from referee.plans.sampling import compile_sample
 from referee.reading.kernels import KernelError, KernelModule, extract
@@ -159,7 +160,7 @@ class Judgement:
         wanted = required(self.subject.cells("cpu"))
         bench = self.subject.bench()
         traced = self.trace(module, [*wanted, *([bench] if bench and bench not in wanted else [])])
-        self.compile(module, compile_sample(traced))
+        self.compile(module, compile_sample(traced, branches(module.text)))
         why = "the level asked for is compile"
         return self.report.ended("unsure", f"compiles for {self.target.name}; no kernel was run", unreached=why)
 

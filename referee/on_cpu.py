@@ -15,6 +15,7 @@ from referee.judgement import Judgement, Traced, atomic, autotuned, stop
 from referee.open_lanes import has_open_lanes, note, what_depends
 from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
 from referee.ops.spec import Cell
+from referee.plans.branches import branches
 from referee.plans.plan import LaunchPlan
 from referee.plans.sampling import compile_sample
 from referee.reading.kernels import KernelModule
@@ -60,10 +61,11 @@ class OnCpu:
             traced = judgement.trace(self.module, [*cells, *([bench] if bench and bench not in cells else [])])
             with report.during("trace"):
                 many = judgement.many_rows(tracing.result())
-            sample = compile_sample([*traced, *many])
+            choosing = branches(self.module.text)
+            sample = compile_sample([*traced, *many], choosing)
             if autotuned(sample[0]):
                 # Each plan is as many kernels as there are configurations.
-                sample = compile_sample([*traced, *many], dtypes=1, ones=False)
+                sample = compile_sample([*traced, *many], choosing, dtypes=1, ones=False)
             binaries = judgement.compile(self.module, sample)
             with report.during("trace"):
                 variants = self._variants(traced[: len(cells)], elsewhere.result())

@@ -46,6 +46,9 @@ _FLUSHED = "exp2 sqrt rsqrt sin erf floor ceil".split()
 _SHAPED = "reshape expand_dims broadcast splat trans".split()
 _CUT = {tl.float16: cut_to_float16, tl.bfloat16: cut_to_bfloat16, tl.float8e5: cut_to_float8e5}
 
+_OF_ONE_PRODUCT = 16
+"""So many products does a tensor core add to a sum in float16 before it is rounded (`mma.m16n8k16`)."""
+
 _LOG2_E = 1.4426950408889634
 
 _EXACT = "exact"
@@ -235,7 +238,26 @@ def install(interpreter: Any, choices: Choices) -> None:
                 return handle(from_float8(side.data, _FLOATS8[side.dtype.scalar]), tl.float32)
             return handle(truncate_to_tf32(side.data), tl.float32) if tf32 and side.dtype.scalar == tl.float32 else side
 
-        return plain_dot(self, operand(a), operand(b), d, precision, *rest)
+        left, right = operand(a), operand(b)
+        if not choices.relaxed or d.dtype.scalar != tl.float16:
+            return plain_dot(self, left, right, d, precision, *rest)
+        # A tensor core rounds such a sum after every instruction.
+        for start in range(0, left.data.shape[-1], _OF_ONE_PRODUCT):
+            part = slice(start, start + _OF_ONE_PRODUCT)
+            some = (handle(left.data[..., part], left.dtype), handle(right.data[..., part, :], right.dtype))
+            d = plain_dot(self, *some, d, precision, *rest)
+        return d
+
+    def root(plain: Any) -> Any:
+        def compute(self: Any, given: Any) -> Any:
+            found = plain(self, given)
+            if not choices.relaxed or found.data.dtype != np.float32:
+                return found
+            # `sqrt.approx` may be off by a unit in the last place where the root is not exact.
+            inexact = np.isfinite(found.data) & (found.data.astype(np.float64) ** 2 != given.data)
+            return handle(np.where(inexact, np.nextafter(found.data, np.float32(np.inf)), found.data), found.dtype)
+
+        return compute
 
     builder.cast_impl, builder.create_fp_to_fp = cast, convert
     builder.binary_op, builder.ternary_op = binary, ternary
@@ -243,6 +265,7 @@ def install(interpreter: Any, choices: Choices) -> None:
     changes |= {name: functools.partial(determined, undefined) for name, undefined in _UNDEFINED.items()}
     for name, change in changes.items():
         setattr(builder, f"create_{name}", change(getattr(builder, f"create_{name}")))
+    builder.create_sqrt = root(builder.create_sqrt)
     builder.create_gather, builder.create_histogram = gather, histogram
     builder.create_frem, builder.create_exp = remainder, exponential
     builder.create_clampf, builder.create_fma, builder.create_dot = clamp, fma, dot

@@ -7,6 +7,7 @@ calculated with; the compiler's result is a plain tensor. Runs in the interprete
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import triton.language as tl
 import triton.runtime.interpreter as triton_interpreter
 
-from referee.interpreter import logic, numbers_as_tensors
+from referee.interpreter import logic, numbers_as_tensors, reductions
 from referee.reading.kernel_vocabulary import TL_MATH
 
 _OPERATORS = "add sub mul truediv floordiv mod and or xor lshift rshift lt le gt ge eq ne".split()
@@ -26,18 +27,21 @@ class WrongStep(Exception):
 
 
 def counted(arg1: Any, arg2: Any = None, step: Any = None, *options: Any, **named: Any) -> Iterator[Any]:
-    """`range` and `tl.range` in a kernel: a scalar tensor each turn, int64 if a bound is, else int32; options mean nothing here.
-
-    Raises WrongStep.
+    """`range` and `tl.range` in a kernel: a scalar tensor each turn, of the type that the bounds and the step have together in the
+    compiler (`visit_For`); options mean nothing here. Raises WrongStep.
     """
     first, last = (0, arg1) if arg2 is None else (arg1, arg2)
     bounds = [value.value if isinstance(value, tl.constexpr) else value for value in (first, last, 1 if step is None else step)]
-    wide = any(value.dtype == tl.int64 if isinstance(value, tl.tensor) else abs(value) >= 2**31 for value in bounds)
-    numpy_type, triton_type = (np.int64, tl.int64) if wide else (np.int32, tl.int32)
+    semantic = triton_interpreter.interpreter_semantic
+    kinds = [semantic.to_tensor(bound).dtype for bound in bounds]
+    if not all(kind.is_int() for kind in kinds):
+        raise TypeError(f"For loop bounds and step must all be ints, are ({', '.join(map(str, kinds))})")
+    kind = functools.reduce(semantic.integer_promote_impl, kinds)
     if isinstance(bounds[2], tl.tensor) and int(bounds[2]) <= 0:
         raise WrongStep(f"a loop counts in steps of {int(bounds[2])}: only a constant step (tl.constexpr) may be negative")
+    numpy_type = triton_interpreter._get_np_dtype(kind)
     for value in range(*(int(bound) for bound in bounds)):
-        yield tl.tensor(triton_interpreter.TensorHandle(np.array([value], numpy_type), triton_type), triton_type)
+        yield tl.tensor(triton_interpreter.TensorHandle(np.array([value], numpy_type), kind), kind)
 
 
 def patch() -> None:
@@ -56,6 +60,7 @@ def patch() -> None:
         method = f"__{name}__"
         setattr(tl.constexpr, method, _left_to_tensors(getattr(tl.constexpr, method)))
     numbers_as_tensors.patch()
+    reductions.patch()
 
 
 def _left_to_tensors(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -4,7 +4,8 @@
 left to right; tensors are all evaluated. So does Triton's compiler (`visit_BoolOp`). Where a number becomes a tensor in it, is in
 `numbers_as_tensors.py`. An atomic whose result nothing reads is a call that says so, because threads do not wait for it; so is what a loop
 goes through whose loads the compiler may move ahead, and a condition at which threads part. Names that begin with two underscores are
-free, because no kernel may use them. Runs in the interpreter worker.
+free, because no kernel may use them. What no compiler takes raises: a block for a condition, which has no truth value, and a chain of
+comparisons. Runs in the interpreter worker.
 """
 
 from __future__ import annotations
@@ -46,10 +47,26 @@ def negated(value: Any) -> Any:
     return value == 0 if isinstance(value, tl.tensor) else not value
 
 
+class NotCompiled(Exception):
+    """Triton's compiler takes no such thing."""
+
+
+def asked(condition: Any) -> Any:
+    """What a branch or a loop depends on. Raises NotCompiled for a block, which Triton's interpreter takes for true."""
+    if isinstance(condition, tl.tensor) and condition.numel.value != 1:
+        raise NotCompiled("Boolean value of Tensor with more than one value is ambiguous: a block cannot decide a branch")
+    return condition
+
+
+def chain() -> None:
+    """`a < b < c`. Raises NotCompiled."""
+    raise NotCompiled("simultaneous multiple comparison is not supported: write (a < b) & (b < c)")
+
+
 NAMES: dict[str, Callable[..., Any]] = {
-    "__both": both, "__either": either, "__negated": negated, "__assigned": numbers.assigned, "__chosen": numbers.chosen,
-    "__min": numbers.least, "__max": numbers.most, "__noted": numbers.noted, "__returned": numbers.returned, "__parting": parting,
-    "__ready": functools.partial,
+    "__asked": asked, "__chain": chain, "__both": both, "__either": either, "__negated": negated, "__assigned": numbers.assigned,
+    "__chosen": numbers.chosen, "__min": numbers.least, "__max": numbers.most, "__noted": numbers.noted, "__returned": numbers.returned,
+    "__parting": parting, "__ready": functools.partial,
 }  # fmt: skip
 
 
@@ -122,18 +139,18 @@ class _Calls(ast.NodeTransformer):
         return node
 
     def visit_If(self, node: ast.If) -> ast.If:
-        """The condition of a return is a call."""
+        """The condition is a call, and that of a return one more."""
         returns = self._joins and any(isinstance(part, ast.Return) for part in ast.walk(node))
         self.generic_visit(node)
-        node.test = self._parting(node, node.test)
+        node.test = self._condition(node, node.test)
         if returns:
             node.test = _call("__noted", node.test, ast.Name("__decided", ast.Load()))
         return node
 
     def visit_While(self, node: ast.While) -> ast.While:
-        """The condition is a call where threads may part."""
+        """The condition is a call."""
         self.generic_visit(node)
-        node.test = self._parting(node, node.test)
+        node.test = self._condition(node, node.test)
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
@@ -174,7 +191,7 @@ class _Calls(ast.NodeTransformer):
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         """A call with functions of both values."""
         self.generic_visit(node)
-        return _call("__chosen", self._parting(node, node.test), _later(node.body), _later(node.orelse))
+        return _call("__chosen", self._condition(node, node.test), _later(node.body), _later(node.orelse))
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Of the builtins `min` and `max`: a call of another function; one around an atomic of whose result the compiler leaves nothing."""
@@ -191,10 +208,18 @@ class _Calls(ast.NodeTransformer):
         self.generic_visit(node)
         return _call("__both" if isinstance(node.op, ast.And) else "__either", *map(_later, node.values))
 
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """A call for a chain."""
+        self.generic_visit(node)
+        return node if len(node.ops) == 1 else _call("__chain")
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         """A call for `not`."""
         self.generic_visit(node)
         return _call("__negated", node.operand) if isinstance(node.op, ast.Not) else node
+
+    def _condition(self, node: ast.AST, test: ast.expr) -> ast.expr:
+        return _call("__asked", self._parting(node, test))
 
     def _parting(self, node: ast.AST, test: ast.expr) -> ast.expr:
         return _call("__parting", test, ast.Constant(self._parts[node])) if node in self._parts else test

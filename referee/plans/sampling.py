@@ -1,15 +1,16 @@
 """Which of the traced plans are compiled where none is replayed: so many that every way in which a kernel is launched is there.
 
 Triton compiles a kernel when it is launched, and of it only the branches that constants choose; what no compiled plan launches may
-not compile at all, and the interpreter runs it nevertheless. Limits: constants that are numbers (block sizes) make no new way, and
-`MOST_PLANS` are compiled at most.
+not compile at all, and the interpreter runs it nevertheless. Limits: constants that are numbers (block sizes) make a new way only where
+they choose between branches (`branches.py`), and `MOST_PLANS` are compiled at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from referee.ops.spec import Cell
+from referee.plans.branches import Branches
 from referee.plans.plan import DtypeValue, Launch, LaunchConfig, LaunchPlan, Value
 
 COMPILED_DTYPES = 3
@@ -18,7 +19,9 @@ MOST_PLANS = 8
 Way = tuple[str, frozenset[tuple[str, Value]]]
 
 
-def compile_sample(traced: Sequence[tuple[Cell, LaunchPlan]], *, dtypes: int = COMPILED_DTYPES, ones: bool = True) -> list[LaunchPlan]:
+def compile_sample(
+    traced: Sequence[tuple[Cell, LaunchPlan]], branches: Mapping[str, Branches], *, dtypes: int = COMPILED_DTYPES, ones: bool = True
+) -> list[LaunchPlan]:
     """The plan of the timed cell, one of each other dtype (`dtypes` with it), and one for each further way to launch a kernel.
 
     With `ones` it is a way of its own that a number is 1, which Triton makes a constant.
@@ -28,19 +31,20 @@ def compile_sample(traced: Sequence[tuple[Cell, LaunchPlan]], *, dtypes: int = C
     for cell, plan in order:
         by_dtype.setdefault(cell.inputs[0].dtype, plan)
     chosen = list(by_dtype.values())[:dtypes]
-    seen = {way for plan in chosen for way in _ways(plan, ones)}
+    seen = {way for plan in chosen for way in _ways(plan, branches, ones)}
     for _, plan in order:
-        new = set(_ways(plan, ones)) - seen
+        new = set(_ways(plan, branches, ones)) - seen
         if new and len(chosen) < MOST_PLANS:
             chosen.append(plan)
             seen |= new
     return chosen
 
 
-def _ways(plan: LaunchPlan, ones: bool) -> Iterator[Way]:
+def _ways(plan: LaunchPlan, branches: Mapping[str, Branches], ones: bool) -> Iterator[Way]:
     for step in plan.steps:
         if isinstance(step, Launch):
-            yield from ((step.kernel, frozenset(_deciding(config, ones))) for config in step.configs)
+            for config in step.configs:
+                yield step.kernel, frozenset([*_deciding(config, ones), *branches[step.kernel].chosen(config.arguments)])
 
 
 def _deciding(config: LaunchConfig, ones: bool) -> Iterator[tuple[str, Value]]:
