@@ -27,7 +27,7 @@ from referee.device.jobs import TaskName
 from referee.interpreter.interpret import InterpreterUnsupported
 from referee.judgement import Judgement, Level, secret_seed
 from referee.measuring.measurement import TimingOptions
-from referee.on_cpu import OnCpu
+from referee.on_cpu import OnCpu, too_large
 from referee.on_gpu import OnGpu
 from referee.race import Lap, NoRace, race
 from referee.reading.markdown import unfenced
@@ -160,6 +160,8 @@ class Referee:
             return report.ended("unsure", reason, unreached="the level asked for is screen")
         check_triton()
         judgement.target, why = self._settle(report, subject, wanted)
+        if level != "compile" and report.mode == "interpret" and (large := too_large(subject)):
+            return report.failed("referee", large)
         if subject.op.origin == "user":
             self._note_vacuity(report, subject)
         if level == "compile":

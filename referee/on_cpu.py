@@ -21,7 +21,7 @@ from referee.plans.sampling import compile_sample
 from referee.reading.kernels import KernelModule
 from referee.report import Report
 from referee.sandbox.workers import Workers
-from referee.subject import capabilities, feasible, partition_by_rows, required
+from referee.subject import MOST_ELEMENTS, Subject, capabilities, feasible, partition_by_rows, required
 from referee.target import GIB, DeviceProperties
 from referee.verdict import Rejection, Verdict
 
@@ -49,8 +49,6 @@ class OnCpu:
         judgement, report, subject = self.judgement, self.judgement.report, self.judgement.subject
         task = subject.task("cpu")
         cells = [cell for cell in required(task.cells) if feasible(cell)]
-        if not cells:
-            return report.failed("referee", "no cell of this task is small enough for the CPU path: judge it on a GPU")
         cells += fresh_cells(subject.op, self.seed, gpu=False)
         bench = subject.bench()
         earning = with_fresh_layouts(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed)
@@ -111,6 +109,16 @@ class OnCpu:
         usual = {cell.name: plan for cell, plan in traced}
         words = f"on a card of {FEW_MULTIPROCESSORS} multiprocessors"
         return {cell.name: (plan, words) for cell, plan in there if plan != usual[cell.name]}
+
+
+def too_large(subject: Subject) -> str:
+    """Why none of the cells can be judged here, or nothing if one can."""
+    cells = required(subject.cells("cpu"))
+    if not cells or any(map(feasible, cells)):
+        return ""
+    least = min(max(math.prod(spec.shape) for spec in (*cell.inputs, *cell.outputs)) for cell in cells)
+    words = f"the reference's examples have tensors of {least:,} elements, and Triton's interpreter takes {MOST_ELEMENTS:,} at most"
+    return f"{words}: make the examples (get_inputs) smaller, or judge on a GPU"
 
 
 def _other_card(card: DeviceProperties, seed: int) -> DeviceProperties:

@@ -48,12 +48,14 @@ def compare(
     outputs: Sequence[Tensor],
     *,
     quick: bool = False,
+    briefly: bool = False,
     expected_of: Callable[[Task, Cell, Sequence[Tensor]], tuple[Expected, ...]] = expectations,
 ) -> CellResult:
     """Judge `outputs` for `inputs`, both in the cell's order. `error` and `budget` are those of the worst element.
 
     `expected_of` gives what is expected, for who asks for it more than once. With `quick` the answer is the same, but a pass that
-    needs no more than the least budget does not say what was used of it.
+    needs no more than the least budget does not say what was used of it; nor does any answer with `briefly`, which only says whether
+    it is right.
     """
     problem = _contract(cell, outputs)
     if problem:
@@ -64,6 +66,10 @@ def compare(
     norm = None if task.op.origin == "user" else "norm" in task.op.name
     for piece_inputs, piece_outputs, first_row in _pieces(task, inputs, tuple(outputs)):
         for index, (expected, output) in enumerate(zip(expected_of(task, cell, piece_inputs), piece_outputs, strict=True)):
+            if briefly:
+                if bool(_errors(expected, output)[1].any()):
+                    return CellResult(cell.name, cell.role, "fail", detail="elements are wrong")
+                continue
             found = against(expected, output, first_row=first_row, norm=norm)
             if found.failure and len(outputs) > 1:
                 found = Comparison(found.error, found.budget, f"output {index}: {found.failure}")
@@ -88,19 +94,22 @@ def against(expected: Expected, output: Tensor, *, first_row: int = 0, norm: boo
     """Compare one output with its expectation. `first_row` and `norm` matter to the message only, as `explain` says."""
     if not output.numel():
         return Comparison(0.0, 0.0, None)
-    if not output.is_floating_point():
-        wrong = output != expected.value
-        for other in expected.also:
-            wrong &= output != other.to(output.dtype)
-        error, budget = (output.double() - expected.value.double()).abs(), expected.budget
-    else:
-        error, wrong = _judged(expected, output)
-        budget = expected.budget
-    worst_error, worst_budget = _worst(error, budget)
+    error, wrong = _errors(expected, output)
+    worst_error, worst_budget = _worst(error, expected.budget)
     if not bool(wrong.any()):
         return Comparison(worst_error, worst_budget, None)
     failure = explain(expected, output, error, wrong, first_row=first_row, norm=norm)
     return Comparison(worst_error, worst_budget, failure)
+
+
+def _errors(expected: Expected, output: Tensor) -> tuple[Tensor, Tensor]:
+    """|output - expected| and which elements are wrong."""
+    if output.is_floating_point():
+        return _judged(expected, output)
+    wrong = output != expected.value
+    for other in expected.also:
+        wrong &= output != other.to(output.dtype)
+    return (output.double() - expected.value.double()).abs(), wrong
 
 
 def _worst(error: Tensor, budget: Tensor) -> tuple[float | None, float | None]:

@@ -15,7 +15,7 @@ from referee.answers.compare import compare
 from referee.answers.tolerance import Expected, expectations
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.ops.vacuity import IN_OUTPUT, impostors, prove
+from referee.ops.vacuity import IN_OUTPUT, prove
 
 
 def accepted_impostors(task: Task, seed: int) -> tuple[str, ...]:
@@ -35,11 +35,9 @@ def accepted_impostors(task: Task, seed: int) -> tuple[str, ...]:
             known[cell.name] = expectations(judged, cell, inputs)
         return known[cell.name]
 
-    found = prove(task, partial(compare, expected_of=once_a_cell), seed=seed)
-    tried = {finding.impostor for finding in found.findings}
-    offered = {name: None for cell in task.required for name, _ in impostors(task, task.inputs(cell, seed))}
-    elsewhere = {_what(name) for name in tried} - {"zeros"}
-    return (*found.accepted, *(name for name in offered if name not in tried and _what(name) not in elsewhere))
+    found = prove(task, partial(compare, expected_of=once_a_cell, briefly=True), seed=seed, once=True)
+    elsewhere = {_what(finding.impostor) for finding in found.findings} - {"zeros"}
+    return (*found.accepted, *(name for name in found.unheard if _what(name) not in elsewhere))
 
 
 def _what(impostor: str) -> str:

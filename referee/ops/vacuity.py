@@ -10,7 +10,7 @@ An impostor that equals the right answer on a cell (the softmax of one column is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from inspect import unwrap
 
@@ -42,9 +42,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Vacuity:
-    """All findings of a task. `accepted` names the impostors that no required cell caught: the task is vacuous for them."""
+    """All findings of a task. `accepted` names the impostors that no required cell caught: the task is vacuous for them.
+
+    `unheard` are those that are the right answer wherever they were tried.
+    """
 
     findings: tuple[Finding, ...]
+    unheard: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> tuple[str, ...]:
@@ -175,21 +179,29 @@ def _says_nothing(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
     )
 
 
-def examine(task: Task, cell: Cell, inputs: Tensors, compare: Comparator) -> tuple[Finding, ...]:
-    """Run every impostor through `compare` at one cell; those equal to the right answer there are left out."""
-    findings = []
+def examine(
+    task: Task, cell: Cell, inputs: Tensors, compare: Comparator, *, but: Set[str] = frozenset()
+) -> Iterator[tuple[str, Finding | None]]:
+    """What comes of every impostor at one cell, `but` these: None of one that is the right answer there."""
     for name, outputs in impostors(task, inputs):
-        if _says_nothing(task, inputs, outputs):
+        if name in but:
             continue
-        result = compare(task, cell, inputs, outputs)
-        findings.append(Finding(name, cell.name, result.status == "fail", result.detail))
-    return tuple(findings)
+        if _says_nothing(task, inputs, outputs):
+            yield name, None
+        else:
+            result = compare(task, cell, inputs, outputs)
+            yield name, Finding(name, cell.name, result.status == "fail", result.detail)
 
 
-def prove(task: Task, compare: Comparator, *, seed: int, device: str = "cpu") -> Vacuity:
-    """Run every impostor at every required, non-empty cell of the task."""
+def prove(task: Task, compare: Comparator, *, seed: int, device: str = "cpu", once: bool = False) -> Vacuity:
+    """Run every impostor at every required, non-empty cell of the task; with `once` at none after one that caught it."""
     findings: list[Finding] = []
+    met: dict[str, None] = {}
     for cell in task.required:
         if all(size for spec in cell.outputs for size in spec.shape):
-            findings.extend(examine(task, cell, task.inputs(cell, seed, device), compare))
-    return Vacuity(tuple(findings))
+            caught = {finding.impostor for finding in findings if once and finding.caught}
+            for name, finding in examine(task, cell, task.inputs(cell, seed, device), compare, but=caught):
+                met[name] = None
+                findings += [finding] if finding else []
+    heard = {finding.impostor for finding in findings}
+    return Vacuity(tuple(findings), tuple(name for name in met if name not in heard))

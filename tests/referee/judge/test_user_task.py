@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from referee import Referee
+from referee.answers.compare import compare
 from referee.answers.user_task import accepted_impostors
+from referee.device.jobs import TaskName
 from referee.ops.task import Task
 from referee.ops.user import load_user
+from referee.ops.vacuity import prove
 
 REFERENCE = """
 import torch
@@ -25,6 +30,25 @@ def get_inputs():
     return [torch.randn(16, 24), torch.randn(24)]
 """
 MOST_EVALUATIONS = 14
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scaled(x, w, out, n, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * n + cols
+    mask = cols < n
+    tl.store(out + at, tl.load(x + at, mask=mask) * tl.load(w + cols, mask=mask), mask=mask)
+
+
+def run(x, w):
+    out = torch.empty_like(x)
+    scaled[(x.shape[0],)](x, w, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+"""
 
 
 def task(tmp_path: Path, body: str) -> Task:
@@ -44,6 +68,28 @@ def test_a_reference_of_zeros_accepts_zeros(tmp_path: Path) -> None:
 def test_each_of_several_outputs_is_tried_on_its_own(tmp_path: Path) -> None:
     assert accepted_impostors(task(tmp_path, "x * w, torch.softmax(x, -1), x.sum(-1), (x * 3).to(torch.int32)"), 3) == ()
     assert accepted_impostors(task(tmp_path, "x * w, x * 0, (x * x).sum()"), 3) == ("zeros in output 1",)
+
+
+@pytest.mark.parametrize("body", ["torch.softmax(x * w, -1)", "x * 0 + w * 0", "(x > w, x * w, (x * 3).to(torch.int32))", "x.sign() * w"])
+def test_trying_nothing_twice_and_saying_little_finds_the_same(tmp_path: Path, body: str) -> None:
+    given = task(tmp_path, body)
+    thorough, quick = prove(given, compare, seed=5), prove(given, partial(compare, briefly=True), seed=5, once=True)
+    assert (quick.accepted, quick.unheard) == (thorough.accepted, thorough.unheard)
+    first, only = ([(one.impostor, one.cell) for one in proof.findings if one.caught] for proof in (thorough, quick))
+    assert only == [one for number, one in enumerate(first) if one[0] not in dict(first[:number])]
+    assert len(quick.findings) < len(thorough.findings)
+
+
+def test_what_the_interpreter_is_too_slow_for_is_refused_before_anything_else(tmp_path: Path) -> None:
+    file = tmp_path / "reference.py"
+    file.write_text(REFERENCE.format(body="x * w").replace("randn(16, 24), torch.randn(24)", "randn(600, 512), torch.randn(512)"))
+    with Referee(mode="interpret") as referee:
+        told: list[str] = []
+        found = referee.judge(KERNEL, TaskName("reference:fn", str(file), "fn"), level="correct", tell=told.append)
+        assert found.verdict == "error" and "307,200 elements" in found.reason and "get_inputs" in found.reason
+        assert not any("tells right answers" in words for words in told)
+        # Compiling takes no time that depends on it.
+        assert referee.judge(KERNEL, TaskName("reference:fn", str(file), "fn"), level="compile").verdict == "unsure"
 
 
 def test_an_output_that_accepts_any_value_is_told(tmp_path: Path) -> None:
