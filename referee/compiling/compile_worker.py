@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -110,7 +111,8 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
             os._exit(TIME_UP)
         if triton_private.tool_was_ended(error):
             raise ToolLost from error
-        return {"error": describe(error, f"kernel `{request['kernel']}`"), "skippable": type(error).__name__ in SKIPPABLE}
+        told = describe(error, f"kernel `{request['kernel']}`", specialised(request["arguments"]))
+        return {"error": told, "skippable": type(error).__name__ in SKIPPABLE}
     registers, spills = ptxas_report(log.getvalue())
     parameters, paths = passed(compiled.signature)
     binary = Binary(
@@ -158,8 +160,14 @@ def ptxas_report(log: str) -> tuple[int | None, int | None]:
     return (int(registers[1]) if registers else None), (int(spills[1]) + int(spills[2]) if spills else None)
 
 
-def describe(error: BaseException, what: str) -> str:
-    """One line: the kernel, the innermost line of it that Triton complains about, and the innermost message."""
+def specialised(arguments: Sequence[tuple[str, Any, bool]]) -> str:
+    """What is constant in the kernel that these arguments launch, in words: constants, and numbers that are 1."""
+    numbers = [f"{name} = {value}" for name, value, constexpr in arguments if not isinstance(value, dict) and (constexpr or value == 1)]
+    return f" launched with {', '.join(numbers)}"[:MAX_MESSAGE] if numbers else ""
+
+
+def describe(error: BaseException, what: str, launched: str = "") -> str:
+    """One line: the kernel, the innermost line of it that Triton complains about, or how it is `launched`, and the innermost message."""
     line = ""
     innermost: BaseException | None = error
     message = str(error)
@@ -169,7 +177,7 @@ def describe(error: BaseException, what: str) -> str:
             line = source.splitlines()[node.lineno - 1].strip()
         message = getattr(innermost, "error_message", None) or _last_line(innermost) or message
         innermost = innermost.__cause__
-    at = f" at `{line[:80]}`" if line else ""
+    at = f" at `{line[:80]}`" if line else launched
     told = " ".join(str(message).split())[:MAX_MESSAGE] if message else type(error).__name__
     return f"{what}{at}: {told}{A_NUMBER if NO_METHOD in told else ''}"
 

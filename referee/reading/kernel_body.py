@@ -195,7 +195,7 @@ class BodyChecker(ast.NodeTransformer):
         if node.id in BUILTINS:
             return node
         hint = "; use tl.abs" if node.id == "abs" else ""
-        where = "a plain function: decorate it with @triton.jit" if node.id in self._scope.functions else "not defined there"
+        where = _helper(self._scope.functions[node.id]) if node.id in self._scope.functions else "not defined there"
         raise KernelError(f"kernel `{self._function.name}` uses `{node.id}`, which is {where}{hint}", guard="kernel_name", node=node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -273,3 +273,10 @@ class BodyChecker(ast.NodeTransformer):
         advice = refused or (f"use {instead}" if instead else "it is not in the vocabulary of kernels")
         guard = "launch_feature" if refused and "descriptor" in refused else "kernel_vocabulary"
         raise KernelError(f"kernel `{self._function.name}`: `{full}` is not allowed: {advice}", guard=guard, node=node)
+
+
+def _helper(function: ast.FunctionDef) -> str:
+    """What a function is that is no kernel, and what to do instead."""
+    if any(ast.unparse(one).endswith("constexpr_function") for one in function.decorator_list):
+        return "a @triton.constexpr_function, which nobody may evaluate here: give its result to the kernel as a tl.constexpr"
+    return "a plain function: decorate it with @triton.jit"

@@ -16,6 +16,7 @@ import pytest
 from referee.compiling.binaries import Binaries, Binary, BinaryError, dump_binary, parse_binary
 from referee.compiling.compile import compile_in_parts, compile_plan, compile_plans
 from referee.compiling.compile_cache import CompileCache
+from referee.compiling.compile_worker import describe, specialised
 from referee.compiling.specialise import request
 from referee.compiling.toolchain import toolchain
 from referee.plans.plan import Launch, LaunchPlan
@@ -129,6 +130,14 @@ def test_compile_errors_are_one_useful_line(name: str, zygote: Zygote) -> None:
     assert isinstance(rejection, Rejection)
     assert (rejection.stage, rejection.guard) == ("compile", "compile_error")
     assert says in rejection.reason and "\n" not in rejection.reason and len(rejection.reason) <= 400
+
+
+def test_an_error_without_a_line_says_what_is_constant() -> None:
+    pointer = ("x", {"pointer": "*fp16", "offset": 0}, False)
+    arguments = [pointer, ("N", 1, False), ("M", 7, False), ("BLOCK", 64, True), ("ACT", "silu", True)]
+    told = describe(RuntimeError("PassManager::run failed"), "kernel `k`", specialised(arguments))
+    assert told == "kernel `k` launched with N = 1, BLOCK = 64, ACT = silu: RuntimeError: PassManager::run failed"
+    assert describe(RuntimeError("no"), "kernel `k`", specialised([pointer])) == "kernel `k`: RuntimeError: no"
 
 
 def test_a_constant_that_cannot_be_evaluated_is_a_compile_error(zygote: Zygote) -> None:

@@ -188,6 +188,10 @@ REFUSED = {
     "import_builtin": ("kernel_name", "__import__", kernel('__import__("os")')),
     "torch": ("kernel_vocabulary", "torch", kernel("torch.exp(n)")),
     "plain_function": ("kernel_name", "decorate it", kernel("a = f(n)", before="def f(a):\n    return a\n")),
+    "constexpr_function": (
+        "kernel_name", "give its result to the kernel",
+        kernel("a = f(BLOCK)", before="@triton.constexpr_function\ndef f(a):\n    return a // 2\n"),
+    ),
     "undefined": ("kernel_name", "not defined", kernel("a = missing")),
     "plain_global": ("kernel_constant", "tl.constexpr(...)", kernel("a = SIZE", before="SIZE = 4")),
     "annotated_global": ("kernel_constant", "tl.constexpr(...)", kernel("a = SIZE", before="SIZE: tl.constexpr = 4")),
