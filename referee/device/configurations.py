@@ -22,10 +22,12 @@ FEW_CONFIGS = 16
 
 
 def telling(cells: Sequence[Cell]) -> list[Cell]:
-    """Where other configurations run: at the widest cell, at that of most rows, and for every dtype at the smallest of several of both."""
+    """Where other configurations run: at the widest cell, at that of most rows, where the largest blocks leave nothing over, and for every
+    dtype at the smallest of several rows and columns."""
     several = [cell for cell in cells if _rows(cell) >= SEVERAL_ROWS and _width(cell) >= SEVERAL_COLUMNS] or list(cells)
     smallest = {cell.inputs[0].dtype: cell for cell in sorted(several, key=_elements, reverse=True)}
-    return list(dict.fromkeys([max(cells, key=_width), max(cells, key=_rows), *smallest.values()]))
+    even = max(cells, key=lambda cell: (_rows(cell) > 1, _width(cell) & -_width(cell), -_elements(cell)))
+    return list(dict.fromkeys([max(cells, key=_width), max(cells, key=_rows), even, *smallest.values()]))
 
 
 def usable_configurations(plan: LaunchPlan, compiled: Collection[tuple[int, int]], most: int = MAX_CONFIGS) -> tuple[int, ...]:

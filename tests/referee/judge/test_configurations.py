@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from referee import Referee, ops
@@ -34,6 +36,7 @@ SLIPS = {
     "rows": "if KEPT == 0 and row > 3:\n        y = x",
     "precision": "if KEPT == 0:\n        y = y.to(tl.float16).to(tl.float32)",
     "first": "if KEPT == 1 and row > 3:\n        y = x",
+    "even": "if KEPT == 0 and N % 2048 == 0:\n        y = x",
 }
 
 
@@ -48,8 +51,9 @@ def test_other_configurations_run_at_several_rows_of_every_dtype_at_the_widest_a
         shapes = [cell.inputs[0].shape for cell in chosen]
         assert shapes[0][-1] == max(cell.inputs[0].shape[-1] for cell in cells)
         assert shapes[1][0] == max(cell.inputs[0].shape[0] for cell in cells)
-        assert {cell.inputs[0].dtype for cell in chosen[2:]} == {"float16", "bfloat16", "float32"}
-        assert all(rows >= 5 and columns >= 64 and rows * columns <= 100_000 for rows, columns in shapes[2:])
+        assert shapes[2][0] > 1 and shapes[2][-1] % 4096 == 0 and prod(shapes[2]) <= 1 << 16
+        assert {cell.inputs[0].dtype for cell in chosen[3:]} == {"float16", "bfloat16", "float32"}
+        assert all(rows >= 5 and columns >= 64 and rows * columns <= 100_000 for rows, columns in shapes[3:])
 
 
 def test_every_configuration_that_is_not_chosen_gets_a_plan_of_its_own(one_cell: Cell) -> None:
@@ -68,6 +72,13 @@ def test_every_configuration_that_is_not_chosen_gets_a_plan_of_its_own(one_cell:
 def one_cell() -> Cell:
     """The smallest that has several rows."""
     return telling(required(ops.cells(ops.get("silu"), profile="cpu")))[-1]
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_without_a_gpu_a_wrong_configuration_fails(slip: str) -> None:
+    with Referee(mode="interpret") as judge:
+        verdict = judge.judge(MOST_ROWS.format(slip=SLIPS[slip]), "silu", level="correct")
+        assert verdict.guard == "wrong_answer", (verdict.verdict, verdict.reason)
 
 
 @pytest.mark.gpu
