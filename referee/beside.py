@@ -65,21 +65,26 @@ def look(path: CpuPath, traced: Group) -> Seen:
     with ThreadPoolExecutor(min(len(shares) + opened, AT_ONCE), thread_name_prefix="look") as pool:
         looked = [pool.submit(_look, path, share, group) for share, group in shares]
         lanes = pool.submit(_depends, path, traced) if opened else None
+    found, why_not = [], None
+    for one in looked:
+        try:
+            found.append(one.result())
+        except InterpreterUnsupported as error:
+            why_not = str(error)
+    results = {result.name: result for cells, _ in found for result in cells}
+    cells = tuple(results[cell.name] for cell, _ in traced if cell.name in results)
+    rejections = [rejection for _, rejection in found if rejection is not None]
+    # A part that took too long, or cannot be run, excuses no other one.
+    rejection = min(rejections, key=lambda one: one.guard in UNDECIDED, default=None)
+    if rejection is not None and rejection.guard not in UNDECIDED:
+        return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))
     try:
-        found = [one.result() for one in looked]
         depends = lanes.result() if lanes else None
     except InterpreterUnsupported as error:
-        return Seen(why_not=str(error))
-    results = {result.name: result for cells, _ in found for result in cells}
-    cells = tuple(results[cell.name] for cell, _ in traced)
-    rejections = [rejection for _, rejection in found if rejection is not None]
-    # A part that took too long excuses no other one.
-    rejection = min(rejections, key=lambda one: one.guard in UNDECIDED, default=None)
-    if rejection is None:
-        return Seen(cells, open_lanes=depends)
-    if rejection.guard in UNDECIDED:
-        return Seen(why_not=rejection.reason)
-    return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))
+        why_not = why_not or str(error)
+    if why_not or rejection:
+        return Seen(why_not=why_not or (rejection.reason if rejection else None))
+    return Seen(cells, open_lanes=depends)
 
 
 def _shares(group: Group) -> list[Group]:

@@ -154,6 +154,7 @@ class OnGpu:
         if seen.why_not:
             report.skips("interpreted", seen.why_not)
             report.skips("out_of_bounds", f"the guard bands catch writes; only the interpreter looks at addresses: {seen.why_not}")
+            report.reserve(f"nobody looked at what is read, nor for races: {seen.why_not}")
             return
         if seen.rejection:
             report.cells = (*report.cells, *seen.cells)

@@ -7,6 +7,7 @@ compile. Scales are powers of two; in float16 they are lowered where the op's ow
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from referee.ops.ceiling import fit_scales
@@ -17,7 +18,7 @@ from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 Profile = Literal["cpu", "gpu"]
 
 ODD_PAD, ALIGNMENT = 3, 16
-MAX_LOGIT_SCALE = 8.0
+MAX_LOGIT_SCALE, MIXED_SCALE = 8.0, 64.0
 _SHORT_NAMES: dict[Dtype, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
@@ -67,6 +68,16 @@ def cell_of(op: Op, draft: Draft) -> Cell:
     label = draft.label or draft.values
     name = f"{_SHORT_NAMES[dtype]}-{draft.rows}x{draft.columns}-{label}-x{draft.scale:g}"
     return Cell(name, inputs, outputs, draft.values, scales, draft.role)
+
+
+def of_mixed_values(op: Op, cell: Cell) -> Cell:
+    """The cell with rows of many kinds and magnitudes, where a right answer allows them. A user's cell as it is."""
+    if op.kind not in KINDS:
+        return cell
+    columns = cell.inputs[0].shape[-1]
+    draft = Draft(cell.inputs[0].shape[0], columns, cell.outputs[0].dtype, "mixed", MIXED_SCALE)
+    wanted = tuple(_scale(op, spec.name, draft) for spec in cell.inputs)
+    return replace(cell, values="mixed", scales=fit_scales(op, wanted, columns=columns, values="mixed", dtype=draft.dtype))
 
 
 def cells(op: Op, *, profile: Profile) -> tuple[Cell, ...]:

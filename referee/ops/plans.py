@@ -23,7 +23,7 @@ HUGE = 2.0**16
 FAR_HALF, FAR, FAR_LOGITS = 56.0, 2.0**22, 2.0**13
 # Times what gates that are closed let through it is small; times the gates themselves it has no room in float16.
 UP = 2.0**12
-LARGE_ROWS = 524_416  # times 4096 columns: more than 2^31 elements
+LARGE_ROWS = 524_417  # times 4096 columns: more than 2^31 elements
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ _GPU = (
     Draft(1001, 127, F16, "mixed"),
     Draft(3, 8192, F16, "mixed", 32.0),
     Draft(33, 1, F32, "normal"),
-    # More rows than a grid may have in its second and third dimension.
-    Draft(65_600, 128, F32, "normal"),
+    # More rows than a grid may have in its second and third dimension, and no multiple of any tile.
+    Draft(65_599, 128, F32, "mixed"),
     # Widths that tiles and vectors divide, and that are no powers of two: a whole block would be too much.
     Draft(3, 3200, F32, "constant"),
     Draft(3, 8448, F16, "sorted", 8.0),
-    Draft(1000, 5120, BF16, "normal"),
+    Draft(1000, 7168, BF16, "mixed"),
     Draft(37, 4097, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 
@@ -149,7 +149,7 @@ _ROPE_GPU = (
     Draft(1, 256, BF16, "normal", 8.0),
     Draft(65, 256, BF16, "one_hot"),
     Draft(129, 256, F32, "shifted"),
-    Draft(65_600, 64, F16, "normal"),
+    Draft(65_599, 64, F16, "normal"),
     Draft(37, 64, F16, "normal", FAINT_HALF, scaled=_DATA),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 TL_DTYPES = frozenset(
     """
     int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64
-    float16 bfloat16 float32 float64 float8e4nv float8e4b8 float8e4b15 float8e5 float8e5b16
+    float16 bfloat16 float32 float64 float8e4nv float8e5
     """.split()
 )
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from referee.answers.compare import compare
+from referee.ops.cells import of_mixed_values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.plans.arena import LEFT_BEHIND, NAN, Damage, layout, second_poison
@@ -129,7 +130,8 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
 
 
 def _after_a_call(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, region: Region, choice: Choice) -> CellOutcome | None:
-    """Other values in the memory that a call left behind: what is wrong there, or None."""
+    """Other values, of many magnitudes, in the memory that a call left behind: what is wrong there, or None."""
+    cell = of_mixed_values(task.op, cell)
     inputs = task.inputs(cell, seed + 1, host.device)
     region.change_inputs(inputs)
     result = _replayed(host, runner, task, cell, region, choice)

@@ -130,6 +130,16 @@ def test_a_dtype_that_takes_too_long_excuses_no_other(servers: Servers, monkeypa
     assert torch.get_num_threads() == before
 
 
+def test_a_dtype_that_cannot_be_run_excuses_no_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def required(self: CpuPath, traced: Traced, among: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
+        if traced[0][0].inputs[0].dtype == "float32":
+            return (), Rejection("correct", "out_of_bounds", "why")
+        raise InterpreterUnsupported("not that one")
+
+    monkeypatch.setattr(CpuPath, "required", required)
+    assert rejected(servers, SOURCE) == Rejection("correct", "out_of_bounds", "in Triton's interpreter why")
+
+
 def test_what_is_not_launched_for_small_cells_is_rejected_where_it_is_traced(servers: Servers) -> None:
     found = rejected(servers, SHORT_ROWS_ONLY)
     assert found.stage == "trace" and "16385" in found.reason, found
@@ -142,6 +152,7 @@ def test_what_the_interpreter_cannot_run_is_left_to_the_replay(servers: Servers,
     assert isinstance(found, Verdict) and found.verdict == "correct", found
     for name in ("interpreted", "out_of_bounds"):
         assert report.checks[name].status == "skipped" and "cannot run a word" in report.checks[name].detail
+    assert "nobody looked at what is read" in found.reason
 
 
 def unsupported(kind: str, message: str) -> Rejection:

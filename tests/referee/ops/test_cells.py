@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Literal
 
 import pytest
 import torch
 
-from referee.ops import Cell, TensorSpec, catalogue, cells, get, signature
-from referee.ops.cells import contiguous_strides
+from referee.ops import Cell, Op, TensorSpec, catalogue, cells, get, signature
+from referee.ops.cells import cell_of, contiguous_strides, of_mixed_values
+from referee.ops.plans import drafts
 from referee.ops.signatures import ROPE_KINDS
 from referee.ops.task import load
 from referee.ops.values import draw
@@ -215,6 +217,16 @@ def test_more_rows_than_a_grid_axis_has_are_kept_apart() -> None:
     for op in (*MATRICES, *ROPES):
         if op.regime != "wide":
             usual, many = partition_by_rows(required(op.name, "gpu"))
-            assert [cell.inputs[0].shape[0] for cell in many] == [65_600], op.name
+            assert [cell.inputs[0].shape[0] for cell in many] == [65_599], op.name
             assert max(cell.inputs[0].shape[0] for cell in usual) <= 65_535
             assert any(cell.role == "bench" for cell in usual)
+
+
+@pytest.mark.parametrize("op", catalogue(), ids=lambda op: op.name)
+def test_the_timed_cell_of_mixed_values_is_scaled_as_a_cell_of_its_own(op: Op) -> None:
+    bench = next(cell for cell in cells(op, profile="gpu") if cell.role == "bench")
+    draft = next(draft for draft in drafts(op, "gpu") if draft.role == "bench")
+    own = cell_of(op, replace(draft, values="mixed", scale=64.0))
+    mixed = of_mixed_values(op, bench)
+    assert (mixed.inputs, mixed.outputs, mixed.values, mixed.scales) == (own.inputs, own.outputs, "mixed", own.scales)
+    assert (mixed.name, mixed.role) == (bench.name, "bench")
