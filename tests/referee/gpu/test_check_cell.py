@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from referee.ops import get
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task
 from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
@@ -25,11 +28,11 @@ INPUT, SCRATCH, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float32") f
 SIZE = ROWS * COLUMNS * 4
 
 
-def outcome(*steps: Step, atomics: bool = False, cell: Cell = CELL) -> tuple[CellOutcome, list[tuple[str, str]]]:
+def outcome(*steps: Step, atomics: bool = False, cell: Cell = CELL, task: Task = TASK) -> tuple[CellOutcome, list[tuple[str, str]]]:
     told: list[tuple[str, str]] = []
     host = Host("cpu", None, lambda text, seconds, whose: told.append((whose, text)))
     plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
-    found = check_cell(host, Runner(plan, {}, None), TASK, cell, 7, choice={}, atomics=atomics)
+    found = check_cell(host, Runner(plan, {}, None), task, cell, 7, choice={}, atomics=atomics)
     return found, told
 
 
@@ -101,6 +104,19 @@ def test_an_output_that_is_never_written_is_wrong() -> None:
     assert found.rejection is not None
     assert found.rejection.guard == "wrong_answer"
     assert "written" in found.rejection.reason
+
+
+def test_the_timed_cell_is_checked_on_mixed_values_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[str, float]] = []
+
+    def noted(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], **_: Any) -> CellResult:
+        compared.append((cell.values, float(inputs[0].abs().max())))
+        return CellResult(cell.name, cell.role, "pass")
+
+    monkeypatch.setattr(replay_check, "compare", noted)
+    outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, role="bench"), task=replace(TASK, op=get("relu2")))
+    largest = dict(compared)
+    assert len(compared) == len(largest) == 2 and 4 * largest["normal"] < largest["mixed"]
 
 
 def test_a_changed_input_is_rejected_even_if_the_answer_is_right() -> None:
