@@ -1,8 +1,8 @@
 """Beside a replay: small cells in Triton's interpreter, which looks at what no run on a GPU shows.
 
 Every address that is read, what programs and threads do to each other's values, whether hints are true, rows longer than any usual
-block. So what passes on a GPU passes where there is none. Limits: what takes the interpreter too long it says nothing of; then the
-verdict is the replay's alone, and says so. Cells of many rows are left to the GPU.
+block. So what passes on a GPU passes where there is none. Of cells that are too large a few programs run (`large_cells.py`). Limits: of
+a user's task, and of large cells, it says nothing of what takes it too long; then the verdict is the replay's alone, and says so.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from referee.interpreter.interpret import UNDECIDED, InterpreterUnsupported
+from referee.large_cells import look_at_programs
 from referee.one_thread import one_thread
 from referee.open_lanes import has_open_lanes, what_depends
 from referee.ops.spec import Cell
@@ -24,9 +25,9 @@ from referee.verdict import CellResult, Check, Rejection
 if TYPE_CHECKING:
     from referee.cpu_path import CpuPath
 
-SECONDS = 5.0
-"""Of processor time for a few of a kernel's cells; all of them take a third of a second where that was measured."""
-FEW_ROWS, AT_ONCE = 16, 6
+USER_SECONDS = 5.0
+"""Of processor time for a few cells of a user's task, which may be of any size; others have as long as without a GPU."""
+AT_ONCE = 12
 FEW_CELLS = 4
 """As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take."""
 
@@ -41,29 +42,40 @@ class Seen:
     cells: tuple[CellResult, ...] = ()
     rejection: Rejection | None = None
     why_not: str | None = None
+    programs: int = 0
+    """At so many large cells a few programs were looked at."""
+    unseen: str | None = None
+    """Why this says nothing of other large cells."""
     open_lanes: Check | None = None
     """What `open_lanes` found; None where no load has any."""
 
 
 def small_cells(subject: Subject) -> list[Cell]:
-    """The cells of the CPU path with few rows; those of a user's task that are small enough."""
+    """The cells of the CPU path, and those of more rows that are small enough too."""
     cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
     if subject.op.origin == "user":
         return cells
-    return [cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS]
+    most = max(cell.inputs[0].shape[0] for cell in cells)
+    more = [cell for cell in required(subject.cells("gpu")) if feasible(cell) and cell.inputs[0].shape[0] > most]
+    return [*cells, *(replace(cell, name=f"{cell.name}-interpreted") for cell in more)]
 
 
-def look(path: CpuPath, traced: Group) -> Seen:
-    """Run the plans, a few of one dtype in a process of their own. Raises JobLost."""
+def look(path: CpuPath, traced: Group, large: Sequence[Group] = ()) -> Seen:
+    """Run the plans, a few of one dtype in a process of their own, and a few programs of those that are `large`. Raises JobLost.
+
+    Nobody is rejected for what takes too long but a kernel of the catalogue's operations, at small cells: a right one does not.
+    """
     if not traced:
         return Seen(why_not="no cell of this task is small enough for it")
+    excused = UNDECIDED if path.task.op.origin == "user" else frozenset[str]()
     groups: dict[tuple[str, ...], list[tuple[Cell, LaunchPlan]]] = {}
     for cell, plan in traced:
         groups.setdefault(tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs)), []).append((cell, plan))
     shares = [(share, group) for group in groups.values() for share in _shares(group)]
     opened = has_open_lanes(path.text)
-    with ThreadPoolExecutor(min(len(shares) + opened, AT_ONCE), thread_name_prefix="look") as pool:
+    with ThreadPoolExecutor(min(len(shares) + len(large) + opened, AT_ONCE), thread_name_prefix="look") as pool:
         looked = [pool.submit(_look, path, share, group) for share, group in shares]
+        picked = [pool.submit(_programs, path, group) for group in large]
         lanes = pool.submit(_depends, path, traced) if opened else None
     found, why_not = [], None
     for one in looked:
@@ -76,7 +88,11 @@ def look(path: CpuPath, traced: Group) -> Seen:
     rejections = [rejection for _, rejection in found if rejection is not None]
     # A part that took too long, or cannot be run, excuses no other one.
     rejection = min(rejections, key=lambda one: one.guard in UNDECIDED, default=None)
-    if rejection is not None and rejection.guard not in UNDECIDED:
+    programs = [one.result() for one in picked]
+    wrong = [one for one in programs if one is not None and one.guard not in UNDECIDED]
+    if wrong and (rejection is None or rejection.guard in UNDECIDED):
+        rejection = wrong[0]
+    if rejection is not None and rejection.guard not in excused:
         return Seen(cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}"))
     try:
         depends = lanes.result() if lanes else None
@@ -84,7 +100,9 @@ def look(path: CpuPath, traced: Group) -> Seen:
         why_not = why_not or str(error)
     if why_not or rejection:
         return Seen(why_not=why_not or (rejection.reason if rejection else None))
-    return Seen(cells, open_lanes=depends)
+    unseen = next((one.reason for one in programs if one is not None), None)
+    looked_at = sum(len(group) for group, one in zip(large, programs, strict=True) if one is None)
+    return Seen(cells, programs=looked_at, unseen=unseen, open_lanes=depends)
 
 
 def _shares(group: Group) -> list[Group]:
@@ -97,6 +115,15 @@ def _shares(group: Group) -> list[Group]:
 def _depends(path: CpuPath, traced: Group) -> Check:
     with one_thread():
         return what_depends(path, traced)
+
+
+def _programs(path: CpuPath, group: Group) -> Rejection | None:
+    """As `look_at_programs`; what cannot be run took too long, so to speak."""
+    try:
+        with one_thread():
+            return look_at_programs(path, group)
+    except InterpreterUnsupported as error:
+        return Rejection("correct", "timeout", str(error))
 
 
 def _look(path: CpuPath, share: Group, group: Group) -> tuple[tuple[CellResult, ...], Rejection | None]:

@@ -30,6 +30,8 @@ from referee.verdict import CellResult, Rejection
 
 SECONDS = 20.0
 """Of processor time, for the cells of one process; all cells of the selftest's slowest right kernels take four where this was chosen."""
+ROUNDS = 4
+"""How often a kernel that goes on from cell to cell gets its seconds: one of small blocks takes the interpreter many turns."""
 PROGRAMS_TWICE = 128
 """So many programs of a cell run twice: what depends on their order, or on memory that nothing wrote, shows with fewer as well."""
 

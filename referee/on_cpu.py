@@ -27,8 +27,6 @@ from referee.verdict import Rejection, Verdict
 
 # As many multiprocessors as the smallest card of today has: there a few rows or tiles are more than the programs that go through them.
 FEW_MULTIPROCESSORS, LARGE_TILE = 4, 4096
-# How often a kernel that goes on from cell to cell gets its seconds: one of small blocks takes the interpreter many turns.
-ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class OnCpu:
 
     def verdict(self, why: str) -> Verdict:
         """Correctness; `why` says why no GPU is used."""
-        from referee.cpu_path import SECONDS, CpuPath
+        from referee.cpu_path import ROUNDS, SECONDS, CpuPath
         from referee.in_parts import required_in_parts
         from referee.interpreted_badges import InterpretedBadges
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from referee.beside import SECONDS, Seen, look, small_cells
+from referee.beside import USER_SECONDS, Seen, look, small_cells
 from referee.compiling.binaries import Binaries, unread_lines
 from referee.compiling.compile import effort
 from referee.compiling.compile_ahead import CompileAhead
@@ -22,6 +22,7 @@ from referee.device.gpu import Checked, Replayer
 from referee.device.jobs import CellJob, Prepared
 from referee.device.prepare import settle
 from referee.judgement import Judgement, Level, Traced, atomic, autotuned, cell_jobs, stop, unless_rejected
+from referee.large_cells import large
 from referee.measuring.measurement import TimingOptions
 from referee.open_lanes import note
 from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
@@ -67,13 +68,13 @@ class OnGpu:
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(autotuned(plan) or _compares(plan) for _, plan in traced)
             # With atomics it counts what the compiler left of them.
-            seen = None if whole or candidate.atomics else aside.submit(self._look, small)
+            seen = None if whole or candidate.atomics else aside.submit(self._look, traced, small)
             prepared = self._settled(traced, candidate, ahead) if whole else self._checked_as_compiled(traced, candidate, ahead, badges)
             badges.go_on(prepared)
             # Which configurations can be launched is known only now.
             first = prepared.jobs[0]
             unread = unread_lines(kernel for job in prepared.jobs for kernel in job.binaries.values())
-            seen = seen or aside.submit(self._look, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS), unread)
+            seen = seen or aside.submit(self._look, traced, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS), unread)
             with report.during("correct"):
                 self._take_seen(seen.result())
                 report.cells = (*report.cells, *badges.results())
@@ -142,12 +143,15 @@ class OnGpu:
         report.passes("kernel_error", "no launch failed")
         report.passes("same_plan", "the plan that is timed is the plan that was checked")
 
-    def _look(self, small: Traced, configs: tuple[int, ...] = (0,), unread: frozenset[int] = frozenset()) -> Seen:
-        """What the interpreter says of small cells. Notes nothing in the report."""
-        from referee.cpu_path import CpuPath
+    def _look(self, traced: Traced, small: Traced, configs: tuple[int, ...] = (0,), unread: frozenset[int] = frozenset()) -> Seen:
+        """What the interpreter says of small cells, and of a few programs at large ones. Notes nothing in the report."""
+        from referee.cpu_path import ROUNDS, SECONDS, CpuPath
 
-        task, mixed = self.judgement.subject.task("cpu"), atomic(self.module, small)
-        return look(CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, seconds=SECONDS, unread=unread), small)
+        task, mixed, text = self.judgement.subject.task("cpu"), atomic(self.module, small), self.module.text
+        seconds, rounds = (USER_SECONDS, 1) if task.op.origin == "user" else (SECONDS, ROUNDS)
+        path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, seconds=seconds, rounds=rounds, unread=unread)
+        there = [] if task.op.origin == "user" else [pair for pair in traced if not atomic(self.module, [pair])]
+        return look(path, small, large(there, small, text))
 
     def _take_seen(self, seen: Seen) -> None:
         report = self._report
@@ -162,6 +166,10 @@ class OnGpu:
         if seen.open_lanes is not None:
             note(report, seen.open_lanes)
         report.passes("interpreted", f"{len(seen.cells)} small cells agree with float64 in Triton's interpreter too")
+        if seen.programs:
+            report.passes("programs", f"a few programs at each of {seen.programs} large cells, looked at in Triton's interpreter")
+        if seen.unseen:
+            report.reserve(f"nobody looked at what is read, nor for races, at some large cells: {seen.unseen}")
         report.passes("out_of_bounds", f"every address read or written lies in a buffer, at {len(seen.cells)} cells in the interpreter")
 
 

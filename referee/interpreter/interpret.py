@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ENTRY = "referee.interpreter.job:interpret_entry"
 HEADER_BYTES = 4096
 WORKER_MEMORY = 2 << 30
+MARKS = 100
+"""So many bytes are set aside for every byte of a large buffer of which a few programs use little (`marks.py`)."""
 ANSWER_BYTES = 1 << 20
 # A kernel never waits for anything: it gets seconds of processor time, and so many times as long where it has to share the processor.
 PATIENCE = 10.0
@@ -47,7 +49,7 @@ class Execution:
 
     `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `turns`, a
     seed, programs take turns at their atomics. With `relaxed` products are added unrounded, and reductions combine in a mixed order, as a
-    compiler may. `open_lanes` as in `Run`.
+    compiler may. `open_lanes` and `picked` as in `Run`; of a run of picked programs the outputs say nothing.
     """
 
     plan: LaunchPlan
@@ -59,6 +61,7 @@ class Execution:
     turns: int | None = None
     relaxed: bool = False
     open_lanes: bool = False
+    picked: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,11 @@ def execute(
     shared = _Shared(executions)
     try:
         runs = tuple(
-            Run(e.plan, places, start, e.config, e.backwards, e.turns, e.relaxed, e.open_lanes)
+            Run(e.plan, places, start, e.config, e.backwards, e.turns, e.relaxed, e.open_lanes, e.picked)
             for e, places, start in zip(executions, shared.places, shared.starts, strict=True)
         )
-        limits = Limits(PATIENCE * seconds, WORKER_MEMORY + shared.size, ANSWER_BYTES, processor_seconds=seconds)
+        memory = WORKER_MEMORY + (MARKS if any(e.picked is not None for e in executions) else 1) * shared.size
+        limits = Limits(PATIENCE * seconds, memory, ANSWER_BYTES, processor_seconds=seconds)
         outcome = zygote.run(ENTRY, pickle.dumps(Request(text, runs, shared.size, unread)), limits=limits, fds=(shared.fd,), stop=stop)
         done, failure = _answer(outcome, len(executions), shared.begun(), seconds)
         results: list[Executed | Rejection] = []

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import math
 import mmap
 import os
 import pickle
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,14 @@ from referee.interpreter.arguments import apart_from_addresses, arguments, tenso
 from referee.interpreter.choices import Choices
 from referee.interpreter.libdevice import Unsupported
 from referee.interpreter.memory import CheckedMemory, Violation
+from referee.interpreter.picking import NotRun, picked
 from referee.interpreter.recording import Recorder
 from referee.interpreter.request import Request, Run
 from referee.interpreter.tape import Tape
 from referee.interpreter.turns import Program, Turns, together
 from referee.interpreter.written import Written
 from referee.plans.arena import window
-from referee.plans.plan import Copy, Fill, Launch, LaunchConfig, View
+from referee.plans.plan import Copy, Fill, Launch, LaunchConfig, Value, View
 
 MAX_MESSAGE = 400
 
@@ -61,47 +63,63 @@ class Interpreter:
         self.choices.relaxed, self.choices.again, self.memory.open_lanes = run.relaxed, run.backwards, run.open_lanes
         written = Written(run.places, region.data_ptr())
         self.memory.start(written)
+        # What programs may write that did not run.
+        partly: set[int] = set()
         for number, step in enumerate(run.plan.steps):
             if isinstance(step, Fill):
                 written.fill(step.target)
                 window(region, run.places, step.target).fill_(step.value)
             elif isinstance(step, Copy):
                 written.copy(step.source, step.target)
+                partly |= {step.target.buffer} if step.source.buffer in partly else set()
                 window(region, run.places, step.target).copy_(window(region, run.places, step.source))
-            else:
-                self._launch(number, step, run, region)
+            elif not self._launch(number, step, run, region, partly):
+                partly |= _buffers([argument.value for argument in step.configs[min(run.config, len(step.configs) - 1)].arguments])
 
-    def _launch(self, number: int, step: Launch, run: Run, region: Tensor) -> None:
+    def _launch(self, number: int, step: Launch, run: Run, region: Tensor, partly: Collection[int]) -> bool:
+        """Whether all of its programs ran to their end."""
         config = step.configs[min(run.config, len(step.configs) - 1)]
         base = region.data_ptr()
         names = _buffer_names(config)
         slots = {names.get(number, f"buffer {number}"): slot for number, slot in enumerate(run.places.slots)}
         ranges = {name: (base + slot.start, base + slot.end) for name, slot in slots.items()}
-        self.memory.allow(ranges, [name for name, slot in slots.items() if slot.input is not None])
+        inputs, unsure = [name for name, slot in slots.items() if slot.input is not None], [run.places.slots[one] for one in partly]
+        self.memory.allow(ranges, inputs, [name for name, slot in slots.items() if slot in unsure])
         kernel = getattr(self._kernels, step.kernel)
         function, given = kernel.rewrite(), arguments(kernel, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
+        order = list(_programs(config.grid, run.backwards) if run.picked is None else picked(config.grid, run.picked))
+        complete = len(order) == math.prod(config.grid)
         met = self._met.setdefault((number, config.grid), {})
         if run.turns is None:
             self.memory.at_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
             key = step.kernel, run.relaxed, apart_from_addresses(given.values())
-            self._in_order(key, _programs(config.grid, run.backwards), lambda: function(**given), list(tensors(given.values())))
+            complete &= self._in_order(key, order, lambda: function(**given), list(tensors(given.values())))
         else:
-            self._in_turns(run.turns, together(_programs(config.grid, run.backwards), met), lambda: function(**given))
+            self._in_turns(run.turns, together(order, met), lambda: function(**given))
         self.memory.end()
+        return complete
 
-    def _in_order(self, key: Hashable, programs: Iterator[Program], function: Callable[[], None], given: list[Any]) -> None:
-        """One after the other, from a tape where there is one: launches with the same `key`, given other tensors, may have the same."""
-        pointers = [tensor.handle for tensor in given if tensor.dtype.is_ptr()]
+    def _in_order(self, key: Hashable, programs: Iterable[Program], function: Callable[[], None], given: list[Any]) -> bool:
+        """One after the other, from a tape where there is one: launches with the same `key`, given other tensors, may have the same.
+        Whether all ran to their end."""
+        pointers, complete = [tensor.handle for tensor in given if tensor.dtype.is_ptr()], True
         for program in programs:
             self._builder.set_grid_idx(*program)
             self.memory.begin()
-            if key not in self._tapes:
-                self._tapes[key] = self._recorder.record(function, given)
-            elif (tape := self._tapes[key]) is not None:
-                tape.play(pointers)
-            else:
-                function()
+            try:
+                if key not in self._tapes:
+                    self._tapes[key] = self._recorder.record(function, given)
+                elif (tape := self._tapes[key]) is not None:
+                    tape.play(pointers)
+                else:
+                    function()
+            except Exception as error:
+                # Triton wraps what a helper of a kernel raises.
+                if not any(isinstance(one, NotRun) for one in _causes(error)):
+                    raise
+                complete = False
+        return complete
 
     def _in_turns(self, seed: int, programs: list[Program], function: Callable[[], None]) -> None:
         turns, numbers = Turns(seed), dict[int, int]()
@@ -126,6 +144,14 @@ def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int
     return itertools.product(*(range(size - 1, -1, -1) if backwards else range(size) for size in grid))
 
 
+def _buffers(values: Iterable[Value]) -> set[int]:
+    """Those that arguments name, or the items of tuples."""
+    found = set()
+    for value in values:
+        found |= {value.buffer} if isinstance(value, View) else _buffers(value) if isinstance(value, tuple) else set()
+    return found
+
+
 def _buffer_names(config: LaunchConfig) -> dict[int, str]:
     return {a.value.buffer: a.name for a in reversed(config.arguments) if isinstance(a.value, View)}
 
@@ -143,12 +169,17 @@ def _import_text(text: str, scratch: str, names: dict[str, Any]) -> Any:
     return module
 
 
-def _failure(error: Exception, violation: Violation | None) -> dict[str, str]:
-    if violation is not None:
-        return {"kind": violation.kind, "message": str(violation)}
+def _causes(error: Exception) -> list[BaseException]:
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
+    return causes
+
+
+def _failure(error: Exception, violation: Violation | None) -> dict[str, str]:
+    if violation is not None:
+        return {"kind": violation.kind, "message": str(violation)}
+    causes = _causes(error)
     root = causes[-1]
     if any(isinstance(cause, Unsupported) for cause in causes):
         return {"kind": "unsupported", "message": str(root)}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from referee.interpreter.conflicts import Conflicts, Race
 from referee.interpreter.marks import Access
+from referee.interpreter.picking import NotRun
 from referee.interpreter.written import Written
 
 Array = NDArray[Any]
@@ -104,7 +105,7 @@ class CheckedMemory:
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
         self._written: Written | None = None
         self._unwritten = ""
-        self._inputs: frozenset[int] = frozenset()
+        self._inputs = self._partly = frozenset[int]()
         self.violation: Violation | None = None
         self.at_atomic: Callable[[int], object] = lambda address: None
         """Called with the first address of every atomic operation, before and after it is done, and of every volatile load, before."""
@@ -117,14 +118,19 @@ class CheckedMemory:
         """A new run, of several launches; `written` is kept up to date."""
         self._written = written
 
-    def allow(self, buffers: Mapping[str, tuple[int, int]], inputs: Iterable[str] = ()) -> None:
-        """A new launch: only these address ranges [start, end) may be touched, `inputs` only be read; the keys name them in messages."""
+    def allow(self, buffers: Mapping[str, tuple[int, int]], inputs: Iterable[str] = (), partly: Iterable[str] = ()) -> None:
+        """A new launch: only these address ranges [start, end) may be touched, `inputs` only be read; the keys name them in messages.
+
+        What nothing has written of those that are `partly` written an earlier program would have written that did not run.
+        """
         ranges = sorted((start, end, name) for name, (start, end) in buffers.items())
         self._starts = np.array([start for start, _, _ in ranges], np.uint64)
         self._ends = np.array([end for _, end, _ in ranges], np.uint64)
         self._names = [name for _, _, name in ranges]
         kept = frozenset(inputs)
         self._inputs = frozenset(home for home, name in enumerate(self._names) if name in kept)
+        unsure = frozenset(partly)
+        self._partly = frozenset(home for home, name in enumerate(self._names) if name in unsure)
         self._conflicts, self._order, self._race, self._unwritten = Conflicts(), [], "", ""
 
     def begin(self) -> int:
@@ -320,12 +326,15 @@ class CheckedMemory:
             self._note(f"programs {self._order[other - 1]} and {me} use the same element of `{name}`, and one changes it: {helps}")
 
     def _look_for_unwritten(self, touched: Array, item: int) -> None:
-        if self._written is None or self._unwritten or not touched.size:
+        if self._written is None or (self._unwritten and not self._partly) or not touched.size:
             return
         for home, offsets, _ in self._homes(touched[self._written.missing(touched, item)]):
+            if home in self._partly:
+                raise NotRun
+            if self._unwritten:
+                continue
             what = "1 element" if offsets.size == 1 else f"{offsets.size} elements"
             self._unwritten = f"program {tuple(self._program())} reads {what} of `{self._names[home]}` that nothing has written"
-            return
 
     def _note_written(self, touched: Array, item: int) -> None:
         if self._written is not None:

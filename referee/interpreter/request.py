@@ -13,7 +13,8 @@ class Run:
     """One execution of a plan: where its arena starts in the shared memory, which launch configuration, which program order.
 
     With `turns`, a seed, programs take turns; an earlier run of the same plan then says which of them. `relaxed` is that of `choices.py`.
-    With `open_lanes` a lane that a load hides without saying what it gets is NaN, or an integer with all bits set.
+    With `open_lanes` a lane that a load hides without saying what it gets is NaN, or an integer with all bits set. With `picked`, a seed,
+    only a few programs of every launch run (`picking.py`).
     """
 
     plan: LaunchPlan
@@ -24,6 +25,7 @@ class Run:
     turns: int | None = None
     relaxed: bool = False
     open_lanes: bool = False
+    picked: int | None = None
 
 
 @dataclass(frozen=True)

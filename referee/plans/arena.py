@@ -40,7 +40,9 @@ HUGE = Poison("huge", b"\x7b\x7b")
 # What a kernel takes for nothing yet, and what is below everything: -65376 in float16, about -3e36 in bfloat16 and float32.
 ZERO = Poison("zero", b"\x00\x00")
 NEGATIVE = Poison("negative", b"\xfb\xfb")
-POISONS = (NAN, HUGE, ZERO, NEGATIVE)
+# What an earlier call might have left: 1.06 in float16, 0.011 in bfloat16 and float32.
+ORDINARY = Poison("ordinary", b"\x3c\x3c")
+POISONS = (NAN, HUGE, ZERO, NEGATIVE, ORDINARY)
 
 LEFT_BEHIND = (
     "wrong in memory that an earlier call left behind: the kernel depends on what its output or scratch memory holds before it is written"

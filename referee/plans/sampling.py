@@ -31,16 +31,17 @@ def compile_sample(
     for cell, plan in order:
         by_dtype.setdefault(cell.inputs[0].dtype, plan)
     chosen = list(by_dtype.values())[:dtypes]
-    seen = {way for plan in chosen for way in _ways(plan, branches, ones)}
+    seen = {way for plan in chosen for way in ways(plan, branches, ones)}
     for _, plan in order:
-        new = set(_ways(plan, branches, ones)) - seen
+        new = set(ways(plan, branches, ones)) - seen
         if new and len(chosen) < MOST_PLANS:
             chosen.append(plan)
             seen |= new
     return chosen
 
 
-def _ways(plan: LaunchPlan, branches: Mapping[str, Branches], ones: bool) -> Iterator[Way]:
+def ways(plan: LaunchPlan, branches: Mapping[str, Branches], ones: bool) -> Iterator[Way]:
+    """The ways in which a plan launches kernels: their names, with what decides which branches are compiled; `ones` as above."""
     for step in plan.steps:
         if isinstance(step, Launch):
             for config in step.configs:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from referee.device.gpu import Checked, Frozen, unreached
-from referee.device.jobs import Prepared
+from referee.device.jobs import Prepared, TaskName
 from referee.judgement import Judgement
 from referee.on_gpu import OnGpu
 from referee.ops.spec import Cell
@@ -103,8 +103,8 @@ def jobs_ended(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     return ended
 
 
-def judged(servers: Servers, source: str, replayer: Replayer, op: str = "silu") -> tuple[Report, Verdict | Rejection]:
-    report = Report(op, "replay", SEED, environment={"device": "a stand-in"})
+def judged(servers: Servers, source: str, replayer: Replayer, op: str | TaskName = "silu") -> tuple[Report, Verdict | Rejection]:
+    report = Report(op if isinstance(op, str) else op.op, "replay", SEED, environment={"device": "a stand-in"})
     judgement = Judgement(report, source, Subject(op), Target(), servers.workers, None)
     try:
         way = OnGpu(judgement, judgement.screen(), cast("Any", replayer), servers.interpreters, SEED)

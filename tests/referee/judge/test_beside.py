@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from referee import on_gpu
-from referee.beside import FEW_ROWS, small_cells
+from referee.beside import small_cells
 from referee.cpu_path import CpuPath, Traced
 from referee.device.configurations import usable_configurations
+from referee.device.jobs import TaskName
 from referee.interpreter.interpret import Executed, Execution, InterpreterUnsupported, execute
+from referee.large_cells import MOST_CELLS
 from referee.plans.plan import Launch, LaunchConfig, LaunchPlan
 from referee.sandbox.workers import Workers
 from referee.selftest.corpus import KINDS, load
-from referee.subject import Subject
+from referee.subject import Subject, feasible
 from referee.verdict import CellResult, Rejection, Verdict
 from tests.referee.stand_in import SOURCE, TUNED, Replayer, Servers, judged
 
@@ -37,6 +40,22 @@ def run(x):
     y = torch.empty_like(x)
     _silu[(1, x.shape[0])](x, y, x.shape[1], BLOCK=1024)
     return y
+"""
+MANY = "    if total > 1_000_000:\n        "
+SLIPS_OF_MANY_ROWS = [
+    (("at < total).to", "at < total + (total > 1_000_000)).to"), "out_of_bounds"),
+    (("    tl.store", f"{MANY}x += tl.load(y_ptr + at, mask=at < total) * 0\n    tl.store"), "not_deterministic"),
+    (("    tl.store", f"{MANY}tl.store(x_ptr + at, x + 1, mask=at < total)\n    tl.store"), "input_mutated"),
+]
+REFERENCE = """import torch
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.silu(x)
+
+
+def get_inputs():
+    return [torch.randn(8, 100)]
 """
 SPECIMENS = {one.name: one for kind in KINDS for one in load(kind)}
 
@@ -159,17 +178,58 @@ def unsupported(kind: str, message: str) -> Rejection:
     raise InterpreterUnsupported("Triton's interpreter cannot run a word of tomorrow")
 
 
-def test_what_the_interpreter_takes_too_long_for_is_left_to_the_replay(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_gpu, "SECONDS", 0.01)
-    report, found = judged(servers, SOURCE, Replayer())
+def test_nobody_is_excused_for_keeping_the_interpreter_busy_at_small_cells(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.cpu_path.SECONDS", 0.01)
+    found = rejected(servers, SOURCE)
+    assert found.guard == "timeout" and "did not end within 0.01 s" in found.reason
+
+
+def test_what_takes_too_long_of_a_users_task_is_left_to_the_replay(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(on_gpu, "USER_SECONDS", 0.01)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    report, found = judged(servers, SOURCE, Replayer(), TaskName("silu", str(tmp_path / "reference.py"), "silu"))
     assert isinstance(found, Verdict) and found.verdict == "correct", found
     assert report.checks["interpreted"].status == "skipped" and "did not end within 0.01 s" in report.checks["interpreted"].detail
+    assert "nobody looked at what is read" in found.reason
+
+
+@pytest.mark.parametrize(("slip", "guard"), SLIPS_OF_MANY_ROWS, ids=[guard for _, guard in SLIPS_OF_MANY_ROWS])
+def test_what_only_many_rows_reach_is_looked_at_too(servers: Servers, slip: tuple[str, str], guard: str) -> None:
+    found = rejected(servers, SOURCE.replace(*slip))
+    assert found.guard == guard and found.reason.startswith("in Triton's interpreter at f"), found
+    assert any(shape in found.reason for shape in ("8192x4096", "65599x128")), found
+
+
+def test_what_takes_too_long_at_large_cells_is_said(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.beside.look_at_programs", lambda *_: Rejection("correct", "timeout", "at some cell: too slow"))
+    report, found = judged(servers, SOURCE, Replayer())
+    assert isinstance(found, Verdict) and found.verdict == "correct", found
+    assert "at some large cells: at some cell: too slow" in found.reason and report.checks["interpreted"].status == "pass"
+
+
+def test_large_cells_are_those_of_every_shape_that_is_not_small_and_the_timed_one_first(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def noted(path: CpuPath, group: Traced) -> None:
+        asked.append([cell.name for cell, _ in group])
+
+    monkeypatch.setattr("referee.beside.look_at_programs", noted)
+    report, _ = judged(servers, SOURCE, Replayer())
+    assert ["f16-8192x4096-normal-x1"] in asked and ["f32-65599x128-mixed-x1"] in asked and ["bf16-1000x7168-mixed-x1"] in asked
+    assert sum(map(len, asked)) == MOST_CELLS and f"each of {MOST_CELLS} large cells" in report.checks["programs"].detail
+    small = {cell.inputs[0].shape for cell in small_cells(Subject("silu"))}
+    assert not {name for group in asked for name in group} & {cell.name for cell in small_cells(Subject("silu"))}
+    assert (1001, 127) in small, "there every program runs"
 
 
 @pytest.mark.parametrize("op", ["softmax", "rope", "rmsnorm_wide", "cross_entropy"])
-def test_small_cells_have_few_rows_and_more_columns_than_usual_blocks(op: str) -> None:
+def test_small_cells_have_more_rows_than_cards_have_multiprocessors_and_more_columns_than_usual_blocks(op: str) -> None:
     cells = small_cells(Subject(op))
-    assert all(cell.inputs[0].shape[0] <= FEW_ROWS for cell in cells)
+    assert all(map(feasible, cells)) and max(cell.inputs[0].shape[0] for cell in cells) > (40 if op == "rmsnorm_wide" else 512)
     assert {cell.inputs[0].dtype for cell in cells} == {"float32", "float16", "bfloat16"}
     assert op == "rope" or max(cell.inputs[0].shape[1] for cell in cells) > 16384
 

@@ -1,0 +1,90 @@
+"""A few programs of the launches at cells that are too large for the interpreter: what they read, change and leave to chance.
+
+A kernel that only many rows reach is launched at no small cell, and no replay shows that it reads past the end of a tensor, takes what an
+earlier call left in its scratch memory for its own, or puts back what it changed. Answers are for the replay to compare. Limits: the
+programs that are taken are few (`interpreter/picking.py`); atomics, which make programs depend on those that do not run, are left out;
+values come again after some rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from referee.interpreter.interpret import Execution, execute
+from referee.ops.spec import Cell, TensorSpec
+from referee.plans.branches import branches
+from referee.plans.plan import LaunchPlan
+from referee.plans.sampling import Way, ways
+from referee.subject import feasible
+from referee.verdict import Rejection
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from referee.cpu_path import CpuPath
+    from referee.ops.task import Task
+
+ROWS = 64
+"""So many rows have values of their own: drawing those of all takes longer than everything else."""
+MOST_CELLS = 8
+
+Traced = Sequence[tuple[Cell, LaunchPlan]]
+
+
+def large(traced: Traced, small: Traced, text: str) -> list[Traced]:
+    """Those of `traced` where a few programs are to be looked at, in groups that take about as long.
+
+    One of every shape that is none of `small`, the largest first, and what else launches a kernel as none of these does.
+    """
+    choosing = branches(text)
+    shapes = {cell.inputs[0].shape for cell, _ in small}
+    seen: set[Way] = {way for _, plan in small for way in ways(plan, choosing, False)}
+    chosen: list[tuple[Cell, LaunchPlan]] = []
+    for cell, plan in sorted(traced, key=lambda pair: (pair[0].role != "bench", -_elements(pair[0]))):
+        new = set(ways(plan, choosing, False)) - seen
+        another = cell.inputs[0].shape not in shapes
+        if new or (another and len(chosen) < MOST_CELLS):
+            chosen.append((cell, plan))
+            shapes.add(cell.inputs[0].shape)
+            seen |= new
+    alone: list[Traced] = [[pair] for pair in chosen if not feasible(pair[0])]
+    together = [pair for pair in chosen if feasible(pair[0])]
+    return [*alone, together] if together else alone
+
+
+def look_at_programs(path: CpuPath, group: Traced) -> Rejection | None:
+    """What is wrong with a few programs of each launch. Raises JobLost or InterpreterUnsupported."""
+    runs = [
+        Execution(plan, tuple(_again(path.task, cell, path.seed)), config=path.configs[0], picked=path.seed) for cell, plan in group
+    ]
+    answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread)
+    cell, last = group[len(answers) - 1][0], answers[-1]
+    return replace(last, reason=f"at {cell.name}: {last.reason}") if isinstance(last, Rejection) else None
+
+
+def _again(task: Task, cell: Cell, seed: int) -> Iterator[Tensor]:
+    """Inputs of which the same few rows come again and again."""
+    rows = _rows(cell)
+    if rows <= ROWS:
+        yield from task.inputs(cell, seed)
+        return
+    inputs = tuple(_shorter(spec, rows) for spec in cell.inputs)
+    outputs = tuple(_shorter(spec, rows) for spec in cell.outputs)
+    for spec, few in zip(cell.inputs, task.inputs(replace(cell, inputs=inputs, outputs=outputs), seed), strict=True):
+        yield few if few.shape == spec.shape else few.repeat(-(-rows // ROWS), *[1] * (few.dim() - 1))[:rows]
+
+
+def _shorter(spec: TensorSpec, rows: int) -> TensorSpec:
+    return replace(spec, shape=(ROWS, *spec.shape[1:])) if spec.shape[:1] == (rows,) else spec
+
+
+def _elements(cell: Cell) -> int:
+    return prod(cell.inputs[0].shape)
+
+
+def _rows(cell: Cell) -> int:
+    shape = cell.inputs[0].shape
+    return shape[0] if len(shape) > 1 else 1
