@@ -55,7 +55,8 @@ class OnGpu:
         report, subject = self._report, self.judgement.subject
         assert subject.name is not None
         cells = subject.cells("gpu")
-        wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True)]
+        processors = self.judgement.target.properties.multi_processor_count
+        wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True, multiprocessors=processors)]
         usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
         earning = with_fresh_layouts(subject.op, capabilities(cells), self.seed)
         with (
@@ -77,6 +78,8 @@ class OnGpu:
             seen = seen or aside.submit(self._look, traced, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS), unread)
             with report.during("correct"):
                 self._take_seen(seen.result())
+                interpreted = [] if seen.result().why_not else [cell for cell, _ in small]
+                report.passes("judged_shapes", _reach([cell for cell, _ in traced], interpreted))
                 report.cells = (*report.cells, *badges.results())
         if level == "correct" or prepared.bench is None:
             why = "the level asked for is correct" if level == "correct" else "the task has no timed cell"
@@ -180,6 +183,14 @@ def _longest_rows_first(cells: Sequence[Cell]) -> list[Cell]:
 
 def _row_length(cell: Cell) -> int:
     return max((spec.shape[-1] for spec in cell.inputs if spec.shape), default=0)
+
+
+def _reach(replayed: Sequence[Cell], interpreted: Sequence[Cell]) -> str:
+    """How far the shapes reach at which a candidate is judged."""
+    rows = max((cell.inputs[0].shape[0] for cell in replayed if len(cell.inputs[0].shape) > 1), default=1)
+    columns, more = (max(map(_row_length, cells), default=0) for cells in (replayed, interpreted))
+    wider = f"; of up to {more:,} in Triton's interpreter, a few rows at a time" if more > columns else ""
+    return f"replayed with up to {rows:,} rows, and with rows of up to {columns:,} elements{wider}; nothing is known beyond"
 
 
 def _passed(report: Report) -> int:

@@ -33,15 +33,18 @@ class Candidate:
 
     def everywhere(self, replayer: Replayer, seed: int) -> Prepared | Rejection:
         """Ready at every cell of the contract, the timed one and the fresh ones of this seed included."""
-        cells = [*required(self._subject.cells("gpu")), *fresh_cells(self._subject.op, seed, gpu=True)]
-        return self._ready(replayer, cells, seed)
+        fresh = fresh_cells(self._subject.op, seed, gpu=True, multiprocessors=_target(replayer).properties.multi_processor_count)
+        return self._ready(replayer, [*required(self._subject.cells("gpu")), *fresh], seed)
 
     def at(self, replayer: Replayer, cell: Cell, seed: int) -> Prepared | Rejection:
         """Ready at one cell; an autotuned launch is settled for that cell, as Triton itself would do it."""
         return self._ready(replayer, [cell], seed)
 
     def _ready(self, replayer: Replayer, cells: Sequence[Cell], seed: int) -> Prepared | Rejection:
-        device = replayer.environment()
-        target = Target.from_json(device["target"]) if device.get("target") else Target(arch=device["arch"])
-        found = prepare(self._workers, self._source, self._name, cells, target, cache=self._cache)
+        found = prepare(self._workers, self._source, self._name, cells, _target(replayer), cache=self._cache)
         return found if isinstance(found, Rejection) else settle(replayer, found, seed=seed)
+
+
+def _target(replayer: Replayer) -> Target:
+    device = replayer.environment()
+    return Target.from_json(device["target"]) if device.get("target") else Target(arch=device["arch"])

@@ -7,6 +7,7 @@ dtypes: the wide cells and all values are for the one that is picked. Torch-free
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -16,18 +17,20 @@ from referee.ops.spec import Cell
 from referee.plans.plan import Launch, LaunchPlan
 from referee.plans.plan_parse import MAX_CONFIGS
 
-SEVERAL_ROWS, SEVERAL_COLUMNS = 5, 64
+SEVERAL_ROWS, SEVERAL_COLUMNS, SECRET = 5, 64, 3
 FEW_CONFIGS = 16
 """So many are interpreted where a replay runs all of them too."""
 
 
-def telling(cells: Sequence[Cell]) -> list[Cell]:
-    """Where other configurations run: at the widest cell, at that of most rows, where the largest blocks leave nothing over, and for every
-    dtype at the smallest of several rows and columns."""
+def telling(cells: Sequence[Cell], seed: int | None = None) -> list[Cell]:
+    """Where other configurations run: at the widest cell, at that of most rows, where the largest blocks leave nothing over, for every
+    dtype at the smallest of several rows and columns, and with a `seed` at SECRET others."""
     several = [cell for cell in cells if _rows(cell) >= SEVERAL_ROWS and _width(cell) >= SEVERAL_COLUMNS] or list(cells)
     smallest = {cell.inputs[0].dtype: cell for cell in sorted(several, key=_elements, reverse=True)}
     even = max(cells, key=lambda cell: (_rows(cell) > 1, _width(cell) & -_width(cell), -_elements(cell)))
-    return list(dict.fromkeys([max(cells, key=_width), max(cells, key=_rows), even, *smallest.values()]))
+    found = dict.fromkeys([max(cells, key=_width), max(cells, key=_rows), even, *smallest.values()])
+    others = [] if seed is None else [cell for cell in cells if cell not in found]
+    return [*found, *random.Random(f"{seed}\0configurations").sample(others, min(SECRET, len(others)))]
 
 
 def usable_configurations(plan: LaunchPlan, compiled: Collection[tuple[int, int]], most: int = MAX_CONFIGS) -> tuple[int, ...]:
@@ -43,10 +46,10 @@ def usable_configurations(plan: LaunchPlan, compiled: Collection[tuple[int, int]
     return tuple(usable[:most]) or (0,)
 
 
-def other_configurations(jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Iterator[tuple[int, list[CellJob]]]:
+def other_configurations(jobs: Sequence[CellJob], choice: Mapping[int, int], seed: int) -> Iterator[tuple[int, list[CellJob]]]:
     """The number of each configuration that is not chosen everywhere, and the telling cells with it in place of the chosen ones."""
     several = any(isinstance(step, Launch) and len(step.configs) > 1 for job in jobs for step in job.plan.steps)
-    where = telling([job.cell for job in jobs]) if several else []
+    where = telling([job.cell for job in jobs], seed) if several else []
     chosen = [job for job in jobs if job.cell in where]
     for which in sorted({config for job in chosen for _, config in job.binaries}):
         if made := [other for job in chosen if (other := _with(job, which, choice))]:

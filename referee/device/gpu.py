@@ -128,7 +128,7 @@ class Replayer:
         common = {"do": "check", "seed": seed, **prepared.message()}
         cells, rejection, seconds = self._check_some(common, required)
         if rejection is None:
-            rejection = self._check_configurations(common, required, prepared.choice)
+            rejection = self._check_configurations(common, required, prepared.choice, seed)
         if rejection is None:
             rejection = self._check_first_calls(common, required, prepared.choice)
         if rejection is None:
@@ -223,8 +223,10 @@ class Replayer:
             waiting = [job for job in waiting if job.cell.name not in answered] if answered else []
         return cells, seconds
 
-    def _check_configurations(self, common: Mapping[str, Any], jobs: Sequence[CellJob], choice: Mapping[int, int]) -> Rejection | None:
-        for which, others in other_configurations(jobs, choice):
+    def _check_configurations(
+        self, common: Mapping[str, Any], jobs: Sequence[CellJob], choice: Mapping[int, int], seed: int
+    ) -> Rejection | None:
+        for which, others in other_configurations(jobs, choice, seed):
             _, rejection, _ = self._check_some({**common, "choice": {}}, others)
             # Triton passes over a configuration that cannot be launched.
             if rejection and rejection.guard != "kernel_error":

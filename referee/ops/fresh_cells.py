@@ -3,6 +3,7 @@
 They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
 the CPU two of them have a fixed purpose: a row of several blocks that keeps growing, and plain values in bfloat16.
 Half of all widths are such as kernels have a way of their own for, powers of two and multiples of 64; tiles of rows leave a rest there.
+On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly.
 How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
 """
@@ -26,24 +27,44 @@ HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 8192
 GPU_ELEMENTS = 1 << 22
+# As many as every axis of a grid takes.
+MOST_ROWS = 65535
+H100_MULTIPROCESSORS = 132
+# Widths and dtypes of fixed cells, for which kernels are compiled already.
+NARROW: tuple[tuple[int, Dtype], ...] = ((127, "float16"), (128, "float32"))
+ROPE_NARROW: tuple[tuple[int, Dtype], ...] = ((128, "bfloat16"), (64, "float16"))
 # Where the columns are even: no tile of eight rows or more covers all of them.
 TILED_ROWS = tuple(rows for rows in range(9, 40) if rows % 8)
 ODD_GAPS, MORE_ALIGNED = range(1, 128, 2), range(64)
 
 
-def fresh_cells(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
-    """The cells of this seed: the same seed gives the same cells."""
+def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MULTIPROCESSORS) -> tuple[Cell, ...]:
+    """The cells of this seed, for a GPU with so many multiprocessors: the same seed gives the same cells."""
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0cells".encode()).digest())
     drafts = [_anything(op, chance, gpu)]
     if gpu:
         drafts.append(_anything(op, chance, gpu))
+        drafts += _of_many_rows(op, chance, multiprocessors) if op.regime != "wide" else ()
     else:
         drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
         columns = _columns(op, chance, 600, 3000)
         drafts.append(Draft(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal"))
     return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+
+
+def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[Draft]:
+    narrow = ROPE_NARROW if op.kind in ROPE_KINDS else NARROW
+    odd = 2 * chance.randint(GPU_ROWS // 2, MOST_ROWS // 2) + 1
+    times = round(math.exp2(chance.uniform(0.0, math.log2(MOST_ROWS // multiprocessors))))
+    # An odd multiple: most counts of multiprocessors times 16 are numbers that Triton compiles a kernel of its own for.
+    even = multiprocessors * max(1, times - (times + 1) % 2)
+    made = []
+    for rows, (columns, dtype) in zip((odd, even), narrow, strict=True):
+        values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
+        made.append(Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"fresh-rows-{values}"))
+    return made
 
 
 def with_fresh_layouts(op: Op, cells: Sequence[Cell], seed: int) -> list[Cell]:
@@ -56,16 +77,16 @@ def with_fresh_layouts(op: Op, cells: Sequence[Cell], seed: int) -> list[Cell]:
     chance = random.Random(hashlib.sha256(f"{seed}\0layouts".encode()).digest())
     made = []
     for cell in cells:
-        odd, more = chance.choice(ODD_GAPS), chance.choice(MORE_ALIGNED)
-        made.append(replace(cell, inputs=tuple(_relaid(spec, odd, more) for spec in cell.inputs)))
+        gap, moved, more = chance.choice(ODD_GAPS), chance.choice(ODD_GAPS), chance.choice(MORE_ALIGNED)
+        made.append(replace(cell, inputs=tuple(_relaid(spec, gap, moved, more) for spec in cell.inputs)))
     return made
 
 
-def _relaid(spec: TensorSpec, odd: int, more: int) -> TensorSpec:
-    offset = odd if spec.offset else 0
+def _relaid(spec: TensorSpec, gap: int, moved: int, more: int) -> TensorSpec:
+    offset = moved if spec.offset else 0
     if len(spec.shape) == 2 and spec.strides[0] > spec.shape[1] > 0:
         aligned = spec.strides[0] % ALIGNMENT == 0
-        return replace(spec, strides=(aligned_stride(spec.shape[1], more) if aligned else spec.shape[1] + odd, 1), offset=offset)
+        return replace(spec, strides=(aligned_stride(spec.shape[1], more) if aligned else spec.shape[1] + gap, 1), offset=offset)
     return replace(spec, offset=offset)
 
 
@@ -73,9 +94,17 @@ def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
     values = chance.choice(RECIPES)
     columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
     rows = _any_rows(chance, columns) if gpu else _rows(chance, columns, CPU_ROWS)
-    # Magnitudes of one operand alone tell other kernels apart than those of all together, which is what none chosen means.
-    scaled = tuple(name for name in signature(op) if chance.random() < 0.5)
-    return Draft(rows, columns, chance.choice(DTYPES), values, 2.0 ** chance.randint(-6, 6), scaled=scaled, label=f"fresh-{values}")
+    scaled = _some_operands(op, chance)
+    return Draft(rows, columns, chance.choice(DTYPES), values, _magnitude(chance), scaled=scaled, label=f"fresh-{values}")
+
+
+def _some_operands(op: Op, chance: random.Random) -> tuple[str, ...]:
+    """Magnitudes of one operand alone tell other kernels apart than those of all together, which is what none chosen means."""
+    return tuple(name for name in signature(op) if chance.random() < 0.5)
+
+
+def _magnitude(chance: random.Random) -> float:
+    return float(2.0 ** chance.randint(-6, 6))
 
 
 def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:

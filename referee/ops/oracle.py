@@ -61,6 +61,12 @@ ACTS: dict[str, Oracle] = {
 }
 
 
+def _log_softmax(z: Tensor) -> Tensor:
+    # In this order: beside the largest float32 the logarithm of a sum is nothing.
+    above = z - z.amax(-1, keepdim=True)
+    return above - torch.log(torch.exp(above).sum(-1, keepdim=True))
+
+
 def _row_logsumexp(z: Tensor) -> Tensor:
     # Not torch.logsumexp: a row holding +Inf must be NaN throughout, as exp(z - max) makes it.
     top = z.amax(-1, keepdim=True)
@@ -68,7 +74,7 @@ def _row_logsumexp(z: Tensor) -> Tensor:
 
 
 def _softmax(z: Tensor) -> Tensor:
-    return torch.exp(z - _row_logsumexp(z))
+    return torch.exp(_log_softmax(z))
 
 
 def _rms(h: Tensor, w: Tensor) -> Tensor:
@@ -101,17 +107,17 @@ def _entropy(x: Tensor) -> Tensor:
 
 
 def _cross_entropy(x: Tensor, tgt: Tensor) -> Tensor:
-    return (_row_logsumexp(x) - x.gather(-1, tgt[:, None])).squeeze(-1)
+    return -_log_softmax(x).gather(-1, tgt[:, None]).squeeze(-1)
 
 
 def _kl_div(x: Tensor, y: Tensor) -> Tensor:
-    difference = (x - _row_logsumexp(x)) - (y - _row_logsumexp(y))
+    difference = _log_softmax(x) - _log_softmax(y)
     return (_softmax(x) * difference).sum(-1)
 
 
 EXPLICIT: dict[str, Oracle] = {
     "softmax": _softmax,
-    "log_softmax": lambda x: x - _row_logsumexp(x),
+    "log_softmax": _log_softmax,
     "softmax_scale": lambda x, scale: _softmax(x * scale),
     "softcap_softmax": lambda x: _softmax(30.0 * ACTS["tanh"](x / 30.0)),
     "rmsnorm_gemma": lambda x, w: _rms(x, w) + _rms(x, torch.ones_like(w)),

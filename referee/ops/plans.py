@@ -9,7 +9,7 @@ from referee.ops.catalogue import base_name
 from referee.ops.signatures import ROPE_KINDS
 from referee.ops.spec import Dtype, Op, Role
 
-Layout = Literal["contiguous", "padded", "aligned", "offset"]
+Layout = Literal["contiguous", "padded", "aligned", "offset", "padded-offset"]
 
 SMALL = 2.0**-10
 LOW = 2.0**-6
@@ -23,6 +23,7 @@ HUGE = 2.0**16
 FAR_HALF, FAR, FAR_LOGITS = 56.0, 2.0**22, 2.0**13
 # Times what gates that are closed let through it is small; times the gates themselves it has no room in float16.
 UP = 2.0**12
+TIMED_ROWS = 8192
 LARGE_ROWS = 524_417  # times 4096 columns: more than 2^31 elements
 
 
@@ -80,7 +81,7 @@ _CPU = (
 )
 
 _GPU = (
-    Draft(8192, 4096, F16, "normal", role="bench"),
+    Draft(TIMED_ROWS, 4096, F16, "normal", role="bench"),
     Draft(37, 4097, F16, "mixed", 64.0),
     Draft(37, 4097, BF16, "mixed", 64.0),
     Draft(37, 4097, F32, "mixed"),
@@ -110,6 +111,11 @@ _GPU_CAPABILITIES = (
     Draft(37, 4096, F16, "normal", role="capability", layout="offset", label="offset"),
     Draft(0, 4096, F16, "normal", role="capability", label="empty"),
     Draft(37, 4097, F32, "nonfinite", role="capability"),
+    Draft(37, 4097, F32, "masked", role="capability", label="nonfinite-masked"),
+    # Many rows may have a kernel of their own, and a view of some columns has both a gap after rows and an offset.
+    Draft(TIMED_ROWS, 4096, F16, "normal", role="capability", layout="padded-offset", label="padded-view"),
+    Draft(TIMED_ROWS, 4096, F16, "normal", role="capability", layout="offset", label="offset"),
+    Draft(TIMED_ROWS, 4096, F16, "nonfinite", role="capability"),
     Draft(LARGE_ROWS, 4096, F16, "normal", role="capability", label="large"),
 )
 
@@ -119,6 +125,8 @@ _CPU_CAPABILITIES = (
     Draft(2, 1000, F32, "normal", role="capability", layout="offset", label="offset"),
     Draft(0, 1000, F32, "normal", role="capability", label="empty"),
     Draft(6, 2500, F32, "nonfinite", role="capability"),
+    Draft(6, 2500, F32, "masked", role="capability", label="nonfinite-masked"),
+    Draft(3, 1000, F32, "normal", role="capability", layout="padded-offset", label="padded-view"),
 )
 
 _ROPE_CPU = (
@@ -153,13 +161,14 @@ _ROPE_GPU = (
     Draft(37, 64, F16, "normal", FAINT_HALF, scaled=_DATA),
 )
 
+_ROPE_ROWS = {TIMED_ROWS: 32768, LARGE_ROWS: 32 * LARGE_ROWS}
 _ROPE_CAPABILITIES_CPU = (
     Draft(3, 80, F32, "normal", role="capability", label="head80"),
     *(replace(draft, columns=128) for draft in _CPU_CAPABILITIES),
 )
 _ROPE_CAPABILITIES_GPU = (
     Draft(37, 80, F16, "normal", role="capability", label="head80"),
-    *(replace(draft, columns=128, rows=32 * LARGE_ROWS if draft.label == "large" else draft.rows) for draft in _GPU_CAPABILITIES),
+    *(replace(draft, columns=128, rows=_ROPE_ROWS.get(draft.rows, draft.rows)) for draft in _GPU_CAPABILITIES),
 )
 
 _WIDE_GPU = (
@@ -185,7 +194,7 @@ _NARROWER = {4096: 2048, 4097: 2049}
 
 
 def _shortened(draft: Draft) -> Draft:
-    rows = 16384 if draft.role == "bench" else 2 * draft.rows if draft.label == "large" else draft.rows
+    rows = 2 * draft.rows if draft.rows == TIMED_ROWS or draft.label == "large" else draft.rows
     return replace(draft, rows=rows, columns=_NARROWER.get(draft.columns, draft.columns))
 
 
@@ -226,12 +235,16 @@ def drafts(op: Op, profile: Literal["cpu", "gpu"]) -> tuple[Draft, ...]:
     finite_only = base_name(op) in _FINITE_ONLY
     own = _own(op, profile == "cpu")
     every = (*_all_drafts(op, profile == "cpu"), *(map(_shortened, own) if op.regime == "short" and profile == "gpu" else own))
-    return tuple(draft for draft in every if draft.values != "nonfinite" or not finite_only)
+    masks = base_name(op) in _MASKED
+    return tuple(draft for draft in every if (draft.values != "nonfinite" or not finite_only) and (draft.values != "masked" or masks))
 
 
 # Their rows may be moved by any number, such as a mask's.
 _FROM_THE_LARGEST = {"softmax": FAR_LOGITS, "softmax_scale": FAR_LOGITS, "log_softmax": FAR, "cross_entropy": FAR}
 
+
+# They are given masks, which in some libraries are the least number that there is.
+_MASKED = frozenset({"softmax", "log_softmax", "cross_entropy"})
 
 # int8 holds no NaN; after a NaN or an infinity the rest of a running sum says nothing more about the kernel.
 _FINITE_ONLY = frozenset({"cumsum", "dequant_int8"})

@@ -9,7 +9,8 @@ one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean 
 near +-64 that cancel in pairs, small noise on top); outlier (normal, but for a single +-384 a row, in every other row the first);
 mixed (row i uses the i-th of those recipes; of the catalogue's operations the last of many rows is zero in every data operand, as
 padding is); closed (gates from -9 to -7; whatever they are for is normal); nonfinite (in five rows of six a NaN, +Inf or -Inf, or
-nothing but -Inf in the first or the last three quarters, as masks leave it).
+nothing but -Inf in the first or the last three quarters, as masks leave it); masked (in two rows of three float32's least number, in the
+first three quarters or throughout).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
@@ -143,6 +144,12 @@ def _closed(shape: tuple[int, int], g: Generator) -> Tensor:
     return -7.0 - 2.0 * _uniform(shape, g)
 
 
+def _masked(shape: tuple[int, int], g: Generator) -> Tensor:
+    out = _normal(shape, g)
+    out[1::3, : shape[1] * 3 // 4] = out[2::3] = torch.finfo(torch.float32).min
+    return out
+
+
 def _nonfinite(shape: tuple[int, int], g: Generator) -> Tensor:
     out = _normal(shape, g)
     for row, value in enumerate((float("nan"), float("inf"), float("-inf")), start=1):
@@ -166,6 +173,7 @@ RECIPES: dict[str, Draw] = {
     "mixed": _mixed_and_padding,
     "closed": _closed,
     "nonfinite": _nonfinite,
+    "masked": _masked,
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from referee.ops import get
-from referee.ops.spec import Cell, Op, TensorSpec
+from referee.ops.spec import Cell, Op, Role, TensorSpec
 from referee.ops.task import Task
 from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
 from referee.replaying import replay_check
@@ -44,8 +44,8 @@ def test_a_right_answer_passes_with_its_error_and_budget(atomics: bool) -> None:
     assert found.result.budget is not None
 
 
-def test_the_candidate_runs_twice_before_anything_is_compared() -> None:
-    _, told = outcome(Copy(OUTPUT, INPUT))
+def test_the_candidate_runs_twice_before_anything_is_compared_for_a_badge() -> None:
+    _, told = outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, role="capability"))
     assert [text for whose, text in told if whose == "candidate"] == ["replaying f32-4x6"] * 2
     assert told[-1] == ("referee", "inspecting f32-4x6")
 
@@ -80,10 +80,26 @@ def test_of_a_huge_capability_too_two_runs_give_the_same_bits(monkeypatch: pytes
     assert found.rejection is not None and found.rejection.guard == "not_deterministic"
 
 
-def test_the_timed_cell_runs_once_more_in_used_memory_and_on_other_values() -> None:
-    found, told = outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, role="bench"))
+@pytest.mark.parametrize("role", ["bench", "required"])
+def test_what_must_pass_runs_once_more_in_used_memory_and_on_other_values(role: Role) -> None:
+    found, told = outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, role=role))
     assert (found.rejection, found.result.status) == (None, "pass")
     assert [text for whose, text in told if whose == "candidate"] == ["replaying f32-4x6"] * 2 + ["replaying f32-4x6 again"]
+
+
+@pytest.mark.parametrize(("values", "alike"), [("normal", True), ("mixed", False)])
+def test_rows_of_normal_values_then_begin_as_they_did_before(monkeypatch: pytest.MonkeyPatch, values: str, alike: bool) -> None:
+    given: list[Tensor] = []
+
+    def noted(task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], **_: Any) -> CellResult:
+        given.append(inputs[0].clone())
+        return CellResult(cell.name, cell.role, "pass")
+
+    monkeypatch.setattr(replay_check, "compare", noted)
+    outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, values=values))
+    earlier, later = given[0], given[-1]
+    assert torch.equal(earlier[:, : COLUMNS // 2], later[:, : COLUMNS // 2]) is alike
+    assert not torch.equal(earlier[:, COLUMNS // 2 :], later[:, COLUMNS // 2 :])
 
 
 def test_what_changes_its_inputs_then_fails_there_too() -> None:

@@ -168,11 +168,15 @@ def test_capabilities_cover_layouts_empty_nonfinite_and_large() -> None:
         made = {cell.name: cell for cell in cells(op, profile="gpu") if cell.role == "capability"}
         apart = [c.inputs[0].strides[0] for c in made.values() if c.inputs[0].strides[0] > c.inputs[0].shape[1] > 1]
         offset = [c for c in made.values() if c.inputs[0].offset * 2 % 16]
+        both = [c for c in offset if c.inputs[0].strides[0] > c.inputs[0].shape[1]]
+        rows = next(c.inputs[0].shape[0] for c in cells(op, profile="gpu") if c.role == "bench")
         empty = [c for c in made.values() if 0 in c.inputs[0].shape]
         large = [c for c in made.values() if prod(c.inputs[0].shape) > 2**31]
-        assert [stride % 16 == 0 for stride in sorted(apart)] == [False, True], made
-        assert len(offset) == len(empty) == len(large) == 1, made
-        assert any(c.values == "nonfinite" for c in made.values()) == (op.name != "cumsum")
+        assert [stride % 16 == 0 for stride in sorted(apart)] == [False, False, True], made
+        assert sorted(c.inputs[0].shape[0] for c in offset) == [37, rows, rows] and len(both) == len(empty) == len(large) == 1, made
+        assert both[0].inputs[0].shape[0] == rows
+        finite = {c.inputs[0].shape[0] for c in made.values() if c.values == "nonfinite"}
+        assert finite == (set() if op.name == "cumsum" else {37, rows})
         assert not any(prod(c.inputs[0].shape) > 2**20 for c in cells(op, profile="cpu"))
 
 
