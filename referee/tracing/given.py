@@ -18,9 +18,10 @@ import torch
 from referee.ops.spec import TensorSpec
 
 _TELLING_NAMES = frozenset({"type", "isinstance", "issubclass"})
-# Of an autograd function's context, and the class whose objects take a parameter otherwise than a plain tensor.
-_TELLING_ATTRIBUTES = frozenset({"needs_input_grad", "Module"})
+# Of an autograd function's context.
+_TELLING_ATTRIBUTES = frozenset({"needs_input_grad"})
 _MAX_OF_EVERY_MIXTURE = 2
+_MAX_OF_TWO_KINDS = 4
 
 
 @dataclass(frozen=True, order=True)
@@ -37,6 +38,7 @@ class Kind:
 
 
 PLAIN = Kind()
+_TRAINED = Kind(True, True)
 _KINDS = tuple(Kind(parameter, gradients) for parameter in (False, True) for gradients in (False, True))
 
 
@@ -47,17 +49,27 @@ def plain(inputs: Sequence[TensorSpec]) -> tuple[Kind, ...]:
 
 def parameters(inputs: Sequence[TensorSpec]) -> tuple[Kind, ...]:
     """All that may require gradients are parameters that do."""
-    return tuple(Kind(True, True) if getattr(torch, spec.dtype).is_floating_point else PLAIN for spec in inputs)
+    return tuple(_TRAINED if getattr(torch, spec.dtype).is_floating_point else PLAIN for spec in inputs)
 
 
-def mixtures(count: int) -> Iterator[tuple[Kind, ...]]:
-    """Every mixture of few inputs; of more, those in which one at most differs from the others."""
+def mixtures(count: int, of: Sequence[int]) -> Iterator[tuple[Kind, ...]]:
+    """For `count` inputs every mixture of these, the others plain, where these are few.
+
+    Of more, those in which one at most differs from the rest, and every one of plain tensors and parameters that require gradients.
+    """
+    for kinds in dict.fromkeys(_mixtures(len(of))):
+        placed = dict(zip(of, kinds, strict=True))
+        yield tuple(placed.get(number, PLAIN) for number in range(count))
+
+
+def _mixtures(count: int) -> Iterator[tuple[Kind, ...]]:
     if count <= _MAX_OF_EVERY_MIXTURE:
         yield from product(_KINDS, repeat=count)
         return
-    for one, others in product(_KINDS, repeat=2):
-        for index in range(count if one != others else 1):
-            yield (others,) * index + (one,) + (others,) * (count - index - 1)
+    for one, rest in product(_KINDS, repeat=2):
+        yield from ((rest,) * index + (one,) + (rest,) * (count - index - 1) for index in range(count))
+    if count <= _MAX_OF_TWO_KINDS:
+        yield from product((PLAIN, _TRAINED), repeat=count)
 
 
 def tells_kinds(tree: ast.AST) -> bool:
