@@ -95,15 +95,23 @@ def tells_same(tree: ast.AST) -> bool:
     # These are modules where the file gives the names to nothing else.
     modules = {"torch", "triton", "tl"} - {node.arg for node in nodes if isinstance(node, ast.arg)}
     modules -= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    modules -= {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     for node in nodes:
         match node:
-            case ast.Attribute(value=ast.Name(id=name)) if name in modules:
+            case ast.Attribute() if _root(node) in modules:
                 continue
             case ast.Attribute(attr=name) if name in _METHODS and id(node) not in called:
                 return True
             case ast.Name(id="getattr") | ast.MatchClass(kwd_attrs=[_, *_]):
                 return True
     return False
+
+
+def _root(node: ast.expr) -> str:
+    """The first name of `tl.extra.cuda`; no module leads to an input."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def sames(inputs: Sequence[TensorSpec]) -> list[Same]:

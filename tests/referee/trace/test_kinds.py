@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,21 @@ def test_only_what_a_module_holds_is_tried_as_every_kind(tmp_path: Path, monkeyp
 def test_no_plan_is_for_some_kinds_only(before: str, condition: str, tmp_path: Path) -> None:
     guard, reason = refused(before + either(condition, NAMES), tmp_path, FOUR)
     assert (guard, "second call" in reason) == ("state", True), reason
+
+
+@pytest.mark.parametrize(
+    ("text", "tells"),
+    [
+        ("tl.extra.cuda.libdevice.tanh(x)", False),
+        ("y = torch.float", False),
+        ("x.extra.cuda", True),
+        ("f(x).float", True),
+        ("class tl:\n    pass\ntl.held.cuda", True),
+        ("def f(tl):\n    return tl.held.cuda", True),
+    ],
+)
+def test_a_module_s_own_words_do_not_tell_two_tensors_apart(text: str, tells: bool) -> None:
+    assert given.tells_same(ast.parse(text)) is tells
 
 
 def test_modules_are_as_before_when_a_trace_is_over(tmp_path: Path) -> None:
