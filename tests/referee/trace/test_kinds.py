@@ -136,6 +136,27 @@ def test_a_module_s_own_words_do_not_tell_two_tensors_apart(text: str, tells: bo
     assert given.tells_same(ast.parse(text)) is tells
 
 
+@pytest.mark.parametrize(
+    ("text", "tells"),
+    [
+        ("import torch\nisinstance(x, torch.Tensor)", False),
+        ("isinstance(n, (int, float))", False),
+        ("isinstance(x, type(w))", True),
+        ("isinstance(x, int) or isinstance(x, Other)", True),
+        ("from torch.nn import Parameter as int\nisinstance(x, int)", True),
+        ("import torch.nn as torch\nisinstance(x, torch.Tensor)", True),
+        ("def f(x, int):\n    return isinstance(x, int)", True),
+        ("for float in kinds:\n    isinstance(x, (int, float))", True),
+        ("isinstance(x, torch.nn.Parameter)", True),
+        ("asks = isinstance\nisinstance(x, int)", True),
+        ("isinstance(x, *(int,))", True),
+        ("issubclass(kind, int)", True),
+    ],
+)
+def test_that_something_is_a_tensor_tells_no_kind(text: str, tells: bool) -> None:
+    assert given.tells_kinds(ast.parse(text)) is tells
+
+
 def test_modules_are_as_before_when_a_trace_is_over(tmp_path: Path) -> None:
     before = vars(torch.nn.Module).copy()
     assert "plans" in told(HOLDS_TWO, tmp_path, FOUR)
