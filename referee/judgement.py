@@ -23,6 +23,8 @@ from referee.report import Rejected, Report
 from referee.sandbox.workers import Workers
 from referee.subject import Subject, required
 from referee.target import Target
+from referee.tracing.trace import PATIENCE as TRACE_PATIENCE
+from referee.tracing.trace import SECONDS as TRACE_SECONDS
 from referee.tracing.trace import trace
 from referee.verdict import CellResult, Rejection, Verdict
 
@@ -61,14 +63,17 @@ class Judgement:
         cells: Sequence[Cell],
         *,
         target: Target | None = None,
-        seconds: float | None = None,
+        seconds: float = TRACE_SECONDS,
+        patience: float = TRACE_PATIENCE,
         early: int | None = None,
         stop: int | None = None,
     ) -> Traced | Rejection:
         """Run the candidate's Python, without values, for every cell; `early` and `stop` as in `trace`. Notes nothing in the report."""
         if not cells:
             return []
-        plans = trace(self._workers, self.source, cells, target or self.target, module, seconds=seconds, early=early, stop=stop)
+        plans = trace(
+            self._workers, self.source, cells, target or self.target, module, seconds=seconds, patience=patience, early=early, stop=stop
+        )
         return plans if isinstance(plans, Rejection) else list(zip(cells, plans, strict=True))
 
     def trace(self, module: KernelModule, cells: Sequence[Cell]) -> Traced:
@@ -106,7 +111,7 @@ class Judgement:
         """
 
         def attempt(some: Sequence[Cell], seconds: float) -> Traced | Rejection:
-            return self.traced(module, some, seconds=seconds, stop=stop)
+            return self.traced(module, some, seconds=seconds, patience=1.0, stop=stop)
 
         return each_badge(attempt, cells, cells, CAPABILITY_TRACE_SECONDS)
 

@@ -17,8 +17,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from referee.target import Target
-from referee.tracing import cuda_version, lasting
-from referee.tracing.training import Training, caller, is_torch
+from referee.tracing import cuda_version, lasting, modules
+from referee.tracing.training import FOR_A_MODULE, Training, caller, is_torch
 from referee.tracing.violation import Violations
 
 CUDA = torch.device("cuda", 0)
@@ -120,10 +120,10 @@ class PretendedDevice(TorchFunctionMode):
     def _check_asked_of_given(self, tensor: Any) -> None:
         """Note that somebody asks whether a tensor requires gradients."""
         # Called for the mode by C: what asks is the frame outside of it.
-        if is_torch(caller(2)):
-            return
-        self._training.asked_kinds = True
-        if not any(tensor is one for one in self._training.given):
+        asking = caller(2)
+        if asking in FOR_A_MODULE:
+            self._training.ask_kind(tensor)
+        elif not is_torch(asking) and not self._training.ask_kind(tensor):
             raise self._violations.add("state", "`.requires_grad` of a tensor that `run` makes depends on how it is called")
 
     def _check_not_of_default(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -346,7 +346,7 @@ def pretended_cuda(target: Target, violations: Violations, cuda: str = "") -> It
     answers: list[tuple[Any, str, object]] = [(torch.cuda, *answer) for answer in _answers(target, violations, training).items()]
     answers += [*training.answers(), *cuda_version.answers(cuda or cuda_version.installed())]
     answers += [(torch, "finfo", _limits_of(violations)), (torch.Tensor, "__hash__", _identity_for(violations))]
-    answers += lasting.answers(violations)
+    answers += [*lasting.answers(violations), *modules.answers(training)]
     missing = object()
     saved = [(module, name, getattr(module, name, missing)) for module, name, _ in answers]
     for module, name, answer in answers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from referee.ops.spec import Cell
@@ -21,7 +21,12 @@ from referee.target import Target
 from referee.verdict import Rejection
 
 ENTRY = "referee.tracing.tracer:trace_entry"
-LIMITS = Limits(seconds=20.0, memory_bytes=1 << 30, output_bytes=16 << 20)
+SECONDS = 20.0
+"""Of processor time."""
+PATIENCE = 6.0
+"""How many times as long as a trace may take by the clock: others may keep the processors busy, and beside a GPU they go first."""
+MEMORY_BYTES = 1 << 30
+OUTPUT_BYTES = 16 << 20
 MAX_REASON = 300
 
 GUARDS = frozenset(
@@ -43,13 +48,14 @@ def trace(
     target: Target,
     module: KernelModule | None = None,
     *,
-    seconds: float | None = None,
+    seconds: float = SECONDS,
+    patience: float = PATIENCE,
     early: int | None = None,
     stop: int | None = None,
 ) -> tuple[LaunchPlan, ...] | Rejection:
-    """One plan for each cell, in order, within `seconds` (None: those of LIMITS). `module` is the clean kernel module, cut from the
-    source if not given. The worker tells plans to the descriptor `early` as soon as it has made them, as `tracer.trace_entry` says. Time
-    is up at once when something can be read from `stop`.
+    """One plan for each cell, in order, within `seconds` of processor time, and `patience` times as many by the clock. `module` is the
+    clean kernel module, cut from the source if not given. The worker tells plans to the descriptor `early` as soon as it has made them, as
+    `tracer.trace_entry` says. Time is up at once when something can be read from `stop`.
 
     Raises ZygoteError if the sandbox cannot be started, JobLost if the worker was ended from outside.
     """
@@ -58,7 +64,7 @@ def trace(
             module = extract(source)
         except KernelError as error:
             return Rejection("screen", error.guard, str(error))
-    limits = LIMITS if seconds is None else replace(LIMITS, seconds=seconds)
+    limits = Limits(patience * seconds, MEMORY_BYTES, OUTPUT_BYTES, processor_seconds=seconds)
     outcome = zygote.run(ENTRY, request(source, cells, target), limits=limits, fds=[] if early is None else [early], stop=stop)
     return read_answer(outcome, cells, module)
 

@@ -29,6 +29,8 @@ _NAMED_STREAMS = (1, 2)
 _AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _STREAM = "torch.cuda.current_stream"
 _GRADIENTS = "torch.is_grad_enabled"
+# Where torch asks for the sake of a module, which the file may have told to.
+FOR_A_MODULE = ("torch.nn.modules.module", "torch.utils.hooks")
 # There torch itself would do something else.
 _NOT_FOR_TORCH = ("torch.jit.is_scripting", "torch.jit.is_tracing")
 
@@ -54,9 +56,8 @@ class Training:
     """What torch says of the call that is running: the answers of the mixture `on`.
 
     `asked` are the questions that the file has asked, with how many answers each has beside the usual one, and `questions` is how often it
-    has asked any; `asked_kinds` says whether
-    it has asked an input for `requires_grad`. `given` are the tensors that `run` got: of others nobody can say here whether they would
-    require gradients.
+    has asked any; `asked_kinds` are the inputs, by their numbers, of which it has asked what kind of tensor they are. `given` are the
+    tensors that `run` got: of others nobody can say here whether they would require gradients.
     """
 
     def __init__(self, violations: Violations) -> None:
@@ -64,7 +65,7 @@ class Training:
         self.on = USUAL
         self.asked: dict[str, int] = {}
         self.questions = 0
-        self.asked_kinds = False
+        self.asked_kinds: set[int] = set()
         self.given: Sequence[Any] = ()
         self._handle = 0
 
@@ -79,13 +80,19 @@ class Training:
         """The call is over."""
         self.on = USUAL
 
+    def ask_kind(self, tensor: Any) -> bool:
+        """Note that the file may learn what kind of tensor this is; whether `run` got it. Any other may have been made of any input."""
+        found = [number for number, one in enumerate(self.given) if one is tensor]
+        self.asked_kinds.update(found or range(len(self.given)))
+        return bool(found)
+
     def answer(self, question: str, answers: Sequence[Answer], caller: str) -> Answer:
-        """One of the answers, the usual one first, to a module of this name; torch's own ask all the time, which is not noted."""
-        if not is_torch(caller):
+        """One of the answers, the usual one first, to a module of this name; most of torch's own ask all the time, which is not noted."""
+        if is_torch(caller) and question in _NOT_FOR_TORCH:
+            return answers[0]
+        if not is_torch(caller) or caller in FOR_A_MODULE:
             self.asked[question] = len(answers) - 1
             self.questions += 1
-        elif question in _NOT_FOR_TORCH:
-            return answers[0]
         return answers[min(self._which(question), len(answers) - 1)]
 
     @property

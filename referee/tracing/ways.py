@@ -53,13 +53,16 @@ class Way:
 
 
 def ways(training: Training, inputs: tuple[TensorSpec, ...], tells_kinds: bool) -> Iterator[Way]:
-    """Everything in training; and, where the file asks, every mixture of what it asks about, and of what its inputs may be."""
+    """Everything in training; and, where the file asks, every mixture of what it asks about, and of what the inputs may be
+    of which it asks."""
     yield Way(USUAL, given.plain(inputs))
     yield Way(OTHERWISE, given.parameters(inputs))
     mixtures = training.mixtures()
     if training.asked or training.asked_kinds:
         yield from (Way(*some) for some in product(mixtures, (given.plain(inputs), given.parameters(inputs))))
-    if tells_kinds or training.asked_kinds:
+    # Where nobody is told when the file asks, it may ask of every input.
+    of = range(len(inputs)) if tells_kinds else sorted(training.asked_kinds)
+    if of:
         # Of many questions, all and none, for the mixtures would be too many.
         some_mixtures = mixtures if len(training.asked) <= MAX_MIXED_QUESTIONS else (mixtures[0], mixtures[-1])
-        yield from (Way(*some) for some in product(some_mixtures, given.mixtures(len(inputs))))
+        yield from (Way(*some) for some in product(some_mixtures, given.mixtures(len(inputs), of)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,9 +12,9 @@ from referee.plans.plan import LaunchPlan
 from referee.plans.plan_parse import dump
 from referee.reading.kernels import extract
 from referee.sandbox.workers import JobLost
-from referee.sandbox.zygote import Outcome, Zygote
+from referee.sandbox.zygote import Limits, Outcome, Zygote
 from referee.target import Target, UnknownTarget
-from referee.tracing.trace import GUARDS, MAX_REASON, read_answer, trace
+from referee.tracing.trace import GUARDS, MAX_REASON, SECONDS, read_answer, trace
 from referee.verdict import Rejection
 from tests.referee.trace.bad import ALLOCATE, BAD, BAD_PLANS, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD, rows
@@ -68,14 +69,26 @@ def test_a_candidate_that_ends_its_process_costs_only_itself(name: str, zygote: 
     assert isinstance(trace(zygote, HONEST, [CELL], Target()), tuple)
 
 
-def test_a_candidate_that_hangs_is_ended(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
+def test_a_candidate_that_hangs_is_ended_by_its_processor_time(zygote: Zygote) -> None:
+    rejection = trace(zygote, COPY + body("while True:", "    pass"), [CELL], Target(), seconds=1.0, patience=600.0)
+    assert isinstance(rejection, Rejection)
+    assert (rejection.guard, "used up its processor time" in rejection.reason) == ("timeout", True), rejection
 
-    from referee.tracing import trace as module
 
-    monkeypatch.setattr(module, "LIMITS", replace(module.LIMITS, seconds=1.0))
-    rejection = rejected(zygote, COPY + body("while True:", "    pass"))
-    assert rejection.guard == "timeout"
+class Noting(Zygote):
+    """Notes what its jobs may use, and runs none."""
+
+    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = (), stop: int | None = None) -> Outcome:
+        self.limits = limits
+        return Outcome("ok", b"", "", 0.0)
+
+
+def test_a_busy_machine_takes_none_of_a_trace_s_processor_time() -> None:
+    with Noting() as zygote:
+        rejected(zygote, HONEST)
+        assert (zygote.limits.processor_seconds, zygote.limits.seconds > 2 * SECONDS) == (SECONDS, True)
+        trace(zygote, HONEST, [CELL], Target(), seconds=10.0, patience=1.0)
+        assert (zygote.limits.processor_seconds, zygote.limits.seconds) == (10.0, 10.0)
 
 
 def answered(data: bytes) -> tuple[LaunchPlan, ...] | Rejection:
