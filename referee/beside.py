@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 USER_SECONDS = 5.0
 """Of processor time for a few cells of a user's task, which may be of any size; others have as long as without a GPU."""
-AT_ONCE = 12
+FEW_ROWS, AT_ONCE = 64, 12
 FEW_CELLS = 4
 """As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take."""
 
@@ -51,17 +51,15 @@ class Seen:
 
 
 def small_cells(subject: Subject) -> list[Cell]:
-    """The cells of the CPU path, and those of more rows that are small enough too."""
+    """The cells of the CPU path but for those of hundreds of rows; those of a user's task that are small enough."""
     cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
-    if subject.op.origin == "user":
-        return cells
-    most = max(cell.inputs[0].shape[0] for cell in cells)
-    more = [cell for cell in required(subject.cells("gpu")) if feasible(cell) and cell.inputs[0].shape[0] > most]
-    return [*cells, *(replace(cell, name=f"{cell.name}-interpreted") for cell in more)]
+    return cells if subject.op.origin == "user" else [cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS]
 
 
-def look(path: CpuPath, traced: Group, large: Sequence[Group] = ()) -> Seen:
+def look(path: CpuPath, traced: Group, large: Sequence[Group] = (), *, stop: int | None = None) -> Seen:
     """Run the plans, a few of one dtype in a process of their own, and a few programs of those that are `large`. Raises JobLost.
+
+    When something can be read from `stop` it ends, with words that say nothing.
 
     Nobody is rejected for what takes too long but a kernel of the catalogue's operations, at small cells: a right one does not.
     """
@@ -74,8 +72,8 @@ def look(path: CpuPath, traced: Group, large: Sequence[Group] = ()) -> Seen:
     shares = [(share, group) for group in groups.values() for share in _shares(group)]
     opened = has_open_lanes(path.text)
     with ThreadPoolExecutor(min(len(shares) + len(large) + opened, AT_ONCE), thread_name_prefix="look") as pool:
-        looked = [pool.submit(_look, path, share, group) for share, group in shares]
-        picked = [pool.submit(_programs, path, group) for group in large]
+        looked = [pool.submit(_look, path, share, group, stop) for share, group in shares]
+        picked = [pool.submit(_programs, path, group, stop) for group in large]
         lanes = pool.submit(_depends, path, traced) if opened else None
     found, why_not = [], None
     for one in looked:
@@ -117,15 +115,15 @@ def _depends(path: CpuPath, traced: Group) -> Check:
         return what_depends(path, traced)
 
 
-def _programs(path: CpuPath, group: Group) -> Rejection | None:
+def _programs(path: CpuPath, group: Group, stop: int | None) -> Rejection | None:
     """As `look_at_programs`; what cannot be run took too long, so to speak."""
     try:
         with one_thread():
-            return look_at_programs(path, group)
+            return look_at_programs(path, group, stop=stop)
     except InterpreterUnsupported as error:
         return Rejection("correct", "timeout", str(error))
 
 
-def _look(path: CpuPath, share: Group, group: Group) -> tuple[tuple[CellResult, ...], Rejection | None]:
+def _look(path: CpuPath, share: Group, group: Group, stop: int | None) -> tuple[tuple[CellResult, ...], Rejection | None]:
     with one_thread():
-        return path.required(share, among=group)
+        return path.required(share, among=group, stop=stop)

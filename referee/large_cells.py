@@ -18,7 +18,6 @@ from referee.ops.spec import Cell, TensorSpec
 from referee.plans.branches import branches
 from referee.plans.plan import LaunchPlan
 from referee.plans.sampling import Way, ways
-from referee.subject import feasible
 from referee.verdict import Rejection
 
 if TYPE_CHECKING:
@@ -29,38 +28,38 @@ if TYPE_CHECKING:
 
 ROWS = 64
 """So many rows have values of their own: drawing those of all takes longer than everything else."""
-MOST_CELLS = 8
+MOST_CELLS, FEW, ALIKE = 6, 16, 4.0
+"""So many shapes; of few rows the interpreter runs whole cells; two are about the same where neither side is so many times the other."""
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
 
 
 def large(traced: Traced, small: Traced, text: str) -> list[Traced]:
-    """Those of `traced` where a few programs are to be looked at, in groups that take about as long.
+    """Those of `traced` where a few programs are to be looked at, in two groups that take about as long.
 
-    One of every shape that is none of `small`, the largest first, and what else launches a kernel as none of these does.
+    The timed one, the largest of those of about one shape, and what else launches a kernel as none of these nor of `small` does.
     """
     choosing = branches(text)
-    shapes = {cell.inputs[0].shape for cell, _ in small}
+    shapes = list[tuple[int, int]]()
     seen: set[Way] = {way for _, plan in small for way in ways(plan, choosing, False)}
     chosen: list[tuple[Cell, LaunchPlan]] = []
     for cell, plan in sorted(traced, key=lambda pair: (pair[0].role != "bench", -_elements(pair[0]))):
         new = set(ways(plan, choosing, False)) - seen
-        another = cell.inputs[0].shape not in shapes
+        shape = _rows(cell), cell.inputs[0].shape[-1]
+        another = shape[0] > FEW and not any(_about(shape, one) for one in shapes)
         if new or (another and len(chosen) < MOST_CELLS):
             chosen.append((cell, plan))
-            shapes.add(cell.inputs[0].shape)
+            shapes.append(shape)
             seen |= new
-    alone: list[Traced] = [[pair] for pair in chosen if not feasible(pair[0])]
-    together = [pair for pair in chosen if feasible(pair[0])]
-    return [*alone, together] if together else alone
+    return [group for group in (chosen[:1], chosen[1:]) if group]
 
 
-def look_at_programs(path: CpuPath, group: Traced) -> Rejection | None:
-    """What is wrong with a few programs of each launch. Raises JobLost or InterpreterUnsupported."""
+def look_at_programs(path: CpuPath, group: Traced, *, stop: int | None = None) -> Rejection | None:
+    """What is wrong with a few programs of each launch. Raises JobLost or InterpreterUnsupported. `stop` as in `execute`."""
     runs = [
         Execution(plan, tuple(_again(path.task, cell, path.seed)), config=path.configs[0], picked=path.seed) for cell, plan in group
     ]
-    answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread)
+    answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread, stop=stop)
     cell, last = group[len(answers) - 1][0], answers[-1]
     return replace(last, reason=f"at {cell.name}: {last.reason}") if isinstance(last, Rejection) else None
 
@@ -79,6 +78,10 @@ def _again(task: Task, cell: Cell, seed: int) -> Iterator[Tensor]:
 
 def _shorter(spec: TensorSpec, rows: int) -> TensorSpec:
     return replace(spec, shape=(ROWS, *spec.shape[1:])) if spec.shape[:1] == (rows,) else spec
+
+
+def _about(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return all(1 / ALIKE < a / b < ALIKE for a, b in zip(one, other, strict=True))
 
 
 def _elements(cell: Cell) -> int:

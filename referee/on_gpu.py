@@ -8,10 +8,11 @@ ready first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
+from referee.aside import Aside
 from referee.beside import USER_SECONDS, Seen, look, small_cells
 from referee.compiling.binaries import Binaries, unread_lines
 from referee.compiling.compile import effort
@@ -60,7 +61,7 @@ class OnGpu:
         usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
         earning = with_fresh_layouts(subject.op, capabilities(cells), self.seed)
         with (
-            ThreadPoolExecutor(1, thread_name_prefix="aside") as aside,
+            Aside("look") as aside,
             ReplayedBadges(self.judgement, self.module, self.replayer, earning, seed=self.seed) as badges,
             self.judgement.ahead(self.module) as ahead,
         ):
@@ -69,13 +70,15 @@ class OnGpu:
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(autotuned(plan) or _compares(plan) for _, plan in traced)
             # With atomics it counts what the compiler left of them.
-            seen = None if whole or candidate.atomics else aside.submit(self._look, traced, small)
+            look = partial(self._look, traced, small, stop=aside.stop)
+            seen = None if whole or candidate.atomics else aside.submit(look)
             prepared = self._settled(traced, candidate, ahead) if whole else self._checked_as_compiled(traced, candidate, ahead, badges)
             badges.go_on(prepared)
             # Which configurations can be launched is known only now.
             first = prepared.jobs[0]
             unread = unread_lines(kernel for job in prepared.jobs for kernel in job.binaries.values())
-            seen = seen or aside.submit(self._look, traced, small, usable_configurations(first.plan, first.binaries, FEW_CONFIGS), unread)
+            configs = usable_configurations(first.plan, first.binaries, FEW_CONFIGS)
+            seen = seen or aside.submit(partial(look, configs=configs, unread=unread))
             with report.during("correct"):
                 self._take_seen(seen.result())
                 interpreted = [] if seen.result().why_not else [cell for cell, _ in small]
@@ -146,7 +149,9 @@ class OnGpu:
         report.passes("kernel_error", "no launch failed")
         report.passes("same_plan", "the plan that is timed is the plan that was checked")
 
-    def _look(self, traced: Traced, small: Traced, configs: tuple[int, ...] = (0,), unread: frozenset[int] = frozenset()) -> Seen:
+    def _look(
+        self, traced: Traced, small: Traced, configs: tuple[int, ...] = (0,), unread: frozenset[int] = frozenset(), *, stop: int
+    ) -> Seen:
         """What the interpreter says of small cells, and of a few programs at large ones. Notes nothing in the report."""
         from referee.cpu_path import ROUNDS, SECONDS, CpuPath
 
@@ -154,7 +159,7 @@ class OnGpu:
         seconds, rounds = (USER_SECONDS, 1) if task.op.origin == "user" else (SECONDS, ROUNDS)
         path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, seconds=seconds, rounds=rounds, unread=unread)
         there = [] if task.op.origin == "user" else [pair for pair in traced if not atomic(self.module, [pair])]
-        return look(path, small, large(there, small, text))
+        return look(path, small, large(there, small, text), stop=stop)
 
     def _take_seen(self, seen: Seen) -> None:
         report = self._report

@@ -39,8 +39,8 @@ def aligned_stride(columns: int, more: int = 0) -> int:
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: Dtype, layout: str) -> TensorSpec:
     strides = contiguous_strides(shape)
-    if layout in ("padded", "padded-offset") and len(shape) == 2:
-        return TensorSpec(name, shape, dtype, (shape[1] + ODD_PAD, 1), ODD_PAD if layout == "padded-offset" else 0)
+    if layout == "padded-offset" and len(shape) == 2:
+        return TensorSpec(name, shape, dtype, (shape[1] + ODD_PAD, 1), ODD_PAD)
     if layout == "aligned" and len(shape) == 2:
         return TensorSpec(name, shape, dtype, (aligned_stride(shape[1]), 1))
     return TensorSpec(name, shape, dtype, strides, ODD_PAD if layout in ("offset", "padded-offset") else 0)

@@ -9,7 +9,8 @@ from referee.ops.catalogue import base_name
 from referee.ops.signatures import ROPE_KINDS
 from referee.ops.spec import Dtype, Op, Role
 
-Layout = Literal["contiguous", "padded", "aligned", "offset", "padded-offset"]
+# A view of some columns has both a gap after every row and an offset.
+Layout = Literal["contiguous", "aligned", "offset", "padded-offset"]
 
 SMALL = 2.0**-10
 LOW = 2.0**-6
@@ -106,27 +107,26 @@ _GPU = (
 )
 
 _GPU_CAPABILITIES = (
-    Draft(37, 4096, F16, "normal", role="capability", layout="padded", label="padded"),
+    Draft(37, 4096, F16, "normal", role="capability", layout="padded-offset", label="padded"),
     Draft(37, 4096, F16, "normal", role="capability", layout="aligned", label="padded-aligned"),
     Draft(37, 4096, F16, "normal", role="capability", layout="offset", label="offset"),
     Draft(0, 4096, F16, "normal", role="capability", label="empty"),
     Draft(37, 4097, F32, "nonfinite", role="capability"),
     Draft(37, 4097, F32, "masked", role="capability", label="nonfinite-masked"),
-    # Many rows may have a kernel of their own, and a view of some columns has both a gap after rows and an offset.
-    Draft(TIMED_ROWS, 4096, F16, "normal", role="capability", layout="padded-offset", label="padded-view"),
+    # Many rows may have a kernel of their own.
+    Draft(TIMED_ROWS, 4096, F16, "normal", role="capability", layout="padded-offset", label="padded"),
     Draft(TIMED_ROWS, 4096, F16, "normal", role="capability", layout="offset", label="offset"),
     Draft(TIMED_ROWS, 4096, F16, "nonfinite", role="capability"),
     Draft(LARGE_ROWS, 4096, F16, "normal", role="capability", label="large"),
 )
 
 _CPU_CAPABILITIES = (
-    Draft(3, 1000, F32, "normal", role="capability", layout="padded", label="padded"),
+    Draft(3, 1000, F32, "normal", role="capability", layout="padded-offset", label="padded"),
     Draft(3, 1000, F32, "normal", role="capability", layout="aligned", label="padded-aligned"),
     Draft(2, 1000, F32, "normal", role="capability", layout="offset", label="offset"),
     Draft(0, 1000, F32, "normal", role="capability", label="empty"),
     Draft(6, 2500, F32, "nonfinite", role="capability"),
     Draft(6, 2500, F32, "masked", role="capability", label="nonfinite-masked"),
-    Draft(3, 1000, F32, "normal", role="capability", layout="padded-offset", label="padded-view"),
 )
 
 _ROPE_CPU = (

@@ -81,10 +81,19 @@ def test_of_a_huge_capability_too_two_runs_give_the_same_bits(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("role", ["bench", "required"])
-def test_what_must_pass_runs_once_more_in_used_memory_and_on_other_values(role: Role) -> None:
+def test_what_must_pass_runs_once_more_in_used_memory_and_on_other_values(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
+    if role == "required":
+        monkeypatch.setattr(replay_check, "ONCE_MORE", 1.0)
     found, told = outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, role=role))
     assert (found.rejection, found.result.status) == (None, "pass")
     assert [text for whose, text in told if whose == "candidate"] == ["replaying f32-4x6"] * 2 + ["replaying f32-4x6 again"]
+
+
+def test_which_required_cells_run_once_more_nobody_knows() -> None:
+    cells = [replace(CELL, name=f"f32-{number}x6") for number in range(20)]
+    chosen = [frozenset(cell.name for cell in cells if replay_check._once_more(cell, seed)) for seed in range(100)]
+    assert len(set(chosen)) > 50 and 200 < sum(map(len, chosen)) < 400
+    assert not replay_check._once_more(replace(CELL, role="capability"), 0)
 
 
 @pytest.mark.parametrize(("values", "alike"), [("normal", True), ("mixed", False)])
@@ -96,6 +105,7 @@ def test_rows_of_normal_values_then_begin_as_they_did_before(monkeypatch: pytest
         return CellResult(cell.name, cell.role, "pass")
 
     monkeypatch.setattr(replay_check, "compare", noted)
+    monkeypatch.setattr(replay_check, "ONCE_MORE", 1.0)
     outcome(Copy(OUTPUT, INPUT), cell=replace(CELL, values=values))
     earlier, later = given[0], given[-1]
     assert torch.equal(earlier[:, : COLUMNS // 2], later[:, : COLUMNS // 2]) is alike

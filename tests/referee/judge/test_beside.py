@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
 import torch
 
 from referee import on_gpu
-from referee.beside import small_cells
+from referee.beside import FEW_ROWS, small_cells
 from referee.cpu_path import CpuPath, Traced
 from referee.device.configurations import usable_configurations
 from referee.device.jobs import TaskName
@@ -137,7 +138,7 @@ def test_a_few_cells_are_left_to_each_process_and_nothing_runs_more_often_for_it
 
 
 def test_a_dtype_that_takes_too_long_excuses_no_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    def required(self: CpuPath, traced: Traced, among: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
+    def required(self: CpuPath, traced: Traced, among: Traced, *, stop: int) -> tuple[tuple[CellResult, ...], Rejection | None]:
         dtypes = {cell.inputs[0].dtype for cell, _ in traced}
         assert len(dtypes) == 1 and torch.get_num_threads() == 1
         guard = {"float32": "timeout", "float16": "wrong_answer", "bfloat16": None}[dtypes.pop()]
@@ -150,7 +151,7 @@ def test_a_dtype_that_takes_too_long_excuses_no_other(servers: Servers, monkeypa
 
 
 def test_a_dtype_that_cannot_be_run_excuses_no_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    def required(self: CpuPath, traced: Traced, among: Traced) -> tuple[tuple[CellResult, ...], Rejection | None]:
+    def required(self: CpuPath, traced: Traced, among: Traced, *, stop: int) -> tuple[tuple[CellResult, ...], Rejection | None]:
         if traced[0][0].inputs[0].dtype == "float32":
             return (), Rejection("correct", "out_of_bounds", "why")
         raise InterpreterUnsupported("not that one")
@@ -203,33 +204,66 @@ def test_what_only_many_rows_reach_is_looked_at_too(servers: Servers, slip: tupl
 
 
 def test_what_takes_too_long_at_large_cells_is_said(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("referee.beside.look_at_programs", lambda *_: Rejection("correct", "timeout", "at some cell: too slow"))
+    monkeypatch.setattr("referee.beside.look_at_programs", lambda *_, **__: Rejection("correct", "timeout", "at some cell: too slow"))
     report, found = judged(servers, SOURCE, Replayer())
     assert isinstance(found, Verdict) and found.verdict == "correct", found
     assert "at some large cells: at some cell: too slow" in found.reason and report.checks["interpreted"].status == "pass"
 
 
-def test_large_cells_are_those_of_every_shape_that_is_not_small_and_the_timed_one_first(
+def test_a_few_programs_run_at_the_timed_cell_and_at_one_of_every_shape_that_is_not_small(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
 
-    def noted(path: CpuPath, group: Traced) -> None:
+    def noted(path: CpuPath, group: Traced, *, stop: int) -> None:
         asked.append([cell.name for cell, _ in group])
 
     monkeypatch.setattr("referee.beside.look_at_programs", noted)
     report, _ = judged(servers, SOURCE, Replayer())
-    assert ["f16-8192x4096-normal-x1"] in asked and ["f32-65599x128-mixed-x1"] in asked and ["bf16-1000x7168-mixed-x1"] in asked
-    assert sum(map(len, asked)) == MOST_CELLS and f"each of {MOST_CELLS} large cells" in report.checks["programs"].detail
-    small = {cell.inputs[0].shape for cell in small_cells(Subject("silu"))}
-    assert not {name for group in asked for name in group} & {cell.name for cell in small_cells(Subject("silu"))}
-    assert (1001, 127) in small, "there every program runs"
+    timed, others = sorted(asked, key=len)
+    assert timed == ["f16-8192x4096-normal-x1"] and {"f32-65599x128-mixed-x1", "bf16-1000x7168-mixed-x1"} < set(others)
+    shapes = [tuple(map(int, name.split("-")[1].split("x"))) for name in others]
+    assert len(others) == MOST_CELLS - 1 and all(rows > 16 for rows, _ in shapes)
+    assert not any(1 / 4 < a / c < 4 and 1 / 4 < b / d < 4 for number, (a, b) in enumerate(shapes) for c, d in shapes[:number])
+    assert f"each of {MOST_CELLS} large cells" in report.checks["programs"].detail
+
+
+WAYS = """@triton.jit
+def _silu(x_ptr, y_ptr, columns, NARROW: tl.constexpr, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    at = tl.program_id(0).to(tl.int64) * columns + column
+    if NARROW:
+        x = tl.load(x_ptr + at).to(tl.float32)
+    else:
+        x = tl.load(x_ptr + at, mask=column < columns).to(tl.float32)
+    tl.store(y_ptr + at, x * tl.sigmoid(x), mask=column < columns)
+
+
+def run(x):
+    y = torch.empty_like(x)
+    _silu[(x.shape[0],)](x, y, x.shape[1], NARROW=x.shape[1] == 127, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+"""
+
+
+def test_so_they_do_wherever_a_kernel_is_launched_as_at_no_other_cell(servers: Servers) -> None:
+    found = rejected(servers, WAYS)
+    assert found.guard == "out_of_bounds" and "x127-" in found.reason, found
+
+
+def test_what_is_rejected_waits_for_no_interpreter(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits(path: CpuPath, group: Traced, *, stop: int) -> None:
+        assert select([stop], [], [], 60.0)[0], "nobody told it to stop"
+
+    monkeypatch.setattr("referee.beside.look_at_programs", waits)
+    _, found = judged(servers, SOURCE, Replayer(frozenset(["f16-8192x4096-normal-x1"])))
+    assert isinstance(found, Rejection) and found.guard == "wrong_answer"
 
 
 @pytest.mark.parametrize("op", ["softmax", "rope", "rmsnorm_wide", "cross_entropy"])
-def test_small_cells_have_more_rows_than_cards_have_multiprocessors_and_more_columns_than_usual_blocks(op: str) -> None:
+def test_small_cells_have_dozens_of_rows_and_more_columns_than_usual_blocks(op: str) -> None:
     cells = small_cells(Subject(op))
-    assert all(map(feasible, cells)) and max(cell.inputs[0].shape[0] for cell in cells) > (40 if op == "rmsnorm_wide" else 512)
+    assert all(map(feasible, cells)) and max(cell.inputs[0].shape[0] for cell in cells) <= FEW_ROWS
     assert {cell.inputs[0].dtype for cell in cells} == {"float32", "float16", "bfloat16"}
     assert op == "rope" or max(cell.inputs[0].shape[1] for cell in cells) > 16384
 

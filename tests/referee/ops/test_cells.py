@@ -173,8 +173,8 @@ def test_capabilities_cover_layouts_empty_nonfinite_and_large() -> None:
         empty = [c for c in made.values() if 0 in c.inputs[0].shape]
         large = [c for c in made.values() if prod(c.inputs[0].shape) > 2**31]
         assert [stride % 16 == 0 for stride in sorted(apart)] == [False, False, True], made
-        assert sorted(c.inputs[0].shape[0] for c in offset) == [37, rows, rows] and len(both) == len(empty) == len(large) == 1, made
-        assert both[0].inputs[0].shape[0] == rows
+        assert sorted(c.inputs[0].shape[0] for c in offset) == [37, 37, rows, rows] and len(empty) == len(large) == 1, made
+        assert sorted(c.inputs[0].shape[0] for c in both) == [37, rows]
         finite = {c.inputs[0].shape[0] for c in made.values() if c.values == "nonfinite"}
         assert finite == (set() if op.name == "cumsum" else {37, rows})
         assert not any(prod(c.inputs[0].shape) > 2**20 for c in cells(op, profile="cpu"))
