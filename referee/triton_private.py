@@ -27,6 +27,8 @@ MOST_WRAPPERS = 16
 # Keyword arguments of a kernel's `run` that are neither the kernel's nor options of its launch.
 OF_RUN = ("grid", "warmup")
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+# Options that are off unless a launch says otherwise. Others have a default that depends on the target or on Triton's settings.
+_OFF = frozenset({"debug", "launch_cooperative_grid", "launch_pdl"})
 
 
 def representative(value: int) -> int:
@@ -289,6 +291,18 @@ def typings(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     parameters = inspect.signature(function).parameters.values()
     kinds = {p.name: KernelParam(number, p, False, False).annotation_type for number, p in enumerate(parameters)}
     return {name: Typing(kind, not (kind or name in kept or number in kept)) for number, (name, kind) in enumerate(kinds.items())}
+
+
+def other_options() -> frozenset[str]:
+    """What Triton takes for an option of a launch beside LAUNCH_OPTIONS, also where it is the name of a parameter."""
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    return frozenset(CUDAOptions.__dataclass_fields__) - set(LAUNCH_OPTIONS)
+
+
+def is_left_out(option: str, value: object) -> bool:
+    """True when an option with this value compiles and launches the same as without it."""
+    return value is None or (option in _OFF and value is False)
 
 
 def has_run_hooks(kernel: Any) -> bool:

@@ -125,6 +125,11 @@ def test_constants_bring_those_they_are_made_of() -> None:
     assert text.startswith("_SPARE = 2 ** 10\n_WIDE = _SPARE * 4\n") and "LOST" not in text
 
 
+def test_a_launch_option_that_is_off_is_kept() -> None:
+    source = GOOD.replace("BLOCK=BLOCK, ", "BLOCK=BLOCK, launch_pdl=False, ")
+    assert "launch_pdl=False" in build(check(source), public="softmax", wrap=False).candidate
+
+
 def test_a_negative_default_is_kept() -> None:
     assert "dim=-1" in build(check(GOOD.replace("def run(x)", "def run(x, dim=-1)")), public="softmax", wrap=True).text
 
