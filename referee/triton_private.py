@@ -221,7 +221,10 @@ def prunes(tuner: Any) -> bool:
 
 @dataclass(frozen=True)
 class JitFacts:
-    """What a JITFunction is compiled from: its function, the names that it sees, its text, parameters, options and signature."""
+    """What a JITFunction is compiled from: its function, the names that it sees, its text, parameters, options and signature.
+
+    And what `describes` its launches to profilers.
+    """
 
     function: Any
     names: Any
@@ -229,6 +232,7 @@ class JitFacts:
     parameters: tuple[tuple[Any, ...], ...]
     options: tuple[Any, ...]
     signature: tuple[tuple[str, Any], ...]
+    describes: Any
 
 
 def wraps(kernel: Any) -> str:
@@ -259,9 +263,9 @@ def read_jit(kernel: Any) -> JitFacts:
         (p.num, p.name, p.is_constexpr, p.is_const, p.annotation_type, bool(p.do_not_specialize), bool(p.do_not_specialize_on_alignment))
         for p in kernel.params
     )
-    options = (bool(kernel.noinline), kernel.debug, kernel.version, kernel._repr, kernel.launch_metadata, bool(kernel.pre_run_hooks))
+    options = (bool(kernel.noinline), kernel.debug, kernel.version, kernel._repr, bool(kernel.pre_run_hooks))
     signature = tuple((p.name, p.default) for p in kernel.signature.parameters.values())
-    return JitFacts(kernel.fn, kernel.__globals__, kernel.src, parameters, options, signature)
+    return JitFacts(kernel.fn, kernel.__globals__, kernel.src, parameters, options, signature, kernel.launch_metadata)
 
 
 def signature_of(kernel: Any) -> inspect.Signature:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_sets
+from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_sets, launch_metadata
 from referee.reading.host_classes import NOT_ASSIGNED, check_method, is_member, is_plain_data, special_name
 from referee.reading.host_code import (
     MAIN_GUARD,
@@ -72,7 +72,8 @@ class _Module:
         self._names = frozenset(bound) | self._classes
         # An import that may be made, or not, of a name that means something else otherwise: `len` need not be Python's own then.
         self._unclear = frozenset(_imported(tree.body)) - scope.aliases.keys()
-        self._meaning = replace(meaning(tree, scope, local_names(tree), self._names), unclear=self._unclear)
+        known = meaning(tree, scope, local_names(tree), self._names)
+        self._meaning = replace(known, unclear=self._unclear, shown=launch_metadata.shown(tree, scope))
         self._errors = self._error_classes(tree)
         # What is read anywhere; `FLASH = flash_attn.__version__` may stand where nothing reads it.
         nodes = [node.target if isinstance(node, ast.AugAssign) else node for node in ast.walk(tree) if not _is_bound_only(node)]

@@ -61,7 +61,7 @@ class Meaning:
 
     `aliases` are imported, `variables` the name nodes that mean a function's own, `taken` what the top level binds or a class does,
     `in_classes` the latter alone. `errors` are classes of the file that do no more than Python's own errors. `unclear` are imported
-    and, perhaps, something else: nothing that may be used.
+    and, perhaps, something else: nothing that may be used. `shown` are nodes that only make what is shown, and hand it to nothing.
     """
 
     aliases: Mapping[str, str]
@@ -72,6 +72,7 @@ class Meaning:
     enums: frozenset[str]
     unclear: frozenset[str] = frozenset()
     errors: frozenset[str] = frozenset()
+    shown: frozenset[int] = frozenset()
 
     def is_builtin(self, node: ast.expr, names: Collection[str]) -> bool:
         """True for one of these names of Python's."""
@@ -162,6 +163,7 @@ def excused(root: ast.AST, names: Meaning) -> Iterator[int]:
                 messages += node.func.value.args
         for message in messages:
             yield from _message(message, names)
+    yield from names.shown
     yield from (id(argument) for call in names.loggers.values() for argument in call.args)
 
 
