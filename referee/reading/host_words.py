@@ -178,6 +178,9 @@ def _message(node: ast.expr | None, names: Meaning) -> Iterator[int]:
             return
         case ast.Call(func=called) if names.is_builtin(called, _PLAIN) or names.is_error(called) or _of_text(called):
             inside = [called, *node.args, *(keyword.value for keyword in node.keywords)]
+        # By a `key` a function would be given what stands in there.
+        case ast.Call(func=called, args=values, keywords=[]) if names.is_builtin(called, ("sorted",)):
+            inside = [called, *values]
         case ast.Call(func=called, args=[kind, *values]) if names.is_builtin(called, ("map",)) and names.is_builtin(kind, TEXTS):
             inside = [kind, *values]
         case ast.JoinedStr(values=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
