@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from referee.reading import fallbacks, host_attributes
+from referee.reading.host_functions import check_annotation, check_annotations, defaults
+from referee.reading.host_refused import HostRefused
 from referee.reading.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
@@ -33,8 +35,6 @@ from referee.reading.host_words import KERNEL_ATTRIBUTES, LOGGER_METHODS, Meanin
 from referee.reading.kernel_vocabulary import TL_DTYPES
 from referee.reading.module_scope import Scope
 from referee.reading.names import dotted
-
-_IN_ANNOTATIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.BitOr, ast.UnaryOp, ast.USub)
 
 # Nobody needs a module as a value; what could then be asked of it is more than what its words are.
 _MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runtime", "math", *STANDARD_WORDS})
@@ -67,51 +67,6 @@ REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
 }
 if hasattr(ast, "TryStar"):
     REFUSED_SYNTAX[ast.TryStar] = REFUSED_SYNTAX[ast.Try]
-
-
-class HostRefused(ValueError):
-    """Host code that would fail later: the guard, and one line of advice."""
-
-    def __init__(self, guard: str, reason: str, node: ast.AST) -> None:
-        line = getattr(node, "lineno", None)
-        super().__init__(f"line {line}: {reason}" if line else reason)
-        self.guard = guard
-
-
-def arguments(node: ast.arguments) -> Iterator[ast.arg]:
-    """Every parameter of a function."""
-    yield from (*node.posonlyargs, *node.args, *node.kwonlyargs)
-    yield from (argument for argument in (node.vararg, node.kwarg) if argument is not None)
-
-
-def stored(root: ast.AST) -> Iterator[str]:
-    """The names that are bound anywhere below a node."""
-    for node in ast.walk(root):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.FunctionDef):
-            yield node.name
-        elif isinstance(node, ast.arg):
-            yield node.arg
-
-
-def defaults(function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """The values of parameters that are not given."""
-    yield from (*function.args.defaults, *(default for default in function.args.kw_defaults if default is not None))
-
-
-def check_annotations(function: ast.FunctionDef) -> None:
-    """Raise HostRefused unless the annotations of parameters and result only name types: Python evaluates them."""
-    for annotation in (*(argument.annotation for argument in arguments(function.args)), function.returns):
-        if annotation is not None:
-            check_annotation(annotation)
-
-
-def check_annotation(annotation: ast.expr) -> None:
-    """The same for one."""
-    for node in ast.walk(annotation):
-        if not isinstance(node, (*_IN_ANNOTATIONS, ast.expr_context)):
-            raise HostRefused("statement", f"`{ast.unparse(annotation)[:60]}` as an annotation does more than to name a type", annotation)
 
 
 def _wrapped(decorator: ast.expr, scope: Scope) -> Iterator[ast.expr]:

@@ -11,16 +11,9 @@ from dataclasses import replace
 
 from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_sets, launch_metadata
 from referee.reading.host_classes import NOT_ASSIGNED, check_method, is_member, is_plain_data, special_name
-from referee.reading.host_code import (
-    MAIN_GUARD,
-    REFUSED_SYNTAX,
-    Checker,
-    HostRefused,
-    check_annotation,
-    check_annotations,
-    defaults,
-    stored,
-)
+from referee.reading.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker
+from referee.reading.host_functions import check_annotation, check_annotations, defaults, stored
+from referee.reading.host_refused import HostRefused
 from referee.reading.host_vocabulary import (
     ALLOCATIONS,
     BASES,
