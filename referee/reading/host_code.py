@@ -106,6 +106,7 @@ class Checker:
         self._module = module_names
         self._own = own
         self._attributes = attributes
+        self._public = {"__name__", "__version__"} | (host_attributes.NAMED_TUPLES & attributes)
         self._generator = generator
         self._at_import = at_import
         self._never_run = never_run
@@ -209,7 +210,7 @@ class Checker:
 
     def _attribute(self, node: ast.Attribute) -> Iterator[ast.AST]:
         own = isinstance(node.value, ast.Name) and node.value.id in self._own
-        if node.attr.startswith("_") and node.attr not in ("__name__", "__version__") and not (own and not node.attr.startswith("__")):
+        if node.attr.startswith("_") and node.attr not in self._public and not (own and not node.attr.startswith("__")):
             if not (node.attr == "__init__" and isinstance(node.value, ast.Call) and self._names.is_builtin(node.value.func, ("super",))):
                 usual = _RENAMED if node.attr in self._attributes else "use public attributes of tensors"
                 instead = _INSTEAD_OF_PRIVATE.get(node.attr, usual)

@@ -98,6 +98,12 @@ REJECTED = {
     "getattr": ("vocabulary", "`getattr`", candidate('getattr(x, "s" + "um")()', "return x")),
     "getattr_written_out": ("torch_compute", "`.softmax`", candidate('getattr(x, "softmax")(-1)', "return x")),
     "getattr_as_a_value": ("vocabulary", "`getattr` may only be called", candidate("f = getattr", "f(x, 'shape')", "return x")),
+    "named_tuples_without_one": ("vocabulary", "`._replace` is private", candidate("y = x._replace(a=1)", "return y")),
+    "more_of_a_named_tuple": (
+        "vocabulary",
+        "`._make` is private",
+        candidate("return P._make(x)", before="import collections\nP = collections.namedtuple('P', 'a')\n"),
+    ),
     "hasattr_of_what_triton_hides": ("vocabulary", "`._utils` is private", candidate("known = hasattr(triton, '_utils')", "return x")),
     "hasattr_of_what_is_called_as_triton_is": (
         "vocabulary", "`.grad_fn`", candidate("asks = lambda tl: hasattr(tl, 'grad_fn')", "known = asks(x)", "return x"),
