@@ -84,6 +84,7 @@ class Checker:
 
     `names` says what names certainly mean; `module_names` are bound at the top level; `own` names what a method may set attributes
     of; `attributes` are the file's own. What runs `at_import` may fill containers of the file. Torch may compute in what is `never_run`.
+    Names that are `held` are contexts.
     """
 
     def __init__(
@@ -97,11 +98,13 @@ class Checker:
         generator: bool = False,
         at_import: bool = False,
         never_run: frozenset[int] = frozenset(),
+        held: frozenset[int] = frozenset(),
     ) -> None:
         self._scope = scope
         self._names = replace(names, aliases=scope.aliases)
         self._variables = names.variables
         self._contexts: set[int] = set()
+        self._held = held
         self._called: set[ast.expr] = set()
         self._module = module_names
         self._own = own
@@ -151,6 +154,8 @@ class Checker:
             return
         elif isinstance(node, ast.With):
             for item in node.items:
+                if id(item.context_expr) in self._held:
+                    continue
                 called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else item.context_expr
                 own = isinstance(called, ast.Name) and called.id in self._module | self._scope.functions.keys()
                 self._contexts.add(id(called))

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_sets, launch_metadata
+from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_contexts, host_sets, launch_metadata
 from referee.reading.host_classes import NOT_ASSIGNED, check_method, is_member, is_plain_data, special_name
 from referee.reading.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker
 from referee.reading.host_functions import check_annotation, check_annotations, defaults, stored
@@ -173,7 +173,10 @@ class _Module:
             raise HostRefused("try_except", f"`{function.name}` has to be a plain generator, for @contextmanager alone", function)
         never_run = self._never_run if id(function) in self._on_gpus else frozenset(map(id, ast.walk(function)))
         within, attributes = self._with_imports(function), self._attributes
-        checker = Checker(within, self._meaning, self._names, own, attributes=attributes, generator=generator, never_run=never_run)
+        held = frozenset(host_contexts.held(function, within.aliases, self._meaning.variables))
+        checker = Checker(
+            within, self._meaning, self._names, own, attributes=attributes, generator=generator, never_run=never_run, held=held
+        )
         for statement in function.body:
             checker.check(statement)
         if (changed := self._kept.changed(function)) is not None:
