@@ -16,6 +16,7 @@ from dataclasses import replace
 from referee.reading import fallbacks, host_attributes
 from referee.reading.host_functions import check_annotation, check_annotations, defaults
 from referee.reading.host_refused import HostRefused
+from referee.reading.host_tries import hides
 from referee.reading.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
@@ -53,7 +54,8 @@ _INSTEAD_OF_PRIVATE = {
 }
 
 REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Try: ("try_except", "try/except hides a failing kernel behind another path; remove it (a top-level one around imports may stay)"),
+    ast.Try: ("try_except", "try/except at the top level may stand around imports only; remove it"),
+    ast.TryStar: ("try_except", "`except*` is not supported; remove the try"),
     ast.ClassDef: ("statement", "a class inside a function; move it to the top level of the file"),
     ast.Global: ("state", "`global` keeps state between calls; use local variables" + OR_CACHED),
     ast.Nonlocal: ("state", "`nonlocal` keeps state between calls; use local variables"),
@@ -65,8 +67,6 @@ REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
     ast.YieldFrom: ("statement", "generators are not supported; return the output"),
     ast.Match: ("statement", "use if instead of match"),
 }
-if hasattr(ast, "TryStar"):
-    REFUSED_SYNTAX[ast.TryStar] = REFUSED_SYNTAX[ast.Try]
 
 
 def _wrapped(decorator: ast.expr, scope: Scope) -> Iterator[ast.expr]:
@@ -125,7 +125,10 @@ class Checker:
             harmless.update(allowed_names(node, self._names))
             if id(node) not in harmless and (reason := telling(node, self._names)) is not None:
                 raise HostRefused("vocabulary", reason, node)
-            if type(node) in REFUSED_SYNTAX and not (self._generator and isinstance(node, ast.Yield)):
+            if isinstance(node, ast.Try):
+                if (hidden := hides(node, self._names)) is not None:
+                    raise HostRefused("try_except", hidden, node)
+            elif type(node) in REFUSED_SYNTAX and not (self._generator and isinstance(node, ast.Yield)):
                 guard, reason = REFUSED_SYNTAX[type(node)]
                 raise HostRefused(guard, reason, node)
             pending.extend(reversed(list(self._below(node))))

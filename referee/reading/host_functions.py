@@ -21,7 +21,7 @@ def stored(root: ast.AST) -> Iterator[str]:
     for node in ast.walk(root):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        elif isinstance(node, ast.FunctionDef):
+        elif isinstance(node, (ast.FunctionDef, ast.ExceptHandler)) and node.name:
             yield node.name
         elif isinstance(node, ast.arg):
             yield node.arg
