@@ -268,6 +268,8 @@ class Checker:
             raise HostRefused("torch_compute", f"`.{attribute}`: {self._in_triton(node)}", node)
         self._only_called(attribute, node)
         if attribute not in host_attributes.KNOWN | self._attributes:
+            if attribute in ("eval", "train"):
+                raise HostRefused("vocabulary", f"`.{attribute}()` changes nothing that launches depend on; take it off", node)
             reason = f"`.{attribute}` is nothing that host code may ask for: launches depend on shapes, dtypes and the device only"
             raise HostRefused("vocabulary", reason, node)
 

@@ -103,7 +103,8 @@ class _Module:
                 self._expression(statement)
             else:
                 guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", _RAISES if isinstance(statement, ast.Raise) else ""))
-                allowed = f"only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
+                shown = ast.unparse(statement).partition("\n")[0][:60]
+                allowed = f"`{shown}`: only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
                 raise HostRefused(guard, reason or allowed, statement)
 
     def _handled(self, handler: ast.ExceptHandler) -> list[ast.stmt]:

@@ -179,6 +179,16 @@ REJECTED = {
     "tl_on_host": ("vocabulary", "belongs in kernels", candidate("return tl.exp(x)")),
     "context": ("vocabulary", "torch.autocast", candidate('with torch.autocast("cuda"):', "    pass", "return x")),
     "module_loop": ("module_level", "top level", candidate("return x", before="for i in range(3):\n    run(i)\n")),
+    "module_setting": (
+        "module_level",
+        "`torch.set_float32_matmul_precision('high')`: only",
+        candidate("return x", before="torch.set_float32_matmul_precision('high')\n"),
+    ),
+    "module_in_evaluation": (
+        "vocabulary",
+        "`.eval()` changes nothing",
+        candidate("return M().eval()(x)", before="class M(torch.nn.Module):\n    pass\n"),
+    ),
     "module_call": ("module_level", "top level", candidate("return x", before="run(1)\n")),
     "generator": ("statement", "generators", candidate("yield x")),
     "lambda_state": ("state", "mutable default", candidate("f = lambda a, b=[]: a", "return x")),
