@@ -27,6 +27,8 @@ MOST_WRAPPERS = 16
 # Keyword arguments of a kernel's `run` that are neither the kernel's nor options of its launch.
 OF_RUN = ("grid", "warmup")
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+# Options that are off unless a launch says otherwise. Others have a default that depends on the target or on Triton's settings.
+_OFF = frozenset({"debug", "launch_cooperative_grid", "launch_pdl"})
 
 
 def representative(value: int) -> int:
@@ -219,7 +221,10 @@ def prunes(tuner: Any) -> bool:
 
 @dataclass(frozen=True)
 class JitFacts:
-    """What a JITFunction is compiled from: its function, the names that it sees, its text, parameters, options and signature."""
+    """What a JITFunction is compiled from: its function, the names that it sees, its text, parameters, options and signature.
+
+    And what `describes` its launches to profilers.
+    """
 
     function: Any
     names: Any
@@ -227,6 +232,7 @@ class JitFacts:
     parameters: tuple[tuple[Any, ...], ...]
     options: tuple[Any, ...]
     signature: tuple[tuple[str, Any], ...]
+    describes: Any
 
 
 def wraps(kernel: Any) -> str:
@@ -257,9 +263,9 @@ def read_jit(kernel: Any) -> JitFacts:
         (p.num, p.name, p.is_constexpr, p.is_const, p.annotation_type, bool(p.do_not_specialize), bool(p.do_not_specialize_on_alignment))
         for p in kernel.params
     )
-    options = (bool(kernel.noinline), kernel.debug, kernel.version, kernel._repr, kernel.launch_metadata, bool(kernel.pre_run_hooks))
+    options = (bool(kernel.noinline), kernel.debug, kernel.version, kernel._repr, bool(kernel.pre_run_hooks))
     signature = tuple((p.name, p.default) for p in kernel.signature.parameters.values())
-    return JitFacts(kernel.fn, kernel.__globals__, kernel.src, parameters, options, signature)
+    return JitFacts(kernel.fn, kernel.__globals__, kernel.src, parameters, options, signature, kernel.launch_metadata)
 
 
 def signature_of(kernel: Any) -> inspect.Signature:
@@ -289,6 +295,18 @@ def typings(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
     parameters = inspect.signature(function).parameters.values()
     kinds = {p.name: KernelParam(number, p, False, False).annotation_type for number, p in enumerate(parameters)}
     return {name: Typing(kind, not (kind or name in kept or number in kept)) for number, (name, kind) in enumerate(kinds.items())}
+
+
+def other_options() -> frozenset[str]:
+    """What Triton takes for an option of a launch beside LAUNCH_OPTIONS, also where it is the name of a parameter."""
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    return frozenset(CUDAOptions.__dataclass_fields__) - set(LAUNCH_OPTIONS)
+
+
+def is_left_out(option: str, value: object) -> bool:
+    """True when an option with this value compiles and launches the same as without it."""
+    return value is None or (option in _OFF and value is False)
 
 
 def has_run_hooks(kernel: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,7 +55,8 @@ def fix_configuration(source: str, verdict: Mapping[str, Any]) -> tuple[str, Cho
     ((name, call),) = tuned.items()
     if any(keyword.arg in (None, "prune_configs_by") for keyword in call.keywords) or len(call.args) > 2:
         raise NotSaveable("its autotuned kernel prunes its configurations (prune_configs_by)", fix=_WAY_OUT)
-    configurations = _configurations(call, scope)
+    constants = {argument.arg for argument in scope.functions[name].args.args} - _OPTIONS.keys()
+    configurations = _configurations(call, scope, constants)
     number, reason = _choice(verdict, len(configurations))
     scope.functions[name].decorator_list.remove(call)
     # A list of configurations under a name of its own is of no more use, and is no constant that a saved file may hold.
@@ -76,12 +77,13 @@ def _autotune(function: ast.FunctionDef, scope: Scope) -> ast.Call | None:
     return None
 
 
-def _configurations(call: ast.Call, scope: Scope) -> list[dict[str, Any]]:
+def _configurations(call: ast.Call, scope: Scope, constants: Collection[str]) -> list[dict[str, Any]]:
     """Each different configuration once, in the order of the text, which is how the referee numbers them."""
     value = _list_of(call, scope)
     if not isinstance(value, ast.List) or not value.elts:
         raise NotSaveable("the configurations of its autotuned kernel are not written out as a list", fix=_WAY_OUT)
-    unique = {repr(sorted({**_OPTIONS, **found}.items())): found for found in (_configuration(item, scope) for item in value.elts)}
+    configurations = [_configuration(item, scope, constants) for item in value.elts]
+    unique = {repr(sorted({**_OPTIONS, **found}.items())): found for found in configurations}
     return list(unique.values())
 
 
@@ -93,7 +95,7 @@ def _list_of(call: ast.Call, scope: Scope) -> ast.expr | None:
     return value
 
 
-def _configuration(item: ast.expr, scope: Scope) -> dict[str, Any]:
+def _configuration(item: ast.expr, scope: Scope, constants: Collection[str]) -> dict[str, Any]:
     try:
         if not isinstance(item, ast.Call) or dotted(item.func, scope.aliases) != "triton.Config":
             raise ValueError("not a triton.Config")
@@ -102,6 +104,9 @@ def _configuration(item: ast.expr, scope: Scope) -> dict[str, Any]:
         given |= {keyword.arg: ast.literal_eval(keyword.value) for keyword in item.keywords if keyword.arg is not None}
         if len(item.args) > len(names) or given.keys() - set(names) or not isinstance(given.get("kwargs"), dict):
             raise ValueError("more than constants, num_warps and num_stages")
+        # Triton would take them for options of the launch, or leave them to the configuration's own.
+        if others := sorted(given["kwargs"].keys() - constants):
+            raise ValueError(f"`{others[0]}` is no constant of the kernel")
     except (ValueError, TypeError, SyntaxError) as error:
         raise NotSaveable(f"line {item.lineno}: a configuration of its autotuned kernel cannot be read: {error}", fix=_WAY_OUT) from error
     return {**given.pop("kwargs"), **given}

@@ -74,7 +74,9 @@ def _needed(scope: Scope) -> set[str]:
     names, pending = {ENTRY}, [ENTRY]
     while pending:
         function = scope.functions.get(pending.pop())
-        mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} if function else set()
+        # Kernels name host functions in decorators only, none of which is written.
+        host = function is not None and not kernels.is_kernel(function, scope)
+        mentioned = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} if function and host else set()
         pending += sorted(mentioned & scope.functions.keys() - names)
         names |= mentioned
     return names

@@ -34,6 +34,10 @@ MAX_MESSAGE = 240
 ADDRESSES = "takes an address for a number, which is another one at every call; add offsets to pointers and nothing else"
 NO_METHOD = "'int' object has no attribute"
 A_NUMBER = ": constants and integer arguments that are 1 are plain numbers; write tl.cast(N, tl.float32) for N.to(tl.float32)"
+COMPILER_FAILED = "PassManager::run failed"
+FAILED_ITSELF = ": Triton's compiler stopped in the middle of its own work, perhaps by a fault of its own; write this in another way"
+OUTSIDE = "Did you forget to add @triton.jit"
+OF_NUMBERS = "functions of `triton` take numbers that are known at compile time; use tl.cdiv, or pass the number to the kernel"
 
 # What an autotuner skips: the configuration asks for too much, or an assertion of the kernel rules it out.
 SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
@@ -179,7 +183,10 @@ def describe(error: BaseException, what: str, launched: str = "") -> str:
         innermost = innermost.__cause__
     at = f" at `{line[:80]}`" if line else launched
     told = " ".join(str(message).split())[:MAX_MESSAGE] if message else type(error).__name__
-    return f"{what}{at}: {told}{A_NUMBER if NO_METHOD in told else ''}"
+    if OUTSIDE in told and "triton." in line:
+        return f"{what}{at}: {OF_NUMBERS}"
+    return f"{what}{at}: {told}{A_NUMBER if NO_METHOD in told else FAILED_ITSELF if COMPILER_FAILED in told else ''}"
+
 
 
 def _last_line(error: BaseException) -> str:

@@ -11,11 +11,12 @@ import ast
 import math
 from collections.abc import Collection, Iterator, Mapping
 
+from referee.reading.host_attributes import NAMED_TUPLES
 from referee.reading.host_code import OR_CACHED
 from referee.reading.host_vocabulary import MUTATORS
 
-# What a container gives of itself when it is asked.
-_GIVES = frozenset({"get", "items", "values"})
+# What a container gives of itself when it is asked. A named tuple gives what is its own, though in a new dict or tuple.
+_GIVES = frozenset({"get", "items", "values"}) | NAMED_TUPLES
 REASON = "is changed by a call; keep nothing between calls" + OR_CACHED
 
 

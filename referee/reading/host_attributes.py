@@ -58,6 +58,9 @@ NEVER = frozenset(
     """.split()
 )
 
+# What named tuples have, whose names Python starts with a line for no other reason than not to take one from the fields.
+NAMED_TUPLES = frozenset({"_asdict", "_replace"})
+
 
 def own(tree: ast.AST) -> frozenset[str]:
     """The attributes that a file gives to something itself: of its classes, of objects by keyword, of named tuples."""
@@ -67,6 +70,8 @@ def own(tree: ast.AST) -> frozenset[str]:
 def _own(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
+            if any(_named(base) == "NamedTuple" for base in node.bases):
+                yield from NAMED_TUPLES
             for part in node.body:
                 if isinstance(part, ast.FunctionDef):
                     yield part.name
@@ -76,6 +81,7 @@ def _own(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.attr
         elif isinstance(node, ast.Call) and _named(node.func) == "namedtuple":
+            yield from NAMED_TUPLES
             texts = (part.value for argument in node.args for part in ast.walk(argument) if isinstance(part, ast.Constant))
             yield from (word for text in texts if isinstance(text, str) for word in text.replace(",", " ").split())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from referee.reading.host_code import HostRefused
+from referee.reading.host_refused import HostRefused
 from referee.reading.module_scope import Scope
 from referee.reading.names import dotted
 

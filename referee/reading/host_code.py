@@ -14,6 +14,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from referee.reading import fallbacks, host_attributes
+from referee.reading.host_functions import check_annotation, check_annotations, defaults
+from referee.reading.host_refused import HostRefused
+from referee.reading.host_tries import hides
 from referee.reading.host_vocabulary import (
     BUILTINS,
     CONTEXTS,
@@ -34,8 +37,6 @@ from referee.reading.kernel_vocabulary import TL_DTYPES
 from referee.reading.module_scope import Scope
 from referee.reading.names import dotted
 
-_IN_ANNOTATIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.BinOp, ast.BitOr, ast.UnaryOp, ast.USub)
-
 # Nobody needs a module as a value; what could then be asked of it is more than what its words are.
 _MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runtime", "math", *STANDARD_WORDS})
 
@@ -53,7 +54,8 @@ _INSTEAD_OF_PRIVATE = {
 }
 
 REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Try: ("try_except", "try/except hides a failing kernel behind another path; remove it (a top-level one around imports may stay)"),
+    ast.Try: ("try_except", "try/except at the top level may stand around imports only; remove it"),
+    ast.TryStar: ("try_except", "`except*` is not supported; remove the try"),
     ast.ClassDef: ("statement", "a class inside a function; move it to the top level of the file"),
     ast.Global: ("state", "`global` keeps state between calls; use local variables" + OR_CACHED),
     ast.Nonlocal: ("state", "`nonlocal` keeps state between calls; use local variables"),
@@ -65,53 +67,6 @@ REFUSED_SYNTAX: dict[type[ast.AST], tuple[str, str]] = {
     ast.YieldFrom: ("statement", "generators are not supported; return the output"),
     ast.Match: ("statement", "use if instead of match"),
 }
-if hasattr(ast, "TryStar"):
-    REFUSED_SYNTAX[ast.TryStar] = REFUSED_SYNTAX[ast.Try]
-
-
-class HostRefused(ValueError):
-    """Host code that would fail later: the guard, and one line of advice."""
-
-    def __init__(self, guard: str, reason: str, node: ast.AST) -> None:
-        line = getattr(node, "lineno", None)
-        super().__init__(f"line {line}: {reason}" if line else reason)
-        self.guard = guard
-
-
-def arguments(node: ast.arguments) -> Iterator[ast.arg]:
-    """Every parameter of a function."""
-    yield from (*node.posonlyargs, *node.args, *node.kwonlyargs)
-    yield from (argument for argument in (node.vararg, node.kwarg) if argument is not None)
-
-
-def stored(root: ast.AST) -> Iterator[str]:
-    """The names that are bound anywhere below a node."""
-    for node in ast.walk(root):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.FunctionDef):
-            yield node.name
-        elif isinstance(node, ast.arg):
-            yield node.arg
-
-
-def defaults(function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """The values of parameters that are not given."""
-    yield from (*function.args.defaults, *(default for default in function.args.kw_defaults if default is not None))
-
-
-def check_annotations(function: ast.FunctionDef) -> None:
-    """Raise HostRefused unless the annotations of parameters and result only name types: Python evaluates them."""
-    for annotation in (*(argument.annotation for argument in arguments(function.args)), function.returns):
-        if annotation is not None:
-            check_annotation(annotation)
-
-
-def check_annotation(annotation: ast.expr) -> None:
-    """The same for one."""
-    for node in ast.walk(annotation):
-        if not isinstance(node, (*_IN_ANNOTATIONS, ast.expr_context)):
-            raise HostRefused("statement", f"`{ast.unparse(annotation)[:60]}` as an annotation does more than to name a type", annotation)
 
 
 def _wrapped(decorator: ast.expr, scope: Scope) -> Iterator[ast.expr]:
@@ -129,6 +84,7 @@ class Checker:
 
     `names` says what names certainly mean; `module_names` are bound at the top level; `own` names what a method may set attributes
     of; `attributes` are the file's own. What runs `at_import` may fill containers of the file. Torch may compute in what is `never_run`.
+    Names that are `held` are contexts.
     """
 
     def __init__(
@@ -142,15 +98,18 @@ class Checker:
         generator: bool = False,
         at_import: bool = False,
         never_run: frozenset[int] = frozenset(),
+        held: frozenset[int] = frozenset(),
     ) -> None:
         self._scope = scope
         self._names = replace(names, aliases=scope.aliases)
         self._variables = names.variables
         self._contexts: set[int] = set()
+        self._held = held
         self._called: set[ast.expr] = set()
         self._module = module_names
         self._own = own
         self._attributes = attributes
+        self._public = {"__name__", "__version__"} | (host_attributes.NAMED_TUPLES & attributes)
         self._generator = generator
         self._at_import = at_import
         self._never_run = never_run
@@ -166,7 +125,10 @@ class Checker:
             harmless.update(allowed_names(node, self._names))
             if id(node) not in harmless and (reason := telling(node, self._names)) is not None:
                 raise HostRefused("vocabulary", reason, node)
-            if type(node) in REFUSED_SYNTAX and not (self._generator and isinstance(node, ast.Yield)):
+            if isinstance(node, ast.Try):
+                if (hidden := hides(node, self._names)) is not None:
+                    raise HostRefused("try_except", hidden, node)
+            elif type(node) in REFUSED_SYNTAX and not (self._generator and isinstance(node, ast.Yield)):
                 guard, reason = REFUSED_SYNTAX[type(node)]
                 raise HostRefused(guard, reason, node)
             pending.extend(reversed(list(self._below(node))))
@@ -195,6 +157,8 @@ class Checker:
             return
         elif isinstance(node, ast.With):
             for item in node.items:
+                if id(item.context_expr) in self._held:
+                    continue
                 called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else item.context_expr
                 own = isinstance(called, ast.Name) and called.id in self._module | self._scope.functions.keys()
                 self._contexts.add(id(called))
@@ -254,7 +218,7 @@ class Checker:
 
     def _attribute(self, node: ast.Attribute) -> Iterator[ast.AST]:
         own = isinstance(node.value, ast.Name) and node.value.id in self._own
-        if node.attr.startswith("_") and node.attr not in ("__name__", "__version__") and not (own and not node.attr.startswith("__")):
+        if node.attr.startswith("_") and node.attr not in self._public and not (own and not node.attr.startswith("__")):
             if not (node.attr == "__init__" and isinstance(node.value, ast.Call) and self._names.is_builtin(node.value.func, ("super",))):
                 usual = _RENAMED if node.attr in self._attributes else "use public attributes of tensors"
                 instead = _INSTEAD_OF_PRIVATE.get(node.attr, usual)
@@ -304,6 +268,8 @@ class Checker:
             raise HostRefused("torch_compute", f"`.{attribute}`: {self._in_triton(node)}", node)
         self._only_called(attribute, node)
         if attribute not in host_attributes.KNOWN | self._attributes:
+            if attribute in ("eval", "train"):
+                raise HostRefused("vocabulary", f"`.{attribute}()` changes nothing that launches depend on; take it off", node)
             reason = f"`.{attribute}` is nothing that host code may ask for: launches depend on shapes, dtypes and the device only"
             raise HostRefused("vocabulary", reason, node)
 

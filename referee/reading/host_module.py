@@ -9,18 +9,11 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_sets
+from referee.reading import fallbacks, host_aliases, host_asserts, host_attributes, host_contexts, host_sets, launch_metadata
 from referee.reading.host_classes import NOT_ASSIGNED, check_method, is_member, is_plain_data, special_name
-from referee.reading.host_code import (
-    MAIN_GUARD,
-    REFUSED_SYNTAX,
-    Checker,
-    HostRefused,
-    check_annotation,
-    check_annotations,
-    defaults,
-    stored,
-)
+from referee.reading.host_code import MAIN_GUARD, REFUSED_SYNTAX, Checker
+from referee.reading.host_functions import check_annotation, check_annotations, defaults, stored
+from referee.reading.host_refused import HostRefused
 from referee.reading.host_vocabulary import (
     ALLOCATIONS,
     BASES,
@@ -72,7 +65,8 @@ class _Module:
         self._names = frozenset(bound) | self._classes
         # An import that may be made, or not, of a name that means something else otherwise: `len` need not be Python's own then.
         self._unclear = frozenset(_imported(tree.body)) - scope.aliases.keys()
-        self._meaning = replace(meaning(tree, scope, local_names(tree), self._names), unclear=self._unclear)
+        known = meaning(tree, scope, local_names(tree), self._names)
+        self._meaning = replace(known, unclear=self._unclear, shown=launch_metadata.shown(tree, scope))
         self._errors = self._error_classes(tree)
         # What is read anywhere; `FLASH = flash_attn.__version__` may stand where nothing reads it.
         nodes = [node.target if isinstance(node, ast.AugAssign) else node for node in ast.walk(tree) if not _is_bound_only(node)]
@@ -109,7 +103,8 @@ class _Module:
                 self._expression(statement)
             else:
                 guard, reason = REFUSED_SYNTAX.get(type(statement), ("module_level", _RAISES if isinstance(statement, ast.Raise) else ""))
-                allowed = f"only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
+                shown = ast.unparse(statement).partition("\n")[0][:60]
+                allowed = f"`{shown}`: only imports, constants, functions and classes may stand at the top level; put the rest {MAIN_GUARD}"
                 raise HostRefused(guard, reason or allowed, statement)
 
     def _handled(self, handler: ast.ExceptHandler) -> list[ast.stmt]:
@@ -179,7 +174,10 @@ class _Module:
             raise HostRefused("try_except", f"`{function.name}` has to be a plain generator, for @contextmanager alone", function)
         never_run = self._never_run if id(function) in self._on_gpus else frozenset(map(id, ast.walk(function)))
         within, attributes = self._with_imports(function), self._attributes
-        checker = Checker(within, self._meaning, self._names, own, attributes=attributes, generator=generator, never_run=never_run)
+        held = frozenset(host_contexts.held(function, within.aliases, self._meaning.variables))
+        checker = Checker(
+            within, self._meaning, self._names, own, attributes=attributes, generator=generator, never_run=never_run, held=held
+        )
         for statement in function.body:
             checker.check(statement)
         if (changed := self._kept.changed(function)) is not None:

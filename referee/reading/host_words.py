@@ -61,7 +61,7 @@ class Meaning:
 
     `aliases` are imported, `variables` the name nodes that mean a function's own, `taken` what the top level binds or a class does,
     `in_classes` the latter alone. `errors` are classes of the file that do no more than Python's own errors. `unclear` are imported
-    and, perhaps, something else: nothing that may be used.
+    and, perhaps, something else: nothing that may be used. `shown` are nodes that only make what is shown, and hand it to nothing.
     """
 
     aliases: Mapping[str, str]
@@ -72,6 +72,7 @@ class Meaning:
     enums: frozenset[str]
     unclear: frozenset[str] = frozenset()
     errors: frozenset[str] = frozenset()
+    shown: frozenset[int] = frozenset()
 
     def is_builtin(self, node: ast.expr, names: Collection[str]) -> bool:
         """True for one of these names of Python's."""
@@ -162,6 +163,7 @@ def excused(root: ast.AST, names: Meaning) -> Iterator[int]:
                 messages += node.func.value.args
         for message in messages:
             yield from _message(message, names)
+    yield from names.shown
     yield from (id(argument) for call in names.loggers.values() for argument in call.args)
 
 
@@ -176,6 +178,9 @@ def _message(node: ast.expr | None, names: Meaning) -> Iterator[int]:
             return
         case ast.Call(func=called) if names.is_builtin(called, _PLAIN) or names.is_error(called) or _of_text(called):
             inside = [called, *node.args, *(keyword.value for keyword in node.keywords)]
+        # By a `key` a function would be given what stands in there.
+        case ast.Call(func=called, args=values, keywords=[]) if names.is_builtin(called, ("sorted",)):
+            inside = [called, *values]
         case ast.Call(func=called, args=[kind, *values]) if names.is_builtin(called, ("map",)) and names.is_builtin(kind, TEXTS):
             inside = [kind, *values]
         case ast.JoinedStr(values=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):

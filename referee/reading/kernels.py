@@ -12,6 +12,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 
+from referee.reading import launch_metadata
 from referee.reading.constants import Constant, canonical_node, read_constant
 from referee.reading.kernel_body import RESERVED, BodyChecker, written_twice
 from referee.reading.kernel_error import KernelError
@@ -196,7 +197,7 @@ class _Extraction:
         return constant
 
     def _jit(self, function: ast.FunctionDef) -> ast.expr:
-        """The decorator to write: triton.jit with its harmless options; autotune and heuristics above it go."""
+        """The decorator to write: triton.jit with its harmless options; what tunes and describes launches goes."""
         *above, last = function.decorator_list
         if _decorator(last, self._scope) != "triton.jit":
             raise KernelError("@triton.jit must be the decorator next to the function", guard="kernel_syntax", node=function)
@@ -206,12 +207,16 @@ class _Extraction:
         jit = canonical_node("triton.jit", function)
         if not isinstance(last, ast.Call) or not (last.args or last.keywords):
             return jit
-        for keyword in last.keywords:
+        keywords = [keyword for keyword in last.keywords if keyword.arg != launch_metadata.OPTION]
+        if len(keywords) < len(last.keywords) and launch_metadata.named(function, self._scope) is None:
+            reason = f"triton.jit option `{launch_metadata.OPTION}` takes the name of a function of the file, without decorators"
+            raise KernelError(reason, guard="launch_feature", node=last)
+        for keyword in keywords:
             if keyword.arg not in _JIT_OPTIONS or not _is_simple_literal(keyword.value):
                 raise KernelError(f"triton.jit option `{keyword.arg}` is not supported", guard="launch_feature", node=last)
         if last.args:
             raise KernelError("triton.jit takes keyword options only", guard="kernel_syntax", node=last)
-        return ast.Call(jit, [], last.keywords)
+        return ast.Call(jit, [], keywords) if keywords else jit
 
     def _arguments(self, function: ast.FunctionDef) -> ast.arguments:
         given = function.args

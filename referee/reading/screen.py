@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from referee.reading.host_code import HostRefused
 from referee.reading.host_module import check_host
+from referee.reading.host_refused import HostRefused
 from referee.reading.kernels import KernelError, extract
 from referee.reading.module_scope import Scope, read
 from referee.reading.names import ImportRefused

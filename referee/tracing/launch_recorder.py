@@ -7,7 +7,7 @@ arguments are bound to the kernel's parameters; what is left over must be a laun
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -134,13 +134,9 @@ class LaunchRecorder:
 
     def _config(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> LaunchConfig:
         signature = triton_private.signature_of(kernel)
-        options = {name: value for name, value in kwargs.items() if name not in signature.parameters}
         bound = signature.bind(*args, **{name: value for name, value in kwargs.items() if name in signature.parameters})
         bound.apply_defaults()
-        for name in options.keys() - set(triton_private.LAUNCH_OPTIONS):
-            if name in _NEEDS_MORE:
-                raise self._fail("launch_feature", f"launch option `{name}`: {_NEEDS_MORE[name]}")
-            raise KeyError(f"keyword argument `{name}` is neither a parameter of `{kernel.__name__}` nor a launch option")
+        self._check_options(kernel.__name__, signature.parameters.keys(), kwargs)
         # A parameter may share its name with a launch option; Triton then takes its value for both.
         given = {name: kwargs[name] for name in triton_private.LAUNCH_OPTIONS if kwargs.get(name) is not None}
         numbers = {name: self._option(name, value) for name, value in given.items()}
@@ -158,6 +154,20 @@ class LaunchRecorder:
             num_stages=numbers.get("num_stages", 3),
             maxnreg=numbers.get("maxnreg"),
         )
+
+    def _check_options(self, kernel: str, parameters: Collection[str], kwargs: dict[str, Any]) -> None:
+        """Refuse what a plan does not hold: other launch options, also where a parameter has the name of one."""
+        for name in sorted(kwargs.keys() - set(triton_private.LAUNCH_OPTIONS)):
+            if name in triton_private.other_options() and triton_private.is_left_out(name, kwargs[name]):
+                continue
+            if name in parameters:
+                if name in triton_private.other_options():
+                    reason = f"parameter `{name}` of `{kernel}` has the name of a launch option, and Triton takes its value for both"
+                    raise self._fail("launch_feature", f"{reason}; rename it")
+            elif name in _NEEDS_MORE:
+                raise self._fail("launch_feature", f"launch option `{name}`: {_NEEDS_MORE[name]}")
+            else:
+                raise KeyError(f"keyword argument `{name}` is neither a parameter of `{kernel}` nor a launch option")
 
     def _called(self, grid: Any, arguments: dict[str, Any]) -> Any:
         """What a grid function returns. Triton calls it once a launch, and launches with what it was shown; here it is called once for

@@ -13,7 +13,7 @@ from collections.abc import Callable, ItemsView, Iterator, KeysView
 from dataclasses import replace
 from typing import Any
 
-from referee.reading.host_code import stored
+from referee.reading.host_functions import stored
 from referee.reading.host_words import excused, meaning
 from referee.reading.local_names import local_names
 from referee.reading.module_scope import Scope

@@ -25,6 +25,7 @@ import triton
 import triton.language as tl
 
 from referee import triton_private
+from referee.reading import launch_metadata
 from referee.reading.kernel_vocabulary import BUILTINS
 from referee.reading.kernels import extract
 from referee.reading.module_scope import read
@@ -132,6 +133,9 @@ class Unchanged:
         defaults = (found.signature, found.function.__defaults__), (judged.signature, judged.function.__defaults__)
         if given != expected or not _same(*defaults):
             raise Changed(f"the parameters of `{name}` are not what its text says")
+        describes = launch_metadata.named(self._scope.functions[name], self._scope)
+        if found.describes is not (self._names.get(describes) if describes is not None else None):
+            raise Changed(f"`{launch_metadata.OPTION}` of `{name}` is not what its text says")
         if text and ast.dump(ast.parse(found.text)) != self._texts[name]:
             raise Changed(f"`{name}` is not the function that the file defines")
         if text:

@@ -71,6 +71,9 @@ def test_what_was_not_judged_is_not_guessed(detail: str) -> None:
         "[triton.Config({'BLOCK': open('x')})]",
         "[triton.Config({'BLOCK': 512}, num_ctas=2)]",
         "[triton.Config({'BLOCK': 512}, pre_hook=print)]",
+        # The referee does not tell this one from `{'BLOCK': 512}`, and Triton takes 4 warps for that one.
+        "[triton.Config({'BLOCK': 512, 'launch_pdl': False})]",
+        "[triton.Config({'BLOCK': 512, 'num_warps': 8})]",
         "[open('x')]",
         "[]",
         "OTHER",

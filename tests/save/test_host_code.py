@@ -125,6 +125,17 @@ def test_constants_bring_those_they_are_made_of() -> None:
     assert text.startswith("_SPARE = 2 ** 10\n_WIDE = _SPARE * 4\n") and "LOST" not in text
 
 
+def test_a_launch_option_that_is_off_is_kept() -> None:
+    source = GOOD.replace("BLOCK=BLOCK, ", "BLOCK=BLOCK, launch_pdl=False, ")
+    assert "launch_pdl=False" in build(check(source), public="softmax", wrap=False).candidate
+
+
+def test_what_describes_launches_to_profilers_is_not_written() -> None:
+    describe = "def describe(grid, kernel, args):\n    return {'name': f'{kernel.name}'}\n"
+    source = describe + GOOD.replace("@triton.jit", "@triton.jit(launch_metadata=describe)")
+    assert build(check(source), public="softmax", wrap=True).text == build(check(GOOD), public="softmax", wrap=True).text
+
+
 def test_a_negative_default_is_kept() -> None:
     assert "dim=-1" in build(check(GOOD.replace("def run(x)", "def run(x, dim=-1)")), public="softmax", wrap=True).text
 

@@ -25,6 +25,7 @@ LAUNCH = """
     return out
 """
 IN_A_METHOD = LAUNCH.replace("\n    ", "\n        ")
+FIELD = "from typing import NamedTuple\nclass P(NamedTuple):\n    dtype: object\n"
 
 FOREIGN = {
     "a tensor": ("class L:\n    grad_fn = 1\n", "real = hasattr(x, 'grad_fn')"),
@@ -42,11 +43,17 @@ FOREIGN = {
         "class M(torch.nn.Module):\n    def of(self):\n        return self.register_forward_hook(max)\n",
         "real = M().of()",
     ),
+    "a version's": (FIELD, "real = triton.runtime.driver.active.get_current_target()._asdict()"),
+    "a tensor's as a named tuple's": (FIELD, "real = hasattr(x, '_replace')"),
     "an enumeration's": ("import enum\nclass E(enum.Enum):\n    ROW = 1\n", "real = E._missing_(1)"),
     "a lambda's": ("class L:\n    grad_fn = 1\n", "real = (lambda value: value.grad_fn)(x)"),
     "in a decorator's function": ("class L:\n    grad_fn = 1\n\ndef of(value):\n    return value.grad_fn\n", "real = of(x)"),
 }
 OWN = {
+    "a named tuple's": (FIELD, "real = P(2)._replace(dtype=3)._asdict()['dtype'] == 2"),
+    "a plain named tuple's": (
+        "import collections\nPair = collections.namedtuple('Pair', 'first second')\n", "real = Pair(1, 2)._replace(second=1).second == 2",
+    ),
     "private": ("class L:\n    def __init__(self):\n        self._c = 2\n    def of(self):\n        return self._c\n", "real = L().of()"),
     "inherited": (
         "class A:\n    def first(self):\n        return 1\nclass B(A):\n    def first(self):\n        return super().first()\n",
@@ -282,9 +289,6 @@ def test_torch_is_a_build_for_cuda(tmp_path: Path) -> None:
     line = "real = torch.version.cuda is None or torch.__version__.endswith('cpu')"
     plan = trace("", line, tmp_path)[1]["plans"]
     assert plan == trace("", "real = False", tmp_path)[1]["plans"]
-
-
-FIELD = "from typing import NamedTuple\nclass P(NamedTuple):\n    dtype: object\n"
 
 
 @pytest.mark.parametrize(

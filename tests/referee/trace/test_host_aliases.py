@@ -15,6 +15,7 @@ BOXES = {1: [1], 2: [2]}
 LINE = collections.deque([1])
 ORDER = collections.OrderedDict(a=1)
 STATE = numpy.floor([0.0])
+PAIR = collections.namedtuple("Pair", "rows cols")([1], 2)
 LIMIT = 7
 
 
@@ -58,6 +59,8 @@ CHANGING = [
     "box = BOX; box += [1]",
     "(box := BOX).append(1); box.append(2)",
     "BOX.reverse()",
+    "PAIR._asdict()['rows'].append(1)",
+    "pair = PAIR._replace(cols=3); pair.rows.append(1)",
     "LINE.appendleft(1)",
     "LINE.popleft()",
     "ORDER.move_to_end('a')",
@@ -75,6 +78,7 @@ READING = [
     "box = [1]; step(box); twice(box); box.reverse()",
     "n = padded(BOX, 1)",
     "n = LIMIT; n += 1",
+    "pair = PAIR._replace(cols=3); n = pair._asdict()['cols'] + pair.cols",
     "n = [size for size in BOX]; n.append(BOX[0])",
     "for size in BOX:\n        n = [size]\n        n.append(size)",
 ]

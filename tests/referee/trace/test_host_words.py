@@ -38,6 +38,9 @@ REFUSED = {
     "raise ValueError(where := __name__)": "`__name__`",
     'raise ValueError(f"{(text := str(x))}")': "`str`",
     "raise ValueError(triton.cdiv(1, str(x)))": "`str`",
+    "import warnings\n    kept = []\n    warnings.warn(f'{sorted([str(x)], key=kept.append)}')": "`str`",
+    "raise ValueError(f'{sorted([0], key=lambda size: str(x))}')": "`str`",
+    "names = sorted(str(kind) for kind in (x, x))": "`str`",
     "raise ValueError([0 for size in [repr(x)]])": "`repr`",
 }
 ALLOWED = (
@@ -51,6 +54,8 @@ ALLOWED = (
     'import warnings\n    warnings.warn(f"{x.shape} is small: {type(x)}")',
     'import logging\n    logging.getLogger(__name__).info("%s", type(x))',
     'if x.dim() != 2:\n        raise ValueError(f"{x.dtype} {type(x).__name__} {list(map(str, x.shape))}")',
+    'if x.dim() != 2:\n        raise ValueError(f"not one of {sorted(str(kind) for kind in (x.dtype, torch.float16))}")',
+    'if x.dim() != 2:\n        raise ValueError(", ".join(sorted(map(str, {x.dtype, torch.float16}))))',
     'if x.dim() != 2:\n        raise ValueError(", ".join(repr(size) for size in x.shape) + "{}".format(str(x)))',
     "plain = type(x) == torch.Tensor or isinstance(x, (str, int)) or isinstance(x, type)",
 )

@@ -245,6 +245,8 @@ REFUSED = {
     "decorator": ("kernel_syntax", "decorator", "@print\n" + kernel("pass").lstrip()),
     "jit_not_last": ("kernel_syntax", "next to the function", "@triton.jit\n@triton.heuristics({})\ndef k(x):\n    pass\n"),
     "jit_hook": ("launch_feature", "repr", "@triton.jit(repr=lambda s: 'f')\ndef k(x):\n    pass\n"),
+    "jit_metadata_of_a_call": ("launch_feature", "name of a function", "@triton.jit(launch_metadata=open('f'))\ndef k(x):\n    pass\n"),
+    "jit_metadata_lambda": ("launch_feature", "name of a function", "@triton.jit(launch_metadata=lambda *a: {})\ndef k(x):\n    pass\n"),
     "jit_debug": ("launch_feature", "debug", "@triton.jit(debug=True)\ndef k(x):\n    pass\n"),
     "inner_kernel": ("kernel_syntax", "top level", "def run(x):\n    @triton.jit\n    def k(x):\n        pass\n"),
     "made_in_a_function": ("kernel_syntax", "top level", kernel("pass") + "\ndef make(f):\n    return triton.jit(f)\n"),
@@ -273,6 +275,13 @@ REFUSED = {
     "import_relative": ("imports", ".referee", "from .referee import x\n" + kernel("pass")),
     "reserved_name": ("kernel_syntax", "reserved", "@triton.jit\ndef max(x):\n    pass\n"),
 }
+
+
+def test_what_describes_launches_is_no_part_of_a_kernel() -> None:
+    described = "def describe(grid, kernel, args):\n    return {'name': kernel.name}\n" + kernel("pass").replace("jit", "jit(%s)")
+    for options, kept in (("", "\n"), ("noinline=True, ", "(noinline=True)\n")):
+        text = extract(described % f"{options}launch_metadata=describe").text
+        assert f"@triton.jit{kept}def k" in text and "describe" not in text
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -69,6 +69,45 @@ def test_launches(before: str, launch: str, guard: str, words: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("options", "guard", "words"),
+    [
+        ("launch_pdl=False, launch_cooperative_grid=False, debug=False", "", ""),
+        ("launch_pdl=None, enable_fp_fusion=None", "", ""),
+        ("launch_pdl=N > 50", "launch_feature", "programmatic dependent launch"),
+        ("launch_pdl=1", "launch_feature", "programmatic dependent launch"),
+        # Triton asks for the value itself, not for what it counts as.
+        ("launch_pdl=0", "launch_feature", "programmatic dependent launch"),
+        ("launch_cooperative_grid=True", "launch_feature", "cooperative"),
+        # Off is not what these are without a word.
+        ("enable_fp_fusion=False", "launch_feature", "enable_fp_fusion"),
+        ("ir_override=''", "launch_feature", "IR overrides"),
+        ("stream=None", "launch_feature", "streams"),
+        ("debug=True", "trace_error", "neither a parameter"),
+    ],
+)
+def test_options_that_are_off(options: str, guard: str, words: str, tmp_path: Path) -> None:
+    found, reason = refused(KERNEL + RUN % LAUNCH.replace("BLOCK=", f"{options}, BLOCK="), tmp_path)
+    assert found == guard and words in reason, reason
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "passes"),
+    [
+        ("launch_pdl", "False", True),
+        ("launch_pdl", "True", False),
+        ("enable_fp_fusion", "False", False),
+        ("default_dot_input_precision", "'ieee'", False),
+        ("stream", "1", True),
+    ],
+)
+def test_a_parameter_with_the_name_of_an_option(parameter: str, given: str, passes: bool, tmp_path: Path) -> None:
+    kernel = KERNEL.replace("ONE:", f"{parameter}: tl.constexpr, ONE:")
+    launch = LAUNCH.replace("N, 1,", f"N, {parameter}={given}, ONE=1,")
+    found, reason = refused(kernel + RUN % launch, tmp_path)
+    assert (found, "rename it" in reason) == (("", False) if passes else ("launch_feature", True)), reason
+
+
+@pytest.mark.parametrize(
     ("before", "above", "guard", "words"),
     [
         ("", TUNED % "prune_configs_by={'early_config_prune': lambda configs, named, **given: configs[:1]}", "", ""),

@@ -98,6 +98,12 @@ REJECTED = {
     "getattr": ("vocabulary", "`getattr`", candidate('getattr(x, "s" + "um")()', "return x")),
     "getattr_written_out": ("torch_compute", "`.softmax`", candidate('getattr(x, "softmax")(-1)', "return x")),
     "getattr_as_a_value": ("vocabulary", "`getattr` may only be called", candidate("f = getattr", "f(x, 'shape')", "return x")),
+    "named_tuples_without_one": ("vocabulary", "`._replace` is private", candidate("y = x._replace(a=1)", "return y")),
+    "more_of_a_named_tuple": (
+        "vocabulary",
+        "`._make` is private",
+        candidate("return P._make(x)", before="import collections\nP = collections.namedtuple('P', 'a')\n"),
+    ),
     "hasattr_of_what_triton_hides": ("vocabulary", "`._utils` is private", candidate("known = hasattr(triton, '_utils')", "return x")),
     "hasattr_of_what_is_called_as_triton_is": (
         "vocabulary", "`.grad_fn`", candidate("asks = lambda tl: hasattr(tl, 'grad_fn')", "known = asks(x)", "return x"),
@@ -173,6 +179,16 @@ REJECTED = {
     "tl_on_host": ("vocabulary", "belongs in kernels", candidate("return tl.exp(x)")),
     "context": ("vocabulary", "torch.autocast", candidate('with torch.autocast("cuda"):', "    pass", "return x")),
     "module_loop": ("module_level", "top level", candidate("return x", before="for i in range(3):\n    run(i)\n")),
+    "module_setting": (
+        "module_level",
+        "`torch.set_float32_matmul_precision('high')`: only",
+        candidate("return x", before="torch.set_float32_matmul_precision('high')\n"),
+    ),
+    "module_in_evaluation": (
+        "vocabulary",
+        "`.eval()` changes nothing",
+        candidate("return M().eval()(x)", before="class M(torch.nn.Module):\n    pass\n"),
+    ),
     "module_call": ("module_level", "top level", candidate("return x", before="run(1)\n")),
     "generator": ("statement", "generators", candidate("yield x")),
     "lambda_state": ("state", "mutable default", candidate("f = lambda a, b=[]: a", "return x")),

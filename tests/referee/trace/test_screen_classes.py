@@ -101,9 +101,40 @@ def test_a_context_of_the_library_passes() -> None:
     assert screen(candidate(CONTEXT + "    with torch.no_grad():\n        yield\n", "with guard():", "    pass"))[1] is None
 
 
-def test_a_context_in_a_variable_is_to_be_written_out() -> None:
-    _, rejection = screen(candidate(exits("pass"), "ctx = torch.cuda.device(x.device)", "with ctx, Timer():", "    pass"))
-    assert rejection is not None and "`with ctx`: write the context out" in rejection.reason
+HELD = [
+    ("", "ctx = torch.cuda.device(x.device)", "with ctx, Timer():", "    pass"),
+    ("import contextlib\n", "ctx = torch.no_grad() if x.shape[0] else contextlib.nullcontext()", "with ctx:", "    pass"),
+    ("", "if x.shape[0]:", "    device = torch.cuda.device(0)", "else:", "    device = torch.device(0)", "with device:", "    pass"),
+    ("", "def inner():", "    ctx = torch.no_grad()", "    with ctx:", "        return 1", "ctx = inner()"),
+]
+NOT_HELD = [
+    ("", "ctx = torch.cuda.device(x.device)", "ctx = Timer()", "with ctx:", "    pass"),
+    ("", "ctx = torch.cuda.device(x.device) if x.shape[0] else Timer()", "with ctx:", "    pass"),
+    ("", "ctx = Timer", "with ctx():", "    pass"),
+    ("", "ctx = torch.no_grad()", "for ctx in (Timer(),):", "    with ctx:", "        pass"),
+    ("", "ctx = torch.no_grad()", "(ctx := Timer())", "with ctx:", "    pass"),
+    ("", "def inner(ctx):", "    with ctx:", "        return 1", "ctx = torch.no_grad()", "inner(Timer())"),
+    ("", "ctx = torch.no_grad()", "def inner(ctx=Timer()):", "    ctx = torch.no_grad()", "    with ctx:", "        return 1", "inner()"),
+    ("", "ctx = torch.no_grad()", "if x.shape[0]:", "    from dataclasses import MISSING as ctx", "with ctx:", "    pass"),
+    ("", "a, ctx = torch.no_grad(), Timer()", "with ctx:", "    pass"),
+    # Entered twice, it goes back to what it set itself.
+    ("", "ctx = torch.no_grad()", "with ctx:", "    with ctx:", "        pass"),
+    ("", "ctx = torch.no_grad()", "with ctx, ctx:", "    pass"),
+    ("", "ctx = torch.no_grad()", "def inner(n):", "    with ctx:", "        return n and inner(n - 1)", "inner(1)"),
+    ("", "ctx = other = torch.no_grad()", "with ctx:", "    with other:", "        pass"),
+    ("class A:\n    def no_grad(self):\n        return Timer()\ndef c(torch):\n    ctx = torch.no_grad()\n    with ctx: pass\n", "c(A())"),
+]
+
+
+@pytest.mark.parametrize("lines", HELD)
+def test_a_context_may_be_chosen_before(lines: tuple[str, ...]) -> None:
+    assert screen(candidate(exits("pass") + lines[0], *lines[1:]))[1] is None
+
+
+@pytest.mark.parametrize("lines", NOT_HELD)
+def test_a_context_in_a_variable_is_to_be_written_out(lines: tuple[str, ...]) -> None:
+    _, rejection = screen(candidate(exits("pass") + lines[0], *lines[1:]))
+    assert rejection is not None and ("write the context out" in rejection.reason or rejection.guard == "imports"), rejection
 
 
 @pytest.mark.parametrize(

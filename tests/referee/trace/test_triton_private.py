@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import triton
 from triton._C.libtriton import native_specialize_impl
-from triton.backends.compiler import BaseBackend
+from triton.backends.compiler import BaseBackend, GPUTarget
+from triton.compiler.compiler import make_backend
 from triton.runtime.errors import PTXASError
 
 from referee import triton_private
@@ -218,3 +219,15 @@ def test_a_stand_in_driver_knows_one_device(device: Any, is_there: bool) -> None
             else:
                 with pytest.raises(LookupError, match="ask about the one of the tensors"):
                     ask(device)
+
+
+def test_options_that_are_left_out_change_nothing() -> None:
+    given = [
+        {name: value}
+        for name in triton_private.other_options()
+        for value in (None, False)
+        if triton_private.is_left_out(name, value)
+    ]
+    backend = make_backend(GPUTarget("cuda", 90, 32))
+    assert {backend.parse_options(options).hash() for options in given} == {backend.parse_options({}).hash()}
+    assert {"launch_pdl", "enable_fp_fusion", "debug"} <= triton_private.other_options()
