@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 USER_SECONDS = 5.0
 """Of processor time for a few cells of a user's task, which may be of any size; others have as long as without a GPU."""
+WAITING_SECONDS = 2.0
 FEW_ROWS, AT_ONCE = 64, 12
 FEW_CELLS = 4
 """As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take."""
@@ -56,9 +57,12 @@ def small_cells(subject: Subject) -> list[Cell]:
     return cells if subject.op.origin == "user" else [cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS]
 
 
-def look(path: CpuPath, traced: Group, large: Sequence[Group] = (), *, stop: int | None = None) -> Seen:
+def look(
+    path: CpuPath, traced: Group, large: Sequence[Group] = (), waiting: Sequence[Group] = (), *, stop: int | None = None
+) -> Seen:
     """Run the plans, a few of one dtype in a process of their own, and a few programs of those that are `large`. Raises JobLost.
 
+    Of those that are `waiting` programs may wait for others that are not run; nothing is said of what takes too long.
     When something can be read from `stop` it ends, with words that say nothing.
 
     Nobody is rejected for what takes too long but a kernel of the catalogue's operations, at small cells: a right one does not.
@@ -71,9 +75,10 @@ def look(path: CpuPath, traced: Group, large: Sequence[Group] = (), *, stop: int
         groups.setdefault(tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs)), []).append((cell, plan))
     shares = [(share, group) for group in groups.values() for share in _shares(group)]
     opened = has_open_lanes(path.text)
-    with ThreadPoolExecutor(min(len(shares) + len(large) + opened, AT_ONCE), thread_name_prefix="look") as pool:
+    with ThreadPoolExecutor(min(len(shares) + len(large) + len(waiting) + opened, AT_ONCE), thread_name_prefix="look") as pool:
         looked = [pool.submit(_look, path, share, group, stop) for share, group in shares]
         picked = [pool.submit(_programs, path, group, stop) for group in large]
+        patient = [pool.submit(_programs, replace(path, seconds=WAITING_SECONDS), group, stop) for group in waiting]
         lanes = pool.submit(_depends, path, traced) if opened else None
     found, why_not = [], None
     for one in looked:
@@ -87,7 +92,7 @@ def look(path: CpuPath, traced: Group, large: Sequence[Group] = (), *, stop: int
     # A part that took too long, or cannot be run, excuses no other one.
     rejection = min(rejections, key=lambda one: one.guard in UNDECIDED, default=None)
     programs = [one.result() for one in picked]
-    wrong = [one for one in programs if one is not None and one.guard not in UNDECIDED]
+    wrong = [one for one in (*programs, *(one.result() for one in patient)) if one is not None and one.guard not in UNDECIDED]
     if wrong and (rejection is None or rejection.guard in UNDECIDED):
         rejection = wrong[0]
     if rejection is not None and rejection.guard not in excused:

@@ -2,13 +2,13 @@
 
 A kernel that only many rows reach is launched at no small cell, and no replay shows that it reads past the end of a tensor, takes what an
 earlier call left in its scratch memory for its own, or puts back what it changed. Answers are for the replay to compare. Limits: the
-programs that are taken are few (`interpreter/picking.py`); atomics, which make programs depend on those that do not run, are left out;
-values come again after some rows.
+programs that are taken are few (`interpreter/picking.py`), and where they use atomics they may wait for others, without an end; values
+come again after some rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROWS = 64
 """So many rows have values of their own: drawing those of all takes longer than everything else."""
-MOST_CELLS, FEW, ALIKE = 6, 16, 4.0
+MOST_CELLS, FEW, ALIKE, BLOCK = 7, 16, 4.0, 128
 """So many shapes; of few rows the interpreter runs whole cells; two are about the same where neither side is so many times the other."""
 
 Traced = Sequence[tuple[Cell, LaunchPlan]]
@@ -57,23 +57,20 @@ def large(traced: Traced, small: Traced, text: str) -> list[Traced]:
 def look_at_programs(path: CpuPath, group: Traced, *, stop: int | None = None) -> Rejection | None:
     """What is wrong with a few programs of each launch. Raises JobLost or InterpreterUnsupported. `stop` as in `execute`."""
     runs = [
-        Execution(plan, tuple(_again(path.task, cell, path.seed)), config=path.configs[0], picked=path.seed) for cell, plan in group
+        Execution(plan, _few(path.task, cell, path.seed), config=path.configs[0], picked=path.seed) for cell, plan in group
     ]
     answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread, stop=stop)
     cell, last = group[len(answers) - 1][0], answers[-1]
     return replace(last, reason=f"at {cell.name}: {last.reason}") if isinstance(last, Rejection) else None
 
 
-def _again(task: Task, cell: Cell, seed: int) -> Iterator[Tensor]:
-    """Inputs of which the same few rows come again and again."""
+def _few(task: Task, cell: Cell, seed: int) -> tuple[Tensor, ...]:
+    """Inputs of a few rows."""
     rows = _rows(cell)
-    if rows <= ROWS:
-        yield from task.inputs(cell, seed)
-        return
-    inputs = tuple(_shorter(spec, rows) for spec in cell.inputs)
-    outputs = tuple(_shorter(spec, rows) for spec in cell.outputs)
-    for spec, few in zip(cell.inputs, task.inputs(replace(cell, inputs=inputs, outputs=outputs), seed), strict=True):
-        yield few if few.shape == spec.shape else few.repeat(-(-rows // ROWS), *[1] * (few.dim() - 1))[:rows]
+    if rows > ROWS:
+        inputs, outputs = (tuple(_shorter(spec, rows) for spec in specs) for specs in (cell.inputs, cell.outputs))
+        cell = replace(cell, inputs=inputs, outputs=outputs)
+    return task.inputs(cell, seed)
 
 
 def _shorter(spec: TensorSpec, rows: int) -> TensorSpec:
@@ -81,7 +78,9 @@ def _shorter(spec: TensorSpec, rows: int) -> TensorSpec:
 
 
 def _about(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return all(1 / ALIKE < a / b < ALIKE for a, b in zip(one, other, strict=True))
+    near = all(1 / ALIKE < a / b < ALIKE for a, b in zip(one, other, strict=True))
+    # Blocks fill rows of the one, and of the other they do not.
+    return near and (one[1] % BLOCK == 0) == (other[1] % BLOCK == 0)
 
 
 def _elements(cell: Cell) -> int:

@@ -158,8 +158,13 @@ class OnGpu:
         task, mixed, text = self.judgement.subject.task("cpu"), atomic(self.module, small), self.module.text
         seconds, rounds = (USER_SECONDS, 1) if task.op.origin == "user" else (SECONDS, ROUNDS)
         path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, seconds=seconds, rounds=rounds, unread=unread)
-        there = [] if task.op.origin == "user" else [pair for pair in traced if not atomic(self.module, [pair])]
-        return look(path, small, large(there, small, text), stop=stop)
+        groups = [] if task.op.origin == "user" else large(traced, small, text)
+        plain, waiting = (self._of_atomics(groups, wanted) for wanted in (False, True))
+        return look(path, small, plain, waiting, stop=stop)
+
+    def _of_atomics(self, groups: Sequence[Sequence[tuple[Cell, LaunchPlan]]], wanted: bool) -> list[Traced]:
+        """Those whose kernels use atomics, or those whose do not."""
+        return [some for group in groups if (some := [pair for pair in group if atomic(self.module, [pair]) == wanted])]
 
     def _take_seen(self, seen: Seen) -> None:
         report = self._report

@@ -49,7 +49,8 @@ class Execution:
 
     `reverse` changes every pointer, `backwards` the order in which programs run, `config` picks a launch configuration. With `turns`, a
     seed, programs take turns at their atomics. With `relaxed` products are added unrounded, and reductions combine in a mixed order, as a
-    compiler may. `open_lanes` and `picked` as in `Run`; of a run of picked programs the outputs say nothing.
+    compiler may. `open_lanes` and `picked` as in `Run`. Where programs are picked, inputs of fewer rows than the plan's come again and
+    again, and there are no outputs.
     """
 
     plan: LaunchPlan
@@ -89,7 +90,10 @@ class _Shared:
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self.region = torch.frombuffer(mmap.mmap(self.fd, end), dtype=torch.uint8)
         for index, execution in enumerate(executions):
-            prepare(self.arena(index), self.places[index], execution.plan, execution.inputs, execution.poison)
+            if execution.picked is None:
+                prepare(self.arena(index), self.places[index], execution.plan, execution.inputs, execution.poison)
+            else:
+                _repeat(self.arena(index), self.places[index], execution.plan, execution.inputs)
 
     def arena(self, index: int) -> Tensor:
         return self.region[self.starts[index] : self.starts[index] + self.places[index].total]
@@ -99,6 +103,18 @@ class _Shared:
         import torch
 
         return int(self.region[:8].view(torch.int64))
+
+
+def _repeat(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor]) -> None:
+    """Writes inputs whose rows come again. Nothing else is touched: most of a large region then takes no memory."""
+    for view, rows in zip(plan.inputs, inputs, strict=True):
+        target = window(region, places, view)
+        if target.shape == rows.shape:
+            target.copy_(rows)
+            continue
+        for start in range(0, len(target), len(rows)):
+            piece = target[start : start + len(rows)]
+            piece.copy_(rows[: len(piece)])
 
 
 def execute(
@@ -130,6 +146,10 @@ def execute(
         done, failure = _answer(outcome, len(executions), shared.begun(), seconds)
         results: list[Executed | Rejection] = []
         for index in range(done):
+            if executions[index].picked is not None:
+                # What such a run does wrong only the worker can tell, and it has said nothing.
+                results.append(Executed(()))
+                continue
             results.append(_collect(executions[index], shared.places[index], shared.arena(index)))
             if isinstance(results[-1], Rejection):
                 return results

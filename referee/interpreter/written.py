@@ -26,7 +26,8 @@ class Written:
 
     def __init__(self, places: Layout, base: int) -> None:
         self._places, self._base = places, base
-        self._marks = torch.zeros(places.total, dtype=torch.uint8)
+        # Numpy's zeros take no memory where nobody writes.
+        self._marks = torch.from_numpy(np.zeros(places.total, np.uint8))
         for slot in places.slots:
             if slot.input is not None:
                 self._marks[slot.start : slot.end] = 0xFF

@@ -57,7 +57,7 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MUL
 def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[Draft]:
     narrow = ROPE_NARROW if op.kind in ROPE_KINDS else NARROW
     odd = 2 * chance.randint(GPU_ROWS // 2, MOST_ROWS // 2) + 1
-    times = round(math.exp2(chance.uniform(0.0, math.log2(MOST_ROWS // multiprocessors))))
+    times = round(math.exp2(chance.uniform(math.log2(GPU_ROWS // 4 / multiprocessors), math.log2(MOST_ROWS / multiprocessors))))
     # An odd multiple: most counts of multiprocessors times 16 are numbers that Triton compiles a kernel of its own for.
     even = multiprocessors * max(1, times - (times + 1) % 2)
     made = []

@@ -102,7 +102,9 @@ _GPU = (
     # Widths that tiles and vectors divide, and that are no powers of two: a whole block would be too much.
     Draft(3, 3200, F32, "constant"),
     Draft(3, 8448, F16, "sorted", 8.0),
-    Draft(1000, 7168, BF16, "mixed"),
+    Draft(1031, 7168, BF16, "mixed"),
+    # More elements than float32 tells apart, as the number of one, and fp32 where sums are long and rows many.
+    Draft(4111, 4097, F32, "mixed"),
     Draft(37, 4097, F32, "normal", HUGE, scaled=_DATA, label="huge"),
 )
 

@@ -26,6 +26,8 @@ REGISTERS = range(16, 256)
 # Scratch may be larger than the data, but not out of proportion to it.
 SCRATCH_FACTOR = 16
 SCRATCH_FREE_BYTES = 64 * 1024 * 1024
+# As CUDA's own allocations are used by vector loads; and rows that fill up a tile are no waste to speak of.
+OUTPUT_ALIGNMENT, KEPT_TIMES, KEPT_BYTES = 16, 2, 16 * 1024 * 1024
 
 
 class PlanError(ValueError):
@@ -206,6 +208,17 @@ def _check_outputs(plan: LaunchPlan, outputs: Sequence[TensorSpec]) -> None:
     for position, view in enumerate(plan.outputs):
         if any(other.buffer == view.buffer and _bytes_meet(view, other) for other in plan.outputs[:position]):
             raise PlanError("two outputs share memory", guard="output_alias")
+    if len(plan.outputs) == 1:
+        _check_alone(plan.outputs[0], plan.buffers[plan.outputs[0].buffer].nbytes, outputs[0].name)
+
+
+def _check_alone(view: View, held: int, name: str) -> None:
+    """What follows on an output is given its address, and what it keeps alive is its user's memory."""
+    if math.prod(view.shape) and view.offset % OUTPUT_ALIGNMENT:
+        where = f"byte {view.offset} of its memory, which is no multiple of {OUTPUT_ALIGNMENT}"
+        raise PlanError(f"output `{name}` begins at {where}: return a tensor of its own", guard="output_contract")
+    if held > KEPT_TIMES * math.prod(view.shape) * ITEMSIZE[view.dtype] + KEPT_BYTES:
+        raise PlanError(f"output `{name}` keeps {held} bytes alive: return a tensor of its own", guard="output_contract")
 
 
 def _same_layout(strides: tuple[int, ...], spec: TensorSpec, *, contiguous: bool = False) -> bool:

@@ -85,12 +85,27 @@ def test_what_a_program_does_alone_or_to_its_neighbour_is_named(interpreter: Zyg
     assert found.guard == guard and words in found.reason, found
 
 
-def test_a_right_kernel_runs_few_programs(interpreter: Zygote) -> None:
+def test_of_a_right_kernel_nothing_is_said_and_of_no_other_program(interpreter: Zygote) -> None:
     plan = rowwise("kernel", (ROWS, COLUMNS), "float32", block=64)
-    (answer,) = run(interpreter, ROW.format(body="pass", result="v + 1"), Execution(plan, (torch.ones(ROWS, COLUMNS),), picked=5))
-    assert isinstance(answer, Executed)
-    done = int((answer.outputs[0] == 2).all(dim=1).sum())
-    assert done == len(list(picked((ROWS, 1, 1), 5))) < 20
+    taken = {row for row, _, _ in picked((ROWS, 1, 1), 5)}
+    left = next(row for row in range(ROWS) if row not in taken)
+    assert 10 <= len(taken) < 20
+    for row, right in ((left, True), (max(taken), False)):
+        text = ROW.format(body=f"tl.store(x0 + row * n + cols, v + 1, mask=mask & (row == {row}))", result="v")
+        (answer,) = run(interpreter, text, Execution(plan, (torch.ones(ROWS, COLUMNS),), picked=5))
+        assert isinstance(answer, Executed) == right, answer
+        assert not right or answer == Executed(())
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, ROWS])
+def test_inputs_of_few_rows_come_again(interpreter: Zygote, rows: int) -> None:
+    plan = rowwise("kernel", (ROWS, COLUMNS), "float32", block=64)
+    few = torch.arange(float(rows))[:, None].expand(rows, COLUMNS).contiguous()
+    for wanted in (f"row % {rows}", f"row % {rows} + (row == {ROWS - 1})"):
+        # A program in whose row there is something else changes an input.
+        text = ROW.format(body=f"tl.store(x0 + row * n + cols, v + 1, mask=mask & (v != ({wanted}).to(tl.float32)))", result="v")
+        (answer,) = run(interpreter, text, Execution(plan, (few,), picked=5))
+        assert isinstance(answer, Executed) == ("==" not in wanted), answer
 
 
 @pytest.mark.parametrize("ahead", [0, 8])

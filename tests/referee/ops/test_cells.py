@@ -132,7 +132,7 @@ def test_gpu_cells_hold_one_bench_cell_of_the_public_shape() -> None:
         expected = (32768, 128) if op.kind in ROPE_KINDS else shapes[op.regime]
         assert [cell.inputs[0].shape for cell in bench] == [expected]
         assert bench[0].outputs[0].dtype == "float16"
-        assert 12 <= len(required(op.name, "gpu")) <= 23
+        assert 12 <= len(required(op.name, "gpu")) <= 24
 
 
 def test_gpu_cells_cost_few_compiles() -> None:

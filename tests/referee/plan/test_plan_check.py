@@ -129,6 +129,29 @@ def test_two_outputs_may_share_a_buffer_but_no_bytes() -> None:
             check_plan(replace(PLAN, outputs=(halves[0], second)), INPUTS, outputs, MODULE)
 
 
+@pytest.mark.parametrize(
+    ("offset", "held", "words"), [(0, 48, ""), (16, 64, ""), (2, 64, "begins at byte 2"), (8, 64, "no multiple of 16")]
+)
+def test_an_output_begins_where_vectors_do(offset: int, held: int, words: str) -> None:
+    plan = replace(PLAN, buffers=(*PLAN.buffers[:2], Buffer(held), PLAN.buffers[3]), outputs=(replace(OUT, offset=offset),))
+    refusal(plan, words)
+
+
+@pytest.mark.parametrize(("more", "words"), [(0, ""), (1, f"keeps {2 * 48 + (16 << 20) + 1} bytes alive")])
+def test_an_output_keeps_little_else_alive(more: int, words: str) -> None:
+    refusal(replace(PLAN, buffers=(*PLAN.buffers[:2], Buffer(2 * 48 + (16 << 20) + more), PLAN.buffers[3])), words)
+
+
+def refusal(plan: LaunchPlan, words: str) -> None:
+    """The plan keeps the contract of outputs, or is refused with these words."""
+    if not words:
+        check_plan(plan, INPUTS, OUTPUTS, MODULE)
+        return
+    with pytest.raises(PlanError, match=words) as refused:
+        check_plan(plan, INPUTS, OUTPUTS, MODULE)
+    assert refused.value.guard == "output_contract"
+
+
 def test_a_declared_layout_of_an_output_is_accepted_beside_the_dense_one() -> None:
     padded = (TensorSpec("out", (4, 6), "float16", (8, 1)),)
     plan = replace(PLAN, buffers=(*PLAN.buffers[:2], Buffer(64), PLAN.buffers[3]))
