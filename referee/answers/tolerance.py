@@ -11,7 +11,8 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 - The second line is what fp32 can do on these data: eager's own fp32 error is one sample of it; the sensitivity of the
   float64 result to input changes of 2^-24 relative bounds any backward-stable algorithm and does not depend on eager's luck (Higham,
   Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved down or not at all, at random, and then the
-  others: a row may owe its answer to a single input. Other summation orders and exact rewritings stay within a small multiple.
+  others: a row may owe its answer to a single input. Of answers in fp32 two such pairs are made, and four where there are thousands of
+  rows: in some row the samples of one pair are small by chance. Other summation orders and exact rewritings stay within a small multiple.
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
   fewer dimensions than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
@@ -40,9 +41,10 @@ For a user's reference, of which no name says anything, `ops/traits.py` says wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Any
 
 import torch
@@ -63,6 +65,8 @@ EPS32 = 2.0**-23
 TINY = 2.0**-126
 PERTURBATIONS = 2
 PERTURBATIONS_OF_SCALARS = 4
+# Of fp32, where no larger rounding covers it: in one of thousands of rows all of few samples are small by chance.
+PERTURBATIONS_OF_FP32, MANY_ROWS, PERTURBATIONS_OF_MANY_ROWS = 4, 1024, 8
 # Inputs so many times larger than any answer are looked at, by halves of their size so often, with this relative change.
 OUTLIER, OUTLIERS, CHANGE = 64.0, 4, 2.0**-10
 
@@ -96,9 +100,12 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
     dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
     users = task.op.origin == "user"
     exact, widths = with_parts(task.oracle, inputs) if users else (evaluate(task.oracle, inputs), [])
-    moved = [_moved(task, inputs, _perturbed(inputs, number), exact) for number in range(_samples(exact, widths))]
+    count = _samples(exact, widths) if users else max(_samples(exact, widths), _samples_of_fp32(exact, dtypes))
+    samples = (_moved(task, inputs, _perturbed(inputs, number), exact) for number in range(count))
+    moved = list(samples) if users else []
     single = evaluate(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
     native = evaluate(task.eager, inputs) if users else ()
+    spreads = [] if users else _spreads(exact, chain([single], samples))
     expected = []
     for index, value in enumerate(exact):
         others = [result[index] for result in (*moved, single, *([native] if native else []))]
@@ -115,11 +122,19 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
             budget = torch.where(budget.isfinite() | ~value.isfinite(), budget, least)
             also = (others[-1],)
         else:
-            spread = torch.stack([_row_max(_difference(other, value)) for other in others]).amax(0)
-            budget = least + ERRORS * spread + FLOOR * EPS32 * _magnitude(task.op, value, inputs)
+            budget = least + ERRORS * spreads[index] + FLOOR * EPS32 * _magnitude(task.op, value, inputs)
             budget, also = budget + EPS32 * _largest_logit(task.op, value, inputs) * _size(value), ()
         expected.append(Expected(value, budget + TINY, dtypes[index], also))
     return tuple(expected)
+
+
+def _spreads(exact: Tensors, others: Iterable[Tensors]) -> list[Tensor]:
+    """How far others are off, the row's maximum, for each output. One at a time: of many rows all together would take much memory."""
+    found: list[Tensor] = []
+    for results in others:
+        errors = [_row_max(_difference(other, value.double())) for other, value in zip(results, exact, strict=True)]
+        found = [torch.maximum(one, error) for one, error in zip(found, errors, strict=True)] if found else errors
+    return found
 
 
 def _user_allowance(
@@ -224,6 +239,11 @@ def evaluate(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Tensors:
 def _samples(exact: Tensors, widths: Sequence[Sequence[int]]) -> int:
     rows = all(value.dim() > 1 and value.shape[-1] > 1 for value in exact) and all(min(parts, default=2) > 1 for parts in widths)
     return PERTURBATIONS if rows else PERTURBATIONS_OF_SCALARS
+
+
+def _samples_of_fp32(exact: Tensors, dtypes: Sequence[torch.dtype]) -> int:
+    rows = [len(value) for value, dtype in zip(exact, dtypes, strict=True) if dtype == torch.float32 and value.dim()]
+    return (PERTURBATIONS_OF_MANY_ROWS if max(rows) >= MANY_ROWS else PERTURBATIONS_OF_FP32) if rows else 0
 
 
 def _moved(task: Task, inputs: Sequence[Tensor], moved: Sequence[Tensor], exact: Tensors) -> Tensors:

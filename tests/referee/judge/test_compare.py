@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from referee import ops
 from referee.answers.compare import against, compare
 from referee.answers.tolerance import EPS32, FLOOR, Expected, expectations, ulp
-from referee.ops.spec import Cell, TensorSpec
+from referee.ops.cells import cell_of
+from referee.ops.plans import Draft
+from referee.ops.spec import Cell, Dtype, TensorSpec
 from referee.ops.task import Task, load
 from referee.ops.values import draw
 from referee.verdict import CellResult
@@ -326,3 +329,19 @@ def test_of_a_single_logit_too_the_magnitude_counts(op: str) -> None:
     (expected,) = expectations(task, cell, inputs)
     assert bool((expected.budget >= FLOOR * EPS32 * inputs[0].double().abs().flatten()).all())
     assert bool((expected.value == 0).all())
+
+
+@pytest.mark.parametrize(("dtype", "rows", "samples"), [("float32", 1023, 4), ("float32", 1024, 8), ("float16", 1024, 2)])
+def test_of_answers_in_fp32_more_samples_are_taken_and_most_of_thousands_of_rows(dtype: Dtype, rows: int, samples: int) -> None:
+    op, asked = ops.get("layernorm"), list[Tensor]()
+
+    def noted(*inputs: Tensor) -> Tensor:
+        asked.append(inputs[0])
+        return exact(*inputs)
+
+    task = load("layernorm", "cpu")
+    exact: Candidate = task.oracle
+    cell = cell_of(op, Draft(rows, 16, dtype, "mixed"))
+    (found,) = expectations(replace(task, oracle=noted), cell, task.inputs(cell, 3))
+    assert len(asked) == 1 + samples and bool((found.budget > 0).all())
+    assert len({tuple(one[0].tolist()) for one in asked}) == 1 + samples, "each moves other inputs"
