@@ -157,8 +157,8 @@ def usable_cells(op: str) -> tuple[Cell, ...]:
 
 
 def small_cell(op: str) -> Cell:
-    """The largest of these that is required and has at most 1,000 rows."""
-    required = (cell for cell in usable_cells(op) if cell.role != "capability" and cell.inputs[0].shape[0] <= 1000)
+    """The largest of these that is required and has at most 1,100 rows."""
+    required = (cell for cell in usable_cells(op) if cell.role != "capability" and cell.inputs[0].shape[0] <= 1100)
     return max(required, key=lambda cell: math.prod(cell.inputs[0].shape))
 
 
