@@ -88,8 +88,10 @@ class Interpreter:
         kernel = getattr(self._kernels, step.kernel)
         function, given = kernel.rewrite(), arguments(kernel, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
-        order = list(_programs(config.grid, run.backwards) if run.picked is None else picked(config.grid, run.picked))
-        complete = len(order) == math.prod(config.grid)
+        # Of a grid of billions no list is made.
+        few = None if run.picked is None else list(picked(config.grid, run.picked))
+        order = _programs(config.grid, run.backwards) if few is None else iter(few)
+        complete = few is None or len(few) == math.prod(config.grid)
         met = self._met.setdefault((number, config.grid), {})
         if run.turns is None:
             self.memory.at_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
