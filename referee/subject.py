@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from referee import ops
 from referee.device.jobs import TaskName
 from referee.ops.cells import Profile
+from referee.ops.fresh_cells import MOST_ROWS
 from referee.ops.spec import Cell, Op
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 # A larger cell would keep the interpreter busy for minutes, one program at a time.
 MOST_ELEMENTS = 1 << 18
-# CUDA's limit for the second and third axis of a grid.
-MOST_ROWS = 65535
 
 
 class Subject:

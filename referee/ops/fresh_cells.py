@@ -27,7 +27,7 @@ HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 8192
 GPU_ELEMENTS = 1 << 22
-# As many as every axis of a grid takes.
+# CUDA's limit for the second and third axis of a grid.
 MOST_ROWS = 65535
 H100_MULTIPROCESSORS = 132
 # Widths and dtypes of fixed cells, for which kernels are compiled already.
