@@ -7,7 +7,6 @@ it answers decides nothing but how a failure is worded: the judge checks the are
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import math
 import mmap
@@ -88,7 +87,6 @@ class Interpreter:
         kernel = getattr(self._kernels, step.kernel)
         function, given = kernel.rewrite(), arguments(kernel, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
-        # Of a grid of billions no list is made.
         few = None if run.picked is None else list(picked(config.grid, run.picked))
         order = _programs(config.grid, run.backwards) if few is None else iter(few)
         complete = few is None or len(few) == math.prod(config.grid)
@@ -143,7 +141,9 @@ class Interpreter:
 
 
 def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*(range(size - 1, -1, -1) if backwards else range(size) for size in grid))
+    # `itertools.product` would make a tuple of each axis first, of billions of numbers.
+    x, y, z = (range(size - 1, -1, -1) if backwards else range(size) for size in grid)
+    return ((i, j, k) for i in x for j in y for k in z)
 
 
 def _buffers(values: Iterable[Value]) -> set[int]:

@@ -128,3 +128,11 @@ def test_what_no_launch_may_have_written_is_named_all_the_same(interpreter: Zygo
 def test_a_program_that_goes_on_from_one_that_ran_is_looked_at_to_its_end(interpreter: Zygote) -> None:
     text, execution = two_launches("v += tl.load(out - 1 + cols, mask=cols < 1)", 0)
     assert "before the start of `out`" in rejection(run(interpreter, text, execution)).reason
+
+
+def test_a_grid_of_billions_takes_time_and_no_memory(interpreter: Zygote) -> None:
+    x, out = (dense(number, (1, COLUMNS), "float32") for number in range(2))
+    step = launch("kernel", (2**31 - 1, 1, 1), {"BLOCK": 64}, x0=x, out=out, n=COLUMNS)
+    plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (step,), (out,))
+    text = ROW.format(body="pass", result="v").replace("tl.program_id(0)", "tl.program_id(0) * 0")
+    assert rejection(run(interpreter, text, Execution(plan, (torch.ones(1, COLUMNS),)), seconds=2.0)).guard == "timeout"
