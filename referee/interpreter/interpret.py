@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from referee.plans.arena import NAN, Layout, Poison, damage, layout, prepare, window
-from referee.plans.plan import LaunchPlan
+from referee.plans.plan import Copy, LaunchPlan
 from referee.sandbox.workers import JobLost
 from referee.verdict import Rejection
 
@@ -89,11 +89,13 @@ class _Shared:
         os.ftruncate(self.fd, end)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self.region = torch.frombuffer(mmap.mmap(self.fd, end), dtype=torch.uint8)
+        self.again: list[dict[int, int]] = []
         for index, execution in enumerate(executions):
+            self.again.append({})
             if execution.picked is None:
                 prepare(self.arena(index), self.places[index], execution.plan, execution.inputs, execution.poison)
             else:
-                _repeat(self.arena(index), self.places[index], execution.plan, execution.inputs)
+                self.again[index] = _write_few(self.arena(index), self.places[index], execution.plan, execution.inputs)
 
     def arena(self, index: int) -> Tensor:
         return self.region[self.starts[index] : self.starts[index] + self.places[index].total]
@@ -105,16 +107,25 @@ class _Shared:
         return int(self.region[:8].view(torch.int64))
 
 
-def _repeat(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor]) -> None:
-    """Writes inputs whose rows come again. Nothing else is touched: most of a large region then takes no memory."""
+def _write_few(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor]) -> dict[int, int]:
+    """Writes inputs, and gives after how many bytes those come again, by buffer, that have fewer rows than the plan's.
+
+    Nothing else is touched: most of a large region then takes no memory, and no time.
+    """
+    copied = {step.source.buffer for step in plan.steps if isinstance(step, Copy)}
+    again = {}
     for view, rows in zip(plan.inputs, inputs, strict=True):
         target = window(region, places, view)
         if target.shape == rows.shape:
             target.copy_(rows)
-            continue
-        for start in range(0, len(target), len(rows)):
-            piece = target[start : start + len(rows)]
-            piece.copy_(rows[: len(piece)])
+        elif view.buffer not in copied and view.offset == 0 and target.is_contiguous():
+            target[: len(rows)].copy_(rows)
+            again[view.buffer] = rows.numel() * rows.element_size()
+        else:
+            for start in range(0, len(target), len(rows)):
+                piece = target[start : start + len(rows)]
+                piece.copy_(rows[: len(piece)])
+    return again
 
 
 def execute(
@@ -137,8 +148,8 @@ def execute(
     shared = _Shared(executions)
     try:
         runs = tuple(
-            Run(e.plan, places, start, e.config, e.backwards, e.turns, e.relaxed, e.open_lanes, e.picked)
-            for e, places, start in zip(executions, shared.places, shared.starts, strict=True)
+            Run(e.plan, places, start, e.config, e.backwards, e.turns, e.relaxed, e.open_lanes, e.picked, again)
+            for e, places, start, again in zip(executions, shared.places, shared.starts, shared.again, strict=True)
         )
         memory = WORKER_MEMORY + (MARKS if any(e.picked is not None for e in executions) else 1) * shared.size
         limits = Limits(PATIENCE * seconds, memory, ANSWER_BYTES, processor_seconds=seconds)

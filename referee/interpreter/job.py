@@ -60,8 +60,10 @@ class Interpreter:
     def run(self, run: Run, region: Tensor) -> None:
         """Executes every step of the plan in order. Raises whatever a kernel raises."""
         self.choices.relaxed, self.choices.again, self.memory.open_lanes = run.relaxed, run.backwards, run.open_lanes
-        written = Written(run.places, region.data_ptr())
-        self.memory.start(written)
+        base = region.data_ptr()
+        written = Written(run.places, base)
+        slots = [(run.places.slots[buffer], every) for buffer, every in run.again.items()]
+        self.memory.start(written, [(base + slot.start, base + slot.end, every) for slot, every in slots])
         # What programs may write that did not run.
         partly: set[int] = set()
         for number, step in enumerate(run.plan.steps):

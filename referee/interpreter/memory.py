@@ -104,6 +104,7 @@ class CheckedMemory:
         self._names: list[str] = []
         self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
         self._written: Written | None = None
+        self._again: tuple[tuple[int, int, int], ...] = ()
         self._unwritten = ""
         self._inputs = self._partly = frozenset[int]()
         self.violation: Violation | None = None
@@ -114,9 +115,12 @@ class CheckedMemory:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
-    def start(self, written: Written) -> None:
-        """A new run, of several launches; `written` is kept up to date."""
-        self._written = written
+    def start(self, written: Written, again: Iterable[tuple[int, int, int]] = ()) -> None:
+        """A new run, of several launches; `written` is kept up to date.
+
+        `again` has addresses [start, end) and a number of bytes: what lies there comes again and again, and is in memory only once.
+        """
+        self._written, self._again = written, tuple(again)
 
     def allow(self, buffers: Mapping[str, tuple[int, int]], inputs: Iterable[str] = (), partly: Iterable[str] = ()) -> None:
         """A new launch: only these address ranges [start, end) may be touched, `inputs` only be read; the keys name them in messages.
@@ -192,7 +196,7 @@ class CheckedMemory:
         self._look_for_unwritten(touched, item)
         for access, _ in self._accesses(touched, item, mask):
             self._unless(self._conflicts.read(access, volatile=volatile), access.buffer)
-        result: Array = self._native.load(pointers, mask, other, dtype)
+        result: Array = self._native.load(self._held(pointers), mask, other, dtype)
         return result
 
     def store(self, pointers: Array, value: Array, mask: Array) -> Any:
@@ -203,7 +207,7 @@ class CheckedMemory:
             return self._native.store(pointers, value, mask)
         bits = f"u{item}"
         given = np.ascontiguousarray(np.asarray(value)[np.asarray(mask).astype(bool)]).view(bits)
-        changes = given != self._there(touched, bits)
+        changes = given != self._there(self._held(touched), bits)
         self._spare(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
             self._unless(self._conflicts.write(access, changes[lanes]), access.buffer)
@@ -221,7 +225,7 @@ class CheckedMemory:
             kind = value.dtype
             return self.atomic_rmw(operation, pointers, np.ascontiguousarray(value).view(f"i{kind.itemsize}"), mask, semantics).view(kind)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
-        update = lambda: self._native.atomic_rmw(operation, pointers, value, mask, semantics)  # noqa: E731
+        update = lambda: self._native.atomic_rmw(operation, self._held(pointers), value, mask, semantics)  # noqa: E731
         if operation.name != "XCHG" or not self._unread:
             self._look_for_unwritten(touched, value.dtype.itemsize)
         return self._update(touched, semantics, value, mask, update)
@@ -231,7 +235,7 @@ class CheckedMemory:
         mask = np.ones_like(pointers, dtype=bool)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
         self._look_for_unwritten(touched, value.dtype.itemsize)
-        swap = lambda: self._native.atomic_cas(pointers, compare, value, semantics)  # noqa: E731
+        swap = lambda: self._native.atomic_cas(self._held(pointers), compare, value, semantics)  # noqa: E731
         return self._update(touched, semantics, value, mask, swap, compare)
 
     def _update(
@@ -243,11 +247,11 @@ class CheckedMemory:
         address, awaited, self._unread = int(touched[0]), not self._unread, False
         self.at_atomic(address)
         item = value.dtype.itemsize
-        bits = f"u{item}"
-        before = self._there(touched, bits)
+        bits, held = f"u{item}", self._held(touched)
+        before = self._there(held, bits)
         result = native()
         self._note_written(touched, item)
-        changes = before != self._there(touched, bits)
+        changes = before != self._there(held, bits)
         self._spare(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
             self._unless(self._conflicts.update(access, changes[lanes], awaited=awaited), access.buffer)
@@ -301,6 +305,14 @@ class CheckedMemory:
                 size = int(self._ends[home] - self._starts[home])
                 yield Access(home, size, item, offsets, lanes[which], np.shape(mask)), which
 
+    def _held(self, pointers: Array) -> Array:
+        """Where in memory that lies which comes again and again."""
+        for start, end, every in self._again:
+            later = (pointers >= np.uint64(start + every)) & (pointers < np.uint64(end))
+            if later.any():
+                pointers = np.where(later, (pointers - np.uint64(start)) % np.uint64(every) + np.uint64(start), pointers)
+        return pointers
+
     def _there(self, touched: Array, bits: str) -> Array:
         """What memory holds, as unsigned integers."""
         dtype = np.dtype(bits)
@@ -328,10 +340,11 @@ class CheckedMemory:
     def _look_for_unwritten(self, touched: Array, item: int) -> None:
         if self._written is None or (self._unwritten and not self._partly) or not touched.size:
             return
-        for home, offsets, _ in self._homes(touched[self._written.missing(touched, item)]):
-            if home in self._partly:
+        for home, offsets, which in self._homes(touched):
+            offsets = offsets[:0] if home in self._inputs else offsets[self._written.missing(touched[which], item)]
+            if offsets.size and home in self._partly:
                 raise NotRun
-            if self._unwritten:
+            if self._unwritten or not offsets.size:
                 continue
             what = "1 element" if offsets.size == 1 else f"{offsets.size} elements"
             self._unwritten = f"program {tuple(self._program())} reads {what} of `{self._names[home]}` that nothing has written"

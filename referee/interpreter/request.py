@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from referee.plans.arena import Layout
 from referee.plans.plan import LaunchPlan
@@ -14,7 +15,8 @@ class Run:
 
     With `turns`, a seed, programs take turns; an earlier run of the same plan then says which of them. `relaxed` is that of `choices.py`.
     With `open_lanes` a lane that a load hides without saying what it gets is NaN, or an integer with all bits set. With `picked`, a seed,
-    only a few programs of every launch run (`picking.py`).
+    only a few programs of every launch run (`picking.py`). `again` has, by buffer, after how many bytes what an input holds comes again:
+    only so many are in the shared memory.
     """
 
     plan: LaunchPlan
@@ -26,6 +28,7 @@ class Run:
     relaxed: bool = False
     open_lanes: bool = False
     picked: int | None = None
+    again: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Which bytes of a run's memory something has written. A kernel that reads others reads what happened to be there before.
 
-Inputs are there from the start, with what lies between their elements. Where a run's order of programs is one of several, what is written
-too late in another is a race (`conflicts`).
+Inputs are there from the start, with what lies between their elements, and nothing is noted of them. Where a run's order of programs is
+one of several, what is written too late in another is a race (`conflicts`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ class Written:
         self._places, self._base = places, base
         # Numpy's zeros take no memory where nobody writes.
         self._marks = torch.from_numpy(np.zeros(places.total, np.uint8))
-        for slot in places.slots:
-            if slot.input is not None:
-                self._marks[slot.start : slot.end] = 0xFF
 
     def fill(self, target: View) -> None:
         """Every element of a view is written."""
@@ -38,14 +35,17 @@ class Written:
 
     def copy(self, source: View, target: View) -> None:
         """The elements of a view are written, so far as those that they come from are; shapes broadcast."""
-        self._seen(target).copy_((self._seen(source) == _ALL).to(torch.int8).neg_())
+        if self._places.slots[source.buffer].input is not None:
+            self.fill(target)
+        else:
+            self._seen(target).copy_((self._seen(source) == _ALL).to(torch.int8).neg_())
 
     def note(self, addresses: Array, item: int) -> None:
         """Items of so many bytes are written at these addresses."""
         self._items(item)[self._at(addresses, item)] = _ALL
 
     def missing(self, addresses: Array, item: int) -> Array:
-        """Which of these items have a byte that nothing has written."""
+        """Which of these items, none of an input, have a byte that nothing has written."""
         found: Array = self._items(item)[self._at(addresses, item)] != _ALL
         return found
 

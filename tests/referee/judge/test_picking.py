@@ -9,7 +9,7 @@ import torch
 
 from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.picking import MOST, picked
-from referee.plans.plan import Copy, Fill, LaunchPlan, Step
+from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
 from referee.sandbox.zygote import Zygote
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch, rowwise
@@ -106,6 +106,40 @@ def test_inputs_of_few_rows_come_again(interpreter: Zygote, rows: int) -> None:
         text = ROW.format(body=f"tl.store(x0 + row * n + cols, v + 1, mask=mask & (v != ({wanted}).to(tl.float32)))", result="v")
         (answer,) = run(interpreter, text, Execution(plan, (few,), picked=5))
         assert isinstance(answer, Executed) == ("==" not in wanted), answer
+
+
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ("tl.store(x0 + row * n + cols, v, mask=mask)", True),
+        ("tl.store(x0 + row * n + cols, v + (row > 9), mask=mask)", False),
+        ("v = tl.atomic_max(x0 + row * n + cols, v, mask=mask)\n    tl.store(x0 + row * n + cols, v, mask=mask)", True),
+        ("tl.atomic_add(x0 + row * n + cols, (row > 9).to(tl.float32), mask=mask)", False),
+        ("old = tl.atomic_cas(x0 + row * n, tl.sum(v, 0) / n, tl.sum(v, 0) / n)", True),
+        ("old = tl.atomic_cas(x0 + row * n, tl.sum(v, 0) / n, v.sum(0) * 0 - 1)", False),
+    ],
+)
+def test_and_what_is_stored_there_has_to_be_what_is_there(interpreter: Zygote, body: str, right: bool) -> None:
+    plan = rowwise("kernel", (ROWS, COLUMNS), "float32", block=64)
+    few = torch.arange(8.0)[:, None].expand(8, COLUMNS).contiguous()
+    (answer,) = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (few,), picked=5))
+    assert isinstance(answer, Executed) if right else rejection([answer]).guard == "input_mutated", answer
+
+
+@pytest.mark.parametrize(("gap", "copy"), [(3, False), (0, True), (3, True)])
+def test_they_come_again_where_rows_have_gaps_and_in_copies_too(interpreter: Zygote, gap: int, copy: bool) -> None:
+    step, copied, out = COLUMNS + gap, dense(1, (ROWS, COLUMNS), "float32"), dense(2, (ROWS, COLUMNS), "float32")
+    x = View(0, 0, (ROWS, COLUMNS), (step, 1), "float32")
+    source, stride = (copied, COLUMNS) if copy else (x, step)
+    kernel = launch("kernel", (ROWS, 1, 1), {"BLOCK": 64}, x0=source, out=out, n=COLUMNS, s=stride)
+    buffers = (Buffer(4 * ROWS * step, 0), *buffers_of(x, copied, out, inputs=0)[1:])
+    plan = LaunchPlan(buffers, (x,), (Copy(copied, x), kernel) if copy else (kernel,), (out,))
+    few = torch.arange(8.0)[:, None].expand(8, COLUMNS).contiguous()
+    for rows in (8, 7):
+        far = f"row += (tl.max(v, 0) != row % {rows}).to(tl.int32) * {ROWS}"
+        text = ROW.format(body=far, result="v").replace("x0 + row * n", "x0 + row * s").replace("n, BLOCK", "n, s, BLOCK")
+        (answer,) = run(interpreter, text, Execution(plan, (few,), picked=5))
+        assert isinstance(answer, Executed) if rows == 8 else rejection([answer]).guard == "out_of_bounds", answer
 
 
 @pytest.mark.parametrize("ahead", [0, 8])
