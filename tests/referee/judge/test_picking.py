@@ -115,8 +115,8 @@ def test_inputs_of_few_rows_come_again(interpreter: Zygote, rows: int) -> None:
         ("tl.store(x0 + row * n + cols, v + (row > 9), mask=mask)", False),
         ("v = tl.atomic_max(x0 + row * n + cols, v, mask=mask)\n    tl.store(x0 + row * n + cols, v, mask=mask)", True),
         ("tl.atomic_add(x0 + row * n + cols, (row > 9).to(tl.float32), mask=mask)", False),
-        ("old = tl.atomic_cas(x0 + row * n, tl.sum(v, 0) / n, tl.sum(v, 0) / n)", True),
-        ("old = tl.atomic_cas(x0 + row * n, tl.sum(v, 0) / n, v.sum(0) * 0 - 1)", False),
+        ("v *= tl.atomic_cas(x0 + row * n, -1.0, 0.0) == v\n    tl.store(x0 + row * n + cols, v, mask=mask)", True),
+        ("tl.atomic_cas(x0 + row * n, 5.0, 0.0)", False),
     ],
 )
 def test_and_what_is_stored_there_has_to_be_what_is_there(interpreter: Zygote, body: str, right: bool) -> None:
