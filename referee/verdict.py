@@ -33,7 +33,8 @@ class Check:
 
 @dataclass(frozen=True)
 class CellResult:
-    """The outcome at one cell. `error` and `budget` are the worst element's |candidate - float64| and its allowance."""
+    """The outcome at one cell. `error` and `budget` are the worst element's |candidate - float64| and its allowance, or a part of it
+    that is enough."""
 
     name: str
     role: str

@@ -265,7 +265,7 @@ class Stage:
 
     def _compare(self, index: int, outputs: Sequence[Tensor]) -> None:
         """Raise PlanFault unless these are right for call `index`."""
-        result = compare(self._contest.task, self._contest.cell, [value.made() for value in self._values(index)], outputs, quick=True)
+        result = compare(self._contest.task, self._contest.cell, [value.made() for value in self._values(index)], outputs)
         if result.status != "pass":
             raise PlanFault("timed_output", f"an output of a timed call is wrong: {result.detail}")
 
@@ -280,7 +280,7 @@ class Stage:
         own = any(first.inputs[position].shape[:1] != (rows,) for position in self._mixed)
         calls = [Call(index, call.inputs, call.outputs, index if own else index % DRAWS) for index, call in enumerate(self._calls)]
         for some in joined(cell, calls, rows):
-            result = compare(task, some.cell, some.inputs, some.outputs, quick=True)
+            result = compare(task, some.cell, some.inputs, some.outputs)
             if result.status != "pass":
                 self._accuse([call.index for call in some.calls], result.detail)
 

@@ -124,8 +124,7 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
     outputs = [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])] if slab is None else runs[: 1 + atomics]
     later = _after_a_call(host, runner, task, cell, seed, regions[0], choice) if _once_more(cell, seed) else None
     del regions, runs
-    # Of what only earns a badge nobody asks how much of the allowance it uses.
-    results = [compare(*sampled(task, cell, inputs, run, seed), quick=cell.role == "capability") for run in outputs]
+    results = [compare(*sampled(task, cell, inputs, run, seed)) for run in outputs]
     worst = next((result for result in results if result.status != "pass"), results[0])
     if worst.status != "pass":
         return CellOutcome(worst, Rejection("correct", "wrong_answer", f"at {cell.name}: {worst.detail}"))
@@ -174,7 +173,7 @@ def _replayed(host: Host, runner: Runner, task: Task, cell: Cell, region: Region
     host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
     if found := region.damage():
         return _failed(cell, *describe(found, runner.plan, cell))
-    return compare(task, cell, region.inputs, tuple(tensor.clone() for tensor in outputs_of(region)), quick=True)
+    return compare(task, cell, region.inputs, tuple(tensor.clone() for tensor in outputs_of(region)))
 
 
 def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:

@@ -59,11 +59,32 @@ def test_both_ways_give_the_same_answer(name: str) -> None:
             outputs = tuple(tensor.clone() for tensor in right)
             for last in outputs[0].flatten()[-1:] if change else ():
                 last += change * (1 + last.abs())
-            slow, quick = compare(task, cell, inputs, outputs), compare(task, cell, inputs, outputs, quick=True)
+            slow, quick = compare(task, cell, inputs, outputs, expected_of=expectations), compare(task, cell, inputs, outputs)
             assert slow.status == quick.status, (cell.name, change)
             assert slow.detail == quick.detail
+            if quick.error is not None and quick.budget is not None and quick.status == "pass":
+                assert quick.error <= quick.budget
             statuses.add(quick.status)
     assert statuses == {"pass", "fail"}
+
+
+@pytest.mark.parametrize("name", ["silu", "cross_entropy", "swiglu", "bias_gelu"])
+@pytest.mark.parametrize("given", [torch.inf, torch.nan])
+def test_nothing_stands_for_an_infinity_or_what_is_not_a_number(name: str, given: float) -> None:
+    task = load(name, "cpu")
+    cell = next(cell for cell in small_cells(task) if cell.inputs[0].dtype == "float32" and cell.values == "normal")
+    inputs = draw(cell, SEED)
+    for tensor in inputs[1:]:
+        tensor.abs_()
+    inputs[0].view(-1)[0] = given
+    (right,) = rounded(task, cell, inputs)
+    places = (~right.isfinite()).flatten().nonzero().flatten().tolist()
+    assert len(places) == 1 and compare(task, cell, inputs, (right,)).status == "pass"
+    for instead in (0.0, torch.inf, -torch.inf, torch.nan):
+        answer = right.clone()
+        answer.view(-1)[places] = instead
+        same = torch.equal(answer.nan_to_num(nan=12345.0), right.nan_to_num(nan=12345.0))
+        assert compare(task, cell, inputs, (answer,)).status == ("pass" if same else "fail"), instead
 
 
 def test_a_plain_pass_needs_no_second_evaluation() -> None:
@@ -74,16 +95,20 @@ def test_a_plain_pass_needs_no_second_evaluation() -> None:
 
     cell = next(cell for cell in small_cells(task) if cell.outputs[0].dtype == "bfloat16")
     inputs = draw(cell, SEED)
-    found = compare(replace(task, eager=never), cell, inputs, rounded(task, cell, inputs), quick=True)
-    assert (found.status, found.error, found.budget) == ("pass", None, None)
+    (right,) = rounded(task, cell, inputs)
+    found = compare(replace(task, eager=never), cell, inputs, (right,))
+    (exact,) = evaluate(task.oracle, inputs)
+    shares = (right - exact).abs() / least_budget(exact, right.dtype)
+    assert found.status == "pass" and found.error and found.budget
+    assert found.error / found.budget == pytest.approx(float(shares.max())) and found.error in (right - exact).abs()
     with pytest.raises(AssertionError, match="eager was asked for"):
-        compare(replace(task, eager=never), cell, inputs, rounded(task, cell, inputs))
+        compare(replace(task, eager=never), cell, inputs, (right,), expected_of=expectations)
 
 
 def test_an_answer_in_another_dtype_or_shape_is_refused_first() -> None:
     task = load("rmsnorm", "cpu")
     cell = small_cells(task)[0]
     inputs = draw(cell, SEED)
-    found = compare(task, cell, inputs, tuple(value.double() for value in rounded(task, cell, inputs)), quick=True)
+    found = compare(task, cell, inputs, tuple(value.double() for value in rounded(task, cell, inputs)))
     assert found.status == "fail"
     assert "the output is float64" in found.detail
