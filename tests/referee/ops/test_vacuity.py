@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
 from referee.answers.compare import compare
+from referee.answers.tolerance import Expected, expectations
 from referee.ops import Cell, Op, TensorSpec, catalogue, get
 from referee.ops.activations import ACTIVATIONS
 from referee.ops.near_miss import NEIGHBOURS, near_misses
@@ -26,9 +29,17 @@ UNRESOLVED: set[tuple[str, object]] = {("kl_div", 2.0**-10), *(("entropy", scale
 UNRESOLVED |= {("kl_div", "bf16-2x5120-sorted-x1")}
 
 
-@cache
 def proof_of(name: str) -> Vacuity:
-    return prove(load(name, "cpu"), compare, seed=31)
+    known: dict[object, tuple[Expected, ...]] = {}
+
+    def once(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expected, ...]:
+        # All impostors are compared for the same inputs, some pieces of rows after others.
+        piece = cell.name, inputs[0].data_ptr(), inputs[0].shape
+        if piece not in known:
+            known[piece] = expectations(task, cell, inputs)
+        return known[piece]
+
+    return prove(load(name, "cpu"), partial(compare, briefly=True, expected_of=once), seed=31)
 
 
 def can_tell(name: str, cell: Cell) -> bool:
@@ -46,18 +57,14 @@ def test_the_comparator_passes_eager_itself() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_impostor_is_caught_somewhere(name: str) -> None:
+def test_every_impostor_is_caught_and_zeros_constants_and_inputs_at_every_cell_that_can_tell(name: str) -> None:
     proof = proof_of(name)
     assert proof.accepted == (), proof.summary()
     assert {finding.impostor for finding in proof.findings} >= WITHOUT_THE_INPUT
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_zeros_constants_and_inputs_fail_at_every_cell_that_can_tell(name: str) -> None:
     telling = {cell.name for cell in load(name, "cpu").required if can_tell(name, cell)}
     assert len(telling) >= 2
     passed = [
-        finding for finding in proof_of(name).findings
+        finding for finding in proof.findings
         if not finding.caught and finding.cell in telling
         and (finding.impostor in WITHOUT_THE_INPUT or finding.impostor.startswith("the input"))
     ]
