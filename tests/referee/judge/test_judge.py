@@ -108,13 +108,14 @@ def test_forged_borrowed_and_escaping_kernels_fall_to_their_guard(name: str, scr
     assert "\n" not in verdict.reason
 
 
-def test_a_hanging_kernel_costs_only_itself(referee: Referee) -> None:
+def test_a_hanging_kernel_costs_only_itself(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("referee.cpu_path.SECONDS", 5.0)
     with ThreadPoolExecutor(2) as pool:
         hanging = pool.submit(referee.judge, CHEATS["100_lingering_kernel"].source, "softmax")
         good = [pool.submit(referee.judge, SOFTMAX, "softmax").result() for _ in range(2)]
         verdict = hanging.result()
     assert [found.verdict for found in good] == ["correct", "correct"]
-    assert (verdict.verdict, verdict.guard) == ("rejected", "timeout")
+    assert (verdict.verdict, verdict.guard) == ("rejected", "timeout") and "within 5 s" in verdict.reason
 
 
 def test_candidates_judged_at_once_do_not_mix(referee: Referee) -> None:
