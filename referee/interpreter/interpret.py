@@ -91,11 +91,11 @@ class _Shared:
         self.region = torch.frombuffer(mmap.mmap(self.fd, end), dtype=torch.uint8)
         self.again: list[dict[int, int]] = []
         for index, execution in enumerate(executions):
-            self.again.append({})
             if execution.picked is None:
                 prepare(self.arena(index), self.places[index], execution.plan, execution.inputs, execution.poison)
+                self.again.append({})
             else:
-                self.again[index] = _write_few(self.arena(index), self.places[index], execution.plan, execution.inputs)
+                self.again.append(_write_few(self.arena(index), self.places[index], execution.plan, execution.inputs))
 
     def arena(self, index: int) -> Tensor:
         return self.region[self.starts[index] : self.starts[index] + self.places[index].total]
