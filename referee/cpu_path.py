@@ -41,6 +41,9 @@ WAYS = {True: " with products added unrounded and sums in another order", False:
 ELEMENTS = 8192
 """So many elements take the interpreter about as long as the words of one program."""
 
+APART, LEAST, MOST = ("shifted", "closed"), 2.0**-10, 2.0**10
+"""Recipes and scales of values that a number written into a kernel, an epsilon or the end of a range, is compared with."""
+
 Traced = Sequence[tuple[Cell, LaunchPlan]]
 Judged = tuple[tuple[CellResult, ...], Rejection | None]
 
@@ -81,7 +84,7 @@ class CpuPath:
         something can be read from `stop` it ends, with results that say nothing.
         """
         among = among or traced
-        others = telling([cell for cell, _ in among])
+        others = _for_others([cell for cell, _ in among], self.seed)
         # One cell of each dtype, for each row of kernels, stands for what is right one way only of what is left to a compiler.
         both = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(among)}.values()
         groups = [self._runs(cell, plan, others=cell in others, both=cell in both) for cell, plan in traced]
@@ -181,6 +184,12 @@ class CpuPath:
             failed = CellResult(cell.name, cell.role, "fail", detail=reason)
             return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
         return result, None
+
+
+def _for_others(cells: Sequence[Cell], seed: int) -> list[Cell]:
+    """Where every other configuration runs: a wrong one may be wrong at some values only, and here a cell takes little."""
+    apart = [cell for cell in cells if cell.values in APART or any(not LEAST < scale < MOST for scale in cell.scales)]
+    return [*telling(cells, seed), *apart]
 
 
 def _kernels(plan: LaunchPlan) -> tuple[str, ...]:

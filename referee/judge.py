@@ -196,10 +196,12 @@ class Referee:
 
     def _note_vacuity(self, report: Report, subject: Subject) -> None:
         """Whether a user's reference can tell a right answer from an obviously wrong one; it does not change the verdict."""
-        from referee.ops.user_cells import drawn_values
+        from referee.ops.user_words import drawn_values, not_judged
 
         task = subject.task("gpu" if report.mode == "replay" else "cpu")
         report.passes("values", drawn_values(task.required, task.given))
+        for words in not_judged(task.given):
+            report.reserve(words)
         key = subject.name or id(subject.task("cpu"))
         if key not in self._vacuity:
             from referee.answers.user_task import accepted_impostors

@@ -1,7 +1,8 @@
 """Cells that nobody could know beforehand: shapes, dtypes, values and magnitudes drawn from the verdict's secret seed.
 
 They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
-the CPU two of them have a fixed purpose: a row of several blocks that keeps growing, and plain values in bfloat16.
+the CPU others have a purpose: a row of several blocks that keeps growing, plain values in bfloat16, rows by the dozen or the hundred
+and by the thousand, which are short because the interpreter runs one program after the other, and rows longer than usual blocks.
 Half of all widths are such as kernels have a way of their own for, powers of two and multiples of 64; tiles of rows leave a rest there.
 On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly.
 How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
@@ -27,6 +28,7 @@ HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 8192
 GPU_ELEMENTS = 1 << 22
+CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT, CPU_LONG = (41, 1023), (1025, 1500), (12, 40), (6001, 40000)
 # CUDA's limit for the second and third axis of a grid.
 MOST_ROWS = 65535
 H100_MULTIPROCESSORS = 132
@@ -51,7 +53,28 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MUL
         drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
         columns = _columns(op, chance, 600, 3000)
         drafts.append(Draft(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal"))
+        drafts += _many_or_long(op, chance)
     return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+
+
+def _many_or_long(op: Op, chance: random.Random) -> list[Draft]:
+    """What a kernel may have another way for, as far as the interpreter gets: a number of rows, or a length of them."""
+    rows, columns = _between(chance, *CPU_TILED_ROWS), _short(op, chance)
+    made = [Draft(rows, columns, chance.choice(DTYPES), chance.choice(RECIPES), label="fresh-tiled")]
+    if op.regime != "wide":
+        made.append(Draft(chance.randint(*CPU_MANY_ROWS), _short(op, chance), chance.choice(DTYPES), "mixed", label="fresh-rows"))
+    if op.kind not in ROPE_KINDS:
+        made.append(Draft(chance.choice((1, 2)), _between(chance, *CPU_LONG), chance.choice(DTYPES), "normal", 8.0, label="fresh-long"))
+    return made
+
+
+def _between(chance: random.Random, low: int, high: int) -> int:
+    """Each order of magnitude as often as any other."""
+    return round(math.exp2(chance.uniform(math.log2(low), math.log2(high))))
+
+
+def _short(op: Op, chance: random.Random) -> int:
+    return min(HEADS) if op.kind in ROPE_KINDS else _between(chance, *CPU_SHORT)
 
 
 def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[Draft]:

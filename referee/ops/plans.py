@@ -75,6 +75,15 @@ _CPU = (
     Draft(16, 1024, F32, "mixed"),
     # A width that kernels have a way of their own for, and rows that their tiles do not divide.
     Draft(37, 256, F32, "normal"),
+    # Rows so short that kernels take several of them at once, and as many rows as their tiles have, or half as many.
+    Draft(8, 10, F32, "normal"),
+    Draft(64, 48, BF16, "mixed"),
+    Draft(32, 100, F16, "mixed"),
+    # A width that small blocks divide and usual ones do not, and one value that float16 has no room for.
+    Draft(1, 2560, BF16, "outlier", 1024.0),
+    # The largest usual block, and a row of more; sums of many elements in bfloat16.
+    Draft(2, 8192, F32, "normal"),
+    Draft(2, 9000, BF16, "mixed"),
     Draft(2, 1000, F32, "normal", HUGE, scaled=_DATA, label="huge"),
     # Rows in which every value lies beyond what a maximum may have been begun with, and bfloat16 where float16 has no such number.
     Draft(2, 1000, F32, "shifted", 1024.0, scaled=_DATA, label="far"),
@@ -129,6 +138,11 @@ _CPU_CAPABILITIES = (
     Draft(0, 1000, F32, "normal", role="capability", label="empty"),
     Draft(6, 2500, F32, "nonfinite", role="capability"),
     Draft(6, 2500, F32, "masked", role="capability", label="nonfinite-masked"),
+    # Badges are for all dtypes.
+    Draft(3, 300, F16, "normal", role="capability", layout="padded-offset", label="padded"),
+    Draft(6, 129, F16, "nonfinite", role="capability"),
+    Draft(6, 129, BF16, "nonfinite", role="capability"),
+    Draft(6, 129, F16, "masked", role="capability", label="nonfinite-masked"),
 )
 
 _ROPE_CPU = (
@@ -141,7 +155,12 @@ _ROPE_CPU = (
     Draft(1, 256, F32, "normal"),
     Draft(300, 64, F16, "mixed"),
     Draft(16, 128, BF16, "mixed"),
+    Draft(2, 256, F16, "mixed"),
+    Draft(2, 256, BF16, "mixed"),
+    Draft(32, 64, F32, "mixed"),
     Draft(3, 64, F16, "normal", FAINT_HALF, scaled=_DATA),
+    Draft(3, 128, BF16, "normal", FAINT_BF16, scaled=_DATA),
+    Draft(3, 64, F32, "normal", FAINT, scaled=_DATA),
 )
 
 _ROPE_GPU = (
@@ -222,6 +241,9 @@ def _own(op: Op, cpu: bool) -> tuple[Draft, ...]:
             Draft(rows, 128 if cpu else 127, F16, "normal", FAINT_HALF, scaled=_DATA),
             Draft(rows, 1000, BF16, "normal", FAINT_BF16, scaled=_DATA),
         )
+    if op.kind == "dequant" and cpu:
+        # Scales that float16 has fewer digits for.
+        return (Draft(rows, 129, F16, "normal", FAINT_HALF / 8, scaled=("scale",)),)
     if op.kind == "gate_up":
         return (Draft(rows, columns, F16, "closed", UP, scaled=("up",)),)
     if base_name(op) in _FROM_THE_LARGEST:
@@ -242,7 +264,10 @@ def drafts(op: Op, profile: Literal["cpu", "gpu"]) -> tuple[Draft, ...]:
 
 
 # Their rows may be moved by any number, such as a mask's.
-_FROM_THE_LARGEST = {"softmax": FAR_LOGITS, "softmax_scale": FAR_LOGITS, "log_softmax": FAR, "cross_entropy": FAR}
+_FROM_THE_LARGEST = {
+    "softmax": FAR_LOGITS, "softmax_scale": FAR_LOGITS, "log_softmax": FAR, "cross_entropy": FAR,
+    "entropy": FAR_LOGITS, "kl_div": FAR_LOGITS,
+}  # fmt: skip
 
 
 # They are given masks, which in some libraries are the least number that there is.

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,10 @@ class _Reference:
 
 
 def _of_function(function: Callable[..., Any], examples: list[list[Any]]) -> _Reference:
-    kinds = inspect.signature(function).parameters.values()
+    try:
+        kinds = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise UserReferenceError("the reference does not say which arguments it takes: wrap it in a function that names them") from None
     if any(p.kind is p.VAR_POSITIONAL for p in kinds):
         raise UserReferenceError("the reference takes *args: name every argument")
     parameters = [p for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -216,6 +220,8 @@ def _loaded(path: Path, digest: str, name: str | None, profile: Profile) -> Task
         given.changed = _changed(found, plain, eager, dtype)
     except Unusable as error:
         raise UserReferenceError(str(error)) from None
+    if not any(prod(spec.shape) for cell in made for spec in cell.outputs):
+        raise UserReferenceError("the reference returns no elements at any example, so every kernel would be right: make them larger")
     description = inspect.cleandoc(vars(chosen).get("__doc__") or "") if isinstance(chosen, type) else inspect.getdoc(chosen)
     op = Op(
         name=title, kind="user", family="user", title=title, formula=(description or f"the same as {title}").splitlines()[0],

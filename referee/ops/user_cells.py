@@ -16,13 +16,14 @@ equal to these in one more cell. Where no column heeds another, the operand with
 rounding, at 8 times its magnitude. Only that one, because a quotient of two such operands would be in the middle for the reference and not
 for a reciprocal.
 
-The largest example is the bench cell of the gpu profile. The cpu profile keeps the smallest one and two more small ones, because
-Triton's interpreter is slow.
+The largest example is the bench cell of the gpu profile. The cpu profile has all these cells of the smallest one and two more small ones,
+and of some others only the first and the example itself, because Triton's interpreter is slow. Where torch leaves open what a reference
+answers to redrawn values (`left_open.py`), the cell is left out too, but for the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import log2, prod
 from typing import Any
@@ -31,16 +32,17 @@ import torch
 from torch import Tensor
 
 from referee.ops.cells import Profile
+from referee.ops.left_open import is_left_open
 from referee.ops.spec import Cell, Role, TensorSpec
 from referee.ops.thresholds import numbers_to_meet
 from referee.ops.traits import Traits, traits_of
 from referee.ops.user_checks import is_accurate, is_right_by_logits
 from referee.ops.user_file import UserReferenceError
 from referee.ops.user_index import numbering
-from referee.ops.user_layout import Unusable, lies_apart, output_spec, spec_of
+from referee.ops.user_layout import Unusable, output_spec, spec_of
 from referee.ops.values import draw, place
 
-CPU_EXAMPLES, CPU_ELEMENTS = 3, 1 << 15
+CPU_EXAMPLES, MOST_EXAMPLES, CPU_ELEMENTS = 3, 12, 1 << 15
 SEEDS = 4  # draws that a reference is tried with
 CHECKED_ELEMENTS = 1 << 22
 """Up to so many elements a reference is evaluated at every cell beforehand, in its own dtypes and in float64."""
@@ -57,6 +59,8 @@ class Given(dict[str, tuple[Tensor | None, ...]]):
     """The values that are not drawn, by cell, and the names of the operands that the reference changes in place."""
 
     changed: tuple[str, ...] = ()
+    left_out: int = 0
+    """So many examples are too large, or too many, to be judged."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ _FINITE = ("mixed", "signed", "huge", "tiny", "zero", "equal")
 # Which masks get whole rows of which values, tried in turn. One that is a single row has no other values then: it gets them elsewhere.
 _ROWS = {"large": ("0:1", "1", "0"), "zero": ("0:1", "1", "0")}
 _ROWS_OF_ONE = {"small": ("0",), "huge": ("1",)}
-_GRID = "_grid"
-_EQUAL = "equal:"
+GRID = "_grid"
+EQUAL = "equal:"
 
 
 def elements(cell: Cell) -> int:
@@ -93,18 +97,19 @@ def user_cells(
     ordered = sorted(enumerate(examples), key=lambda item: sum(tensor.numel() for tensor in item[1]))
     if profile == "cpu":
         small = [item for item in ordered[1:] if max(tensor.numel() for tensor in item[1]) <= CPU_ELEMENTS]
-        chosen = [ordered[0], *small[: CPU_EXAMPLES - 1]]
+        chosen = [ordered[0], *small[: MOST_EXAMPLES - 1]]
     else:
         chosen = ordered
     largest = ordered[-1][0]
     made: list[Cell] = []
     given = Given()
+    given.left_out = len(ordered) - len(chosen)
     traits: Traits | None = None
-    for index, example in chosen:
+    for number, (index, example) in enumerate(chosen):
         one = _Example(index, names, example, eager, oracle, timed=profile == "gpu" and index == largest)
         # The smallest comes first.
         traits = traits or one.traits()
-        made += one.cells(traits)
+        made += one.cells(traits) if profile == "gpu" or number < CPU_EXAMPLES else one.usual()
         given |= {cell.name: one.own for cell in made if cell.name not in given and any(tensor is not None for tensor in one.own)}
         itself = one.cell("itself", [OWN] * len(example))
         made.append(itself)
@@ -149,6 +154,10 @@ class _Example:
         values = "".join(f"{recipe}|" for recipe in recipes)
         return Cell(f"example{self._index}-{label}", self._inputs, self._outputs, values, scales, role)
 
+    def usual(self) -> list[Cell]:
+        """That of redrawn values like the example's own, if the reference takes them."""
+        return [cell for cell in [self.cell("given", [kind.recipe for kind in self._kinds])] if self._judges(cell)]
+
     def cells(self, traits: Traits) -> list[Cell]:
         """Those of redrawn values that the reference takes."""
         given = [kind.recipe for kind in self._kinds]
@@ -156,7 +165,7 @@ class _Example:
         mixed = ["mixed" if recipe == "normal" else recipe for recipe in given]
         large, most = list(given), self._largest()
         if most is not None:
-            large[most] = large[most] + _GRID if traits.mixes and not any(traits.mixes) else large[most]
+            large[most] = large[most] + GRID if traits.mixes and not any(traits.mixes) else large[most]
         recipes = {"given": given, "small": given, "large": large, "mixed": mixed, "signed": signed, "huge": signed}
         if most is not None:
             recipes["tiny"] = given
@@ -175,7 +184,7 @@ class _Example:
         """The cell with a row of each value in its masks, as far as the reference stays finite."""
         label = cell.name.rpartition("-")[2]
         for position, spec in enumerate(cell.inputs):
-            width = _width(spec)
+            width = width_of(spec)
             rows = _ROWS if width < prod(spec.shape) else _ROWS_OF_ONE
             recipes = cell.values.split("|")[:-1]
             for wanted in rows.get(label, ()) if recipes[position] in MASKS and width > 1 else ():
@@ -209,7 +218,7 @@ class _Example:
             return found
         for position, numbers in met.items():
             if self._kinds[position].scaled and self._example[position].numel():
-                found[position] = f"{_EQUAL}{recipes[position]}:{self._kinds[position].scale!r}:{_joined(numbers)}"
+                found[position] = f"{EQUAL}{recipes[position]}:{self._kinds[position].scale!r}:{_joined(numbers)}"
         return found
 
     def _judges(self, cell: Cell) -> bool:
@@ -223,54 +232,6 @@ def inputs_of(cell: Cell, own: Sequence[Tensor | None], seed: int, device: str =
         one if tensor is None else place(spec, tensor.to(device, copy=True))
         for spec, one, tensor in zip(cell.inputs, drawn, own, strict=True)
     )
-
-
-def drawn_values(cells: Sequence[Cell], given: Mapping[str, Sequence[Tensor | None]]) -> str:
-    """For people: which values each operand takes in the cells, of which `given` has those that are not drawn."""
-    said = []
-    for position, spec in enumerate(cells[0].inputs):
-        recipes = dict.fromkeys(cell.values.split("|")[position] for cell in cells)
-        said.append(f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}{_no_rows(spec, list(recipes))}")
-    operands = [item for cell in cells for item in zip(cell.inputs, given.get(cell.name, ()), strict=False)]
-    apart = ", ".join(dict.fromkeys(spec.name for spec, tensor in operands if tensor is not None and not lies_apart(tensor)))
-    but = f", but made contiguous where elements share memory: {apart}" if apart else ""
-    tiny = any(cell.name.endswith("-tiny") for cell in cells)
-    redrawn = any(scale != 1.0 for cell in cells for scale in cell.scales)
-    no = "no NaN or infinities" if tiny or not redrawn else "no NaN, infinities or tiny values"
-    changed = given.changed if isinstance(given, Given) else ()
-    also = f"; the reference changes {', '.join(changed)} in place: a kernel may not, and this is not judged" if changed else ""
-    return f"{'; '.join(said)}; {no}; and the examples as they are{but}{also}"
-
-
-def _no_rows(spec: TensorSpec, recipes: Sequence[str]) -> str:
-    """For people: which of its two values no row of a mask is without."""
-    if not any(recipe in MASKS for recipe in recipes) or _width(spec) == 1:
-        return ""
-    whole = {value for recipe in recipes if recipe.startswith("rows:") for value in recipe.split(":")[2:]}
-    names = {"0": "True", "1": "False"} if spec.dtype == "bool" else {"0": "1", "1": "0"}
-    missed = [f"no row without a {other}" for value, other in names.items() if value not in whole]
-    return f" ({', '.join(missed)})" if missed else ""
-
-
-def _in_words(recipes: Sequence[str]) -> str:
-    kind, _, rest = recipes[0].partition(":")
-    met = dict.fromkeys(f"{float(word):g}" for recipe in recipes if recipe.startswith(_EQUAL) for word in recipe.split(":")[3:])
-    equal = f", some equal to {', '.join(list(met)[:4])}{' and so on' if len(met) > 4 else ''}" if met else ""
-    recipes = [recipe.removesuffix(_GRID) for recipe in recipes if not recipe.startswith(_EQUAL)]
-    if kind == "range":
-        low, high = rest.split(":")
-        return f"only {low}" if low == high else f"{low} to {high}"
-    if kind == "index":
-        most, *below = rest.split(":")
-        return f"0 to {int(most) - 1}{', some ' if below else ''}{', '.join(below)}"
-    if kind == "distinct":
-        return f"0 to {int(rest.partition(':')[0]) - 1}, none of them twice"
-    if kind == "choice":
-        values = rest.split(":")
-        return f"among {', '.join(values[:4])}{' and so on' if len(values) > 4 else ''}"
-    if kind == "uniform":
-        return f"{'never negative' if set(recipes) == {'uniform'} else 'not negative, and of both signs'}{equal}"
-    return "as in the examples only" if kind == OWN else f"of both signs{equal}"
 
 
 def _kind(tensor: Tensor) -> _Kind:
@@ -299,12 +260,12 @@ def _scale(kind: _Kind, recipe: str) -> float:
 
     Numbers to be equal to are not scaled: that recipe has the scale of the others in itself.
     """
-    if recipe.startswith(_EQUAL):
+    if recipe.startswith(EQUAL):
         return 1.0
-    return 2.0 ** round(log2(kind.scale)) if recipe.endswith(_GRID) and kind.scale else kind.scale
+    return 2.0 ** round(log2(kind.scale)) if recipe.endswith(GRID) and kind.scale else kind.scale
 
 
-def _width(spec: TensorSpec) -> int:
+def width_of(spec: TensorSpec) -> int:
     """How many elements a row has: a row is along the last dimension of more than one, and a tensor of none or one has none."""
     return next((size for size in reversed(spec.shape) if size > 1), 1) if prod(spec.shape) else 1
 
@@ -375,6 +336,9 @@ def _can_be_judged(eager: Function, oracle: Function, cell: Cell, own: Sequence[
     except Exception:
         return False
     if not _has_shapes(outputs, cell):
+        return False
+    # The timed cell is judged in any case.
+    if label != "given" and elements(cell) <= CHECKED_ELEMENTS and is_left_open(eager, inputs):
         return False
     if label == "tiny" and not is_accurate(eager, inputs, exact):
         return False

@@ -1,9 +1,10 @@
 """Integers of a user's reference that number the rows of something: labels, token ids, segments, positions in a table.
 
 An example of few labels shows neither the first class nor the last one, at which wrong kernels are found. Whether an operand numbers
-something is seen by trying: the size of some dimension, the smallest that is larger than all its numbers, is refused in it, and one less
-is not, in any of its places. Limits: the dimension must be one of another operand or of an output; operands of one or two elements, and
-numbers of one bit, are as in the example; so are numbers below zero, such as those that are to be ignored, as long as they are few.
+something is seen by trying: the size of some dimension that is larger than all its numbers, the smallest such size, is refused in it, and
+one less is not, in any of its places. Limits: the dimension must be one of another operand or of an output; operands of one or two
+elements, and numbers of one bit, are as in the example; so are numbers below zero, such as those that are to be ignored, as long as they
+are few.
 Nothing is tried of a reference that works on a device of its own: there a number too large would end the process's use of it.
 """
 
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from referee.ops.user_distinct import once_within, order_shows
 
-FEWEST, MASKED, MOST_BELOW = 3, 2, 4
+FEWEST, MASKED, MOST_BELOW, MOST_SIZES = 3, 2, 4, 6
 PIECE, MOST_NEGATIVE = 1 << 12, 1 << 20
 
 
@@ -75,7 +76,10 @@ def numbering(eager: Callable[..., Any], example: Sequence[Tensor], shapes: Sequ
         last = tried.at_first(size - 1)
         if not _is_usual(last, shapes):
             continue
-        if tried.at_first(size) is not None or not _takes_all(tried, tensor, size, shapes):
+        if tried.at_first(size) is not None:
+            # It numbers the rows of something larger, or of nothing.
+            continue
+        if not _takes_all(tried, tensor, size, shapes):
             return ""
         # Where rows are counted from one, none is the last one, from behind.
         from_one = int(tensor.min()) > 0 and _same(tried.at_first(0), last)
@@ -89,13 +93,13 @@ def numbering(eager: Callable[..., Any], example: Sequence[Tensor], shapes: Sequ
 
 
 def _sizes(example: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], position: int) -> list[int]:
-    """How many rows there may be: the smallest dimension above all numbers, and before it the smallest that is none of the operand's."""
+    """How many rows there may be: the dimensions above all numbers, the smallest first, and those of the operand itself last."""
     tensor = example[position]
     # What numbers two rows is a mask too, and masks have rows of one value.
     least, most = max(int(tensor.max()), MASKED), torch.iinfo(tensor.dtype).max
     others = [other.shape for number, other in enumerate(example) if number != position]
     larger = {size for shape in (*others, *shapes) for size in shape if least < size <= most}
-    return [min(sizes) for sizes in (larger - set(tensor.shape), larger & set(tensor.shape)) if sizes]
+    return [*sorted(larger - set(tensor.shape)), *sorted(larger & set(tensor.shape))][:MOST_SIZES]
 
 
 def _below_zero(tensor: Tensor) -> list[int] | None:

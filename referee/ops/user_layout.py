@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
+import torch
 from torch import Tensor
 
 from referee.ops.cells import contiguous_strides
@@ -29,6 +30,9 @@ def _dtype(tensor: Tensor, what: str) -> Dtype:
 
 def spec_of(name: str, tensor: Tensor) -> TensorSpec:
     """An operand that lies in memory as its example does; contiguous where elements share memory. Raises Unusable."""
+    if tensor.layout != torch.strided or tensor.device.type == "meta":
+        kind = "has no values (it is on the meta device)" if tensor.device.type == "meta" else "is sparse"
+        raise Unusable(f"{name} {kind}, and a kernel takes pointers to values: make the examples of dense tensors")
     shape = tuple(tensor.shape)
     kept = lies_apart(tensor) and not tensor.is_contiguous()
     # Of where it begins only the alignment matters.
@@ -38,6 +42,8 @@ def spec_of(name: str, tensor: Tensor) -> TensorSpec:
 
 def output_spec(name: str, out: Tensor, inputs: Sequence[Tensor]) -> TensorSpec:
     """An output. Beside contiguous strides it may have the reference's, or else those of an input, which `torch.empty_like` keeps."""
+    if out.layout != torch.strided:
+        raise Unusable(f"{name} is sparse, and a kernel writes dense tensors: let the reference return them, by to_dense()")
     shape = tuple(out.shape)
     dense = (like for like in (out, *inputs) if like.shape == out.shape and _is_dense(like) and not like.is_contiguous())
     strides = next((tuple(like.stride()) for like in dense), contiguous_strides(shape))

@@ -8,9 +8,9 @@ Recipes for data operands (unit scale): normal; sorted (rows ascending); constan
 one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
 near +-64 that cancel in pairs, small noise on top); outlier (normal, but for a single +-384 a row, in every other row the first);
 mixed (row i uses the i-th of those recipes; of the catalogue's operations the last of many rows is zero in every data operand, as
-padding is); closed (gates from -9 to -7; whatever they are for is normal); nonfinite (in five rows of six a NaN, +Inf or -Inf, or
-nothing but -Inf in the first or the last three quarters, as masks leave it); masked (in two rows of three float32's least number, in the
-first three quarters or throughout).
+padding is, and has no scale); closed (gates from -9 to -7; whatever they are for is normal); nonfinite (in five rows of six a NaN, +Inf
+or -Inf, or nothing but -Inf in the first or the last three quarters, as masks leave it); masked (in two rows of three float32's or
+float16's least number, in the first three quarters or throughout).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
@@ -193,6 +193,14 @@ def _around_one(shape: tuple[int, int], g: Generator) -> Tensor:
     return 0.5 + _uniform(shape, g)
 
 
+def _row_scales(cell: Cell, shape: tuple[int, int], g: Generator) -> Tensor:
+    """Of many rows the last one has none, as a row of zeros is quantised."""
+    out = _normal(shape, g)
+    if cell.values == "mixed" and shape[0] > len(MIXTURE):
+        out[-1] = 0.0
+    return out
+
+
 PARAMETERS: dict[str, Draw] = {"w": _weight, "b": _normal, "bias": _normal, "cos": _cosine, "sin": _sine}
 
 # Two one-hot operands would multiply to nothing at all, or hide each other's row.
@@ -305,7 +313,7 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
     if spec.dtype == "int64":
         return _labels(cell.inputs[0].shape[-1], shape, g)
     if spec.name == "scale":
-        return _around_one(shape, g) if spec.shape == (1,) else _normal(shape, g)
+        return _around_one(shape, g) if spec.shape == (1,) else _row_scales(cell, shape, g)
     if (cell.values == "one_hot" and spec.name in _COMPANIONS) or (cell.values == "closed" and spec.name != "gate"):
         return _normal(shape, g)
     return PARAMETERS.get(spec.name, RECIPES[cell.values])(shape, g)

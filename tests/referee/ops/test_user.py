@@ -12,7 +12,7 @@ from referee.ops.catalogue import UnknownOp, get
 from referee.ops.task import Task
 from referee.ops.traits import Traits
 from referee.ops.user import UserReferenceError, load_user, split_reference
-from referee.ops.user_cells import drawn_values
+from referee.ops.user_words import drawn_values
 from referee.ops.values import draw
 
 FUNCTION = """

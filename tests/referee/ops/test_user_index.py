@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from referee.ops.task import Task
-from referee.ops.user_cells import drawn_values
 from referee.ops.user_index import numbering
+from referee.ops.user_words import drawn_values
 from tests.referee.own_reference import Answer, rejecting, task
 
 FEW = "torch.tensor([3, 17, 5, 40, 11, 8, 2, 30])"

@@ -9,7 +9,7 @@ import torch
 
 from referee.answers.compare import compare
 from referee.ops.user import load_user
-from referee.ops.user_cells import drawn_values
+from referee.ops.user_words import drawn_values
 from tests.referee.ops.test_user import run_all_cells, write
 
 

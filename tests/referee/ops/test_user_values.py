@@ -11,7 +11,7 @@ from torch import Tensor
 from referee.answers.tolerance import evaluate
 from referee.ops.task import Task
 from referee.ops.user import load_user
-from referee.ops.user_cells import drawn_values
+from referee.ops.user_words import drawn_values
 from tests.referee.own_reference import Answer, rejecting, task
 
 SEEDS = range(6)
