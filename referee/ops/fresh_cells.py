@@ -28,7 +28,7 @@ HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 8192
 GPU_ELEMENTS = 1 << 22
-CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT, CPU_LONG = (41, 1023), (1025, 1500), (12, 40), (6001, 40000)
+CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT, CPU_LONG, CPU_LONGER = (41, 1023), (1025, 1500), (12, 40), (6001, 40000), (16385, 80000)
 # CUDA's limit for the second and third axis of a grid.
 MOST_ROWS = 65535
 H100_MULTIPROCESSORS = 132
@@ -64,7 +64,9 @@ def _many_or_long(op: Op, chance: random.Random) -> list[Draft]:
     if op.regime != "wide":
         made.append(Draft(chance.randint(*CPU_MANY_ROWS), _short(op, chance), chance.choice(DTYPES), "mixed", label="fresh-rows"))
     if op.kind not in ROPE_KINDS:
-        made.append(Draft(chance.choice((1, 2)), _between(chance, *CPU_LONG), chance.choice(DTYPES), "normal", 8.0, label="fresh-long"))
+        # Where rows are split, which only long ones are, parts of several rows may be mixed up.
+        rows, length = (2, CPU_LONGER) if op.regime == "wide" else (chance.choice((1, 2)), CPU_LONG)
+        made.append(Draft(rows, _between(chance, *length), chance.choice(DTYPES), "normal", 8.0, label="fresh-long"))
     return made
 
 

@@ -77,10 +77,10 @@ _CPU = (
     Draft(37, 256, F32, "normal"),
     # Rows so short that kernels take several of them at once, and as many rows as their tiles have, or half as many.
     Draft(8, 10, F32, "normal"),
-    Draft(64, 48, BF16, "mixed"),
-    Draft(32, 100, F16, "mixed"),
-    # A width that small blocks divide and usual ones do not, and one value that float16 has no room for.
-    Draft(1, 2560, BF16, "outlier", 1024.0),
+    Draft(64, 48, F16, "mixed"),
+    Draft(32, 100, F32, "mixed"),
+    # A width that small blocks divide and usual ones do not, and values that float16 has no room for.
+    Draft(1, 2560, BF16, "normal", HUGE / 2),
     # The largest usual block, and a row of more; sums of many elements in bfloat16.
     Draft(2, 8192, F32, "normal"),
     Draft(2, 9000, BF16, "mixed"),

@@ -22,7 +22,12 @@ from referee.ops import Op
 from referee.ops.cells import cell_of, contiguous_strides
 from referee.ops.fresh_cells import (
     CPU_COLUMNS,
+    CPU_LONG,
+    CPU_LONGER,
+    CPU_MANY_ROWS,
     CPU_ROWS,
+    CPU_SHORT,
+    CPU_TILED_ROWS,
     DTYPES,
     GPU_COLUMNS,
     GPU_ROWS,
@@ -119,6 +124,13 @@ def test_slips_are_found_out_by_generated_cells(bench: Bench, name: str) -> None
     assert rejection is not None and rejection.guard in ("wrong_answer", "not_deterministic")
 
 
+BEYOND = {
+    "-fresh-tiled-": (CPU_TILED_ROWS, CPU_SHORT),
+    "-fresh-rows-": (CPU_MANY_ROWS, CPU_SHORT),
+    "-fresh-long-": ((1, 2), (CPU_LONG[0], CPU_LONGER[1])),
+}
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.sampled_from(ops.catalogue()), st.integers(0, 2**63 - 1), st.booleans())
 def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu: bool) -> None:
@@ -129,10 +141,15 @@ def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu:
         rows, columns = cell.inputs[0].shape
         assert cell.role == "required" and tuple(one.name for one in cell.inputs) == signature(op)
         assert all(one.strides == contiguous_strides(one.shape) and one.offset == 0 for one in (*cell.inputs, *cell.outputs))
-        many = "-rows-" in cell.name
-        assert rows in TILED_ROWS or 1 <= rows <= (GPU_ROWS + 1 if gpu else CPU_ROWS) or (many and rows <= MOST_ROWS)
-        assert 1 <= columns <= (GPU_COLUMNS if gpu else 6000)
-        assert columns % 16 or rows == 2 or (rows > 8 and rows % 8) or many
+        beyond = next((bounds for label, bounds in BEYOND.items() if label in cell.name and not gpu), None)
+        if beyond:
+            (least, most), (shortest, longest) = beyond
+            assert least <= rows <= most and (op.kind in ROPE_KINDS or shortest <= columns <= longest)
+        else:
+            many = "-rows-" in cell.name
+            assert rows in TILED_ROWS or 1 <= rows <= (GPU_ROWS + 1 if gpu else CPU_ROWS) or (many and rows <= MOST_ROWS)
+            assert 1 <= columns <= (GPU_COLUMNS if gpu else 6000)
+            assert columns % 16 or rows == 2 or (rows > 8 and rows % 8) or many
         assert all(2.0**-12 <= scale <= 64.0 for scale in cell.scales)
         if prod(cell.inputs[0].shape) < 20_000:
             inputs = draw(cell, seed)
@@ -175,19 +192,35 @@ def test_gaps_and_offsets_come_from_the_seed_and_are_the_same_in_a_cell(name: st
             assert [spec.shape for spec in cell.inputs] == [spec.shape for spec in before.inputs]
             if padded or moved:
                 found.setdefault(cell.name, set()).add((gap, offset))
-    assert len(found) == (3 if profile == "cpu" else 5) and all(len(values) > 10 for values in found.values())
+    assert len(found) == (4 if profile == "cpu" else 5) and all(len(values) > 10 for values in found.values())
 
 
 @pytest.mark.parametrize("gpu", [False, True])
 def test_many_fresh_cells_have_widths_that_kernels_treat_apart_and_rows_that_no_tile_divides(gpu: bool) -> None:
     op = ops.get("softmax")
-    shapes = [cell.inputs[0].shape for seed in range(400) for cell in fresh_cells(op, seed, gpu=gpu)]
+    drawn = [cell for seed in range(400) for cell in fresh_cells(op, seed, gpu=gpu)]
+    shapes = [cell.inputs[0].shape for cell in drawn if gpu or not any(label in cell.name for label in BEYOND)]
     powers, multiples = (
         {columns for _, columns in shapes if columns % 64 == 0 and (columns & columns - 1 == 0) == power} for power in (1, 0)
     )
     assert {64, 128, 256, 512, 1024, 2048} | ({4096, 8192} if gpu else set()) <= powers and len(multiples) > 20
     even = [rows for rows, columns in shapes if columns % 16 == 0 and rows > 2]
     assert len(even) > len(shapes) / 4 and all(rows > 8 and rows % 8 for rows in even)
+
+
+@pytest.mark.parametrize("name", ["softmax", "qknorm_rope", "rmsnorm_wide"])
+def test_without_a_gpu_rows_by_the_dozen_and_by_the_thousand_and_long_ones_are_drawn_in_every_dtype(name: str) -> None:
+    op = ops.get(name)
+    for label, bounds in BEYOND.items():
+        drawn = [cell for seed in range(60) for cell in fresh_cells(op, seed, gpu=False) if label in cell.name]
+        absent = (label == "-fresh-long-" and op.kind in ROPE_KINDS) or (label == "-fresh-rows-" and op.regime == "wide")
+        assert len(drawn) == (0 if absent else 60), label
+        assert absent or {cell.outputs[0].dtype for cell in drawn} == {"float32", "float16", "bfloat16"}
+        if not absent and bounds[0] != (1, 2):
+            rows = [cell.inputs[0].shape[0] for cell in drawn]
+            assert len(set(rows)) > 30 and max(rows) > 0.9 * bounds[0][1]
+        if label == "-fresh-tiled-":
+            assert sum(count < 128 for count in rows) > 10 and sum(count > 300 for count in rows) > 10
 
 
 def test_another_seed_gives_other_cells() -> None:
