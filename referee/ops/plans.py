@@ -77,7 +77,7 @@ _CPU = (
     Draft(37, 256, F32, "normal"),
     # Rows so short that kernels take several of them at once, and as many rows as their tiles have, or half as many.
     Draft(8, 10, F32, "normal"),
-    Draft(64, 48, F16, "mixed"),
+    Draft(64, 48, F16, "normal"),
     Draft(32, 100, F32, "mixed"),
     # A width that small blocks divide and usual ones do not, and values that float16 has no room for.
     Draft(1, 2560, BF16, "normal", HUGE / 2),

@@ -15,8 +15,9 @@ from referee.answers.compare import compare
 from referee.answers.user_task import accepted_impostors
 from referee.device.jobs import TaskName
 from referee.ops.task import Task
-from referee.ops.user import load_user
+from referee.ops.user import UserReferenceError, load_user
 from referee.ops.vacuity import prove
+from referee.verdict import Verdict
 
 REFERENCE = """
 import torch
@@ -164,3 +165,51 @@ def test_a_side_that_equality_is_never_drawn_for_is_told(tmp_path: Path) -> None
         assert accepted_impostors(task(tmp_path, judged), 3) == (), judged
     for harmless in ("torch.where(x > 0.123, x - 0.123, 0.0) * w", "torch.where(x >= 0, w, -w)", "torch.where(x * w >= 0.123, w, -w)"):
         assert not any("other side" in name for name in accepted_impostors(task(tmp_path, harmless), 3)), harmless
+
+
+def test_a_reference_that_returns_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserReferenceError, match="every kernel would be right"):
+        task(tmp_path, "(x * w)[:, 24:]")
+
+
+def test_an_output_without_elements_hides_no_other_one(tmp_path: Path) -> None:
+    assert accepted_impostors(task(tmp_path, "(x * w, x[:, 24:])"), 3) == ()
+    found = accepted_impostors(task(tmp_path, "((x > 1e6) * w, x[:, 24:])"), 3)
+    assert "zeros in output 0" in found and not any(name.endswith("output 1") for name in found)
+
+
+MANY = """
+import torch
+
+
+def fn(x, w):
+    {change}
+    return x * w
+
+
+EXAMPLES = [(torch.randn(3, columns), torch.randn(columns)) for columns in {columns}]
+"""
+
+
+def judged_with(tmp_path: Path, kernel: str, columns: list[int], change: str = "pass") -> Verdict:
+    file = tmp_path / "reference.py"
+    file.write_text(MANY.format(columns=columns, change=change))
+    with Referee() as referee:
+        return referee.judge(kernel, TaskName("", str(file), "fn"), level="correct")
+
+
+def test_every_small_example_is_judged(tmp_path: Path) -> None:
+    wrong = KERNEL.replace("mask = cols < n", "mask = (cols < n) & (cols < 40)")
+    assert judged_with(tmp_path, KERNEL, [10, 20, 30, 35, 50]).verdict == "correct"
+    rejected = judged_with(tmp_path, wrong, [10, 20, 30, 35, 50])
+    assert rejected.verdict == "rejected" and "example4-" in rejected.reason
+
+
+def test_examples_that_are_not_judged_are_told(tmp_path: Path) -> None:
+    verdict = judged_with(tmp_path, KERNEL, [10, 20, 200_000])
+    assert verdict.verdict == "correct" and "1 of the reference's examples were not judged" in verdict.reason
+
+
+def test_what_a_reference_changes_is_told_in_the_reason(tmp_path: Path) -> None:
+    verdict = judged_with(tmp_path, KERNEL, [10], change="before = x.clone(); x.add_(1); x = before")
+    assert verdict.verdict == "correct" and "changes in place is not judged: x" in verdict.reason

@@ -35,6 +35,9 @@ def drawn(judged: Task, position: int) -> Tensor:
         ("x, i", "x[torch.arange(8), i]", f"torch.randn(8, 41), {FEW}", 1, 41),
         # The dimension is one of the output.
         ("x, i", "torch.zeros(48, 16).index_add(0, i, x)", f"torch.randn(8, 16), {FEW}", 1, 48),
+        # One of the table's dimensions is smaller than what it numbers.
+        ("t, i", "F.embedding(i, t)", f"torch.randn(70, 45), {FEW}", 1, 70),
+        ("t, i", "t[i]", f"torch.randn(80, 64, 45), {FEW}", 1, 80),
         # Shown as they are by the example, and as a mask seems.
         ("t, i", "t[i]", "torch.randn(5, 16), torch.tensor([0, 1, 1, 0])", 1, 5),
         # As many as there are numbers.

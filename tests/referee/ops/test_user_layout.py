@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from referee.answers.compare import compare
-from referee.ops.user import load_user
+from referee.ops.user import UserReferenceError, load_user
 from referee.ops.user_words import drawn_values
 from tests.referee.ops.test_user import run_all_cells, write
+from tests.referee.own_reference import task as own_task
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,23 @@ def test_a_wrong_answer_is_told_with_the_strides(tmp_path: Path) -> None:
         found = compare(task, cell, (x,), (torch.softmax(read, -1),))
         assert found.status == ("pass" if cell.name.endswith("zero") else "fail")
         assert found.status == "pass" or found.detail.endswith("; `x` is not contiguous: its strides are (1, 40)")
+
+
+@pytest.mark.parametrize(
+    ("example", "body", "words"),
+    [
+        ("torch.eye(3).to_sparse()", "x.to_dense()", "x is sparse"),
+        ("torch.ones(3, device='meta')", "x * 2", "x has no values"),
+        ("torch.eye(3)", "(x * 2).to_sparse()", "out is sparse"),
+    ],
+)
+def test_what_lies_in_no_memory_is_refused(tmp_path: Path, example: str, body: str, words: str) -> None:
+    with pytest.raises(UserReferenceError, match=words):
+        own_task(tmp_path, "x", body, example)
+
+
+def test_a_reference_that_names_no_arguments_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "reference.py"
+    file.write_text("import torch\nf = torch.square\nEXAMPLES = [(torch.ones(3),)]\n")
+    with pytest.raises(UserReferenceError, match="wrap it in a function"):
+        load_user(file, "f", "cpu")
