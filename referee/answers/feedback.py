@@ -123,7 +123,7 @@ def _not_finite(expected: Expected, output: Tensor, wrong: Tensor) -> str | None
     bad = ~output.isfinite() & expected.value.isfinite() & wrong
     if not bool(bad.any()):
         missing = output.isfinite() & ~expected.value.isfinite() & wrong
-        return "a NaN or infinity of the input must reach the output" if bool(missing.any()) else None
+        return "a NaN or infinity is missing: where the input or the formula has one, the output must" if bool(missing.any()) else None
     kind = "NaN" if bool(output[bad].isnan().any()) else "infinity"
     rows = int(_rows(bad).sum()) if bad.dim() > 1 else int(bad.sum())
     return (

@@ -41,6 +41,7 @@ from referee.reading.names import dotted
 _MODULES = frozenset({"torch", "torch.cuda", "torch.nn", "triton", "triton.runtime", "math", *STANDARD_WORDS})
 
 IN_TRITON = "the answer must be computed in Triton"
+_MOVES = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
 WRITTEN_OUT = "write the context out, as in `with torch.cuda.device(x.device):`"
 SET_DEVICE = "write `with torch.cuda.device(x.device):` around what needs it"
 MAIN_GUARD = 'below `if __name__ == "__main__":`'
@@ -325,7 +326,8 @@ class Checker:
         word = full[len(module) + 1 :].partition(".")[0]
         if not module or (full != module and word not in STANDARD_WORDS[module].split()):
             where = "at the top level" if self._at_import else "in `run`"
-            raise HostRefused("vocabulary", f"`{full}` has no place {where}: launches depend on shapes, dtypes and the device only", node)
+            reason = f"`{full}` has no place {where}: launches depend on shapes, dtypes and the device only"
+            raise HostRefused("vocabulary", f"{reason}; write settings as numbers, and sizes with min, max, math or triton.cdiv", node)
         self._asked_on(full, f"{module}.{word}", node)
 
     def _asked_on(self, full: str, known: str, node: ast.expr) -> None:
@@ -349,6 +351,8 @@ class Checker:
             raise HostRefused("vocabulary", f"`{full}` is not supported in host code", node)
         if parts[0] in ("tensor", "as_tensor", "from_numpy"):
             raise HostRefused("torch_compute", f"`{full}` builds data on the host; use torch.full or pass the number to the kernel", node)
+        if rest in _MOVES:
+            raise HostRefused("torch_compute", f"`{full}` is not supported: allocate the whole and assign or write its parts", node)
         if full in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
             reason = f"`{full}` has no place in host code: `run` is given its tensors, plain ones and parameters alike"
             raise HostRefused("torch_compute", reason, node)

@@ -221,7 +221,8 @@ class BodyChecker(ast.NodeTransformer):
         if not isinstance(node.func, (ast.Name, ast.Attribute)):
             raise KernelError("only named functions can be called in a kernel", guard="kernel_syntax", node=node)
         if isinstance(node.func, ast.Name) and node.func.id in self._locals:
-            raise KernelError(f"`{node.func.id}` is a value, not a function; function arguments are not supported", node=node)
+            remedy = "call the helper by its name, and branch on a tl.constexpr where there are several"
+            raise KernelError(f"`{node.func.id}` is a value, not a function: {remedy}", node=node)
         self._check_order(node)
         return self.generic_visit(node)
 

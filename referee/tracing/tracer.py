@@ -212,7 +212,12 @@ class _Tracing:
         # What is made for a call, and the first call, are without autograd, which would refuse what is for the judge to refuse.
         with torch.no_grad():
             first = Way(USUAL, given.plain(inputs))
-            plan = self._call(inputs, outputs, first)
+            try:
+                plan = self._call(inputs, outputs, first)
+            except TypeError as error:
+                if re.search(r"\(\) (missing|takes|got)", str(error)):
+                    error.add_note(f"it is called as run({', '.join(spec.name for spec in inputs)})")
+                raise
             tell(plan)
             if _writes_an_input(plan):
                 # For the judge to refuse, where autograd would refuse it in other words.

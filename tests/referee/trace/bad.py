@@ -148,7 +148,7 @@ BAD: dict[str, Bad] = {
     "exception": Bad("trace_error", "line 9: ValueError: no", body("raise ValueError('no')")),
     "system_exit": Bad("trace_error", "SystemExit", body("raise SystemExit(0)")),
     "no_run": Bad("trace_error", "run", "def go(x):\n    return x"),
-    "wrong_parameters": Bad("trace_error", "TypeError", "def run():\n    return None"),
+    "wrong_parameters": Bad("trace_error", "(it is called as run(x))", "def run():\n    return None"),
     "import_error": Bad("trace_error", "ImportError", "from torch import nowhere\n\ndef run(x):\n    return x"),
     "nested_kernel": Bad(
         "trace_error",

@@ -231,7 +231,7 @@ REFUSED = {
     "chained_assignment": ("kernel_syntax", "one at a time", kernel("a = b = n")),
     "loop_over_list": ("kernel_syntax", "range", kernel("for i in [1, 2]:", "    pass")),
     "for_else": ("kernel_syntax", "no else", kernel("for i in range(n):", "    pass", "else:", "    pass")),
-    "call_of_value": ("kernel_vocabulary", "function arguments", kernel("n(1)")),
+    "call_of_value": ("kernel_vocabulary", "is a value, not a function: call the helper by its name", kernel("n(1)")),
     "call_of_call": ("kernel_syntax", "named functions", kernel("tl.load(x)(1)")),
     "bytes": ("kernel_vocabulary", "literal", kernel("a = b'x'")),
     "complex": ("kernel_vocabulary", "literal", kernel("a = 1j")),

@@ -35,6 +35,7 @@ REJECTED = {
     "import": ("imports", "`cupy`", "import cupy\n" + candidate("return x")),
     "functional": ("torch_compute", "torch.nn.functional", "import torch.nn.functional as F\n" + candidate("return F.gelu(x)")),
     "softmax": ("torch_compute", "`torch.softmax`: the answer must be computed in Triton", candidate("return torch.softmax(x, -1)")),
+    "cat": ("torch_compute", "allocate the whole and assign or write its parts", candidate("return torch.cat([copy(x), copy(x)])")),
     "dotted_functional": ("torch_compute", "torch.nn.functional.gelu", candidate("return torch.nn.functional.gelu(x)")),
     "method": ("torch_compute", "`.softmax`", candidate("return x.softmax(-1)")),
     "compile": ("torch_compute", "torch.compile", candidate("return torch.compile(copy)(x)")),
