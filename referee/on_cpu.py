@@ -83,8 +83,8 @@ class OnCpu:
         if autotuned(sample[0]):
             report.passes("autotune", f"{len(configs)} configurations, and the first call, which tries them on the same memory")
         there = required(subject.cells("gpu"))
-        replayed = f"a replay on a GPU is of compiled code, at larger shapes ({len(there)} cells, up to {_largest(there)})"
-        reason = f"{len(cells)} cells, up to {_largest(cells)}, agree with float64 in Triton's interpreter; {replayed}; not timed: {why}"
+        replayed = f"a replay on a GPU is of compiled code, at larger shapes ({len(there)} cells of up to {_largest(there)})"
+        reason = f"{len(cells)} cells of up to {_largest(cells)} agree with float64 in Triton's interpreter; {replayed}; not timed: {why}"
         return report.ended("correct", reason, unreached=why)
 
     def _on_a_small_card(self, cells: Sequence[Cell], stop: int) -> Traced | Rejection:
@@ -145,7 +145,11 @@ def _pass_guards(report: Report, mixed: bool) -> None:
 
 
 def _largest(cells: Sequence[Cell]) -> str:
-    """The shape of the largest input of any of the cells, as people write it."""
+    """How far the cells reach: in rows and in columns where they are of rows, else the shape of their largest input."""
+    shapes = [cell.inputs[0].shape for cell in cells]
+    if shapes and all(len(shape) == 2 for shape in shapes):
+        rows, columns = map(max, zip(*shapes, strict=True))
+        return f"{rows:,} rows and {columns:,} columns"
     shape = max((spec.shape for cell in cells for spec in cell.inputs), key=math.prod, default=())
     return " x ".join(f"{size:,}" for size in shape) or "1"
 

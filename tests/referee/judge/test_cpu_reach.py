@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -101,6 +102,7 @@ def test_a_loop_over_rows_is_followed_for_a_number_of_programs_that_is_written_d
 def test_right_loops_over_tiles_are_correct(referee: Referee, programs: str) -> None:
     verdict = referee.judge(striding(programs=programs), "silu")
     assert verdict.verdict == "correct", verdict.reason
+    assert re.match(r"\d+ cells of up to 1,[0-5]\d\d rows and 3\d,\d{3} columns agree with float64", verdict.reason), verdict.reason
     told = {check.name: check.status for check in verdict.checks}
     assert told.get("few_multiprocessors") == (None if programs == "132" else "pass")
 
@@ -160,8 +162,14 @@ def test_wide_operations_meet_the_width_they_are_for(referee: Referee) -> None:
     assert_wrong(referee.judge(kernel, "rmsnorm_wide"), "f32-1x131072-mixed-x1")
 
 
-@pytest.mark.parametrize("condition", ["(N > 8192) & (row > 0)", "M > 100", "(M >= 128) & (row > 127)", "M == N"])
-def test_branches_for_long_rows_and_for_many_rows_are_reached(referee: Referee, condition: str) -> None:
+BRANCHES = (
+    "(N > 8192) & (row > 0)", "M > 100", "(M >= 128) & (row > 127)", "M == N",
+    "M > 1024", "M % 32 == 0", "(N > 2) & (N < 17)", "N == 8192", "(N > 8192) & (N < 12289)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", BRANCHES)
+def test_branches_for_numbers_of_rows_and_of_columns_are_reached(referee: Referee, condition: str) -> None:
     assert_wrong(referee.judge(silu(f"tl.where({condition}, 0.0, x * tl.sigmoid(x))"), "silu"))
 
 
