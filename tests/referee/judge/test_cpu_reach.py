@@ -102,7 +102,7 @@ def test_a_loop_over_rows_is_followed_for_a_number_of_programs_that_is_written_d
 def test_right_loops_over_tiles_are_correct(referee: Referee, programs: str) -> None:
     verdict = referee.judge(striding(programs=programs), "silu")
     assert verdict.verdict == "correct", verdict.reason
-    assert re.match(r"\d+ cells of up to 1,[0-5]\d\d rows and 3\d,\d{3} columns agree with float64", verdict.reason), verdict.reason
+    assert re.match(r"\d+ cells of up to 1,[0-5]\d\d rows and [34]\d,\d{3} columns agree with float64", verdict.reason), verdict.reason
     told = {check.name: check.status for check in verdict.checks}
     assert told.get("few_multiprocessors") == (None if programs == "132" else "pass")
 
