@@ -56,7 +56,11 @@ if TYPE_CHECKING:
     help="Send rejected drafts back with the referee's reason, up to K times.  [default: 0]",
 )
 @click.option("--tune", is_flag=True, help="Sweep block sizes, warps and stages of the best kernel; needs a GPU.")
-@click.option("--reference", metavar="FILE.py[:FN]", help="Judge by your own PyTorch function instead of an operation of the catalogue.")
+@click.option(
+    "--reference",
+    metavar="FILE.py[:FN]",
+    help="Judge by your own PyTorch function instead of an operation of the catalogue. The smith is told the first line of its docstring.",
+)
 @click.option("--target", metavar="ARCH", help="GPU to compile for, for example sm_90.  [default: the one here]")
 @click.option("--dialect", type=click.Choice(["card", "trained"]), help="Form of the prompt.  [default: the model's own]")
 @click.option("--save", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Save the best kernel into DIR.")
