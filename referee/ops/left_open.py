@@ -18,21 +18,26 @@ _ATEN = torch.ops.aten
 
 
 class _OtherWay(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Evaluates what is left open in another way than torch does here."""
+    """Evaluates what is left open in another way than torch does here; `met` says whether there was anything of the kind."""
+
+    met = False
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Evaluate one operation."""
         kwargs = kwargs or {}
         packet = function.overloadpacket
         if function in (_ATEN.topk.default, _ATEN.sort.default):
+            self.met = True
             return _backwards(_ATEN.topk.default if packet is _ATEN.topk else None, args, kwargs)
         if function is _ATEN.sort.stable and not kwargs.get("stable"):
+            self.met = True
             return _backwards(None, args, {key: value for key, value in kwargs.items() if key != "stable"})
         found = function(*args, **kwargs)
-        if packet is _ATEN._to_copy:
-            return _another_cast(args[0], found)
-        if packet is _ATEN.copy_ and isinstance(args[1], Tensor):
-            found.copy_(_another_cast(args[1], found)) if args[1].shape == found.shape else None
+        source = args[0] if packet is _ATEN._to_copy else args[1] if packet is _ATEN.copy_ else None
+        if isinstance(source, Tensor) and (none := _without_room(source, found)) is not None:
+            self.met = True
+            other = torch.where(none, (found == 0).to(found.dtype), found)
+            return found.copy_(other) if packet is _ATEN.copy_ else other
         return found
 
 
@@ -51,19 +56,26 @@ def _backwards(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tu
     return found, values.shape[dim] - 1 - numbers
 
 
-def _another_cast(floats: Tensor, integers: Tensor) -> Tensor:
-    """Other integers where the floats have none."""
+def _without_room(floats: Tensor, integers: Tensor) -> Tensor | None:
+    """Where floats became integers that they have no room in; None where none did."""
     if not floats.is_floating_point() or integers.is_floating_point() or integers.is_complex() or integers.dtype == torch.bool:
-        return integers
+        return None
     room, whole = torch.iinfo(integers.dtype), floats.double().trunc()
     none = ~((whole >= room.min) & (whole <= room.max))
-    return torch.where(none, (integers == 0).to(integers.dtype), integers) if bool(none.any()) else integers
+    return none.expand(integers.shape) if bool(none.any()) else None
 
 
 def is_left_open(eager: Callable[..., Any], inputs: Sequence[Tensor]) -> bool:
-    """Whether a right kernel may answer something else. What `eager` raises is raised."""
-    usual = eager(*inputs)
-    with _OtherWay():  # type: ignore[no-untyped-call]
-        other = eager(*inputs)
-    both = [one if isinstance(one, tuple) else (one,) for one in (usual, other)]
+    """Whether a right kernel may answer something else, be it that `eager` then fails. What it raises without that is raised."""
+    mode = _OtherWay()  # type: ignore[no-untyped-call]
+    try:
+        with mode:
+            other = eager(*inputs)
+    except Exception:
+        if mode.met:
+            return True
+        raise
+    if not mode.met:
+        return False
+    both = [one if isinstance(one, tuple) else (one,) for one in (eager(*inputs), other)]
     return not all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(*both, strict=True))

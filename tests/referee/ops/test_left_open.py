@@ -46,6 +46,8 @@ def stored(x: Tensor) -> Tensor:
         (lambda x: torch.argsort(x), EQUAL, True),
         (lambda x: x.argmax(-1), EQUAL, False),
         (lambda x: torch.topk(x, 2), EQUAL, True),
+        # In another way it would fail.
+        (lambda x: torch.arange(1)[torch.topk(x[:1, 1:3], 1).indices * (x[0, 0] > 0)], EQUAL, True),
     ],
 )
 def test_what_is_left_open(reference: Callable[[Tensor], Tensor], inputs: Tensor, open_: bool) -> None:
