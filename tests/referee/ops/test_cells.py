@@ -68,6 +68,15 @@ def test_cpu_cells_are_small_and_few() -> None:
         assert sum(cell.inputs[0].shape[-1] > 4096 for cell in made) <= (9 if op.regime == "wide" else 8)
 
 
+def test_on_the_cpu_badges_are_earned_in_half_types_and_faint_rows_turned_in_every_dtype() -> None:
+    made = [cell for cell in cells(get("softmax"), profile="cpu") if cell.role == "capability"]
+    dtypes = {word: {cell.outputs[0].dtype for cell in made if word in cell.name} for word in ("-padded-x", "-nonfinite-x", "-masked-")}
+    assert dtypes["-nonfinite-x"] == {"float32", "float16", "bfloat16"}
+    assert dtypes["-padded-x"] == dtypes["-masked-"] == {"float32", "float16"}
+    faint = [cell for cell in required("qknorm_rope", "cpu") if cell.scales[0] <= 2.0**-12]
+    assert {cell.outputs[0].dtype for cell in faint} == {"float32", "float16", "bfloat16"}
+
+
 def test_on_the_cpu_too_sizes_are_met_that_blocks_divide() -> None:
     # A path without masks, for sizes that its block divides, is taken at some cell, and by the benchmark's shape too.
     for op in OPS:

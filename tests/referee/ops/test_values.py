@@ -75,6 +75,15 @@ def test_int8_uses_its_whole_range_and_classes_are_valid() -> None:
         assert bool(((tgt >= 0) & (tgt < x.shape[1])).all())
 
 
+def test_the_last_of_many_rows_of_mixed_values_has_no_scale() -> None:
+    made = [cell for cell in cells(get("dequant_int8"), profile="cpu") if cell.values == "mixed"]
+    zero = {cell.inputs[0].shape[0]: bool((draw(cell, 3)[1] == 0).any()) for cell in made}
+    assert any(zero.values()) and all(found == (rows > len(MIXTURE)) for rows, found in zero.items())
+    for cell in made:
+        scale = draw(cell, 3)[1]
+        assert int((scale == 0).sum()) == zero[cell.inputs[0].shape[0]] and bool((scale[-1] == 0).all()) == zero[cell.inputs[0].shape[0]]
+
+
 def test_a_scale_of_logits_is_positive_as_its_formula_says() -> None:
     op = get("softmax_scale")
     assert "scale[0] > 0" in op.formula
