@@ -9,6 +9,7 @@ import math
 
 from referee.ops.activations import ACTIVATIONS
 from referee.ops.catalogue import base_name
+from referee.ops.plans import FROM_THE_LARGEST
 from referee.ops.signatures import signature
 from referee.ops.spec import Dtype, Op
 
@@ -32,6 +33,9 @@ def _largest(name: str, values: str, op: Op) -> float:
         return _INT8
     if name == "scale":
         return _BIAS if op.kind == "dequant" else _SCALE
+    if values == "shifted" and base_name(op) in FROM_THE_LARGEST:
+        # The answer knows nothing of how far the row was moved.
+        return AMPLITUDES["normal"]
     return AMPLITUDES.get(values, AMPLITUDES["mixed"])
 
 

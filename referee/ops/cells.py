@@ -49,8 +49,10 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: Dtype, layout: str) -> Ten
 def _scale(op: Op, name: str, draft: Draft) -> float:
     if draft.scaled and name not in draft.scaled:
         return 1.0
-    # A scalar that multiplies the logits: with both at their extremes the softmax would be constant, or one-hot throughout.
-    return min(max(draft.scale, 1.0 / MAX_LOGIT_SCALE), MAX_LOGIT_SCALE) if op.kind == "scale" and name == "scale" else draft.scale
+    if op.kind == "scale" and name == "scale" and (not draft.scaled or "x" in draft.scaled):
+        # A scalar that multiplies the logits: with both at their extremes the softmax would be constant, or one-hot throughout.
+        return min(max(draft.scale, 1.0 / MAX_LOGIT_SCALE), MAX_LOGIT_SCALE)
+    return draft.scale
 
 
 def cell_of(op: Op, draft: Draft) -> Cell:

@@ -3,7 +3,8 @@
 They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
 the CPU others have a purpose: a row of several blocks that keeps growing, plain values in bfloat16, rows by the dozen or the hundred
 and by the thousand, which are short because the interpreter runs one program after the other, and rows longer than usual blocks.
-Half of all widths are such as kernels have a way of their own for, powers of two and multiples of 64; tiles of rows leave a rest there.
+Half of all widths are such as kernels have a way of their own for, powers of two and odd multiples of one; tiles of rows leave a rest
+there. On a GPU one cell always has such a multiple, which tiles of so many columns divide, and pairs of them do not.
 On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly.
 How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
@@ -28,6 +29,8 @@ HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 8192
 GPU_ELEMENTS = 1 << 22
+# Where whole rows are one block it is the block of a fixed cell, for which kernels are compiled already.
+GPU_LONGEST: dict[Dtype, int] = {"float16": 16384, "bfloat16": 8192, "float32": 8192}
 CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT, CPU_LONG, CPU_LONGER = (41, 1023), (1025, 1500), (12, 40), (6001, 40000), (16385, 80000)
 # CUDA's limit for the second and third axis of a grid.
 MOST_ROWS = 65535
@@ -47,7 +50,7 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MUL
     chance = random.Random(hashlib.sha256(f"{seed}\0cells".encode()).digest())
     drafts = [_anything(op, chance, gpu)]
     if gpu:
-        drafts.append(_anything(op, chance, gpu))
+        drafts.append(_of_whole_tiles(op, chance))
         drafts += _of_many_rows(op, chance, multiprocessors) if op.regime != "wide" else ()
     else:
         drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
@@ -66,7 +69,8 @@ def _many_or_long(op: Op, chance: random.Random) -> list[Draft]:
     if op.kind not in ROPE_KINDS:
         # Where rows are split, which only long ones are, parts of several rows may be mixed up.
         rows, length = (2, CPU_LONGER) if op.regime == "wide" else (chance.choice((1, 2)), CPU_LONG)
-        made.append(Draft(rows, _between(chance, *length), chance.choice(DTYPES), "normal", 8.0, label="fresh-long"))
+        columns = chance.choice((_between(chance, *length), _odd_multiple(chance, *length)))
+        made.append(Draft(rows, columns, chance.choice(DTYPES), "normal", 8.0, label="fresh-long"))
     return made
 
 
@@ -116,11 +120,20 @@ def _relaid(spec: TensorSpec, gap: int, moved: int, more: int) -> TensorSpec:
 
 
 def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
-    values = chance.choice(RECIPES)
     columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
     rows = _any_rows(chance, columns) if gpu else _rows(chance, columns, CPU_ROWS)
-    scaled = _some_operands(op, chance)
-    return Draft(rows, columns, chance.choice(DTYPES), values, _magnitude(chance), scaled=scaled, label=f"fresh-{values}")
+    return _of_any_values(op, chance, rows, columns, chance.choice(DTYPES))
+
+
+def _of_whole_tiles(op: Op, chance: random.Random) -> Draft:
+    dtype = chance.choice(DTYPES)
+    columns = chance.choice(HEADS) if op.kind in ROPE_KINDS else _odd_multiple(chance, 2, GPU_LONGEST[dtype])
+    return _of_any_values(op, chance, _any_rows(chance, columns), columns, dtype)
+
+
+def _of_any_values(op: Op, chance: random.Random, rows: int, columns: int, dtype: Dtype) -> Draft:
+    values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
+    return Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"fresh-{values}")
 
 
 def _some_operands(op: Op, chance: random.Random) -> tuple[str, ...]:
@@ -138,7 +151,13 @@ def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
     if chance.random() < 0.5:
         return chance.randint(low, high)
     powers = [2**power for power in range(4, high.bit_length()) if 2**power >= low]
-    return chance.choice((chance.choice(powers), chance.randint(-(-low // 64), high // 64) * 64))
+    return chance.choice((chance.choice(powers), _odd_multiple(chance, low, high)))
+
+
+def _odd_multiple(chance: random.Random, low: int, high: int) -> int:
+    """Three, five or more times a power of two, each power from 16 on as often as any other: whole tiles of its size, and one over."""
+    power = 1 << chance.randint(4, (high // 3).bit_length() - 1)
+    return power * chance.choice(range(max(3, -(-low // power)) | 1, high // power + 1, 2))
 
 
 def _any_rows(chance: random.Random, columns: int) -> int:

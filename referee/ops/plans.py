@@ -16,12 +16,16 @@ SMALL = 2.0**-10
 LOW = 2.0**-6
 # Where an epsilon is most of what stands below the root, in the sum of a row's squares as in their mean.
 FAINT, FAINT_HALF, FAINT_BF16 = 2.0**-16, 2.0**-12, 2.0**-14
+# Where an epsilon is all that stands there, and the answer is not yet nothing.
+FAINTER = 2.0**-24
 # Beyond what any shift, clamp or threshold for usual data reaches; squares and cubes are still numbers in fp32.
 HUGE = 2.0**16
 # Rows in which every value lies beyond a number that stands for minus infinity, where a maximum begins or a mask hides something: times
 # 256, what float16 has room for, and in fp32 just beyond 1e9; of probabilities the allowance (`answers/tolerance.py`) tells no more. Much
 # further off a product that is contracted with the subtraction of the largest one leaves a rest whose power is infinite.
 FAR_HALF, FAR, FAR_LOGITS = 56.0, 2.0**22, 2.0**13
+# A factor of logits that no usual clamp lets through.
+STEEP = 256.0
 # Times what gates that are closed let through it is small; times the gates themselves it has no room in float16.
 UP = 2.0**12
 TIMED_ROWS = 8192
@@ -88,6 +92,10 @@ _CPU = (
     # Rows in which every value lies beyond what a maximum may have been begun with, and bfloat16 where float16 has no such number.
     Draft(2, 1000, F32, "shifted", 1024.0, scaled=_DATA, label="far"),
     Draft(2, 1000, BF16, "normal", HUGE, scaled=_DATA, label="huge"),
+    # Widths of models: tiles of two thousand divide them, and two of those, or more, do not.
+    Draft(2, 14336, F16, "normal", 2.0),
+    Draft(1, 12288, BF16, "normal"),
+    Draft(1, 6144, F32, "normal"),
 )
 
 _GPU = (
@@ -236,21 +244,25 @@ def _own(op: Op, cpu: bool) -> tuple[Draft, ...]:
     """Cells of what only some operations do."""
     rows, columns = (2, 1000) if cpu else (37, 4097)
     if op.eps is not None and op.kind not in ROPE_KINDS:
-        return (
+        faint = (
             Draft(rows, columns, F32, "normal", FAINT, scaled=_DATA),
             Draft(rows, 128 if cpu else 127, F16, "normal", FAINT_HALF, scaled=_DATA),
             Draft(rows, 1000, BF16, "normal", FAINT_BF16, scaled=_DATA),
         )
+        return (*faint, Draft(rows, columns, F32, "normal", FAINTER, scaled=_DATA)) if cpu else faint
     if op.kind == "dequant" and cpu:
         # Scales that float16 has fewer digits for.
         return (Draft(rows, 129, F16, "normal", FAINT_HALF / 8, scaled=("scale",)),)
     if op.kind == "gate_up":
         return (Draft(rows, columns, F16, "closed", UP, scaled=("up",)),)
-    if base_name(op) in _FROM_THE_LARGEST:
-        return (
-            Draft(rows, columns, F32, "shifted", _FROM_THE_LARGEST[base_name(op)], scaled=_DATA, label="farther"),
+    if base_name(op) in FROM_THE_LARGEST:
+        far = FROM_THE_LARGEST[base_name(op)]
+        moved = (
+            Draft(rows, columns, F32, "shifted", far, scaled=_DATA, label="farther"),
             Draft(rows, columns, F16, "shifted", FAR_HALF, scaled=_DATA, label="far"),
         )
+        steep = (Draft(rows, columns, F32, "normal", STEEP, scaled=("scale",), label="steep"),) if op.kind == "scale" else ()
+        return (*moved, Draft(rows, columns, BF16, "shifted", far, scaled=_DATA, label="farther"), *steep) if cpu else moved
     return ()
 
 
@@ -264,7 +276,7 @@ def drafts(op: Op, profile: Literal["cpu", "gpu"]) -> tuple[Draft, ...]:
 
 
 # Their rows may be moved by any number, such as a mask's.
-_FROM_THE_LARGEST = {
+FROM_THE_LARGEST = {
     "softmax": FAR_LOGITS, "softmax_scale": FAR_LOGITS, "log_softmax": FAR, "cross_entropy": FAR,
     "entropy": FAR_LOGITS, "kl_div": FAR_LOGITS,
 }  # fmt: skip

@@ -29,7 +29,7 @@ from referee.ops.fresh_cells import (
     CPU_SHORT,
     CPU_TILED_ROWS,
     DTYPES,
-    GPU_COLUMNS,
+    GPU_LONGEST,
     GPU_ROWS,
     HEADS,
     MOST_ROWS,
@@ -40,6 +40,7 @@ from referee.ops.fresh_cells import (
 )
 from referee.ops.plans import Draft
 from referee.ops.signatures import ROPE_KINDS, signature
+from referee.ops.spec import Dtype
 from referee.ops.task import load
 from referee.ops.values import draw
 from referee.reading.kernels import extract
@@ -148,7 +149,7 @@ def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu:
         else:
             many = "-rows-" in cell.name
             assert rows in TILED_ROWS or 1 <= rows <= (GPU_ROWS + 1 if gpu else CPU_ROWS) or (many and rows <= MOST_ROWS)
-            assert 1 <= columns <= (GPU_COLUMNS if gpu else 6000)
+            assert 1 <= columns <= (max(GPU_LONGEST.values()) if gpu else 6000)
             assert columns % 16 or rows == 2 or (rows > 8 and rows % 8) or many
         assert all(2.0**-12 <= scale <= 64.0 for scale in cell.scales)
         if prod(cell.inputs[0].shape) < 20_000:
@@ -206,6 +207,25 @@ def test_many_fresh_cells_have_widths_that_kernels_treat_apart_and_rows_that_no_
     assert {64, 128, 256, 512, 1024, 2048} | ({4096, 8192} if gpu else set()) <= powers and len(multiples) > 20
     even = [rows for rows, columns in shapes if columns % 16 == 0 and rows > 2]
     assert len(even) > len(shapes) / 4 and all(rows > 8 and rows % 8 for rows in even)
+
+
+@pytest.mark.parametrize("name", ["swiglu", "rmsnorm_wide"])
+def test_on_a_gpu_a_fresh_cell_is_an_odd_number_of_tiles_wide_and_tiles_of_every_size_come(name: str) -> None:
+    op = ops.get(name)
+    blocks: dict[Dtype, int] = {}
+    for cell in ops.cells(ops.get("swiglu"), profile="gpu"):
+        columns, dtype = cell.inputs[0].shape[1], cell.outputs[0].dtype
+        blocks[dtype] = max(blocks.get(dtype, 0), 1 << (columns - 1).bit_length())
+    found = set()
+    for seed in range(400):
+        cell = fresh_cells(op, seed, gpu=True)[1]
+        columns, dtype = cell.inputs[0].shape[1], cell.outputs[0].dtype
+        tile = columns & -columns
+        assert tile >= 16 and columns // tile >= 3
+        assert columns <= blocks[dtype], "whole rows are no larger block than those compiled already"
+        found.add((tile, dtype))
+    tiles = [2**power for power in range(4, 12)]
+    assert found == {*((tile, dtype) for tile in tiles for dtype in DTYPES), (4096, "float16")}
 
 
 @pytest.mark.parametrize("name", ["softmax", "qknorm_rope", "rmsnorm_wide"])

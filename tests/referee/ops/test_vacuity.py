@@ -27,8 +27,8 @@ WITHOUT_THE_INPUT = frozenset({"zeros", "a constant"})
 UNRESOLVED: set[tuple[str, object]] = {("kl_div", 2.0**-10), *(("entropy", scale) for scale in (2.0**-10, 2.0**-6, 64.0, 1024.0))}
 # In bfloat16 the divergences of two long sorted rows from another two are as good as the same.
 UNRESOLVED |= {("kl_div", "bf16-2x5120-sorted-x1")}
-# Two million off, fp32 tells divergences below about one from nothing else; what is to be seen there is NaN.
-UNRESOLVED |= {("kl_div", "f32-2x1000-farther-x8192")}
+# Two million off, fp32 tells divergences below about one from nothing else, and bfloat16 few numbers apart; there NaN is to be seen.
+UNRESOLVED |= {("kl_div", f"{dtype}-2x1000-farther-x8192") for dtype in ("f32", "bf16")} | {("entropy", "bf16-2x1000-farther-x8192")}
 
 
 def proof_of(name: str) -> Vacuity:
