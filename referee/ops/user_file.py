@@ -2,6 +2,7 @@
 
 The file is the user's own trusted code and runs in the judge's process. What it sets for good (default dtype, default device, gradients,
 the state of random numbers) is put back, because other tasks are judged in the same process; its examples are the same every time.
+Limits: it is one file, whose digest stands for it in receipts, so modules that lie beside it are not found.
 """
 
 from __future__ import annotations
@@ -62,8 +63,17 @@ def import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise UserReferenceError(f"{path} failed on import: {told(error)}") from error
+        raise UserReferenceError(f"{path} failed on import: {told(error)}{_beside(path, error)}") from error
     return module
+
+
+def _beside(path: Path, error: BaseException) -> str:
+    """What to do where a module is not found that lies in the file's folder."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not name or not any((path.parent / found).exists() for found in (name, f"{name}.py")):
+        return ""
+    why = "a reference is one file, which a receipt names by its digest"
+    return f"; {name} lies beside it, and {why}: copy in what it needs, or install {name}"
 
 
 def examples_of(module: ModuleType) -> list[list[Any]]:
