@@ -4,7 +4,7 @@ They stand beside the op's fixed cells and within its contract, so that a kernel
 the CPU others have a purpose: a row of several blocks that keeps growing, plain values in bfloat16, rows by the dozen or the hundred
 and by the thousand, which are short because the interpreter runs one program after the other, and rows longer than usual blocks.
 Half of all widths are such as kernels have a way of their own for, powers of two and odd multiples of one; tiles of rows leave a rest
-there. On a GPU one cell always has such a multiple, which tiles of so many columns divide, and pairs of them do not.
+there. On a GPU one cell, but of rotations, always has such a multiple, which tiles of so many columns divide, and pairs of them do not.
 On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly.
 How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.

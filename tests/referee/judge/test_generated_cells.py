@@ -241,6 +241,10 @@ def test_without_a_gpu_rows_by_the_dozen_and_by_the_thousand_and_long_ones_are_d
             assert len(set(rows)) > 30 and max(rows) > 0.9 * bounds[0][1]
         if label == "-fresh-tiled-":
             assert sum(count < 128 for count in rows) > 10 and sum(count > 300 for count in rows) > 10
+        if label == "-fresh-long-" and not absent:
+            # Whole tiles of a size that is usual, and one over; but most widths are no multiple of any.
+            tiles = [cell.inputs[0].shape[1] & -cell.inputs[0].shape[1] for cell in drawn]
+            assert 10 < sum(tile >= 256 for tile in tiles) < 30 and sum(tile < 16 for tile in tiles) > 15
 
 
 def test_another_seed_gives_other_cells() -> None:

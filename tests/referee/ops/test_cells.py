@@ -143,6 +143,10 @@ def test_where_there_is_an_epsilon_it_counts_in_every_dtype() -> None:
             for profile in PROFILES:
                 faint = {cell.inputs[0].dtype for cell in required(op.name, profile) if cell.scales[0] <= 2.0**-12}
                 assert faint == {"float32", "float16", "bfloat16"}, op.name
+            # And where nothing else is left below the root, and the answer is not yet nothing.
+            (fainter,) = (cell for cell in required(op.name, "cpu") if cell.scales[0] < 2.0**-20)
+            (x,) = draw(fainter, 7)[:1]
+            assert 0.0 < float(x.square().mean()) < 1e-12 < op.eps
 
 
 @pytest.mark.parametrize("profile", PROFILES)
