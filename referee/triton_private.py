@@ -6,13 +6,13 @@ worker processes only, except `representative`, which imports nothing of Triton.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from referee.target import Target
@@ -23,6 +23,7 @@ HIDDEN_POINTERS = 2
 CONSTANT = "constexpr"
 
 MOST_WRAPPERS = 16
+Runner = Callable[..., Any]
 
 # Keyword arguments of a kernel's `run` that are neither the kernel's nor options of its launch.
 OF_RUN = ("grid", "warmup")
@@ -127,9 +128,6 @@ def active_driver(
     finally:
         driver.__dict__.clear()
         driver.__dict__.update(before)
-
-
-Runner = Callable[..., Any]
 
 
 @contextmanager
@@ -394,6 +392,8 @@ def loaded_function(kernel: Any) -> int:
     return int(kernel.function)
 
 
-def image_key(compiled: Compiled) -> str:
-    """Content hash of a compiled kernel."""
-    return hashlib.sha256(compiled.image).hexdigest()
+def stream_reader() -> Callable[[], int]:
+    """Tells the handle of the current stream of the device that is the current one now, as Triton asks for it at every launch."""
+    from triton.runtime.driver import driver
+
+    return partial(driver.active.get_current_stream, driver.active.get_current_device())

@@ -15,19 +15,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from referee.replaying.own_kernel import OwnKernel, Pointer
+from referee.replaying.own_kernel import OwnKernel, Pointer, Series
 from referee.replaying.replay import INTEGERS, widest
 
 BLOCK, WARPS = 2048, 8  # words of a program, and its warps
 TOGETHER = 4  # tensors whose words at one place a program takes: what it adds to each is the same
 ALIGNED = 16  # bytes: where every tensor lies at a multiple of them, a program reads as much at a time
 MANY, APART = 256, 2  # fingerprints that room is made for at once, and how many numbers one is from the next: ALIGNED bytes
+NUMBER = 8  # bytes of a sum, a key or a pad
+KINDS = 256  # of tensors whose launches are kept ready
 FIRST, SECOND, STEP = 0x7FEB352D8B5AD3C9, 0x46685257BDD640FB, 0x1E3779B97F4A7C15  # odd, with bits evenly set
 HALF = (1 << 32) - 1
 CONSTANTS = {"BLOCK": BLOCK, "TOGETHER": TOGETHER, "FIRST": FIRST, "SECOND": SECOND, "STEP": STEP}
@@ -75,7 +79,7 @@ def _add_up(  # type: ignore[no-untyped-def]  # noqa: ANN202
         tl.atomic_add(sums + tensor, total)
 
 
-_ADD_UP = OwnKernel(_add_up, warps=WARPS)
+_ADD_UP = OwnKernel(_add_up, warps=WARPS, any_number=(4, 6))
 
 
 @dataclass(frozen=True)
@@ -88,17 +92,21 @@ class Noted:
 
 
 class Room:
-    """Where fingerprints come to lie that are taken one by one: zeros, made for many of them at once, which takes the host less time."""
+    """Where fingerprints come to lie that are taken one by one, with their pads: zeros, made for many of them at once, which takes the
+    host less time."""
 
     def __init__(self, device: torch.device | str) -> None:
-        self._device, self._sums, self._next = device, torch.empty(0), 0
+        self._device, self._sums, self._start, self._pads = device, torch.empty(0), 0, list[int]()
 
-    def take(self) -> tuple[Tensor, int]:
-        """Numbers, and which of them, so far zero, is for one fingerprint."""
-        if self._next == self._sums.numel():
-            self._sums, self._next = torch.zeros(MANY * APART, dtype=torch.int64, device=self._device), 0
-        self._next += APART
-        return self._sums, self._next - APART
+    def take(self) -> tuple[Noted, int]:
+        """For one fingerprint: a sum that is zero so far, and its address."""
+        if not self._pads:
+            self._sums = torch.zeros(MANY * APART, dtype=torch.int64, device=self._device)
+            self._start = self._sums.data_ptr()
+            self._pads = np.frombuffer(secrets.token_bytes(MANY * NUMBER), np.int64).tolist()
+        pad = self._pads.pop()
+        first = APART * len(self._pads)
+        return Noted(self._sums, (pad,), first), self._start + NUMBER * first
 
 
 def read(noted: Iterable[Noted]) -> list[int]:
@@ -114,15 +122,21 @@ def fingerprint(tensor: Tensor, key: int, room: Room | None = None) -> Noted:
     if not tensor.is_cuda:
         return _noted([_words(tensor)], key)
     tensor = tensor.contiguous()
-    pad = secrets.randbits(64) - (1 << 63)
-    sums, first = (room or Room(tensor.device)).take()
-    size = tensor.numel() * tensor.element_size()
-    word = widest(size, tensor.data_ptr())
-    if count := size // word:
-        target, source = Pointer(sums.data_ptr() + first * sums.element_size(), sums.dtype), Pointer(tensor.data_ptr(), INTEGERS[word])
-        _ADD_UP.launch((triton.cdiv(count, BLOCK), 1), (source, None, 1, count, key, target, pad), {**CONSTANTS, "STRIDE": 1})
-        return Noted(sums, (pad,), first)
-    return Noted(sums, (0,), first)
+    noted, total = (room or Room(tensor.device)).take()
+    size, address = tensor.nbytes, tensor.data_ptr()
+    if not size:
+        return Noted(noted.sums, (0,), noted.first)
+    word = widest(size, address)
+    _alone(size // word, word, address % ALIGNED == 0).launch(address, key, total, noted.pads[0])
+    return noted
+
+
+@lru_cache(KINDS)
+def _alone(count: int, word: int, aligned: bool) -> Series:
+    """Fingerprints of one tensor of so many words; where it lies, the key, where the sum lies and its pad are given to each."""
+    words, any_number = Pointer(ALIGNED if aligned else word, INTEGERS[word]), 1 << 62
+    arguments = (words, None, 1, count, any_number, Pointer(ALIGNED, torch.int64), any_number)
+    return Series(_ADD_UP, (-(-count // BLOCK), 1), arguments, {**CONSTANTS, "STRIDE": 1}, (0, 4, 5, 6))
 
 
 def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
@@ -156,7 +170,7 @@ def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
         return Noted(sums + torch.stack(found), pads)
     if count:
         offsets, stride = _offsets(tensors)
-        grid = (triton.cdiv(count, BLOCK), triton.cdiv(len(tensors), TOGETHER))
+        grid = (-(-count // BLOCK), -(-len(tensors) // TOGETHER))
         _ADD_UP.launch(grid, (first, offsets, len(tensors), count, key, sums, None), {**CONSTANTS, "STRIDE": stride})
     return Noted(sums, pads)
 

@@ -10,6 +10,7 @@ together, such as sorted rows, is lost.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -17,11 +18,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from referee.replaying.own_kernel import OwnKernel, Pointer
+from referee.replaying.own_kernel import ALIGNMENT, OwnKernel, Pointer, Series
 from referee.replaying.replay import INTEGERS
 
 BLOCK, WARPS = 1024, 4
 BITS = 4  # used of every number drawn; Philox draws four at a time, so a program covers 4 * BITS * BLOCK elements
+KINDS = 256  # of tensors whose launches are kept ready
 ROUNDS = 7  # the fewest of Philox that pass every test of randomness (ibid., table 2)
 
 
@@ -39,7 +41,7 @@ def _mix(target, first, second, count, seed, BLOCK: tl.constexpr, BITS: tl.const
             tl.store(target + at, tl.where(((drawn[part] >> bit) & 1) != 0, one, other), mask=inside)
 
 
-_MIX = OwnKernel(_mix, warps=WARPS)
+_MIX = OwnKernel(_mix, warps=WARPS, any_number=(4,))
 
 
 class Values(Protocol):
@@ -84,14 +86,21 @@ class Mixed:
         elif not target.is_contiguous():
             target.copy_(self.made())
         elif count := target.numel():
-            # As integers: a mixture has the bits of what it is mixed of, and booleans are bytes.
-            dtype = INTEGERS[target.element_size()]
-            words = [Pointer(tensor.data_ptr(), dtype) for tensor in (target, self.first, self.second)]
-            grid = (triton.cdiv(count, 4 * BITS * BLOCK),)
-            _MIX.launch(grid, (*words, count, self.seed), {"BLOCK": BLOCK, "BITS": BITS, "ROUNDS": ROUNDS})
+            places = target.data_ptr(), self.first.data_ptr(), self.second.data_ptr()
+            aligned = tuple(place % ALIGNMENT == 0 for place in places)
+            _mixtures(count, target.element_size(), aligned).launch(*places, self.seed)
 
     def made(self) -> Tensor:
         """See Values."""
         made = torch.empty_like(self.first)
         self.write(made)
         return made
+
+
+@lru_cache(KINDS)
+def _mixtures(count: int, size: int, aligned: tuple[bool, ...]) -> Series:
+    """Mixtures of so many elements of so many bytes; where all three tensors lie, and the seed, are given to each."""
+    # As integers: a mixture has the bits of what it is mixed of, and booleans are bytes.
+    words = (Pointer(ALIGNMENT if even else size, INTEGERS[size]) for even in aligned)
+    constants = {"BLOCK": BLOCK, "BITS": BITS, "ROUNDS": ROUNDS}
+    return Series(_MIX, (-(-count // (4 * BITS * BLOCK)),), (*words, count, 1 << 62), constants, (0, 1, 2, 4))

@@ -102,8 +102,9 @@ def run_block(
 
     Ahead of a round fewer than `steps` kernels are queued that do next to nothing.
     """
-    present = [[index for index, entry in enumerate(entries) if entry.rounds is None or number < entry.rounds] for number in range(rounds)]
-    events = [{index: (_event(), _event()) for index in indices} for indices in present]
+    orders = _orders(entries, rounds, generator)
+    events = [{index: (_event(), _event()) for index in order} for order in orders]
+    ahead = generator.integers(steps, size=rounds).tolist()
     dry: set[tuple[int, int]] = set()
     alive: list[object] = []
     lead, step = LEAST_LEAD, stepping()
@@ -113,9 +114,9 @@ def run_block(
     try:
         wait_until_idle()
         _get_ahead(flush, lead)
-        for number in range(rounds):
-            step(int(generator.integers(steps)))
-            for index in generator.permutation(present[number]):
+        for number, order in enumerate(orders):
+            step(ahead[number])
+            for index in order:
                 entry, (start, end) = entries[index], events[number][index]
                 if entry.before:
                     entry.before(number)
@@ -142,6 +143,13 @@ def run_block(
             if (number, index) not in dry:
                 micros[index, number] = 1000.0 * start.elapsed_time(end)
     return Block({entry.name: times for entry, times in zip(entries, micros, strict=True)}, len(dry))
+
+
+def _orders(entries: Sequence[Entry], rounds: int, generator: np.random.Generator) -> list[list[int]]:
+    """The entries that take part in each round, in random order."""
+    orders = generator.random((rounds, len(entries))).argsort(axis=1).tolist()
+    taking = [rounds if entry.rounds is None else entry.rounds for entry in entries]
+    return [[index for index in order if number < taking[index]] for number, order in enumerate(orders)]
 
 
 def stepping() -> Callable[[int], None]:

@@ -3,8 +3,9 @@
 Triton looks at every argument of every launch anew, which takes the host several times as long as the launch. Here a kernel is
 compiled, and first launched, in Triton's usual way for every kind of arguments; then the driver is asked to launch what Triton has
 loaded, with other numbers in the same packed parameters. Tells arguments apart at least as finely as Triton does: tensors by dtype and
-whether their address is a multiple of 16, integers by width, being 1, and being a multiple of 16. Limits: one device and one thread;
-tensors, pointers, integers and None.
+whether their address is a multiple of 16, integers by width, being 1, and being a multiple of 16. Where launches differ in few numbers,
+a series sets only those: rounds of timed calls take as long as the host takes to queue them. Limits: one device and one thread; tensors,
+pointers, integers and None.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, dtype
 
-from referee.replaying.driver import LIBRARY, CudaError, Driver, pack
-from referee.triton_private import CONSTANT, HIDDEN_POINTERS, loaded_function, read_compiled
+from referee.replaying.driver import LIBRARY, CudaError, Driver, Packed, pack
+from referee.triton_private import CONSTANT, HIDDEN_POINTERS, loaded_function, read_compiled, stream_reader
 
 ALIGNMENT = 16
 WARP_SIZE = 32
@@ -41,10 +42,13 @@ Argument = Tensor | Pointer | int | None
 
 
 class OwnKernel:
-    """`function` is a Triton function whose last parameters are its constants."""
+    """`function` is a Triton function whose last parameters are its constants.
 
-    def __init__(self, function: Any, *, warps: int) -> None:
-        self._function, self._warps = function, warps
+    `any_number` are the places of integers that it says not to specialize for: of them only the width counts.
+    """
+
+    def __init__(self, function: Any, *, warps: int, any_number: tuple[int, ...] = ()) -> None:
+        self._function, self._warps, self.any_number = function, warps, any_number
         self._compiled: dict[tuple[object, ...], Repeated] = {}
 
     def launch(self, grid: tuple[int, ...], arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> None:
@@ -52,9 +56,10 @@ class OwnKernel:
 
         Raises torch.AcceleratorError where an earlier kernel, whoever's, has ended the context.
         """
-        kinds = (*map(_kind, arguments), *constants.values())
+        kinds = self._kinds(arguments, constants)
         if repeated := self._compiled.get(kinds):
-            repeated.launch(grid, arguments)
+            repeated.change(grid, arguments)
+            repeated.queue()
             return
         try:
             compiled = self._function[grid](*arguments, **constants, num_warps=self._warps)
@@ -67,45 +72,102 @@ class OwnKernel:
                 raise torch.AcceleratorError(str(error)) from error
             raise
 
+    def compiled(self, arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> Repeated | None:
+        """What is launched for arguments of these kinds; None where there was no launch of such yet."""
+        return self._compiled.get(self._kinds(arguments, constants))
+
+    def _kinds(self, arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> tuple[object, ...]:
+        return (*(_kind(argument, place in self.any_number) for place, argument in enumerate(arguments)), *constants.values())
+
+
+class Series:
+    """Launches of one kernel on one grid that differ only in some numbers: addresses, or integers that may be any number."""
+
+    def __init__(
+        self,
+        kernel: OwnKernel,
+        grid: tuple[int, ...],
+        arguments: tuple[Argument, ...],
+        constants: Mapping[str, int],
+        changing: tuple[int, ...],
+    ) -> None:
+        """`arguments` has in the `changing` places pointers and numbers of the kinds that launches will have there."""
+        assert all(isinstance(arguments[place], Pointer) or place in kernel.any_number for place in changing), changing
+        self._kernel, self._grid, self._arguments, self._constants = kernel, grid, arguments, constants
+        self._changing = changing
+        self._numbers: list[Packed] = []
+        self._repeated: Repeated | None = None
+
+    def launch(self, *numbers: int) -> None:
+        """Queue one on the current stream, with these in the changing places. Raises as OwnKernel.launch."""
+        if self._repeated is None:
+            self._first(numbers)
+            return
+        for number, value in zip(self._numbers, numbers, strict=True):
+            number.value = value
+        self._repeated.queue()
+
+    def _first(self, numbers: tuple[int, ...]) -> None:
+        arguments = list(self._arguments)
+        for place, number in zip(self._changing, numbers, strict=True):
+            usual = arguments[place]
+            arguments[place] = Pointer(number, usual.dtype) if isinstance(usual, Pointer) else number
+        self._kernel.launch(self._grid, tuple(arguments), self._constants)
+        if known := self._kernel.compiled(self._arguments, self._constants):
+            self._repeated = known.another()
+            self._repeated.change(self._grid, self._arguments)
+            self._numbers = [self._repeated.numbers[place] for place in self._changing]
+
 
 class Repeated:
-    """The launch of a kernel that Triton has compiled and loaded, again and again with other arguments of the same kinds."""
+    """The launch of a kernel that Triton has compiled and loaded, again and again with other arguments of the same kinds.
+
+    `numbers` are the arguments as the driver is given them, by place; what is compiled in has none.
+    """
 
     def __init__(self, compiled: Any, arguments: int) -> None:
         """`arguments` is how many there are, without constants."""
+        self._compiled, self._count = compiled, arguments
         facts = read_compiled(compiled)
         assert not facts.needs, facts.needs
         kinds = [kind for _, kind in facts.signature[:arguments]]
-        self._places = [place for place, kind in enumerate(kinds) if kind != CONSTANT]
-        self._numbers = [pack(kinds[place], 0) for place in self._places]
-        self._packed = [*self._numbers, *(pack("*", None) for _ in range(HIDDEN_POINTERS))]
-        self._parameters = (ctypes.c_void_p * len(self._packed))(*map(ctypes.addressof, self._packed))
-        self._function, self._shared = loaded_function(compiled), facts.shared
-        self._block = (WARP_SIZE * facts.num_warps, 1, 1)
-        self._launch = launcher()
+        self.numbers = {place: pack(kind, 0) for place, kind in enumerate(kinds) if kind != CONSTANT}
+        packed = [*self.numbers.values(), *(pack("*", None) for _ in range(HIDDEN_POINTERS))]
+        self._grid, self._stream = [ctypes.c_uint(1) for _ in range(3)], ctypes.c_void_p()
+        shape = [*self._grid, *map(ctypes.c_uint, (WARP_SIZE * facts.num_warps, 1, 1, facts.shared))]
+        parameters = (ctypes.c_void_p * len(packed))(*map(ctypes.addressof, packed))
+        # C values, because ctypes takes them in half the time that it takes to convert numbers.
+        self._passed = (ctypes.c_void_p(loaded_function(compiled)), *shape, self._stream, parameters, None)
+        self._packed, self._launch, self._current_stream = packed, launcher(), stream_reader()
 
-    def launch(self, grid: tuple[int, ...], arguments: tuple[Argument, ...]) -> None:
-        """Queue it on the current stream. Raises torch.AcceleratorError where the context is lost, RuntimeError for anything else."""
-        for place, number in zip(self._places, self._numbers, strict=True):
+    def another(self) -> Repeated:
+        """The same with arguments of its own."""
+        return Repeated(self._compiled, self._count)
+
+    def change(self, grid: tuple[int, ...], arguments: tuple[Argument, ...]) -> None:
+        """Have another grid, and other arguments."""
+        for size, along in zip((*grid, 1, 1), self._grid, strict=False):
+            along.value = size
+        for place, number in self.numbers.items():
             argument = arguments[place]
             number.value = argument if isinstance(argument, int) else argument.data_ptr() if argument is not None else 0
-        stream = torch.cuda.current_stream().cuda_stream
-        code = self._launch(self._function, *(*grid, 1, 1)[:3], *self._block, self._shared, stream, self._parameters, None)
-        if code:
+
+    def queue(self) -> None:
+        """Queue it on the current stream. Raises torch.AcceleratorError where the context is lost, RuntimeError for anything else."""
+        self._stream.value = self._current_stream()
+        if code := self._launch(*self._passed):
             error = CudaError("cuLaunchKernel", code, Driver().error_name(code))
             raise torch.AcceleratorError(str(error)) if error.sticky else RuntimeError(str(error))
 
 
 def launcher() -> Any:
-    """The driver's function, told what it takes: ctypes then converts plain numbers."""
-    launch = ctypes.CDLL(LIBRARY).cuLaunchKernel
-    launch.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
-    return launch
+    """The driver's function, which takes C values."""
+    return ctypes.CDLL(LIBRARY).cuLaunchKernel
 
 
-def _kind(argument: Argument) -> object:
+def _kind(argument: Argument, any_number: bool) -> object:
     if isinstance(argument, Pointer | Tensor):
         return argument.dtype, argument.data_ptr() % ALIGNMENT == 0
     if argument is None:
         return None
-    return argument == 1, argument % ALIGNMENT == 0, -(2**31) <= argument < 2**31, argument < 2**63
+    return not any_number and (argument == 1, argument % ALIGNMENT == 0), -(2**31) <= argument < 2**31, argument < 2**63

@@ -178,7 +178,10 @@ def differ(left: Tensor, right: Tensor) -> Tensor:
 
 def widest(*offsets: int) -> int:
     """The size of the largest integer that all of these byte counts are multiples of."""
-    return next(size for size in sorted(INTEGERS, reverse=True) if all(offset % size == 0 for offset in offsets))
+    bits = max(INTEGERS)
+    for offset in offsets:
+        bits |= offset
+    return bits & -bits
 
 
 class Runner:

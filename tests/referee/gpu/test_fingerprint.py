@@ -98,8 +98,16 @@ def test_room_for_many_holds_each_by_itself(device: str) -> None:
 def test_room_is_taken_once() -> None:
     room = Room("cpu")
     taken = [room.take() for _ in range(2 * MANY + 1)]
-    assert len({id(sums) for sums, _ in taken}) == 3 and len({(id(sums), at) for sums, at in taken}) == len(taken)
-    assert all(sums.data_ptr() % 16 == 0 and at % 2 == 0 and int(sums[at]) == 0 for sums, at in taken)
+    assert len({id(noted.sums) for noted, _ in taken}) == 3 and len({address for _, address in taken}) == len(taken)
+    assert all(address % 16 == 0 and int(noted.sums[noted.first]) == 0 for noted, address in taken)
+    assert all(address == noted.sums[noted.first :].data_ptr() for noted, address in taken)
+
+
+def test_no_two_places_have_one_pad() -> None:
+    """A pad that is used twice would tell which tensors are alike."""
+    room = Room("cpu")
+    pads = [pad for noted, _ in (room.take() for _ in range(3 * MANY)) for pad in noted.pads]
+    assert len(set(pads)) == len(pads) and min(pads) < -(2**60) and max(pads) > 2**60
 
 
 @pytest.mark.gpu

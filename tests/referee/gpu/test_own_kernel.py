@@ -12,10 +12,10 @@ import pytest
 import torch
 import triton
 
-from referee.measuring import fingerprint
+from referee.measuring import fingerprint, mixing
 from referee.measuring.streaming import SHAPES, _launch, _stream
 from referee.replaying import own_kernel
-from referee.replaying.own_kernel import OwnKernel, Pointer, Repeated
+from referee.replaying.own_kernel import OwnKernel, Pointer, Repeated, Series
 from referee.target import Target
 from referee.triton_private import active_driver
 
@@ -44,9 +44,13 @@ def again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     class Repeated:
         def __init__(self, compiled: Compiler, arguments: int) -> None:
             assert len(compiled.compiled[-1][1]) == arguments
+            self.given: tuple[Any, ...] = ()
 
-        def launch(self, *given: Any) -> None:
-            launched.append(given)
+        def change(self, *given: Any) -> None:
+            self.given = given
+
+        def queue(self) -> None:
+            launched.append(self.given)
 
     monkeypatch.setattr(own_kernel, "Repeated", Repeated)
     return launched
@@ -102,6 +106,24 @@ def test_other_constants_are_another_kernel(again: list[tuple[Any, ...]]) -> Non
     assert again == [((7,), (3,))]
 
 
+@pytest.mark.parametrize(("one", "other", "same"), [(3, 16, True), (1, -7, True), (3, 2**31, False), (2**62, 2**62 + 5, True)])
+def test_of_a_number_that_is_not_specialized_for_only_the_width_counts(
+    one: int, other: int, same: bool, again: list[tuple[Any, ...]]
+) -> None:
+    made = Compiler()
+    kernel = OwnKernel(made, warps=4, any_number=(1,))
+    kernel.launch((7,), (3, one), {})
+    kernel.launch((7,), (3, other), {})
+    kernel.launch((7,), (16, one), {})
+    assert len(made.compiled) == (2 if same else 3) and len(again) == (1 if same else 0)
+
+
+@pytest.mark.parametrize("kernel", [fingerprint._ADD_UP, mixing._MIX])
+def test_the_numbers_that_may_be_any_are_those_that_triton_is_told_not_to_look_at(kernel: OwnKernel) -> None:
+    parameters = kernel._function.params
+    assert kernel.any_number == tuple(parameter.num for parameter in parameters if parameter.do_not_specialize)
+
+
 class Launches:
     """Stands in for the driver's cuLaunchKernel: reads what a launch passes, `widths` bytes of each parameter."""
 
@@ -109,11 +131,14 @@ class Launches:
         self._widths, self._code = widths, code
         self.seen: list[tuple[Any, ...]] = []
 
-    def __call__(self, function: int, *rest: Any) -> int:
-        *shape, stream, parameters, extra = rest
+    def __call__(self, *given: Any) -> int:
+        function, *shape, stream, parameters, extra = given
+        kinds = [ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p]
+        assert [type(one) for one in (function, *shape, stream)] == kinds
         assert len(parameters) == len(self._widths) and extra is None
         passed = [ctypes.string_at(at, width) for at, width in zip(parameters, self._widths, strict=True)]
-        self.seen.append((function, tuple(shape), stream, [int.from_bytes(each, "little", signed=True) for each in passed]))
+        numbers = [int.from_bytes(each, "little", signed=True) for each in passed]
+        self.seen.append((function.value, tuple(one.value for one in shape), stream.value, numbers))
         return self._code
 
 
@@ -128,8 +153,13 @@ def warmed_up(*arguments: Any) -> Any:
 @pytest.fixture
 def adding(monkeypatch: pytest.MonkeyPatch) -> Any:
     """As it is compiled for one tensor."""
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=77))
+    monkeypatch.setattr(own_kernel, "stream_reader", lambda: lambda: 77)
     return warmed_up(Pointer(4096, torch.int64), None, 1, 2**40, 2**62, Pointer(32, torch.int64), -(2**62))
+
+
+def launched(repeated: Repeated, grid: tuple[int, ...], *arguments: Any) -> None:
+    repeated.change(grid, arguments)
+    repeated.queue()
 
 
 def test_a_later_launch_passes_what_it_is_given_and_leaves_out_what_is_compiled_in(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,16 +167,74 @@ def test_a_later_launch_passes_what_it_is_given_and_leaves_out_what_is_compiled_
     monkeypatch.setattr(own_kernel, "launcher", lambda: driver)
     repeated = Repeated(adding, 7)
     shared = adding.metadata.shared
-    repeated.launch((5, 2), (Pointer(4096, torch.int64), None, 1, 2**40, -3, WHOLE, 2**62))
-    repeated.launch((1,), (Pointer(64, torch.int64), None, 1, 5, 2**63 - 1, Pointer(32, torch.int64), -(2**63)))
+    launched(repeated, (5, 2), Pointer(4096, torch.int64), None, 1, 2**40, -3, WHOLE, 2**62)
+    launched(repeated, (1,), Pointer(64, torch.int64), None, 1, 5, 2**63 - 1, Pointer(32, torch.int64), -(2**63))
     assert driver.seen == [
         (1234, (5, 2, 1, 256, 1, 1, shared), 77, [4096, 2**40, -3, WHOLE.data_ptr(), 2**62, 0, 0]),
         (1234, (1, 1, 1, 256, 1, 1, shared), 77, [64, 5, 2**63 - 1, 32, -(2**63), 0, 0]),
     ]
     driver = Launches((8, 8, 4, 4, 8, 8, 8, 8))
     several = warmed_up(Pointer(4096, torch.int64), Pointer(64, torch.int64), 40, 7, 2**62, WHOLE, None)
-    Repeated(several, 7).launch((3,), (Pointer(16, torch.int64), Pointer(8, torch.int64), 24, 9, 5, Pointer(80, torch.int64), None))
+    launched(Repeated(several, 7), (3,), Pointer(16, torch.int64), Pointer(8, torch.int64), 24, 9, 5, Pointer(80, torch.int64), None)
     assert [passed for *_, passed in driver.seen] == [[16, 8, 24, 9, 5, 80, 0, 0]]
+
+
+def adding_up(compiled: Any) -> tuple[OwnKernel, list[tuple[Any, ...]]]:
+    """The kernel whose every first launch is `compiled`, and grid and arguments of those launches."""
+    first: list[tuple[Any, ...]] = []
+
+    class Function:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            def launch(*arguments: Any, **_: int) -> Any:
+                first.append((grid, arguments))
+                return compiled
+
+            return launch
+
+    return OwnKernel(Function(), warps=8, any_number=(4, 6)), first
+
+
+def series(kernel: OwnKernel, grid: tuple[int, ...] = (5,)) -> Series:
+    arguments = (Pointer(16, torch.int64), None, 1, 2**40, 2**62, Pointer(16, torch.int64), 2**62)
+    return Series(kernel, grid, arguments, fingerprint.CONSTANTS, (0, 4, 5, 6))
+
+
+def test_the_launches_of_a_series_differ_in_what_they_are_given(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of one kernel do not change each other's, nor do launches that are no series'."""
+    driver = Launches((8, 8, 8, 8, 8, 8, 8))
+    monkeypatch.setattr(own_kernel, "launcher", lambda: driver)
+    kernel, first = adding_up(adding)
+    one, other = series(kernel), series(kernel, (6, 2))
+    one.launch(256, 2**61 + 1, 512, -5 - 2**40)
+    assert first == [((5,), (Pointer(256, torch.int64), None, 1, 2**40, 2**61 + 1, Pointer(512, torch.int64), -5 - 2**40))]
+    other.launch(32, 2**61, 48, 2**50)
+    one.launch(64, 3, 80, -9)
+    kernel.launch((9,), (Pointer(96, torch.int64), None, 1, 2**41, 2**60, Pointer(112, torch.int64), 2**59), fingerprint.CONSTANTS)
+    other.launch(128, 4, 144, 2)
+    one.launch(160, 2**63 - 1, 176, -(2**63))
+    assert len(first) == 1
+    assert [(shape[:3], passed[:5]) for _, shape, _, passed in driver.seen] == [
+        ((6, 2, 1), [32, 2**40, 2**61, 48, 2**50]),
+        ((5, 1, 1), [64, 2**40, 3, 80, -9]),
+        ((9, 1, 1), [96, 2**41, 2**60, 112, 2**59]),
+        ((6, 2, 1), [128, 2**40, 4, 144, 2]),
+        ((5, 1, 1), [160, 2**40, 2**63 - 1, 176, -(2**63)]),
+    ]
+
+
+def test_a_series_whose_first_number_is_small_is_not_taken_for_one_of_small_numbers(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton compiles for 32 bits where a number fits them, and the next one need not."""
+    monkeypatch.setattr(own_kernel, "launcher", lambda: Launches((8, 8, 8, 8, 8, 8, 8)))
+    kernel, first = adding_up(adding)
+    one = series(kernel)
+    for key in (7, 2**61, 2**60):
+        one.launch(256, key, 512, 2**50)
+    assert [arguments[4] for _, arguments in first] == [7, 2**61]
+
+
+def test_a_series_changes_no_number_that_is_compiled_in() -> None:
+    with pytest.raises(AssertionError):
+        Series(OwnKernel(Compiler(), warps=4), (1,), (3,), {}, (0,))
 
 
 @pytest.mark.parametrize(("code", "becomes"), [(700, torch.AcceleratorError), (719, torch.AcceleratorError), (2, RuntimeError)])
@@ -157,7 +245,7 @@ def test_a_later_launch_in_a_context_that_a_kernel_has_ended_is_told_as_torch_te
     monkeypatch.setattr(own_kernel, "launcher", lambda: Launches((8, 8, 8, 8, 8, 8, 8), code))
     monkeypatch.setattr(own_kernel, "Driver", lambda: SimpleNamespace(error_name=lambda code: "CUDA_ERROR_OF_THIS_TEST"))
     with pytest.raises(RuntimeError, match=rf"CUDA_ERROR_OF_THIS_TEST \({code}\)") as caught:
-        Repeated(adding, 7).launch((1,), (WHOLE, None, 1, 5, 6, WHOLE, 7))
+        launched(Repeated(adding, 7), (1,), WHOLE, None, 1, 5, 6, WHOLE, 7)
     assert type(caught.value) is becomes
 
 

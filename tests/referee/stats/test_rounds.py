@@ -84,6 +84,15 @@ def test_the_order_changes_from_round_to_round() -> None:
     assert all(set(order[at : at + 3]) == {*"abc"} for at in range(0, len(order), 3))
 
 
+def test_every_order_is_as_likely() -> None:
+    """Also of those that take part in some rounds only."""
+    entries = [Entry(name, taking(1.0), rounds=3000 if name == "b" else None) for name in "abc"]
+    orders = rounds._orders(entries, 9000, np.random.default_rng(3))
+    early, late = Counter(map(tuple, orders[:3000])), Counter(map(tuple, orders[3000:]))
+    assert len(early) == 6 and all(400 < count < 600 for count in early.values())
+    assert set(late) == {(0, 2), (2, 0)} and all(2700 < count < 3300 for count in late.values())
+
+
 def test_a_call_that_found_the_queue_dry_has_no_time() -> None:
     def slow_to_queue(index: int) -> None:
         Event.queued += 1.0
