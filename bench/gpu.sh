@@ -10,6 +10,7 @@
 # flushes   repeated timings with another flush of the cache
 # places    repeated timings with code and memory elsewhere
 # cadence   whether a call's time depends on how many there were before
+# host      what queueing a round costs the host
 # speed     seconds a verdict, verdicts a minute
 # repeats   whole verdicts again and again
 # selftest  good kernels, slips and cheats
@@ -36,6 +37,7 @@ part() {
         flushes) "$python" bench/flushes.py --json "$out/flushes.json" ;;
         places) "$python" bench/placements.py --json "$out/placements.json" ;;
         cadence) "$python" bench/cadence.py --json "$out/cadence.json" ;;
+        host) "$python" bench/host_of_rounds.py --json "$out/host_of_rounds.json" ;;
         speed) "$python" bench/judge_catalogue.py --level full --builders "$((cores > 4 ? cores - 2 : cores))" --threads 6 --json "$out/judge_catalogue.json" ;;
         repeats) "$python" bench/repeated_verdicts.py --json "$out/repeated_verdicts.json" ;;
         selftest) "$python" -m kmint_tui selftest --json >"$out/selftest.json" ;;
@@ -46,7 +48,7 @@ part() {
     esac
 }
 
-[ $# -gt 0 ] || set -- tests limits quality sizes flushes places cadence speed repeats selftest kills decode mint
+[ $# -gt 0 ] || set -- tests limits quality sizes flushes places cadence host speed repeats selftest kills decode mint
 for name in "$@"; do
     began=$SECONDS
     if part "$name" 2>&1 | tee "$out/$name.log"; then ended=done; else ended="FAILED ($?)" failed=1; fi
