@@ -178,6 +178,7 @@ def prepare(
     whole = sorted((slot.start, slot.end) for slot, target in zip(slots, targets, strict=True) if _fills(target, slot))
     low, words = 0, region.view(torch.int16)
     for start, end in (*whole, (places.total, places.total)):
+        assert not start % 2, start
         words[low // 2 : start // 2].fill_(pattern)
         low = end - end % 2
     for target, tensor in zip(targets, inputs, strict=True):

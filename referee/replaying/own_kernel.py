@@ -91,8 +91,10 @@ class Series:
         constants: Mapping[str, int],
         changing: tuple[int, ...],
     ) -> None:
-        """`arguments` has in the `changing` places pointers and numbers of the kinds that launches will have there."""
-        assert all(isinstance(arguments[place], Pointer) or place in kernel.any_number for place in changing), changing
+        """`arguments` has in the `changing` places pointers that are aligned as those of launches, and numbers beyond 32 bits."""
+        for place in changing:
+            given = arguments[place]
+            assert isinstance(given, Pointer) or (place in kernel.any_number and isinstance(given, int) and given >= 2**31), place
         self._kernel, self._grid, self._arguments, self._constants = kernel, grid, arguments, constants
         self._changing = changing
         self._numbers: list[Packed] = []

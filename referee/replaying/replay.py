@@ -101,6 +101,7 @@ class Region:
 
     def words(self, low: int, high: int, size: int) -> Tensor:
         """Bytes `low` to `high`, both multiples of `size`, as integers of so many bytes."""
+        assert not (low | high) % size, (low, high, size)
         return self._as(INTEGERS[size])[low // size : high // size]
 
     def _as(self, dtype: torch.dtype) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -124,3 +125,19 @@ def test_no_two_places_have_one_pad() -> None:
 def test_the_numbers_on_a_gpu_are_those_of_the_cpu(dtype: torch.dtype) -> None:
     tensor = torch.randint(-100, 100, (300, 1001)).to(dtype)
     assert number(fingerprint(tensor.cuda(), KEY)) == number(fingerprint(tensor, KEY))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_it_comes_behind_what_is_queued_on_the_stream_of_now() -> None:
+    tensor = torch.zeros(1 << 20, device="cuda")
+    before, expected = number(fingerprint(tensor, KEY)), number(fingerprint(torch.ones(1 << 20), KEY))
+    cuda: Any = torch.cuda
+    side = cuda.Stream()
+    cuda.synchronize()
+    with cuda.stream(side):
+        cuda._sleep(100_000_000)
+        tensor.fill_(1.0)
+        found = fingerprint(tensor, KEY)
+    side.synchronize()
+    assert number(found) == expected != before

@@ -232,9 +232,46 @@ def test_a_series_whose_first_number_is_small_is_not_taken_for_one_of_small_numb
     assert [arguments[4] for _, arguments in first] == [7, 2**61]
 
 
-def test_a_series_changes_no_number_that_is_compiled_in() -> None:
+@pytest.mark.parametrize(("number", "any_number"), [(2**40, ()), (3, (0,))])
+def test_a_series_changes_no_number_that_is_compiled_in_or_of_32_bits(number: int, any_number: tuple[int, ...]) -> None:
     with pytest.raises(AssertionError):
-        Series(OwnKernel(Compiler(), warps=4), (1,), (3,), {}, (0,))
+        Series(OwnKernel(Compiler(), warps=4, any_number=any_number), (1,), (number,), {}, (0,))
+
+
+def test_a_launch_of_a_series_needs_every_number_that_changes(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Launches((8, 8, 8, 8, 8, 8, 8))
+    monkeypatch.setattr(own_kernel, "launcher", lambda: driver)
+    one = series(adding_up(adding)[0])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="zip"):
+            one.launch(256, 2**61, 512)
+        one.launch(256, 2**61, 512, 2**50)
+    assert len(driver.seen) == 1
+
+
+def test_every_launch_asks_for_the_stream_of_now(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, now = Launches((8, 8, 8, 8, 8, 8, 8)), [77]
+    monkeypatch.setattr(own_kernel, "launcher", lambda: driver)
+    monkeypatch.setattr(own_kernel, "stream_reader", lambda: lambda: now[-1])
+    kernel = adding_up(adding)[0]
+    one = series(kernel)
+    for stream in (5, 78, 79):
+        now.append(stream)
+        one.launch(256, 2**61, 512, 2**50)
+        kernel.launch((9,), (Pointer(96, torch.int64), None, 1, 2**41, 2**60, Pointer(112, torch.int64), 2**59), fingerprint.CONSTANTS)
+    assert [stream for _, _, stream, _ in driver.seen] == [5, 78, 78, 79, 79]
+
+
+def test_a_launch_has_the_warps_that_its_kernel_was_compiled_for(adding: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Launches((8, 8, 8, 8, 8, 8, 8))
+    monkeypatch.setattr(own_kernel, "launcher", lambda: driver)
+    with active_driver(Target.parse("sm_90")):
+        words = Pointer(4096, torch.int64), None, 1, 2**40, 2**62, Pointer(32, torch.int64), -(2**62)
+        fewer = fingerprint._add_up.run(*words, **fingerprint.CONSTANTS, STRIDE=1, num_warps=2, grid=(1,), warmup=True)
+    fewer.function = 4321
+    for compiled in (adding, fewer):
+        launched(Repeated(compiled, 7), (1,), *words)
+    assert [(function, shape[3]) for function, shape, _, _ in driver.seen] == [(1234, 256), (4321, 64)]
 
 
 @pytest.mark.parametrize(("code", "becomes"), [(700, torch.AcceleratorError), (719, torch.AcceleratorError), (2, RuntimeError)])
