@@ -13,7 +13,6 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -61,8 +60,6 @@ class Region:
         self.places = self._home.within(0, self.bytes.numel())
         self.inputs: Sequence[Tensor] = ()
         self.poison: Poison = NAN
-        # Shared by all that are `moved`, because it is the same memory.
-        self._typed: dict[torch.dtype, Tensor] = {}
 
     def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
         """Move to another address, poison everything, and write the inputs."""
@@ -70,11 +67,10 @@ class Region:
         self.begin(inputs, poison)
         self.inputs = inputs
 
-    def begin(self, inputs: Sequence[Tensor | None], poison: Poison, targets: Sequence[Tensor] | None = None) -> None:
-        """As `fill`, but where it is. The caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself.
-        `targets` are the tensors of the inputs, for who has them."""
+    def begin(self, inputs: Sequence[Tensor | None], poison: Poison) -> None:
+        """As `fill`, but where it is. The caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself."""
         self.inputs, self.poison = (), poison
-        prepare(self.bytes, self.places, self.plan, inputs, poison, targets or [self.tensor(view) for view in self.plan.inputs])
+        prepare(self.bytes, self.places, self.plan, inputs, poison)
 
     def move(self) -> None:
         """Have another address, and there whatever lies there."""
@@ -97,18 +93,7 @@ class Region:
 
     def tensor(self, view: View) -> Tensor:
         """The tensor a view of the plan names."""
-        return window(self._as(getattr(torch, view.dtype)), self.places, view)
-
-    def words(self, low: int, high: int, size: int) -> Tensor:
-        """Bytes `low` to `high`, both multiples of `size`, as integers of so many bytes."""
-        assert not (low | high) % size, (low, high, size)
-        return self._as(INTEGERS[size])[low // size : high // size]
-
-    def _as(self, dtype: torch.dtype) -> Tensor:
-        """All bytes as numbers, made once: a view takes the host a microsecond, and rounds of timed calls need a thousand."""
-        if dtype not in self._typed:
-            self._typed[dtype] = self.bytes.view(dtype)
-        return self._typed[dtype]
+        return window(self.bytes, self.places, view)
 
     def address(self, view: View) -> int:
         """The device address a view of the plan names."""
@@ -122,9 +107,10 @@ class Region:
         """Poison what is not an input, where it is."""
         for slot in self.places.slots:
             if slot.input is None:
-                size = widest(slot.start, slot.end)
+                left = self.bytes[slot.start : slot.end]
+                size = widest(left.numel(), int(left.storage_offset()))
                 pattern = (poison.pattern * size)[:size]
-                self.words(slot.start, slot.end, size).fill_(int.from_bytes(pattern, "little", signed=size > 1))
+                left.view(INTEGERS[size]).fill_(int.from_bytes(pattern, "little", signed=size > 1))
 
     def touched(self) -> list[Tensor]:
         """Booleans on the device, without waiting. All of them are false only when `damage` cannot find anything."""
@@ -153,19 +139,18 @@ def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
 
 def bands(regions: Iterable[Region]) -> list[Tensor]:
     """Booleans on the device: some byte outside every buffer may have changed. Cheap, and all false only when none did."""
-    batches: list[tuple[int, int, list[Tensor]]] = []
+    batches: list[tuple[int, list[Tensor]]] = []
     room = 0
     for region in regions:
-        byte, guards = region.poison.pattern[0], region.places.guards
-        size = widest(*chain.from_iterable(guards))
-        for low, high in guards:
+        byte = region.poison.pattern[0]
+        for low, high in region.places.guards:
             # Copying short bands together takes less time than queueing a comparison for each of them.
-            if high - low > room or batches[-1][:2] != (byte, size):
-                batches.append((byte, size, []))
+            if high - low > room or batches[-1][0] != byte:
+                batches.append((byte, []))
                 room = PIECE_BYTES
-            batches[-1][2].append(region.words(low, high, size))
+            batches[-1][1].append(region.bytes[low:high])
             room -= high - low
-    return [_other_than(byte, size, some) for byte, size, some in batches]
+    return [_other_than(byte, some) for byte, some in batches]
 
 
 def _has_gaps(view: View, nbytes: int) -> bool:
@@ -174,9 +159,10 @@ def _has_gaps(view: View, nbytes: int) -> bool:
     return math.prod(view.shape) * dtype.itemsize != nbytes
 
 
-def _other_than(byte: int, size: int, bands: Sequence[Tensor]) -> Tensor:
-    """A boolean on the device: some byte of `bands`, which are integers of `size` bytes, is another one."""
-    numbers = torch.cat(list(bands)) if len(bands) > 1 else bands[0]
+def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:
+    """A boolean on the device: some byte of `bands` is another one."""
+    size = widest(*(band.numel() for band in bands), *(int(band.storage_offset()) for band in bands))
+    numbers = torch.cat([band.view(INTEGERS[size]) for band in bands]) if len(bands) > 1 else bands[0].view(INTEGERS[size])
     return (numbers != int.from_bytes(bytes([byte] * size), "little", signed=size > 1)).any()
 
 

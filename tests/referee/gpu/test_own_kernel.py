@@ -52,6 +52,9 @@ def again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         def queue(self) -> None:
             launched.append(self.given)
 
+        def another(self) -> SimpleNamespace:
+            return SimpleNamespace(change=lambda *_: None, numbers=dict.fromkeys(range(7)))
+
     monkeypatch.setattr(own_kernel, "Repeated", Repeated)
     return launched
 
@@ -122,6 +125,27 @@ def test_of_a_number_that_is_not_specialized_for_only_the_width_counts(
 def test_the_numbers_that_may_be_any_are_those_that_triton_is_told_not_to_look_at(kernel: OwnKernel) -> None:
     parameters = kernel._function.params
     assert kernel.any_number == tuple(parameter.num for parameter in parameters if parameter.do_not_specialize)
+
+
+def test_a_fingerprint_is_launched_with_what_it_is_of(again: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Compiler()
+    monkeypatch.setattr(fingerprint, "_ADD_UP", OwnKernel(made, warps=8, any_number=(4, 6)))
+    for word, aligned, place in ((8, True, 48), (2, False, 50)):
+        fingerprint._alone.__wrapped__(2 * fingerprint.BLOCK + 1, word, aligned).launch(place, 2**61 + 1, 32, -(2**50))
+        grid, arguments, constants, warps = made.compiled[-1]
+        words = Pointer(place, {8: torch.int64, 2: torch.int16}[word])
+        assert arguments == (words, None, 1, 2 * fingerprint.BLOCK + 1, 2**61 + 1, Pointer(32, torch.int64), -(2**50))
+        assert (grid, constants, warps) == ((3, 1), {**fingerprint.CONSTANTS, "STRIDE": 1}, 8)
+
+
+def test_a_mixture_is_launched_with_what_it_is_of(again: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Compiler()
+    monkeypatch.setattr(mixing, "_MIX", OwnKernel(made, warps=4, any_number=(4,)))
+    program = 4 * mixing.BITS * mixing.BLOCK
+    mixing._mixtures.__wrapped__(program + 1, 2, (True, False, True)).launch(32, 50, 64, 2**61 + 1)
+    ((grid, arguments, constants, _),) = made.compiled
+    assert arguments == (*(Pointer(place, torch.int16) for place in (32, 50, 64)), program + 1, 2**61 + 1)
+    assert grid == (2,) and constants == {"BLOCK": mixing.BLOCK, "BITS": mixing.BITS, "ROUNDS": mixing.ROUNDS}
 
 
 class Launches:
