@@ -103,7 +103,7 @@ class Room:
         if not self._pads:
             self._sums = torch.zeros(MANY * APART, dtype=torch.int64, device=self._device)
             self._start = self._sums.data_ptr()
-            self._pads = np.frombuffer(secrets.token_bytes(MANY * NUMBER), np.int64).tolist()
+            self._pads = list(_pads(MANY))
         pad = self._pads.pop()
         first = APART * len(self._pads)
         return Noted(self._sums, (pad,), first), self._start + NUMBER * first
@@ -145,11 +145,17 @@ def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
     Takes memory for copies where tensors are not contiguous, of one at a time.
     """
     if all(tensor.is_contiguous() for tensor in tensors):
-        words = [_words(tensor) for tensor in tensors]
-        if len({each.dtype for each in words}) == 1:
-            return _noted(words, key)
-    found = [fingerprint(tensor, key) for tensor in tensors]
-    return Noted(torch.stack([each.sums[each.first] for each in found]), tuple(pad for each in found for pad in each.pads))
+        if tensors[0].is_cuda:
+            # Of each only the address is looked at, which takes the host least.
+            size, places = tensors[0].nbytes, [tensor.data_ptr() for tensor in tensors]
+            if len(words := {widest(size, place) for place in places}) == 1:
+                return _noted_there(places, size, words.pop(), key, tensors[0].device)
+        else:
+            found = [_words(tensor) for tensor in tensors]
+            if len({each.dtype for each in found}) == 1:
+                return _noted(found, key)
+    alone = [fingerprint(tensor, key) for tensor in tensors]
+    return Noted(torch.stack([each.sums[each.first] for each in alone]), tuple(pad for each in alone for pad in each.pads))
 
 
 def _words(tensor: Tensor) -> Tensor:
@@ -160,27 +166,34 @@ def _words(tensor: Tensor) -> Tensor:
 
 
 def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
-    """Of so many tensors of words, all as large and of one type."""
-    pads = tuple(secrets.randbits(64) - (1 << 63) for _ in tensors)
-    first, count = tensors[0], tensors[0].numel()
-    sums = torch.tensor(pads, dtype=torch.int64, device=first.device)
-    if not first.is_cuda:
-        masks = _mixed(torch.arange(count, dtype=torch.int64) * STEP + key)
-        found = [_products(words.to(torch.int64), masks).sum() for words in tensors]
-        return Noted(sums + torch.stack(found), pads)
-    if count:
-        offsets, stride = _offsets(tensors)
-        grid = (-(-count // BLOCK), -(-len(tensors) // TOGETHER))
-        _ADD_UP.launch(grid, (first, offsets, len(tensors), count, key, sums, None), {**CONSTANTS, "STRIDE": stride})
+    """Of so many tensors of words on the CPU, all as large and of one type."""
+    pads = _pads(len(tensors))
+    masks = _mixed(torch.arange(tensors[0].numel(), dtype=torch.int64) * STEP + key)
+    found = [_products(words.to(torch.int64), masks).sum() for words in tensors]
+    return Noted(torch.tensor(pads, dtype=torch.int64) + torch.stack(found), pads)
+
+
+def _noted_there(places: Sequence[int], size: int, word: int, key: int, device: torch.device) -> Noted:
+    """Of so many tensors of `size` bytes on a GPU, which lie at these addresses, read as integers of `word` bytes."""
+    pads = _pads(len(places))
+    sums = torch.tensor(pads, dtype=torch.int64, device=device)
+    if count := size // word:
+        apart, stride = _apart(places, word)
+        offsets = torch.tensor(apart, dtype=torch.int64, device=device)
+        arguments = (Pointer(places[0], INTEGERS[word]), offsets, len(places), count, key, sums, None)
+        _ADD_UP.launch((-(-count // BLOCK), -(-len(places) // TOGETHER)), arguments, {**CONSTANTS, "STRIDE": stride})
     return Noted(sums, pads)
 
 
-def _offsets(tensors: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """How far each lies from the first, on the device, and of how many words that is a multiple."""
-    start, size = tensors[0].data_ptr(), tensors[0].element_size()
-    apart = [words.data_ptr() - start for words in tensors]
-    unit = ALIGNED if all(each % ALIGNED == 0 for each in apart) else size
-    return torch.tensor([each // unit for each in apart], dtype=torch.int64, device=tensors[0].device), unit // size
+def _apart(places: Sequence[int], word: int) -> tuple[list[int], int]:
+    """How far each lies from the first, and of how many words that is a multiple."""
+    apart = [place - places[0] for place in places]
+    unit = ALIGNED if all(each % ALIGNED == 0 for each in apart) else word
+    return [each // unit for each in apart], unit // word
+
+
+def _pads(count: int) -> tuple[int, ...]:
+    return tuple(np.frombuffer(secrets.token_bytes(NUMBER * count), np.int64).tolist())
 
 
 def _products(words: Tensor, masks: Tensor) -> Tensor:

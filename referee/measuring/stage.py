@@ -156,7 +156,7 @@ class Stage:
             self.ahead()
         for index, call in enumerate(self._next[: used + 1]):
             drawn = enumerate(self._drawn[index % DRAWS])
-            call.region.begin([None if position in self._mixed else operand for position, operand in drawn], NAN)
+            call.region.begin([None if position in self._mixed else operand for position, operand in drawn], NAN, call.inputs)
         self._calls, self._spare, self._next = self._next[:used], self._next[used], []
         # A candidate could write over the draws, or over an output that another call left: what nobody else knows tells.
         self._key, self._room = secrets.randbits(63), Room(self._host.device)

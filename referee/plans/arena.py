@@ -123,13 +123,15 @@ def layout(plan: LaunchPlan, *, reverse: bool = False, lead: int = 0) -> Layout:
 
 
 def window(region: Tensor, places: Layout, view: View) -> Tensor:
-    """The tensor that `view` names, aliasing `region`. Raises ValueError where it is misaligned or leaves its buffer."""
+    """The tensor that `view` names, aliasing `region`, which may be of any dtype. Raises ValueError where it is misaligned or leaves its
+    buffer."""
     slot = places.slots[view.buffer]
     dtype, end = _reach(view)
     if end is None or end > slot.nbytes:
         raise ValueError(f"view {view} does not fit buffer {view.buffer} of {slot.nbytes} bytes")
-    start = region.storage_offset() + slot.start + view.offset
-    return region.view(dtype).as_strided(view.shape, view.strides, start // dtype.itemsize)
+    start = region.storage_offset() * region.itemsize + slot.start + view.offset
+    typed = region if region.dtype == dtype else region.view(dtype)
+    return typed.as_strided(view.shape, view.strides, start // dtype.itemsize)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -154,21 +156,30 @@ def _poisoned(start: int, length: int, poison: Poison, like: Tensor) -> Tensor:
     return words.view(torch.uint8)[start % 2 :][:length]
 
 
-def prepare(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor | None], poison: Poison) -> None:
+def prepare(
+    region: Tensor,
+    places: Layout,
+    plan: LaunchPlan,
+    inputs: Sequence[Tensor | None],
+    poison: Poison,
+    targets: Sequence[Tensor] | None = None,
+) -> None:
     """Poisons all of `region` (`places.total` bytes), then writes `inputs`, in the plan's order, into their buffers.
 
-    None is for an input that the caller is going to write, and from end to end where it is large: it may be left as it was.
+    None is for an input that the caller is going to write, and from end to end where it is large: it may be left as it was. `targets`
+    are the windows of the inputs, for who has them.
     """
     import torch
 
     pattern = int.from_bytes(poison.pattern, "little", signed=True)
-    targets = [window(region, places, view) for view in plan.inputs]
+    targets = targets or [window(region, places, view) for view in plan.inputs]
     # What an input overwrites from end to end needs no poison first: of large ones that saves the device a third of the work.
     slots = [places.slots[view.buffer] for view in plan.inputs]
     whole = sorted((slot.start, slot.end) for slot, target in zip(slots, targets, strict=True) if _fills(target, slot))
-    low = 0
+    low, words = 0, region.view(torch.int16)
     for start, end in (*whole, (places.total, places.total)):
-        region[low:start].view(torch.int16).fill_(pattern)
+        assert not start % 2, start
+        words[low // 2 : start // 2].fill_(pattern)
         low = end - end % 2
     for target, tensor in zip(targets, inputs, strict=True):
         if tensor is not None:

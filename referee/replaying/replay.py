@@ -13,6 +13,7 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -60,6 +61,8 @@ class Region:
         self.places = self._home.within(0, self.bytes.numel())
         self.inputs: Sequence[Tensor] = ()
         self.poison: Poison = NAN
+        # Shared by all that are `moved`, because it is the same memory.
+        self._typed: dict[torch.dtype, Tensor] = {}
 
     def fill(self, inputs: Sequence[Tensor], poison: Poison) -> None:
         """Move to another address, poison everything, and write the inputs."""
@@ -67,10 +70,11 @@ class Region:
         self.begin(inputs, poison)
         self.inputs = inputs
 
-    def begin(self, inputs: Sequence[Tensor | None], poison: Poison) -> None:
-        """As `fill`, but where it is. The caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself."""
+    def begin(self, inputs: Sequence[Tensor | None], poison: Poison, targets: Sequence[Tensor] | None = None) -> None:
+        """As `fill`, but where it is. The caller writes the inputs that are None (see `arena.prepare`) and watches all of them itself.
+        `targets` are the tensors of the inputs, for who has them."""
         self.inputs, self.poison = (), poison
-        prepare(self.bytes, self.places, self.plan, inputs, poison)
+        prepare(self.bytes, self.places, self.plan, inputs, poison, targets or [self.tensor(view) for view in self.plan.inputs])
 
     def move(self) -> None:
         """Have another address, and there whatever lies there."""
@@ -93,7 +97,18 @@ class Region:
 
     def tensor(self, view: View) -> Tensor:
         """The tensor a view of the plan names."""
-        return window(self.bytes, self.places, view)
+        return window(self._as(getattr(torch, view.dtype)), self.places, view)
+
+    def words(self, low: int, high: int, size: int) -> Tensor:
+        """Bytes `low` to `high`, both multiples of `size`, as integers of so many bytes."""
+        assert not (low | high) % size, (low, high, size)
+        return self._as(INTEGERS[size])[low // size : high // size]
+
+    def _as(self, dtype: torch.dtype) -> Tensor:
+        """All bytes as numbers, made once: a view takes the host a microsecond, and rounds of timed calls need a thousand."""
+        if dtype not in self._typed:
+            self._typed[dtype] = self.bytes.view(dtype)
+        return self._typed[dtype]
 
     def address(self, view: View) -> int:
         """The device address a view of the plan names."""
@@ -107,10 +122,9 @@ class Region:
         """Poison what is not an input, where it is."""
         for slot in self.places.slots:
             if slot.input is None:
-                left = self.bytes[slot.start : slot.end]
-                size = widest(left.numel(), int(left.storage_offset()))
+                size = widest(slot.start, slot.end)
                 pattern = (poison.pattern * size)[:size]
-                left.view(INTEGERS[size]).fill_(int.from_bytes(pattern, "little", signed=size > 1))
+                self.words(slot.start, slot.end, size).fill_(int.from_bytes(pattern, "little", signed=size > 1))
 
     def touched(self) -> list[Tensor]:
         """Booleans on the device, without waiting. All of them are false only when `damage` cannot find anything."""
@@ -139,18 +153,19 @@ def slab_bytes(places: Layout, step: int = ALIGNMENT) -> int:
 
 def bands(regions: Iterable[Region]) -> list[Tensor]:
     """Booleans on the device: some byte outside every buffer may have changed. Cheap, and all false only when none did."""
-    batches: list[tuple[int, list[Tensor]]] = []
+    batches: list[tuple[int, int, list[Tensor]]] = []
     room = 0
     for region in regions:
-        byte = region.poison.pattern[0]
-        for low, high in region.places.guards:
+        byte, guards = region.poison.pattern[0], region.places.guards
+        size = widest(*chain.from_iterable(guards))
+        for low, high in guards:
             # Copying short bands together takes less time than queueing a comparison for each of them.
-            if high - low > room or batches[-1][0] != byte:
-                batches.append((byte, []))
+            if high - low > room or batches[-1][:2] != (byte, size):
+                batches.append((byte, size, []))
                 room = PIECE_BYTES
-            batches[-1][1].append(region.bytes[low:high])
+            batches[-1][2].append(region.words(low, high, size))
             room -= high - low
-    return [_other_than(byte, some) for byte, some in batches]
+    return [_other_than(byte, size, some) for byte, size, some in batches]
 
 
 def _has_gaps(view: View, nbytes: int) -> bool:
@@ -159,10 +174,9 @@ def _has_gaps(view: View, nbytes: int) -> bool:
     return math.prod(view.shape) * dtype.itemsize != nbytes
 
 
-def _other_than(byte: int, bands: Sequence[Tensor]) -> Tensor:
-    """A boolean on the device: some byte of `bands` is another one."""
-    size = widest(*(band.numel() for band in bands), *(int(band.storage_offset()) for band in bands))
-    numbers = torch.cat([band.view(INTEGERS[size]) for band in bands]) if len(bands) > 1 else bands[0].view(INTEGERS[size])
+def _other_than(byte: int, size: int, bands: Sequence[Tensor]) -> Tensor:
+    """A boolean on the device: some byte of `bands`, which are integers of `size` bytes, is another one."""
+    numbers = torch.cat(list(bands)) if len(bands) > 1 else bands[0]
     return (numbers != int.from_bytes(bytes([byte] * size), "little", signed=size > 1)).any()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from referee.measuring.fingerprint import MANY, Noted, Room, fingerprint, fingerprints, read
+from referee.measuring.fingerprint import MANY, Noted, Room, _apart, fingerprint, fingerprints, read
 from tests.referee.gpu.interpreted import in_interpreter
 
 GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -67,6 +67,14 @@ def test_many_at_once_have_the_fingerprints_that_they_have_alone(
     assert read([fingerprints(several, KEY)]) == [number(fingerprint(each, KEY)) for each in several]
     across = [each.t() if each.dim() > 1 else each for each in several]
     assert read([fingerprints(across, KEY)]) == [number(fingerprint(each, KEY)) for each in across]
+
+
+@pytest.mark.parametrize(
+    ("places", "word", "step"), [((512, 0, 1024, 528), 8, 16), ((4096, 4104, 8192), 8, 8), ((7, 23, 24), 1, 1), ((64,), 4, 16)]
+)
+def test_offsets_lead_from_the_first_place_to_each(places: tuple[int, ...], word: int, step: int) -> None:
+    offsets, stride = _apart(places, word)
+    assert [places[0] + offset * stride * word for offset in offsets] == list(places) and stride * word == step
 
 
 @DEVICES
