@@ -4,7 +4,8 @@ They stand beside the op's fixed cells and within its contract, so that a kernel
 the CPU others have a purpose: a row of several blocks that keeps growing, plain values in bfloat16, rows by the dozen or the hundred
 and by the thousand, which are short because the interpreter runs one program after the other, and rows longer than usual blocks.
 Half of all widths are such as kernels have a way of their own for, powers of two and odd multiples of one; tiles of rows leave a rest
-there. On a GPU one cell, but of rotations, always has such a multiple, which tiles of so many columns divide, and pairs of them do not.
+there, or one time in four on a GPU none. There one cell, but of rotations, always has such a multiple, which tiles of so many columns
+divide, and pairs of them do not.
 On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly.
 How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
@@ -40,6 +41,8 @@ NARROW: tuple[tuple[int, Dtype], ...] = ((127, "float16"), (128, "float32"))
 ROPE_NARROW: tuple[tuple[int, Dtype], ...] = ((128, "bfloat16"), (64, "float16"))
 # Where the columns are even: no tile of eight rows or more covers all of them.
 TILED_ROWS = tuple(rows for rows in range(9, 40) if rows % 8)
+# As many rows as any usual tile has, where none is left over, as often.
+TILE_ROWS, WHOLE_TILES = 64, 0.25
 ODD_GAPS, MORE_ALIGNED = range(1, 128, 2), range(64)
 
 
@@ -165,6 +168,8 @@ def _any_rows(chance: random.Random, columns: int) -> int:
     rows = round(math.exp2(chance.uniform(0.0, math.log2(max(2, min(GPU_ROWS, GPU_ELEMENTS // columns))))))
     if columns % 16:
         return rows
+    if chance.random() < WHOLE_TILES:
+        return -(-rows // TILE_ROWS) * TILE_ROWS
     return rows + 1 if rows > 8 and rows % 8 == 0 else max(rows, TILED_ROWS[0])
 
 

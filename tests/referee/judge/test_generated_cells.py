@@ -34,6 +34,7 @@ from referee.ops.fresh_cells import (
     HEADS,
     MOST_ROWS,
     RECIPES,
+    TILE_ROWS,
     TILED_ROWS,
     fresh_cells,
     with_fresh_layouts,
@@ -150,7 +151,7 @@ def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu:
             many = "-rows-" in cell.name
             assert rows in TILED_ROWS or 1 <= rows <= (GPU_ROWS + 1 if gpu else CPU_ROWS) or (many and rows <= MOST_ROWS)
             assert 1 <= columns <= (max(GPU_LONGEST.values()) if gpu else 6000)
-            assert columns % 16 or rows == 2 or (rows > 8 and rows % 8) or many
+            assert columns % 16 or rows == 2 or (rows > 8 and rows % 8) or many or (gpu and rows % TILE_ROWS == 0)
         assert all(2.0**-12 <= scale <= 64.0 for scale in cell.scales)
         if prod(cell.inputs[0].shape) < 20_000:
             inputs = draw(cell, seed)
@@ -206,7 +207,10 @@ def test_many_fresh_cells_have_widths_that_kernels_treat_apart_and_rows_that_no_
     )
     assert {64, 128, 256, 512, 1024, 2048} | ({4096, 8192} if gpu else set()) <= powers and len(multiples) > 20
     even = [rows for rows, columns in shapes if columns % 16 == 0 and rows > 2]
-    assert len(even) > len(shapes) / 4 and all(rows > 8 and rows % 8 for rows in even)
+    whole = [rows for rows in even if rows % TILE_ROWS == 0]
+    assert len(even) > len(shapes) / 4 and all(rows > 8 and (rows % 8 or rows in whole) for rows in even)
+    # Whole tiles of rows too, by the one as by the hundred; without a GPU fixed cells have them.
+    assert (len(even) / 8 < len(whole) < len(even) / 4 and min(whole) == TILE_ROWS and max(whole) > 2048) if gpu else not whole
 
 
 @pytest.mark.parametrize("name", ["swiglu", "rmsnorm_wide"])
