@@ -24,8 +24,8 @@ HUGE = 2.0**16
 # 256, what float16 has room for, and in fp32 just beyond 1e9; of probabilities the allowance (`answers/tolerance.py`) tells no more. Much
 # further off a product that is contracted with the subtraction of the largest one leaves a rest whose power is infinite.
 FAR_HALF, FAR, FAR_LOGITS = 56.0, 2.0**22, 2.0**13
-# A factor of logits that no usual clamp lets through.
-STEEP = 256.0
+# Factors of logits that no usual clamp lets through, on rows of values so close that the largest is not all there is, and the other way.
+STEEP, SLIGHT = 1024.0, 2.0**-10
 # Times what gates that are closed let through it is small; times the gates themselves it has no room in float16.
 UP = 2.0**12
 TIMED_ROWS = 8192
@@ -261,8 +261,12 @@ def _own(op: Op, cpu: bool) -> tuple[Draft, ...]:
             Draft(rows, columns, F32, "shifted", far, scaled=_DATA, label="farther"),
             Draft(rows, columns, F16, "shifted", FAR_HALF, scaled=_DATA, label="far"),
         )
-        steep = (Draft(rows, columns, F32, "normal", STEEP, scaled=("scale",), label="steep"),) if op.kind == "scale" else ()
-        return (*moved, Draft(rows, columns, BF16, "shifted", far, scaled=_DATA, label="farther"), *steep) if cpu else moved
+        factors = (
+            Draft(rows, columns, F32, "close", STEEP, scaled=("scale",), label="steep"),
+            Draft(rows, columns, F32, "normal", SLIGHT, scaled=("scale",), label="slight"),
+        )
+        more = factors if op.kind == "scale" else ()
+        return (*moved, Draft(rows, columns, BF16, "shifted", far, scaled=_DATA, label="farther"), *more) if cpu else moved
     return ()
 
 

@@ -8,9 +8,9 @@ Recipes for data operands (unit scale): normal; sorted (rows ascending); constan
 one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
 near +-64 that cancel in pairs, small noise on top); outlier (normal, but for a single +-384 a row, in every other row the first);
 mixed (row i uses the i-th of those recipes; of the catalogue's operations the last of many rows is zero in every data operand, as
-padding is, and has no scale); closed (gates from -9 to -7; whatever they are for is normal); nonfinite (in five rows of six a NaN, +Inf
-or -Inf, or nothing but -Inf in the first or the last three quarters, as masks leave it); masked (in two rows of three float32's or
-float16's least number, in the first three quarters or throughout).
+padding is, and has no scale); close (normal, of a 256th of the size); closed (gates from -9 to -7; whatever they are for is normal);
+nonfinite (in five rows of six a NaN, +Inf or -Inf, or nothing but -Inf in the first or the last three quarters, as masks leave it);
+masked (in two rows of three float32's or float16's least number, in the first three quarters or throughout).
 
 Parameters keep their own distribution whatever the recipe: w is 1 + normal/2, b and bias normal, cos and sin tables of
 independent random angles (the two halves of a row differ), a scalar scale in [1/2, 3/2] (positive, as the op's formula says:
@@ -39,7 +39,7 @@ MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "outlier"
 HALF_MAX = 65504.0
 ONE_IN = 10
 HUGE_ELEMENTS = 1 << 30
-_SHIFT, _BIG, _NOISE, _SPIKE, _OUTLIER = 256.0, 64.0, 1.0 / 64.0, 8.0, 384.0
+_SHIFT, _BIG, _NOISE, _SPIKE, _OUTLIER, _CLOSE = 256.0, 64.0, 1.0 / 64.0, 8.0, 384.0, 1.0 / 256.0
 
 
 def generator_for(seed: int, cell: str, position: int, name: str, device: str) -> Generator:
@@ -140,6 +140,10 @@ def _uniform_grid(shape: tuple[int, int], g: Generator) -> Tensor:
     return _on_grid(_uniform(shape, g), g)
 
 
+def _close(shape: tuple[int, int], g: Generator) -> Tensor:
+    return _normal(shape, g).mul_(_CLOSE)
+
+
 def _closed(shape: tuple[int, int], g: Generator) -> Tensor:
     return -7.0 - 2.0 * _uniform(shape, g)
 
@@ -171,6 +175,7 @@ RECIPES: dict[str, Draw] = {
     "cancellation": _cancellation,
     "outlier": _outlier,
     "mixed": _mixed_and_padding,
+    "close": _close,
     "closed": _closed,
     "nonfinite": _nonfinite,
     "masked": _masked,
