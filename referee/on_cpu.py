@@ -13,7 +13,8 @@ from referee.compiling.binaries import unread_lines
 from referee.device.configurations import FEW_CONFIGS, usable_configurations
 from referee.judgement import Judgement, Traced, atomic, autotuned, stop
 from referee.open_lanes import has_open_lanes, note, what_depends
-from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
+from referee.ops.fresh_badges import fresh_badges
+from referee.ops.fresh_cells import fresh_cells
 from referee.ops.spec import Cell
 from referee.plans.branches import branches
 from referee.plans.plan import LaunchPlan
@@ -49,7 +50,7 @@ class OnCpu:
         cells = [cell for cell in required(task.cells) if feasible(cell)]
         cells += fresh_cells(subject.op, self.seed, gpu=False)
         bench = subject.bench()
-        earning = with_fresh_layouts(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed)
+        earning = fresh_badges(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed, gpu=False)
         with Aside("traces") as aside, InterpretedBadges(judgement, self.module, earning) as badges:
             many_rows = [] if subject.op.origin == "user" else partition_by_rows(required(subject.cells("gpu")))[1]
             tracing = aside.submit(partial(judgement.traced, self.module, many_rows, stop=aside.stop))

@@ -26,7 +26,8 @@ from referee.judgement import Judgement, Level, Traced, atomic, autotuned, cell_
 from referee.large_cells import large
 from referee.measuring.measurement import TimingOptions
 from referee.open_lanes import note
-from referee.ops.fresh_cells import fresh_cells, with_fresh_layouts
+from referee.ops.fresh_badges import fresh_badges
+from referee.ops.fresh_cells import fresh_cells
 from referee.ops.spec import Cell
 from referee.plans.plan import Launch, LaunchPlan
 from referee.reading.kernels import KernelModule
@@ -59,7 +60,7 @@ class OnGpu:
         processors = self.judgement.target.properties.multi_processor_count
         wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True, multiprocessors=processors)]
         usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
-        earning = with_fresh_layouts(subject.op, capabilities(cells), self.seed)
+        earning = fresh_badges(subject.op, capabilities(cells), self.seed, gpu=True)
         with (
             Aside("look") as aside,
             ReplayedBadges(self.judgement, self.module, self.replayer, earning, seed=self.seed) as badges,

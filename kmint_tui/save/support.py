@@ -44,10 +44,12 @@ class Support:
 def support(op: Op, verdicts: Sequence[Mapping[str, Any]]) -> Support:
     """What the verdicts (`kmint.verdict/1`) on one kernel vouch for. Raises NotSaveable for a kernel wrong on offset views."""
     known = {cell.name: cell for profile in ("cpu", "gpu") for cell in cells(op, profile=profile)}
-    passed, failed = _by_status(verdicts, "pass", known), _by_status(verdicts, "fail", known)
+    # Of cells that were drawn only the names are known here.
+    passed_names, failed_names = _by_status(verdicts, "pass"), _by_status(verdicts, "fail")
+    passed = [known[name] for name in sorted(passed_names) if name in known]
 
     def badge(mark: str) -> bool:
-        return any(mark in cell.name for cell in passed) and not any(mark in cell.name for cell in failed)
+        return any(mark in name for name in passed_names) and not any(mark in name for name in failed_names)
 
     if not badge("-offset-"):
         raise NotSaveable("it is not right on views with an offset, which no check can keep out under torch.compile")
@@ -65,9 +67,8 @@ def support(op: Op, verdicts: Sequence[Mapping[str, Any]]) -> Support:
     )
 
 
-def _by_status(verdicts: Sequence[Mapping[str, Any]], status: str, known: Mapping[str, Cell]) -> list[Cell]:
-    names = {cell["name"] for verdict in verdicts for cell in verdict["cells"] if cell["status"] == status}
-    return [known[name] for name in sorted(names) if name in known]
+def _by_status(verdicts: Sequence[Mapping[str, Any]], status: str) -> set[str]:
+    return {cell["name"] for verdict in verdicts for cell in verdict["cells"] if cell["status"] == status}
 
 
 def _dtype(cell: Cell) -> str:

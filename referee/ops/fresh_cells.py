@@ -7,7 +7,6 @@ Half of all widths are such as kernels have a way of their own for, powers of tw
 there, or one time in four on a GPU none. There one cell, but of rotations, always has such a multiple, which tiles of so many columns
 divide, and pairs of them do not.
 On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly.
-How far rows lie apart, and how far a view from the start of its storage, is drawn as well where that earns a badge.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
 """
 
@@ -16,13 +15,11 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import replace
 
-from referee.ops.cells import ALIGNMENT, aligned_stride, cell_of
+from referee.ops.cells import cell_of
 from referee.ops.plans import Draft
 from referee.ops.signatures import KINDS, ROPE_KINDS, signature
-from referee.ops.spec import Cell, Dtype, Op, TensorSpec
+from referee.ops.spec import Cell, Dtype, Op
 
 RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant", "outlier")
 DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
@@ -43,7 +40,6 @@ ROPE_NARROW: tuple[tuple[int, Dtype], ...] = ((128, "bfloat16"), (64, "float16")
 TILED_ROWS = tuple(rows for rows in range(9, 40) if rows % 8)
 # As many rows as any usual tile has, where none is left over, as often.
 TILE_ROWS, WHOLE_TILES = 64, 0.25
-ODD_GAPS, MORE_ALIGNED = range(1, 128, 2), range(64)
 
 
 def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MULTIPROCESSORS) -> tuple[Cell, ...]:
@@ -65,25 +61,26 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MUL
 
 def _many_or_long(op: Op, chance: random.Random) -> list[Draft]:
     """What a kernel may have another way for, as far as the interpreter gets: a number of rows, or a length of them."""
-    rows, columns = _between(chance, *CPU_TILED_ROWS), _short(op, chance)
+    rows, columns = between(chance, *CPU_TILED_ROWS), short(op, chance)
     made = [Draft(rows, columns, chance.choice(DTYPES), chance.choice(RECIPES), label="fresh-tiled")]
     if op.regime != "wide":
-        made.append(Draft(chance.randint(*CPU_MANY_ROWS), _short(op, chance), chance.choice(DTYPES), "mixed", label="fresh-rows"))
+        made.append(Draft(chance.randint(*CPU_MANY_ROWS), short(op, chance), chance.choice(DTYPES), "mixed", label="fresh-rows"))
     if op.kind not in ROPE_KINDS:
         # Where rows are split, which only long ones are, parts of several rows may be mixed up.
         rows, length = (2, CPU_LONGER) if op.regime == "wide" else (chance.choice((1, 2)), CPU_LONG)
-        columns = chance.choice((_between(chance, *length), _odd_multiple(chance, *length)))
+        columns = chance.choice((between(chance, *length), _odd_multiple(chance, *length)))
         made.append(Draft(rows, columns, chance.choice(DTYPES), "normal", 8.0, label="fresh-long"))
     return made
 
 
-def _between(chance: random.Random, low: int, high: int) -> int:
+def between(chance: random.Random, low: int, high: int) -> int:
     """Each order of magnitude as often as any other."""
     return round(math.exp2(chance.uniform(math.log2(low), math.log2(high))))
 
 
-def _short(op: Op, chance: random.Random) -> int:
-    return min(HEADS) if op.kind in ROPE_KINDS else _between(chance, *CPU_SHORT)
+def short(op: Op, chance: random.Random) -> int:
+    """A width at which the interpreter gets through many rows."""
+    return min(HEADS) if op.kind in ROPE_KINDS else between(chance, *CPU_SHORT)
 
 
 def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[Draft]:
@@ -97,29 +94,6 @@ def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[D
         values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
         made.append(Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"fresh-rows-{values}"))
     return made
-
-
-def with_fresh_layouts(op: Op, cells: Sequence[Cell], seed: int) -> list[Cell]:
-    """The cells, with gaps after rows and offsets of this seed where they have any, the same for all operands of a cell.
-
-    They are odd, but rows that are aligned with vectors stay so.
-    """
-    if op.kind not in KINDS:
-        return list(cells)
-    chance = random.Random(hashlib.sha256(f"{seed}\0layouts".encode()).digest())
-    made = []
-    for cell in cells:
-        gap, moved, more = chance.choice(ODD_GAPS), chance.choice(ODD_GAPS), chance.choice(MORE_ALIGNED)
-        made.append(replace(cell, inputs=tuple(_relaid(spec, gap, moved, more) for spec in cell.inputs)))
-    return made
-
-
-def _relaid(spec: TensorSpec, gap: int, moved: int, more: int) -> TensorSpec:
-    offset = moved if spec.offset else 0
-    if len(spec.shape) == 2 and spec.strides[0] > spec.shape[1] > 0:
-        aligned = spec.strides[0] % ALIGNMENT == 0
-        return replace(spec, strides=(aligned_stride(spec.shape[1], more) if aligned else spec.shape[1] + gap, 1), offset=offset)
-    return replace(spec, offset=offset)
 
 
 def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:

@@ -192,11 +192,12 @@ _ROPE_GPU = (
 
 _ROPE_ROWS = {TIMED_ROWS: 32768, LARGE_ROWS: 32 * LARGE_ROWS}
 _ROPE_CAPABILITIES_CPU = (
-    Draft(3, 80, F32, "normal", role="capability", label="head80"),
+    *(Draft(3, 80, dtype, "normal", role="capability", label="head80") for dtype in (F32, F16, BF16)),
     *(replace(draft, columns=128) for draft in _CPU_CAPABILITIES),
 )
 _ROPE_CAPABILITIES_GPU = (
-    Draft(37, 80, F16, "normal", role="capability", label="head80"),
+    *(Draft(37, 80, dtype, "normal", role="capability", label="head80") for dtype in (F16, BF16, F32)),
+    Draft(_ROPE_ROWS[TIMED_ROWS], 80, F16, "normal", role="capability", label="head80"),
     *(replace(draft, columns=128, rows=_ROPE_ROWS.get(draft.rows, draft.rows)) for draft in _GPU_CAPABILITIES),
 )
 

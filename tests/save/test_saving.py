@@ -20,6 +20,7 @@ from kmint_tui.history.records import Draft, Session
 from kmint_tui.save.host_code import NotSaveable
 from kmint_tui.save.receipt import BadReceipt, is_whole, load, sha256
 from kmint_tui.save.saving import Saved, save
+from kmint_tui.save.support import support
 from referee.ops import Op, cells, get
 from referee.verdict import CellResult, Verdict
 from tests.save.test_host_code import GOOD
@@ -99,6 +100,17 @@ def test_a_lost_badge_becomes_a_check(tmp_path: Path) -> None:
     with_badge, without = ((tmp_path / name / "softmax.py").read_text(encoding="utf-8") for name in ("with", "without"))
     assert "_row_gap" in with_badge
     assert "_row_gap" not in without and "x.contiguous()" not in without.split("def softmax")[1]
+
+
+def test_a_badge_is_lost_at_a_cell_that_was_drawn_too() -> None:
+    op = get("qknorm_rope")
+    passed = [{"name": cell.name, "status": "pass"} for cell in cells(op, profile="cpu")]
+    with_all = support(op, [{"cells": passed}])
+    assert (with_all.heads, with_all.padded, with_all.nonfinite) == ((64, 80, 128, 256), True, True)
+    drawn = ("bf16-300x80-head80-x1", "bf16-300x64-padded-x1", "f16-300x64-nonfinite-x1")
+    lost = [{"name": name, "status": "fail"} for name in drawn]
+    without = support(op, [{"cells": passed}, {"cells": lost}])
+    assert (without.heads, without.padded, without.nonfinite) == ((64, 128, 256), False, False)
 
 
 def test_a_kernel_wrong_on_offset_views_is_not_saved(tmp_path: Path) -> None:

@@ -251,3 +251,63 @@ def test_gaps_and_offsets_cannot_be_known_beforehand(referee: Referee, badge: st
     assert all("padded" in name for name in lost), lost
     right = referee.judge(PADDED.format(host="stride = x.stride(0)"), "silu", seed=1)
     assert right.verdict == "correct" and all(cell.status == "pass" for cell in right.cells), right.reason
+
+
+HEADS = """@triton.jit
+def _kernel(x_ptr, w_ptr, cos_ptr, sin_ptr, out_ptr, N, count, BLOCK: tl.constexpr):
+    base = tl.program_id(0) * N
+    cols = tl.arange(0, BLOCK)
+    mask = cols < N
+    other = tl.where(cols < N // 2, cols + N // 2, cols - N // 2)
+    sign = tl.where(cols < N // 2, -1.0, 1.0)
+    x = tl.load(x_ptr + base + cols, mask=mask, other=0.0).to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(x * x, axis=0) / count + 1e-6)
+    x = x * rstd * tl.load(w_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+    turned = tl.load(x_ptr + base + other, mask=mask, other=0.0).to(tl.float32) * rstd
+    turned = sign * turned * tl.load(w_ptr + other, mask=mask, other=0.0).to(tl.float32)
+    cos = tl.load(cos_ptr + base + cols, mask=mask, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + base + cols, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out_ptr + base + cols, x * cos + turned * sin, mask=mask)
+
+
+def run(x, w, cos, sin):
+    M, N = x.shape
+    out = torch.empty_like(x)
+    BLOCK = triton.next_power_of_2(N)
+    _kernel[(M,)](x, w, cos, sin, out, N, {count}, BLOCK=BLOCK)
+    return out
+"""
+CLEANED = """@triton.jit
+def _kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr, CLEAN: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
+    if CLEAN:
+        x = tl.where(x == x, x, 0.0)
+    tl.store(out_ptr + row * N + cols, x * tl.sigmoid(x), mask=cols < N)
+
+
+def run(x):
+    M, N = x.shape
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    _kernel[(M,)](x, out, N, BLOCK=triton.next_power_of_2(N), CLEAN={clean})
+    return out
+"""
+AT_MANY_ROWS = {
+    "padded": ("silu", PADDED, {"host": "stride = x.stride(0)"}, {"host": "stride = x.stride(0) if M < 256 else N"}),
+    "nonfinite": ("silu", CLEANED, {"clean": "False"}, {"clean": "M >= 256"}),
+    "head80": ("qknorm_rope", HEADS, {"count": "N"}, {"count": "N if M < 256 else BLOCK"}),
+}
+
+
+@pytest.mark.parametrize("badge", AT_MANY_ROWS)
+def test_a_badge_that_is_lost_at_many_rows_only_is_lost(referee: Referee, badge: str) -> None:
+    op, text, right, wrong = AT_MANY_ROWS[badge]
+    for seed in range(3):
+        verdict = referee.judge(text.format(**wrong), op, seed=seed)
+        (lost,) = (cell.name for cell in verdict.cells if f"-{badge}-" in cell.name and cell.status == "fail")
+        assert verdict.verdict == "correct" and int(lost.split("-")[1].partition("x")[0]) > 256, (verdict.reason, lost)
+    verdict = referee.judge(text.format(**right), op, seed=0)
+    kept = [cell.status for cell in verdict.cells if f"-{badge}-" in cell.name]
+    assert verdict.verdict == "correct" and set(kept) == {"pass"}, (verdict.reason, kept)

@@ -20,6 +20,7 @@ from referee import ops
 from referee.cpu_path import CpuPath
 from referee.ops import Op
 from referee.ops.cells import cell_of, contiguous_strides
+from referee.ops.fresh_badges import fresh_badges
 from referee.ops.fresh_cells import (
     CPU_COLUMNS,
     CPU_LONG,
@@ -37,7 +38,6 @@ from referee.ops.fresh_cells import (
     TILE_ROWS,
     TILED_ROWS,
     fresh_cells,
-    with_fresh_layouts,
 )
 from referee.ops.plans import Draft
 from referee.ops.signatures import ROPE_KINDS, signature
@@ -171,17 +171,17 @@ def test_on_a_gpu_two_fresh_cells_have_many_rows_an_odd_number_and_one_that_mult
     assert not any("-rows-" in cell.name for cell in fresh_cells(ops.get("rmsnorm_wide"), 1, gpu=True))
 
 
-@pytest.mark.parametrize("name", ["softmax", "dequant_int8", "qknorm_rope", "add_rmsnorm"])
+@pytest.mark.parametrize("name", ["softmax", "dequant_int8", "qknorm_rope", "add_rmsnorm", "rmsnorm_wide"])
 @pytest.mark.parametrize("profile", ["cpu", "gpu"])
 def test_gaps_and_offsets_come_from_the_seed_and_are_the_same_in_a_cell(name: str, profile: Literal["cpu", "gpu"]) -> None:
     op = ops.get(name)
     fixed = [cell for cell in ops.cells(op, profile=profile) if cell.role == "capability"]
     found: dict[str, set[tuple[int, int]]] = {}
     for seed in range(30):
-        made = with_fresh_layouts(op, fixed, seed)
-        assert made == with_fresh_layouts(op, fixed, seed)
-        assert [replace(cell, inputs=()) for cell in made] == [replace(cell, inputs=()) for cell in fixed]
-        for cell, before in zip(made, fixed, strict=True):
+        made = fresh_badges(op, fixed, seed, gpu=profile == "gpu")
+        assert made == fresh_badges(op, fixed, seed, gpu=profile == "gpu")
+        assert [replace(cell, inputs=()) for cell in made[: len(fixed)]] == [replace(cell, inputs=()) for cell in fixed]
+        for number, cell in enumerate(made):
             matrices = [spec for spec in cell.inputs if len(spec.shape) == 2]
             gap, *gaps = {spec.strides[0] - spec.shape[1] for spec in matrices if 0 not in spec.shape} or {0}
             (offset,) = {spec.offset for spec in cell.inputs}
@@ -191,10 +191,37 @@ def test_gaps_and_offsets_come_from_the_seed_and_are_the_same_in_a_cell(name: st
             else:
                 assert not gaps and (gap % 2 if padded else not gap)
             assert offset % 2 if moved else not offset
-            assert [spec.shape for spec in cell.inputs] == [spec.shape for spec in before.inputs]
-            if padded or moved:
-                found.setdefault(cell.name, set()).add((gap, offset))
-    assert len(found) == (4 if profile == "cpu" else 5) and all(len(values) > 10 for values in found.values())
+            if number < len(fixed):
+                assert [spec.shape for spec in cell.inputs] == [spec.shape for spec in fixed[number].inputs]
+                if padded or moved:
+                    found.setdefault(cell.name, set()).add((gap, offset))
+    assert len(found) == sum("padded" in cell.name or "offset" in cell.name for cell in fixed) > 2
+    assert all(len(values) > 10 for values in found.values())
+
+
+@pytest.mark.parametrize("name", ["softmax", "dequant_int8", "cumsum", "qknorm_rope", "add_rmsnorm", "rmsnorm_wide", "rmsnorm_short"])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_badges_are_earned_at_many_rows_too_of_a_number_that_nobody_knows(name: str, gpu: bool) -> None:
+    op = ops.get(name)
+    fixed = [cell for cell in ops.cells(op, profile="gpu" if gpu else "cpu") if cell.role == "capability"]
+    labels = {label for label in ("padded", "nonfinite", "head80") if any(f"-{label}-x" in cell.name for cell in fixed)}
+    assert "padded" in labels and ("head80" in labels) == (op.kind in ROPE_KINDS)
+    rows: dict[str, set[int]] = {label: set() for label in labels}
+    dtypes = set()
+    for seed in range(40):
+        drawn = fresh_badges(op, fixed, seed, gpu=gpu)[len(fixed) :]
+        assert len(drawn) == len(labels)
+        for cell in drawn:
+            (label,) = (label for label in labels if f"-{label}-x" in cell.name)
+            count, columns = cell.inputs[0].shape
+            assert cell.role == "capability" and count * columns <= 1 << 22
+            assert 64 <= count <= 8192 if gpu else 256 < count <= 320 and columns <= 80
+            rows[label].add(count)
+            if label == "head80":
+                assert columns == 80
+                dtypes.add(cell.outputs[0].dtype)
+    assert all(len(counts) > 20 for counts in rows.values())
+    assert dtypes == (set(DTYPES) if "head80" in labels else set())
 
 
 @pytest.mark.parametrize("gpu", [False, True])
