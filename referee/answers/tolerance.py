@@ -21,6 +21,8 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 - The last is for softmax and the KL divergence alone: a probability may be computed as exp(z - s) with s = log(sum(exp(z))), whose own
   rounding (half an ulp of L) every probability of the row shares as a relative error. No change of single inputs shows that.
 
+In cells of masks the least number of a dtype is exact, and no logit: it is not moved, and no part of L. A row of nothing else is uniform.
+
 Rows are the last dimension; an output of one dimension has one element a row. There is no share of elements that may be wrong.
 
 For a user's reference, of which no name says anything, `ops/traits.py` says what it does:
@@ -98,10 +100,11 @@ def ulp(value: Tensor, dtype: torch.dtype) -> Tensor:
 def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expected, ...]:
     """What each output of the cell must be and how far it may be off, for these inputs (any device)."""
     dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
-    users = task.op.origin == "user"
+    users, masked = task.op.origin == "user", cell.values == "masked"
     exact, widths = with_parts(task.oracle, inputs) if users else (evaluate(task.oracle, inputs), [])
     count = _samples(exact, widths) if users else max(_samples(exact, widths), _samples_of_fp32(exact, dtypes))
-    samples = (_moved(task, inputs, _perturbed(inputs, number), exact) for number in range(count))
+    samples = (_moved(task, inputs, _perturbed(inputs, number, masked), exact) for number in range(count))
+    logits = [torch.where(_is_a_mask(tensor), 0.0, tensor) for tensor in inputs] if masked else inputs
     moved = list(samples) if users else []
     single = evaluate(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
     native = evaluate(task.eager, inputs) if users else ()
@@ -123,7 +126,7 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
             also = (others[-1],)
         else:
             budget = least + ERRORS * spreads[index] + FLOOR * EPS32 * _magnitude(task.op, value, inputs)
-            budget, also = budget + EPS32 * _largest_logit(task.op, value, inputs) * _size(value), ()
+            budget, also = budget + EPS32 * _largest_logit(task.op, value, logits) * _size(value), ()
         expected.append(Expected(value, budget + TINY, dtypes[index], also))
     return tuple(expected)
 
@@ -260,8 +263,9 @@ def _beside_steps(task: Task, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     return lambda *moved: moved_beside_steps(task.oracle, inputs, moved)
 
 
-def _perturbed(inputs: Sequence[Tensor], number: int) -> list[Tensor]:
-    """The inputs, some moved by one rounding. Samples come in pairs: the second moves what the first left where it was."""
+def _perturbed(inputs: Sequence[Tensor], number: int, masked: bool = False) -> list[Tensor]:
+    """The inputs, some moved by one rounding, but for what is a mask's where they are `masked`. Samples come in pairs: the second moves
+    what the first left where it was."""
     moved = []
     seed, second = divmod(number, 2)
     for tensor in inputs:
@@ -270,9 +274,14 @@ def _perturbed(inputs: Sequence[Tensor], number: int) -> list[Tensor]:
             continue
         generator = torch.Generator(device=tensor.device).manual_seed(seed)
         lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8).bitwise_xor_(second)
-        moved.append(lowered.double().mul_(-EPS32 / 2).add_(1.0).mul_(tensor))
+        found = lowered.double().mul_(-EPS32 / 2).add_(1.0).mul_(tensor)
+        moved.append(torch.where(_is_a_mask(tensor), tensor.double(), found) if masked else found)
         seed += 1_000_003
     return moved
+
+
+def _is_a_mask(tensor: Tensor) -> Tensor:
+    return tensor == (torch.finfo if tensor.is_floating_point() else torch.iinfo)(tensor.dtype).min
 
 
 def _difference(other: Tensor, value: Tensor) -> Tensor:

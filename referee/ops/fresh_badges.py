@@ -2,7 +2,7 @@
 
 How far rows lie apart, and how far a view from the start of its storage, comes from the verdict's secret seed. So do the rows of one more
 cell for each badge that a kernel may keep at a few rows and lose at many, where it may have another way: padded rows, NaN and
-infinities, heads of no power of two. Limits: for badges of offsets, and of aligned or empty rows, the rows are those of the fixed cells.
+infinities, heads of no power of two. Limits: for badges of offsets and masks the rows are those of the fixed cells.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ CPU_ROWS = (257, 320)
 # Between those of the fixed cells.
 GPU_FEWEST = 64
 # The badges by the labels in cells' names.
-OF_MANY_ROWS: dict[str, Layout] = {"padded": "padded-offset", "nonfinite": "contiguous", "head80": "contiguous"}
+OF_MANY_ROWS: dict[str, Layout] = {
+    "padded": "padded-offset", "padded-aligned": "aligned", "nonfinite": "contiguous", "head80": "contiguous"
+}  # fmt: skip
 
 
 def fresh_badges(op: Op, fixed: Sequence[Cell], seed: int, *, gpu: bool) -> list[Cell]:

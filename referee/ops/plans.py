@@ -129,7 +129,7 @@ _GPU_CAPABILITIES = (
     Draft(37, 4096, F16, "normal", role="capability", layout="padded-offset", label="padded"),
     Draft(37, 4096, F16, "normal", role="capability", layout="aligned", label="padded-aligned"),
     Draft(37, 4096, F16, "normal", role="capability", layout="offset", label="offset"),
-    Draft(0, 4096, F16, "normal", role="capability", label="empty"),
+    *(Draft(0, columns, F16, "normal", role="capability", label="empty") for columns in (4096, 127)),
     Draft(37, 4097, F32, "nonfinite", role="capability"),
     Draft(37, 4097, F32, "masked", role="capability", label="nonfinite-masked"),
     # Many rows may have a kernel of their own.
@@ -148,9 +148,14 @@ _CPU_CAPABILITIES = (
     Draft(6, 2500, F32, "masked", role="capability", label="nonfinite-masked"),
     # Badges are for all dtypes.
     Draft(3, 300, F16, "normal", role="capability", layout="padded-offset", label="padded"),
+    *(Draft(3, 300, dtype, "normal", role="capability", layout="offset", label="offset") for dtype in (F16, BF16)),
+    *(Draft(0, columns, F16, "normal", role="capability", label="empty") for columns in (100, 5000)),
     Draft(6, 129, F16, "nonfinite", role="capability"),
     Draft(6, 129, BF16, "nonfinite", role="capability"),
     Draft(6, 129, F16, "masked", role="capability", label="nonfinite-masked"),
+    # Rows of several blocks.
+    Draft(2, 4600, BF16, "normal", role="capability", layout="padded-offset", label="padded"),
+    Draft(2, 4600, BF16, "normal", role="capability", layout="aligned", label="padded-aligned"),
 )
 
 _ROPE_CPU = (

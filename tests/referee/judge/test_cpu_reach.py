@@ -306,8 +306,40 @@ def test_a_badge_that_is_lost_at_many_rows_only_is_lost(referee: Referee, badge:
     op, text, right, wrong = AT_MANY_ROWS[badge]
     for seed in range(3):
         verdict = referee.judge(text.format(**wrong), op, seed=seed)
-        (lost,) = (cell.name for cell in verdict.cells if f"-{badge}-" in cell.name and cell.status == "fail")
-        assert verdict.verdict == "correct" and int(lost.split("-")[1].partition("x")[0]) > 256, (verdict.reason, lost)
+        lost = [cell.name for cell in verdict.cells if f"-{badge}-" in cell.name and cell.status == "fail"]
+        rows = [int(name.split("-")[1].partition("x")[0]) for name in lost]
+        assert verdict.verdict == "correct" and min(rows, default=0) > 256, (verdict.reason, lost)
     verdict = referee.judge(text.format(**right), op, seed=0)
     kept = [cell.status for cell in verdict.cells if f"-{badge}-" in cell.name]
     assert verdict.verdict == "correct" and set(kept) == {"pass"}, (verdict.reason, kept)
+
+
+MASKED = """@triton.jit
+def _kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * N + cols, mask=cols < N, other={other}).to(tl.float32)
+    m = tl.max(x, axis=0)
+    {answer}
+    tl.store(out_ptr + row * N + cols, y, mask=cols < N)
+
+
+def run(x):
+    M, N = x.shape
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    _kernel[(M,)](x, out, N, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
+DIVIDED = "e = tl.exp(x - m)\n    y = e / tl.sum(e, axis=0)"
+BY_LOGARITHM = "y = tl.exp(x - (m + tl.log(tl.sum(tl.exp(x - m), axis=0))))"
+
+
+@pytest.mark.parametrize(
+    ("other", "answer", "kept"),
+    [("-float('inf')", DIVIDED, True), ("-1e30", DIVIDED, False), ("-float('inf')", BY_LOGARITHM, False)],
+)
+def test_a_row_of_nothing_but_a_mask_is_uniform_or_the_badge_is_lost(referee: Referee, other: str, answer: str, kept: bool) -> None:
+    verdict = referee.judge(MASKED.format(other=other, answer=answer), "softmax", seed=4)
+    (found,) = (cell for cell in verdict.cells if cell.name.startswith("f32-") and "masked" in cell.name)
+    assert verdict.verdict == "correct" and (found.status == "pass") == kept, (verdict.reason, found)

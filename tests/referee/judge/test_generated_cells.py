@@ -204,7 +204,7 @@ def test_gaps_and_offsets_come_from_the_seed_and_are_the_same_in_a_cell(name: st
 def test_badges_are_earned_at_many_rows_too_of_a_number_that_nobody_knows(name: str, gpu: bool) -> None:
     op = ops.get(name)
     fixed = [cell for cell in ops.cells(op, profile="gpu" if gpu else "cpu") if cell.role == "capability"]
-    labels = {label for label in ("padded", "nonfinite", "head80") if any(f"-{label}-x" in cell.name for cell in fixed)}
+    labels = {label for label in ("padded", "padded-aligned", "nonfinite", "head80") if any(f"-{label}-x" in cell.name for cell in fixed)}
     assert "padded" in labels and ("head80" in labels) == (op.kind in ROPE_KINDS)
     rows: dict[str, set[int]] = {label: set() for label in labels}
     dtypes = set()
