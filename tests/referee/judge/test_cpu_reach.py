@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from referee import Referee, Verdict
-from referee.cpu_path import _different
+from referee.cpu_path import CpuPath, _different
 from referee.interpreter.interpret import Executed, Execution, execute
 from referee.plans.plan import Argument, Launch, LaunchConfig, LaunchPlan
 from referee.sandbox.workers import Workers
@@ -251,6 +251,26 @@ def test_gaps_and_offsets_cannot_be_known_beforehand(referee: Referee, badge: st
     assert all("padded" in name for name in lost), lost
     right = referee.judge(PADDED.format(host="stride = x.stride(0)"), "silu", seed=1)
     assert right.verdict == "correct" and all(cell.status == "pass" for cell in right.cells), right.reason
+
+
+def test_what_is_behind_a_lost_badge_is_not_run_again(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    usual = CpuPath._execute
+
+    def counted(path: CpuPath, executions: Sequence[Execution], stop: int | None = None) -> list[Executed | Rejection]:
+        asked.append(len(executions))
+        return usual(path, executions, stop)
+
+    monkeypatch.setattr(CpuPath, "_execute", counted)
+    found = {}
+    for host in ("stride = x.stride(0)", "stride = N"):
+        asked.clear()
+        verdict = referee.judge(PADDED.format(host=host), "silu", seed=5)
+        found[host] = (len(asked), sum(asked), [cell.name for cell in verdict.cells])
+    # Several badges are lost by the second, each in its place.
+    assert found["stride = x.stride(0)"] == found["stride = N"]
+    assert [cell.status for cell in verdict.cells if "-padded-" in cell.name].count("fail") > 3
+    assert all(cell.status == "pass" for cell in verdict.cells if "-padded-" not in cell.name)
 
 
 HEADS = """@triton.jit
