@@ -1,35 +1,38 @@
-"""The judge's handle on the GPU: check, tune and time launch plans in a replay worker that outlives candidates.
+"""The judge's handle on the GPU: check, tune and time launch plans in replay workers that outlive candidates.
 
-The worker starts on first use, stays warm, and is replaced after a crash, a missed deadline or a lost GPU context; that costs
-the candidate at hand and nobody else. A worker that dies by something other than the candidate is replaced and asked again,
-once. One request runs at a time. Importing this, and `Replayer.available`, load neither torch nor CUDA.
+Two workers, where the device has the memory: cells that only earn badges are replayed by one of their own, beside those that must pass.
+What is measured is measured while neither does anything else. What fails beside the other worker, by losing its context, its time or
+its memory, is asked again alone, so that no candidate pays for another. Importing this, and `Replayer.available`, load neither torch
+nor CUDA.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
 from types import TracebackType
 from typing import Any
 
 from referee.device import wire
 from referee.device.configurations import other_configurations
-from referee.device.gpu_worker import Device, WorkerLost, WorkerProcess
+from referee.device.gpu_worker import Device, WorkerLost
 from referee.device.jobs import CellJob, Prepared, TaskName, pack_jobs, rejection_from_json, result_from_json
+from referee.device.warm_worker import ReplayerError, WarmWorker
 from referee.measuring.clocks import count_gpus
 from referee.measuring.measurement import BELOW_FLOOR, Timing, TimingOptions, timing_from_json
 from referee.ops.spec import Cell
 from referee.plans.rehearsal import blamed, rehearsal
 from referee.verdict import CellResult, Check, Rejection, Stage
 
-FIRST_STEP_SECONDS = 180.0
+__all__ = ["Checked", "Frozen", "Replayer", "ReplayerError", "default_cache", "unreached"]
+
+APART_BYTES = 64 << 30
+"""A device with as much memory holds what two workers need at a time: a cell of 2^31 elements takes up to a quarter of it."""
 CHECKS = {
     "output_contract": "outputs have the operation's dtype, shape and own memory",
     "wrong_answer": "answers agree with float64",
@@ -37,10 +40,6 @@ CHECKS = {
     "input_mutated": "inputs are bit for bit unchanged",
     "not_deterministic": "a second run with other poison and addresses gave the same bits",
 }
-
-
-class ReplayerError(RuntimeError):
-    """The referee's own machinery failed; nothing is said of the candidate."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +68,14 @@ def default_cache() -> Path:
 
 
 class Replayer:
-    """A warm replay worker. Construction starts nothing. Usable from several threads, one request at a time.
+    """Warm replay workers. Construction starts nothing. Usable from several threads.
 
-    `started` counts the workers so far, `seconds` is how long requests took.
+    `apart` has cells that only earn badges replayed by a worker of their own; None where the device has the memory for it.
     """
 
-    def __init__(self, *, device: Device = "cuda", cache: Path | None = None) -> None:
-        self._device: Device = device
-        self._cache = cache or default_cache()
-        self._worker: WorkerProcess | None = None
-        self._lock = threading.Lock()
-        self._interrupts = 0
-        self.started = 0
-        self.seconds = 0.0
+    def __init__(self, *, device: Device = "cuda", cache: Path | None = None, apart: bool | None = None) -> None:
+        self._first, self._earning = (WarmWorker(cache or default_cache(), device) for _ in range(2))
+        self._apart = apart
 
     def __enter__(self) -> Replayer:
         return self
@@ -103,19 +97,36 @@ class Replayer:
 
     @property
     def pid(self) -> int | None:
-        """The running worker's process id; None when none runs."""
-        worker = self._worker
-        return worker.pid if worker and worker.alive else None
+        """Process id of the worker that times, and that checks what must pass; None when it does not run."""
+        return self._first.pid
+
+    @property
+    def seconds(self) -> float:
+        """How long that worker took for requests, so far."""
+        return self._first.seconds
+
+    @property
+    def started(self) -> int:
+        """How many processes were started so far."""
+        return self._first.started + self._earning.started
 
     @property
     def busy(self) -> bool:
         """True while a request is being answered."""
-        return self._lock.locked()
+        return self._first.turn.locked() or self._earning.turn.locked()
 
     def environment(self) -> dict[str, Any]:
-        """Device, driver and versions, as the worker sees them."""
-        answer = self._ask({"do": "hello"})
-        return dict(answer["environment"])
+        """Device, driver and versions, as the worker sees them, and who replays the cells that only earn badges."""
+        found = dict(self._ask({"do": "hello"})["environment"])
+        memory = int(found.get("memory_bytes", 0))
+        if self._apart is None:
+            self._apart = memory >= APART_BYTES
+        return found | {"badges": f"{'a process of their own' if self._apart else 'the same process'}: {memory / (1 << 30):.0f} GiB"}
+
+    def expect_badges(self) -> None:
+        """Cells that only earn badges will be checked soon: have their worker load what it needs, if they have one of their own."""
+        if self._apart:
+            self._earning.start()
 
     def check(self, prepared: Prepared, *, seed: int) -> Checked:
         """Replay every cell twice on inputs drawn from `seed` and compare. Required cells come first, up to the first failure.
@@ -185,15 +196,14 @@ class Replayer:
         return dict(answer["missing"])
 
     def interrupt(self) -> None:
-        """From another thread: end the requests made so far, by ending the worker; they raise ReplayerError."""
-        self._interrupts += 1
-        if worker := self._worker:
-            worker.kill()
+        """From another thread: end the requests made so far, by ending the workers; they raise ReplayerError."""
+        for worker in (self._first, self._earning):
+            worker.interrupt()
 
     def close(self) -> None:
-        """End the worker. The object can be used again."""
-        with self._lock:
-            self._drop()
+        """End the workers. The object can be used again."""
+        for worker in (self._earning, self._first):
+            worker.close()
 
     def _check_some(
         self, common: Mapping[str, Any], jobs: Sequence[CellJob]
@@ -241,57 +251,35 @@ class Replayer:
         return blamed(rejection) if rejection else None
 
     def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
-        """One request to a live worker. Raises WorkerLost when a candidate's kernel ran too long, ReplayerError otherwise."""
-        interrupts = self._interrupts
-        # The worker waits for whoever has the lock.
+        """One request. Raises WorkerLost when a candidate's kernel ran too long, ReplayerError otherwise."""
+        earns = message["do"] == "check" and all(job["cell"]["role"] == "capability" for job in message["jobs"])
+        who, other = (self._earning, self._first) if earns and self._apart else (self._first, self._earning)
+        interrupts = who.interrupts
+        # The worker waits for whoever has its turn.
         framed = wire.frame(message, blobs)
-        with self._one_request():
-            for attempt in (1, 2):
-                worker = self._running()
-                # Looked at after the worker: an interrupt that comes later ends this very one.
-                if self._interrupts != interrupts:
-                    raise ReplayerError("interrupted")
+        if message["do"] == "check":
+            with who.turn:
+                before, beside = other.requests, other.asking
                 try:
-                    answer = worker.request(framed, seconds=FIRST_STEP_SECONDS)
-                except WorkerLost as lost:
-                    self._replace()
-                    if lost.how == "timeout" and lost.step.whose == "candidate":
-                        raise
-                    if attempt == 2 and self._interrupts == interrupts:
-                        raise ReplayerError(str(lost)) from lost
-                    continue
-                if answer.get("ends"):
-                    self._replace()
-                if "broken" in answer:
-                    raise ReplayerError(f"the replay worker failed while {worker.step.text}: {answer['broken']}")
-                return answer
-        raise ReplayerError("interrupted")
+                    answer, lost = who.ask(framed, interrupts), None
+                except WorkerLost as error:
+                    answer, lost = {}, error
+            failed = lost is not None or answer.get("ends") or answer.get("short")
+            if not failed or (not beside and other.requests == before):
+                return _unless_broken(answer, lost)
+        with ExitStack() as alone:
+            # In the same order always, so that nobody waits for one who waits for him.
+            for worker in (self._earning, self._first):
+                alone.enter_context(worker.turn)
+            return _unless_broken(who.ask(framed, interrupts))
 
-    @contextmanager
-    def _one_request(self) -> Iterator[None]:
-        with self._lock:
-            began = perf_counter()
-            try:
-                yield
-            finally:
-                self.seconds += perf_counter() - began
 
-    def _running(self) -> WorkerProcess:
-        if self._worker is None or not self._worker.alive:
-            self._drop()
-            self._worker = WorkerProcess(self._cache, "referee.device.replay_worker", self._device)
-            self.started += 1
-        return self._worker
-
-    def _replace(self) -> None:
-        """Start the next worker at once: loading torch takes seconds, in which other stages can go on."""
-        self._drop()
-        self._running()
-
-    def _drop(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+def _unless_broken(answer: dict[str, Any], lost: WorkerLost | None = None) -> dict[str, Any]:
+    if lost is not None:
+        raise lost
+    if "broken" in answer:
+        raise ReplayerError(answer["broken"])
+    return answer
 
 
 def _torch_has_cuda() -> bool:

@@ -102,7 +102,8 @@ class Service:
         last = outcomes[-1] if outcomes else None
         rejected = last.rejection if last and last.result.role != "capability" else None
         cells = [asdict(outcome.result) for outcome in outcomes]
-        return {"cells": cells, "rejection": asdict(rejected) if rejected else None, "seconds": seconds, "ends": ends}
+        short = any(outcome.result.status == "skipped" for outcome in outcomes)
+        return {"cells": cells, "rejection": asdict(rejected) if rejected else None, "seconds": seconds, "ends": ends, "short": short}
 
     def _one_cell(self, job: CellJob, task: Task, message: wire.Message) -> tuple[CellOutcome, bool]:
         choice = {int(step): int(config) for step, config in message["choice"].items()}

@@ -189,14 +189,15 @@ def test_an_interrupted_request_ends_with_an_error_and_the_next_one_works(replay
 
 def test_an_interrupt_between_two_looks_at_the_worker_is_not_lost(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
     replayer.environment()
-    running = replayer._running
+    worker = replayer._first
+    running = worker._running
 
     def interrupted() -> WorkerProcess:
         monkeypatch.undo()
         replayer.interrupt()
         return running()
 
-    monkeypatch.setattr(replayer, "_running", interrupted)
+    monkeypatch.setattr(worker, "_running", interrupted)
     with pytest.raises(ReplayerError, match="interrupted"):
         replayer.environment()
     assert replayer.environment()["torch"]
