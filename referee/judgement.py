@@ -137,12 +137,12 @@ class Judgement:
         self.report.passes("compile", _compile_detail(found, self.target))
 
     def compile_capabilities(
-        self, module: KernelModule, traced: Traced, *, stop: int | None = None
+        self, module: KernelModule, traced: Traced, ahead: CompileAhead | None = None, *, stop: int | None = None
     ) -> tuple[list[CellJob], list[CellResult]]:
-        """As `trace_capabilities`, for compiling."""
+        """As `trace_capabilities`, for compiling; what is begun `ahead` is not compiled again."""
 
         def attempt(some: Traced, seconds: float) -> list[CellJob] | Rejection:
-            found = self._compiled(module, [plan for _, plan in some], seconds, patience=1.0, stop=stop)
+            found = self._compiled(module, [plan for _, plan in some], seconds, patience=1.0, ahead=ahead, stop=stop)
             return found if isinstance(found, Rejection) else cell_jobs(some, found)
 
         return each_badge(attempt, traced, [cell for cell, _ in traced], CAPABILITY_COMPILE_SECONDS)

@@ -61,10 +61,12 @@ class OnGpu:
         wanted = [*required(cells), *fresh_cells(subject.op, self.seed, gpu=True, multiprocessors=processors)]
         usual, many = (wanted, []) if subject.op.origin == "user" else partition_by_rows(wanted)
         earning = fresh_badges(subject.op, capabilities(cells), self.seed, gpu=True)
+        ahead = self.judgement.ahead(self.module)
         with (
             Aside("look") as aside,
-            ReplayedBadges(self.judgement, self.module, self.replayer, earning, seed=self.seed) as badges,
-            self.judgement.ahead(self.module) as ahead,
+            ReplayedBadges(self.judgement, self.module, self.replayer, earning, ahead, seed=self.seed) as badges,
+            # The first to end: badges may wait for what it compiles.
+            ahead,
         ):
             traced, small = self._traced(usual, many, ahead)
             candidate = Prepared(subject.name, (), atomic(self.module, traced))

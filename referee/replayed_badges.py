@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from referee.aside import Aside
+from referee.compiling.compile_ahead import CompileAhead
 from referee.device.gpu import Replayer
 from referee.device.jobs import Prepared
 from referee.judgement import Judgement
@@ -24,8 +25,11 @@ from referee.verdict import CellResult
 class ReplayedBadges:
     """The badges of one candidate. A context manager: at its end what is still being done is stopped."""
 
-    def __init__(self, judgement: Judgement, module: KernelModule, replayer: Replayer, cells: Sequence[Cell], *, seed: int) -> None:
+    def __init__(
+        self, judgement: Judgement, module: KernelModule, replayer: Replayer, cells: Sequence[Cell], ahead: CompileAhead, *, seed: int
+    ) -> None:
         self._judgement, self._module, self._replayer, self._cells, self._seed = judgement, module, replayer, cells, seed
+        self._ahead = ahead
         self._candidate: Future[Prepared] = Future()
         self._aside = Aside("badges")
 
@@ -49,7 +53,7 @@ class ReplayedBadges:
 
     def _earn(self) -> tuple[CellResult, ...]:
         traced, untraced = self._judgement.trace_capabilities(self._module, self._cells, stop=self._aside.stop)
-        jobs, uncompiled = self._judgement.compile_capabilities(self._module, traced, stop=self._aside.stop)
+        jobs, uncompiled = self._judgement.compile_capabilities(self._module, traced, self._ahead, stop=self._aside.stop)
         try:
             candidate = self._candidate.result()
         except CancelledError:

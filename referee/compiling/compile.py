@@ -13,7 +13,7 @@ from pathlib import Path
 from referee.compiling.binaries import Binaries, Binary
 from referee.compiling.compile_ahead import CompileAhead
 from referee.compiling.compile_cache import CompileCache
-from referee.compiling.compile_jobs import PATIENCE, SECONDS, Request, Results, compile_jobs, request_effort, requests
+from referee.compiling.compile_jobs import PATIENCE, SECONDS, Begun, Request, Results, compile_jobs, request_effort, requests
 from referee.plans.plan import Launch, LaunchPlan
 from referee.reading.kernels import KernelModule
 from referee.sandbox.zygote import Zygote
@@ -52,8 +52,8 @@ def compile_plans(
     """The kernels of several plans of one candidate, in the plans' order. Raises as `compile_plan`.
 
     `seconds` of processor time are what each process of a worker gets, and `patience` times as many by the clock; time is up at once when
-    something can be read from `stop`. What is compiled `ahead` is not compiled again. A configuration of an autotuned launch that Triton's
-    autotuner would skip is dropped, unless none is left.
+    something can be read from `stop`. What was begun `ahead` is not compiled again, and what is begun here is noted there. A
+    configuration of an autotuned launch that Triton's autotuner would skip is dropped, unless none is left.
     """
     found: dict[int, Binaries] = {}
     parts = compile_in_parts(zygote, module, plans, target, cache_dir, seconds=seconds, patience=patience, ahead=ahead, stop=stop)
@@ -98,8 +98,7 @@ def compile_in_parts(
     waiting = dict(enumerate(keys))
     rejections: dict[int, Rejection] = {}
     # What the cache held may already be all that some plans need.
-    begun = {key: future for key, future in (ahead.begun if ahead is not None else {}).items() if key in missing}
-    for made in chain([Results()], jobs.run_all(missing, begun, stop)):
+    for made in chain([Results()], jobs.run_all(missing, ahead.begun if ahead is not None else Begun(), stop)):
         if isinstance(made, Rejection):
             yield made
             return

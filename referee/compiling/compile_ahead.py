@@ -10,8 +10,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +18,9 @@ from typing import Self
 
 from referee.aside import Aside
 from referee.compiling.compile_cache import CompileCache
-from referee.compiling.compile_jobs import CompileJobs, Results, requests, worker_count
+from referee.compiling.compile_jobs import Begun, CompileJobs, Request, requests, worker_count
 from referee.ops.spec import Cell
 from referee.plans.plan_parse import PlanError, parse
-from referee.verdict import Rejection
 
 MAX_KERNELS = 16
 """As many are begun, and not more than there are processors; the others may come in groups."""
@@ -30,25 +28,23 @@ MAX_LINE = 1 << 20
 
 
 class CompileAhead:
-    """The kernels of one candidate. A context manager: at its end nothing new is begun, and what is still being compiled is stopped."""
+    """The kernels of one candidate. A context manager: at its end nothing new is begun, and what is still being compiled is stopped.
+
+    `begun` is what was begun, here or by others who were given it.
+    """
 
     def __init__(self, jobs: CompileJobs, cache_dir: Path | None) -> None:
         self._jobs = jobs
         self._cache = CompileCache(cache_dir) if cache_dir is not None else None
-        self._most = worker_count(MAX_KERNELS)
-        self._aside = Aside("ahead", self._most)
-        self._begun: dict[str, Future[Results | Rejection]] = {}
+        self._left = worker_count(MAX_KERNELS)
+        self._aside = Aside("ahead", self._left)
+        self.begun = Begun()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._aside.__exit__(kind, error, trace)
-
-    @property
-    def begun(self) -> Mapping[str, Future[Results | Rejection]]:
-        """By the keys of their requests. Complete once nobody is `listening`."""
-        return self._begun
 
     @contextlib.contextmanager
     def listening(self, cells: Sequence[Cell]) -> Iterator[int]:
@@ -73,7 +69,11 @@ class CompileAhead:
                     # The end of what is told, or nothing that a trace says. Its answer in the end is looked at in any case.
                     return
                 for _, request in requests(plan):
-                    key = self._jobs.key(request)
-                    known = key in self._begun or (self._cache is not None and self._cache.load(key, request["kernel"]) is not None)
-                    if not known and len(self._begun) < self._most:
-                        self._begun[key] = self._aside.submit(partial(self._jobs.run, {key: request}, self._aside.stop))
+                    self._begin(self._jobs.key(request), request)
+
+    def _begin(self, key: str, request: Request) -> None:
+        kept = self._cache is not None and self._cache.load(key, request["kernel"]) is not None
+        # Where no processor is free the others come in groups.
+        if not kept and key not in self.begun and self._left and self._jobs.idle() > 0:
+            self._left -= 1
+            self.begun.unless_begun(key, partial(self._aside.submit, partial(self._jobs.run, {key: request}, self._aside.stop)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ CHECKED = "addresses"
 MEMORY_BYTES = 3 << 30
 OUTPUT_BYTES = 64 << 20
 MAX_WORKERS = 16
+MOST_TOGETHER = 4
+"""So many kernels one worker compiles where all processors are busy: one more kernel takes it three quarters of what a new worker takes."""
 MAX_REASON = 400
 
 _ENDINGS = {
@@ -42,6 +45,48 @@ _ENDINGS = {
 Request = dict[str, Any]
 # A request's key -> the compiled kernel, or (reason, whether an autotuner would skip it).
 Results = dict[str, Binary | tuple[str, bool]]
+
+
+class Begun:
+    """The kernels of one candidate that somebody is compiling, or has, by the keys of their requests."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._futures: dict[str, Future[Results | Rejection]] = {}
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._futures))
+
+    def futures(self) -> tuple[Future[Results | Rejection], ...]:
+        """Everything that was begun."""
+        return tuple(self._futures.values())
+
+    def unless_begun(self, key: str, begin: Callable[[], Future[Results | Rejection]]) -> None:
+        """Begin this one if nobody has."""
+        with self._lock:
+            if key not in self._futures:
+                self._futures[key] = begin()
+
+    def by_future(
+        self,
+        keys: Sequence[str],
+        groups: Callable[[Sequence[str]], Sequence[Sequence[str]]],
+        begin: Callable[[Sequence[str]], Future[Results | Rejection]],
+    ) -> tuple[dict[Future[Results | Rejection], Sequence[str]], frozenset[Future[Results | Rejection]]]:
+        """The keys by the jobs that compile them, and which of these others have begun; what nobody has begun is, in groups."""
+        running: dict[Future[Results | Rejection], Sequence[str]] = {}
+        with self._lock:
+            for key in keys:
+                if future := self._futures.get(key):
+                    running[future] = [*running.get(future, ()), key]
+            others = frozenset(running)
+            for group in groups([key for key in keys if key not in self._futures]):
+                running[future := begin(group)] = group
+                self._futures |= dict.fromkeys(group, future)
+        return running, others
 
 
 @dataclass(frozen=True)
@@ -73,40 +118,46 @@ class CompileJobs:
                 return _results(outcome, wanted)
         raise JobLost("ptxas was ended from outside twice")
 
-    def run_all(
-        self, wanted: Mapping[str, Request], begun: Mapping[str, Future[Results | Rejection]], stop: int | None = None
-    ) -> Iterator[Results | Rejection]:
-        """Results in the order in which workers end; a worker's failure last. Of those that are `begun` the lost ones are begun again.
-        `stop` as in `run`.
+    def run_all(self, wanted: Mapping[str, Request], begun: Begun, stop: int | None = None) -> Iterator[Results | Rejection]:
+        """Results in the order in which workers end; a worker's failure last. What others have `begun` is not begun twice, but where they
+        lose it. `stop` as in `run`.
 
         Raises JobLost.
         """
         # Children are forked one after the other, so the one that will take longest goes first.
         keys = sorted(wanted, key=lambda key: request_effort(wanted[key]), reverse=True)
-        new = [key for key in keys if key not in begun]
         failed: dict[int, Rejection] = {}
         with ThreadPoolExecutor(worker_count(len(keys))) as pool:
 
             def begin(group: Sequence[str]) -> Future[Results | Rejection]:
                 return pool.submit(self.run, {key: wanted[key] for key in group}, stop)
 
-            running: dict[Future[Results | Rejection], Sequence[str]] = {begun[key]: [key] for key in keys if key in begun}
-            running |= {begin(group): group for group in _groups(new)}
+            running, others = begun.by_future(keys, self._groups, begin)
             while running:
                 made: Results = {}
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     group = running.pop(future)
-                    ahead = any(begun.get(key) is future for key in group)
-                    if ahead and (future.cancelled() or future.exception() is not None):
-                        running[begin(group)] = group
-                    elif isinstance(found := future.result(), Rejection):
-                        failed[keys.index(group[0])] = found
+                    lost = future in others and (future.cancelled() or future.exception() is not None)
+                    found = None if lost else future.result()
+                    if isinstance(found, dict):
+                        made |= {key: found[key] for key in group}
+                    elif found is None or future in others or len(group) > 1:
+                        # What others were told may be of their time and their kernels; of several kernels nobody knows which it was.
+                        running |= {begin([key]): [key] for key in group}
                     else:
-                        made |= found
+                        failed[keys.index(group[0])] = found
                 if made:
                     yield made
         if failed:
             yield failed[min(failed)]
+
+    def idle(self) -> int:
+        """How many more workers there are processors for."""
+        return worker_count(MAX_WORKERS) - self.zygote.running(ENTRY)
+
+    def _groups(self, keys: Sequence[str]) -> list[Sequence[str]]:
+        workers = min(len(keys), max(self.idle(), -(-len(keys) // MOST_TOGETHER)))
+        return [keys[first::workers] for first in range(workers)]
 
 
 def compile_jobs(
@@ -138,11 +189,6 @@ def request_effort(wanted: Request) -> int:
     """The largest constant, as a rule the size of a block, says most about how long it takes."""
     constants = [value for _, value, constexpr in wanted["arguments"] if constexpr and isinstance(value, int)]
     return max(constants, default=0)
-
-
-def _groups(keys: Sequence[str]) -> list[Sequence[str]]:
-    workers = worker_count(len(keys))
-    return [group for first in range(workers) if (group := keys[first::workers])]
 
 
 def _results(outcome: Outcome, wanted: Mapping[str, Request]) -> Results | Rejection:

@@ -86,6 +86,7 @@ class Zygote:
         self._without = tuple(without)
         self._nice = nice
         self._lock = threading.Lock()
+        self._running: list[str] = []
         self._closed = False
         self._server: _Server | None = self._start()
 
@@ -115,6 +116,17 @@ class Zygote:
         if len(fds) > MAX_FDS:
             raise ValueError(f"a job takes at most {MAX_FDS} descriptors, not {len(fds)}")
         request = json.dumps({"entry": entry, "limits": asdict(limits)}).encode()
+        self._running.append(entry)
+        try:
+            return self._run(request, payload, limits, fds, stop)
+        finally:
+            self._running.remove(entry)
+
+    def running(self, entry: str) -> int:
+        """How many jobs that call this entry there are now."""
+        return self._running.count(entry)
+
+    def _run(self, request: bytes, payload: bytes, limits: Limits, fds: Sequence[int], stop: int | None) -> Outcome:
         for _ in range(2):
             server = self._ready()
             try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from referee.compiling.binaries import Binaries
 from referee.compiling.compile import compile_plans
 from referee.compiling.compile_ahead import CompileAhead
-from referee.compiling.compile_jobs import ENTRY, CompileJobs, Results, compile_jobs, requests
+from referee.compiling.compile_jobs import ENTRY, Begun, CompileJobs, Request, Results, compile_jobs, requests
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.plans.plan_parse import dump
@@ -114,9 +115,70 @@ def test_a_worker_that_was_lost_ahead_is_begun_again(zygote: Zygote, compiled: l
     dropped: Future[Results | Rejection] = Future()
     dropped.cancel()
     dropped.set_running_or_notify_cancel()
-    made = list(jobs.run_all(wanted, dict(zip(wanted, (lost, dropped), strict=False))))
+    begun = Begun()
+    for key, future in zip(wanted, (lost, dropped), strict=False):
+        begun.unless_begun(key, partial(_same, future))
+    made = list(jobs.run_all(wanted, begun))
     assert sorted(key for part in made if isinstance(part, dict) for key in part) == sorted(wanted)
     assert sum(compiled) == 3
+
+
+def _same(future: Future[Results | Rejection]) -> Future[Results | Rejection]:
+    return future
+
+
+def wanted_of(zygote: Zygote, source: str, columns: Sequence[int]) -> tuple[CompileJobs, dict[str, Request]]:
+    """Requests for rows of so many columns, by their keys."""
+    module = extract(source)
+    plans = trace(zygote, source, [rows("x", shape=(1, each)) for each in columns], Target(), module)
+    assert isinstance(plans, tuple), plans
+    jobs = compile_jobs(zygote, module, Target())
+    return jobs, {jobs.key(request): request for plan in plans for _, request in requests(plan)}
+
+
+def test_what_others_compile_is_not_compiled_again(zygote: Zygote, compiled: list[int]) -> None:
+    jobs, wanted = wanted_of(zygote, SOURCE, (16, 32, 64, 128))
+    begun, first = Begun(), dict(list(wanted.items())[:3])
+    with ThreadPoolExecutor(2) as pool:
+        made = list(pool.map(lambda some: list(jobs.run_all(some, begun)), (first, wanted)))
+    assert [sorted(key for part in parts if isinstance(part, dict) for key in part) for parts in made] == [sorted(first), sorted(wanted)]
+    assert sum(compiled) == 4
+
+
+def test_what_others_were_told_of_a_kernel_is_not_believed(zygote: Zygote, compiled: list[int]) -> None:
+    """They may have had less time, and other kernels in the same worker."""
+    jobs, wanted = wanted_of(zygote, SOURCE, (16, 64))
+    begun, told = Begun(), Future[Results | Rejection]()
+    told.set_result(Rejection("compile", "timeout", "took too long"))
+    begun.unless_begun(next(iter(wanted)), partial(_same, told))
+    made = list(jobs.run_all(wanted, begun))
+    assert sorted(key for part in made if isinstance(part, dict) for key in part) == sorted(wanted)
+
+
+def test_kernels_come_in_groups_where_no_processor_is_free(zygote: Zygote, compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, wanted = wanted_of(zygote, SOURCE, (16, 32, 64, 128, 256, 512))
+    monkeypatch.setattr(zygote, "running", lambda entry: 15 if entry == ENTRY else 0)
+    assert sum(len(part) for part in jobs.run_all(wanted, Begun()) if isinstance(part, dict)) == 6
+    assert sorted(compiled) == [3, 3]
+    compiled.clear()
+    monkeypatch.setattr(zygote, "running", lambda entry: 12 if entry == ENTRY else 0)
+    assert sum(len(part) for part in jobs.run_all(wanted, Begun()) if isinstance(part, dict)) == 6
+    assert sorted(compiled) == [1, 1, 2, 2]
+    with CompileAhead(jobs, None) as ahead:
+        monkeypatch.setattr(zygote, "running", lambda entry: 16 if entry == ENTRY else 0)
+        told(zygote, jobs, ahead)
+        assert not list(ahead.begun)
+
+
+def test_of_a_group_the_kernel_that_ends_its_worker_is_found(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It would be compiled for minutes.
+    slow = "    if BLOCK == 64:\n        for j in tl.static_range(0, 10000000):\n            i += j\n    tl.store"
+    jobs, wanted = wanted_of(zygote, SOURCE.replace("    tl.store", slow), (16, 64, 256))
+    jobs = replace(jobs, limits=replace(jobs.limits, processor_seconds=2.0))
+    monkeypatch.setattr(zygote, "running", lambda entry: 16)
+    *made, last = list(jobs.run_all(wanted, Begun()))
+    assert sum(len(part) for part in made if isinstance(part, dict)) == 2
+    assert isinstance(last, Rejection) and last.guard == "timeout", last
 
 
 def test_what_nobody_asks_for_is_stopped(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +198,7 @@ def test_what_nobody_asks_for_is_stopped(zygote: Zygote, monkeypatch: pytest.Mon
     jobs = compile_jobs(zygote, extract(source), Target())
     with CompileAhead(jobs, None) as ahead, ahead.listening(CELLS) as early:
         assert isinstance(trace(zygote, source, CELLS, Target(), jobs.module, early=early), tuple)
-    assert len(ahead.begun) == 2 and all(begun.done() for begun in ahead.begun.values())
+    assert len(ahead.begun) == 2 and all(begun.done() for begun in ahead.begun.futures())
     assert {(outcome.status, outcome.detail) for outcome in ended} <= {("timeout", "stopped")} and ended
 
 
