@@ -7,6 +7,7 @@ an optional cache. Who can use a plan while others are still being compiled take
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -98,20 +99,21 @@ def compile_in_parts(
     waiting = dict(enumerate(keys))
     rejections: dict[int, Rejection] = {}
     # What the cache held may already be all that some plans need.
-    for made in chain([Results()], jobs.run_all(missing, ahead.begun if ahead is not None else Begun(), stop)):
-        if isinstance(made, Rejection):
-            yield made
-            return
-        if cache is not None:
-            for result in made.values():
-                if isinstance(result, Binary):
-                    cache.store(result)
-        results.update(made)
-        complete = [number for number, places in waiting.items() if all(key in results for key in places.values())]
-        assembled = {number: _assemble(plans[number], waiting.pop(number), results, target) for number in complete}
-        rejections |= {number: found for number, found in assembled.items() if isinstance(found, Rejection)}
-        if ready := {number: found for number, found in assembled.items() if isinstance(found, Binaries)}:
-            yield ready
+    with closing(jobs.run_all(missing, ahead.begun if ahead is not None else Begun(), stop)) as parts:
+        for made in chain([Results()], parts):
+            if isinstance(made, Rejection):
+                yield made
+                return
+            if cache is not None:
+                for result in made.values():
+                    if isinstance(result, Binary):
+                        cache.store(result)
+            results.update(made)
+            complete = [number for number, places in waiting.items() if all(key in results for key in places.values())]
+            assembled = {number: _assemble(plans[number], waiting.pop(number), results, target) for number in complete}
+            rejections |= {number: found for number, found in assembled.items() if isinstance(found, Rejection)}
+            if ready := {number: found for number, found in assembled.items() if isinstance(found, Binaries)}:
+                yield ready
     if cache is not None and missing:
         cache.prune()
     if rejections:

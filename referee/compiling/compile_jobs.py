@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from referee.aside import Aside
 from referee.compiling.binaries import TOOL_LOST, Binary, BinaryError, parse_binary
 from referee.compiling.specialise import key_of, request
 from referee.compiling.toolchain import Toolchain, toolchain
@@ -118,7 +120,7 @@ class CompileJobs:
                 return _results(outcome, wanted)
         raise JobLost("ptxas was ended from outside twice")
 
-    def run_all(self, wanted: Mapping[str, Request], begun: Begun, stop: int | None = None) -> Iterator[Results | Rejection]:
+    def run_all(self, wanted: Mapping[str, Request], begun: Begun, stop: int | None = None) -> Generator[Results | Rejection, None, None]:
         """Results in the order in which workers end; a worker's failure last. What others have `begun` is not begun twice, but where they
         lose it. `stop` as in `run`.
 
@@ -127,10 +129,12 @@ class CompileJobs:
         # Children are forked one after the other, so the one that will take longest goes first.
         keys = sorted(wanted, key=lambda key: request_effort(wanted[key]), reverse=True)
         failed: dict[int, Rejection] = {}
-        with ThreadPoolExecutor(worker_count(len(keys))) as pool:
+        # What nobody waits for any more is stopped.
+        with Aside("compile", worker_count(len(keys))) as aside:
+            ends = aside.stop if stop is None else stop
 
             def begin(group: Sequence[str]) -> Future[Results | Rejection]:
-                return pool.submit(self.run, {key: wanted[key] for key in group}, stop)
+                return aside.submit(partial(self.run, {key: wanted[key] for key in group}, ends))
 
             running, others = begun.by_future(keys, self._groups, begin)
             while running:

@@ -29,6 +29,8 @@ from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import rows
 
 SOURCE = COPY + body(ALLOCATE, LAUNCH.replace("BLOCK=128", "BLOCK=x.shape[1]"), "return y")
+# It would be compiled for minutes.
+SLOW_FOR_64 = "    if BLOCK == 64:\n        for j in tl.static_range(0, 10000000):\n            i += j\n    tl.store"
 CELLS = [rows("x", shape=(1, columns)) for columns in (16, 256, 64)]
 
 
@@ -171,9 +173,7 @@ def test_kernels_come_in_groups_where_no_processor_is_free(zygote: Zygote, compi
 
 
 def test_of_a_group_the_kernel_that_ends_its_worker_is_found(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It would be compiled for minutes.
-    slow = "    if BLOCK == 64:\n        for j in tl.static_range(0, 10000000):\n            i += j\n    tl.store"
-    jobs, wanted = wanted_of(zygote, SOURCE.replace("    tl.store", slow), (16, 64, 256))
+    jobs, wanted = wanted_of(zygote, SOURCE.replace("    tl.store", SLOW_FOR_64), (16, 64, 256))
     jobs = replace(jobs, limits=replace(jobs.limits, processor_seconds=2.0))
     monkeypatch.setattr(zygote, "running", lambda entry: 16)
     *made, last = list(jobs.run_all(wanted, Begun()))
@@ -200,6 +200,25 @@ def test_what_nobody_asks_for_is_stopped(zygote: Zygote, monkeypatch: pytest.Mon
         assert isinstance(trace(zygote, source, CELLS, Target(), jobs.module, early=early), tuple)
     assert len(ahead.begun) == 2 and all(begun.done() for begun in ahead.begun.futures())
     assert {(outcome.status, outcome.detail) for outcome in ended} <= {("timeout", "stopped")} and ended
+
+
+def test_what_nobody_waits_for_any_more_is_stopped(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, wanted = wanted_of(zygote, SOURCE.replace("    tl.store", SLOW_FOR_64), (16, 64))
+    ended: list[tuple[str, str]] = []
+    run = zygote.run
+
+    def watched(*arguments: Any, **options: Any) -> Outcome:
+        outcome = run(*arguments, **options)
+        ended.append((outcome.status, outcome.detail))
+        return outcome
+
+    monkeypatch.setattr(zygote, "run", watched)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 2)
+    parts = jobs.run_all(wanted, Begun())
+    first = next(parts)
+    assert isinstance(first, dict) and len(first) == 1 and len(ended) == 1
+    parts.close()
+    assert ended[1:] == [("timeout", "stopped")]
 
 
 def test_what_does_not_compile_is_told_as_if_it_had_not_been_begun(zygote: Zygote) -> None:
