@@ -222,8 +222,11 @@ class Watched:
 
 def free_gpu_mib() -> dict[str, float]:
     """Memory in use on the GPU by nvidia-smi, and free by the driver as a process of its own sees it."""
+    # The first one that CUDA sees, where nvidia-smi tells of all.
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
+    which = ["-i", seen] if seen else []
     used = subprocess.run(
-        ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True
+        ["nvidia-smi", *which, "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True
     )
     code = "import torch; print(torch.cuda.mem_get_info()[0] / 2**20)"
     free = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,9 +10,10 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 - 1.5 ulp: the final rounding (1/2 ulp) and at most one intermediate rounding to that dtype (up to 1 ulp of the product).
 - The second line is what fp32 can do on these data: eager's own fp32 error is one sample of it; the sensitivity of the
   float64 result to input changes of 2^-24 relative bounds any backward-stable algorithm and does not depend on eager's luck (Higham,
-  Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved down or not at all, at random, and then the
-  others: a row may owe its answer to a single input. Of answers in fp32 two such pairs are made, and four where there are thousands of
-  rows: in some row the samples of one pair are small by chance. Other summation orders and exact rewritings stay within a small multiple.
+  Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved up or down, at random, and then the other way: a
+  row may owe its answer to a single input, and to a shift of all of them nothing. Of answers in fp32 two such pairs are made, and four
+  where there are thousands of rows: in some row the samples of one pair are small by chance. Other summation orders and exact
+  rewritings stay within a small multiple.
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
   fewer dimensions than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
@@ -264,19 +265,26 @@ def _beside_steps(task: Task, inputs: Sequence[Tensor]) -> Callable[..., Any]:
 
 
 def _perturbed(inputs: Sequence[Tensor], number: int, masked: bool = False) -> list[Tensor]:
-    """The inputs, some moved by one rounding, but for what is a mask's where they are `masked`. Samples come in pairs: the second moves
-    what the first left where it was."""
+    """The inputs, each element moved up or down by one rounding, but for what is a mask's where they are `masked`.
+
+    Samples come in pairs: what goes up in the first goes down in the second. Inputs of one shape move alike in every second pair and
+    against each other in the rest: if each moved as it likes, both might undo each other in all samples, in x + r - mean(x + r), just
+    where a row is not saturated.
+    """
     moved = []
-    seed, second = divmod(number, 2)
+    pair, second = divmod(number, 2)
+    shapes: list[torch.Size] = []
     for tensor in inputs:
         if not tensor.is_floating_point():
             moved.append(tensor)
             continue
+        others = second if pair % 2 or shapes.count(tensor.shape) % 2 == 0 else 1 - second
+        seed = pair + 1_000_003 * (shapes.index(tensor.shape) if tensor.shape in shapes else len(shapes))
+        shapes.append(tensor.shape)
         generator = torch.Generator(device=tensor.device).manual_seed(seed)
-        lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8).bitwise_xor_(second)
-        found = lowered.double().mul_(-EPS32 / 2).add_(1.0).mul_(tensor)
+        lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8).bitwise_xor_(others)
+        found = lowered.double().mul_(-EPS32).add_(1.0 + EPS32 / 2).mul_(tensor)
         moved.append(torch.where(_is_a_mask(tensor), tensor.double(), found) if masked else found)
-        seed += 1_000_003
     return moved
 
 

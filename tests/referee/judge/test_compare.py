@@ -345,3 +345,16 @@ def test_of_answers_in_fp32_more_samples_are_taken_and_most_of_thousands_of_rows
     (found,) = expectations(replace(task, oracle=noted), cell, task.inputs(cell, 3))
     assert len(asked) == 1 + samples and bool((found.budget > 0).all())
     assert len({tuple(one[0].tolist()) for one in asked}) == 1 + samples, "each moves other inputs"
+
+
+@pytest.mark.parametrize(("seed", "scaled"), [(1, ()), (1, ("b",)), (1, ("w",)), (815242933241682245, ("residual", "w", "b"))])
+def test_right_kernels_pass_where_few_elements_of_a_row_are_not_saturated(seed: int, scaled: tuple[str, ...]) -> None:
+    task = load("add_layernorm_sigmoid", "gpu")
+    cell = cell_of(task.op, Draft(10692, 128, "float32", "shifted", 64.0, scaled=scaled))
+    x, residual, w, b = inputs = task.inputs(cell, seed, "cpu")
+    h = x + residual
+    d = h - tree_sum(h) / h.shape[-1]
+    answer = torch.sigmoid(d * torch.rsqrt(tree_sum(d * d) / h.shape[-1] + 1e-5) * w + b)
+    (expected,) = expectations(task, cell, inputs)
+    share = (answer.double() - expected.value).abs() / expected.budget
+    assert float(share.max()) < 0.6, "a right kernel comes near the budget: another one would be over it"
