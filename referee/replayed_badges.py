@@ -34,7 +34,8 @@ class ReplayedBadges:
         self._aside = Aside("badges")
 
     def __enter__(self) -> Self:
-        self._replayer.expect_badges()
+        if self._cells:
+            self._replayer.expect_badges()
         self._earned = self._aside.submit(self._earn)
         return self
 

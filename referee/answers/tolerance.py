@@ -10,10 +10,11 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
 - 1.5 ulp: the final rounding (1/2 ulp) and at most one intermediate rounding to that dtype (up to 1 ulp of the product).
 - The second line is what fp32 can do on these data: eager's own fp32 error is one sample of it; the sensitivity of the
   float64 result to input changes of 2^-24 relative bounds any backward-stable algorithm and does not depend on eager's luck (Higham,
-  Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved up or down, at random, and then the other way: a
-  row may owe its answer to a single input, and to a shift of all of them nothing. Of answers in fp32 two such pairs are made, and four
-  where there are thousands of rows: in some row the samples of one pair are small by chance. Other summation orders and exact
-  rewritings stay within a small multiple.
+  Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved down or not at all, at random, and then the
+  others: a row may owe its answer to a single input. Where a mean is taken away, what is not moved down is moved up, because the mean is
+  rounded too, and would take half of such moves with it. Of answers in fp32 two such pairs are made, and four where there are thousands
+  of rows: in some row the samples of one pair are small by chance. Other summation orders and exact rewritings stay within a small
+  multiple.
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
   fewer dimensions than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
@@ -103,8 +104,9 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
     dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
     users, masked = task.op.origin == "user", cell.values == "masked"
     exact, widths = with_parts(task.oracle, inputs) if users else (evaluate(task.oracle, inputs), [])
-    count = _samples(exact, widths) if users else max(_samples(exact, widths), _samples_of_fp32(exact, dtypes))
-    samples = (_moved(task, inputs, _perturbed(inputs, number, masked), exact) for number in range(count))
+    count = max(_samples(exact, widths), _samples_of_fp32(exact, dtypes, most=PERTURBATIONS_OF_FP32 if users else None))
+    moves = _Moves(masked, not users and "layernorm" in base_name(task.op), count > PERTURBATIONS)
+    samples = (_moved(task, inputs, _perturbed(inputs, number, moves), exact) for number in range(count))
     logits = [torch.where(_is_a_mask(tensor), 0.0, tensor) for tensor in inputs] if masked else inputs
     moved = list(samples) if users else []
     single = evaluate(task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs])
@@ -245,9 +247,9 @@ def _samples(exact: Tensors, widths: Sequence[Sequence[int]]) -> int:
     return PERTURBATIONS if rows else PERTURBATIONS_OF_SCALARS
 
 
-def _samples_of_fp32(exact: Tensors, dtypes: Sequence[torch.dtype]) -> int:
+def _samples_of_fp32(exact: Tensors, dtypes: Sequence[torch.dtype], most: int | None) -> int:
     rows = [len(value) for value, dtype in zip(exact, dtypes, strict=True) if dtype == torch.float32 and value.dim()]
-    return (PERTURBATIONS_OF_MANY_ROWS if max(rows) >= MANY_ROWS else PERTURBATIONS_OF_FP32) if rows else 0
+    return (most or (PERTURBATIONS_OF_MANY_ROWS if max(rows) >= MANY_ROWS else PERTURBATIONS_OF_FP32)) if rows else 0
 
 
 def _moved(task: Task, inputs: Sequence[Tensor], moved: Sequence[Tensor], exact: Tensors) -> Tensors:
@@ -264,12 +266,20 @@ def _beside_steps(task: Task, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     return lambda *moved: moved_beside_steps(task.oracle, inputs, moved)
 
 
-def _perturbed(inputs: Sequence[Tensor], number: int, masked: bool = False) -> list[Tensor]:
-    """The inputs, each element moved up or down by one rounding, but for what is a mask's where they are `masked`.
+@dataclass(frozen=True)
+class _Moves:
+    """How inputs are moved: not what is a mask's, up as well as down, and those of one shape alike or against each other."""
 
-    Samples come in pairs: what goes up in the first goes down in the second. Inputs of one shape move alike in every second pair and
-    against each other in the rest: if each moved as it likes, both might undo each other in all samples, in x + r - mean(x + r), just
-    where a row is not saturated.
+    masked: bool
+    centred: bool
+    paired: bool
+
+
+def _perturbed(inputs: Sequence[Tensor], number: int, moves: _Moves) -> list[Tensor]:
+    """The inputs, some moved down by one rounding. Samples come in pairs: the second moves what the first left where it was.
+
+    Where there are several pairs, inputs of one shape move alike in every second one and against each other in the rest: if each moved as
+    it likes, both might undo each other in all samples, in x + r - mean(x + r), just where a row is not saturated.
     """
     moved = []
     pair, second = divmod(number, 2)
@@ -278,13 +288,15 @@ def _perturbed(inputs: Sequence[Tensor], number: int, masked: bool = False) -> l
         if not tensor.is_floating_point():
             moved.append(tensor)
             continue
-        others = second if pair % 2 or shapes.count(tensor.shape) % 2 == 0 else 1 - second
-        seed = pair + 1_000_003 * (shapes.index(tensor.shape) if tensor.shape in shapes else len(shapes))
+        before = shapes.count(tensor.shape) if moves.paired else 0
+        turned = second ^ (before % 2 if pair % 2 == 0 else 0)
+        seed = pair + 1_000_003 * (shapes.index(tensor.shape) if before else len(shapes))
         shapes.append(tensor.shape)
         generator = torch.Generator(device=tensor.device).manual_seed(seed)
-        lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8).bitwise_xor_(others)
-        found = lowered.double().mul_(-EPS32).add_(1.0 + EPS32 / 2).mul_(tensor)
-        moved.append(torch.where(_is_a_mask(tensor), tensor.double(), found) if masked else found)
+        lowered = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8).bitwise_xor_(turned)
+        up, down = EPS32 / 2 if moves.centred else 0.0, EPS32 / 2
+        found = lowered.double().mul_(-up - down).add_(1.0 + up).mul_(tensor)
+        moved.append(torch.where(_is_a_mask(tensor), tensor.double(), found) if moves.masked else found)
     return moved
 
 
