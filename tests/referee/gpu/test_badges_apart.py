@@ -23,6 +23,8 @@ from tests.referee.gpu.test_worker_process import launching_plan
 BADGE = next(cell for cell in ops.cells(ops.get("relu2"), profile="gpu") if "empty" in cell.name)
 REQUIRED = replace(BADGE, role="required")
 PASSED: dict[str, Any] = {"cells": [], "rejection": None, "seconds": {}}
+# So long a test waits for what does not come, where it fails.
+SECONDS = 20.0
 LOST = WorkerLost("timeout", Step("replaying it", "candidate"), "")
 
 
@@ -39,13 +41,14 @@ class Acting:
         monkeypatch.setattr(worker, "_asked", self._answer)
 
     def _answer(self, framed: bytes, interrupts: int) -> Any:
-        self.asked.append(Future())
+        asked: Future[Any] = Future()
+        self.asked.append(asked)
         self._begun.release()
-        return self.asked[-1].result()
+        return asked.result(SECONDS)
 
     def next(self) -> Future[Any]:
         """The next request, once it has come."""
-        self._begun.acquire()
+        assert self._begun.acquire(timeout=SECONDS), "nothing was asked"
         return self.asked[-1]
 
     @property
@@ -93,8 +96,7 @@ def test_nothing_is_replayed_beside_anything_else(both: Both) -> None:
     asked = both.first.next()
     assert both.earning.idle
     later = both.check(BADGE)
-    while not both.replayer._earning.turn.locked():
-        pass
+    assert not both.replayer._earning.turn.acquire(timeout=0.01), "its turn is free while something else is measured"
     assert both.earning.idle, "badges are replayed while something else is measured"
     asked.set_result({"environment": {}})
     both.earning.next().set_result(PASSED)
