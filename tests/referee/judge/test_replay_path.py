@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,6 +61,22 @@ def test_cells_are_checked_while_others_are_compiled(servers: Servers, monkeypat
     monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 16)
     judged(servers, DIFFERENT_BLOCKS, Replayer(whenever=lambda: seen.append(compiled(ended))))
     assert seen[0] < compiled(ended) - 1
+
+
+def test_a_kernel_that_badges_launch_too_is_compiled_once(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    run = servers.workers.run
+
+    def watched(entry: str, payload: bytes, **options: Any) -> Outcome:
+        if entry == ENTRY:
+            asked.extend(json.dumps(wanted) for wanted in json.loads(payload)["requests"])
+        return run(entry, payload, **options)
+
+    monkeypatch.setattr(servers.workers, "run", watched)
+    monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 16)
+    replayer = Replayer()
+    judged(servers, DIFFERENT_BLOCKS, replayer)
+    assert len(asked) > 3 and len(asked) == len(set(asked))
 
 
 def no_badges(*_: object, **__: object) -> list[Cell]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from referee.answers.tolerance import expectations
 from tests.referee.own_reference import Answer, rejecting, task
 
 SEEDS = range(10)
@@ -180,3 +182,24 @@ def test_a_right_answer_may_be_computed_in_another_usual_form(
 def test_a_reference_passes_its_own_cells(tmp_path: Path, body: str, inputs: str) -> None:
     judged = task(tmp_path, "x", body, inputs)
     assert not any(rejecting(judged, judged.eager, seed) for seed in SEEDS)
+
+
+@pytest.mark.parametrize(("dtype", "samples"), [("float32", 4), ("bfloat16", 2)])
+def test_of_a_user_s_answers_in_fp32_inputs_move_alike_and_against_each_other(tmp_path: Path, dtype: str, samples: int) -> None:
+    """In one pair of samples alone both inputs may undo each other wherever it counts."""
+    given = f"torch.randn(4, 64, dtype=torch.{dtype}), torch.randn(4, 64, dtype=torch.{dtype})"
+    judged, asked = task(tmp_path, "x, y", "F.layer_norm(x + y, (64,))", given), list[tuple[Tensor, ...]]()
+
+    def noted(*inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        asked.append(inputs)
+        return exact(*inputs)
+
+    exact: Answer = judged.oracle
+    cell = judged.required[0]
+    plain = judged.inputs(cell, 3)
+    expectations(replace(judged, oracle=noted), cell, plain)
+    moved = [[(one.double() != before.double()) for one, before in zip(each, plain, strict=True)] for each in asked]
+    first, last = moved[-samples], moved[-2]
+    assert len({tuple(each[0][0].tolist()) for each in moved if bool(each[0].any()) and not bool(each[0].all())}) == samples
+    if samples > 2:
+        assert bool((first[0] != first[1]).all()) and bool((last[0] == last[1]).all())
