@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -20,6 +20,7 @@ class Aside:
     def __init__(self, name: str, threads: int = 1) -> None:
         self.stop = os.eventfd(0, os.EFD_CLOEXEC)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._given: list[Future[Any]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -27,8 +28,14 @@ class Aside:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         os.eventfd_write(self.stop, 1)
         self._pool.shutdown(cancel_futures=True)
+        for future in self._given:
+            if future.cancelled():
+                # Or who waits for one of several by `concurrent.futures.wait` does so for ever.
+                future.set_running_or_notify_cancel()
         os.close(self.stop)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Do this as soon as a thread is free of what was submitted before."""
-        return self._pool.submit(work)
+        future = self._pool.submit(work)
+        self._given.append(future)
+        return future

@@ -48,8 +48,9 @@ class WarmWorker:
 
         Raises WorkerLost when a candidate's kernel ran too long, ReplayerError when the machinery fails; not for an answer that says so.
         """
-        self.requests += 1
+        # In this order, so that who reads them the other way round misses nothing.
         self.asking, began = True, perf_counter()
+        self.requests += 1
         try:
             return self._asked(framed, interrupts)
         finally:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import select
 import threading
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import pytest
 
 from referee.aside import Aside
+
+SECONDS = 20.0
+"""So long a test waits for what does not come, where it fails."""
 
 
 def test_what_is_submitted_is_done_in_order() -> None:
@@ -47,3 +50,13 @@ def test_an_error_is_told_to_who_asks() -> None:
         aside.submit(fails)
         with pytest.raises(ValueError, match="of this test"):
             asked.result()
+
+
+def test_who_waits_for_one_of_several_learns_of_what_never_begins() -> None:
+    """As the badges of a candidate that falls wait for kernels that others were to compile."""
+    with ThreadPoolExecutor(1) as others:
+        with Aside("test") as aside:
+            aside.submit(lambda: select.select([aside.stop], [], []))
+            never = aside.submit(int)
+            waiting = others.submit(wait, [never], SECONDS, FIRST_COMPLETED)
+        assert never.cancelled() and waiting.result().done == {never}
