@@ -17,6 +17,7 @@ from referee.interpreter.interpret import UNDECIDED, InterpreterUnsupported
 from referee.large_cells import look_at_programs
 from referee.one_thread import one_thread
 from referee.open_lanes import has_open_lanes, what_depends
+from referee.ops.fresh_widths import fresh_widths
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.subject import Subject, feasible, required
@@ -51,10 +52,13 @@ class Seen:
     """What `open_lanes` found; None where no load has any."""
 
 
-def small_cells(subject: Subject) -> list[Cell]:
-    """The cells of the CPU path but for those of hundreds of rows; those of a user's task that are small enough."""
+def small_cells(subject: Subject, seed: int) -> list[Cell]:
+    """The fixed cells of the CPU path but for those of hundreds of rows, and of every order of width some drawn from the seed; those of a
+    user's task that are small enough."""
     cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
-    return cells if subject.op.origin == "user" else [cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS]
+    if subject.op.origin == "user":
+        return cells
+    return [*(cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS), *fresh_widths(subject.op, seed, gpu=True)]
 
 
 def look(

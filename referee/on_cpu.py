@@ -15,6 +15,7 @@ from referee.judgement import Judgement, Traced, atomic, autotuned, stop
 from referee.open_lanes import has_open_lanes, note, what_depends
 from referee.ops.fresh_badges import fresh_badges
 from referee.ops.fresh_cells import fresh_cells
+from referee.ops.fresh_widths import fresh_middle, fresh_widths
 from referee.ops.spec import Cell
 from referee.plans.branches import branches
 from referee.plans.plan import LaunchPlan
@@ -49,6 +50,7 @@ class OnCpu:
         task = subject.task("cpu")
         cells = [cell for cell in required(task.cells) if feasible(cell)]
         cells += fresh_cells(subject.op, self.seed, gpu=False)
+        cells += (*fresh_widths(subject.op, self.seed, gpu=False), *fresh_middle(subject.op, self.seed))
         bench = subject.bench()
         earning = fresh_badges(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed, gpu=False)
         with Aside("traces") as aside, InterpretedBadges(judgement, self.module, earning) as badges:

@@ -99,7 +99,7 @@ class OnGpu:
 
     def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> tuple[Traced, Traced]:
         """What is replayed, cells of `many` rows among it, and small cells: from one worker, where CUDA takes every grid."""
-        small = small_cells(self.judgement.subject)
+        small = small_cells(self.judgement.subject, self.seed)
         replayed = [*_longest_rows_first(usual), *many]
         with self._report.during("trace"), ahead.listening(replayed) as early:
             plans = self.judgement.traced(self.module, [*replayed, *small], early=early)

@@ -99,18 +99,19 @@ def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[D
 def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
     columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
     rows = _any_rows(chance, columns) if gpu else _rows(chance, columns, CPU_ROWS)
-    return _of_any_values(op, chance, rows, columns, chance.choice(DTYPES))
+    return of_any_values(op, chance, rows, columns, chance.choice(DTYPES))
 
 
 def _of_whole_tiles(op: Op, chance: random.Random) -> Draft:
     dtype = chance.choice(DTYPES)
     columns = chance.choice(HEADS) if op.kind in ROPE_KINDS else _odd_multiple(chance, 2, GPU_LONGEST[dtype])
-    return _of_any_values(op, chance, _any_rows(chance, columns), columns, dtype)
+    return of_any_values(op, chance, _any_rows(chance, columns), columns, dtype)
 
 
-def _of_any_values(op: Op, chance: random.Random, rows: int, columns: int, dtype: Dtype) -> Draft:
+def of_any_values(op: Op, chance: random.Random, rows: int, columns: int, dtype: Dtype, *, label: str = "fresh") -> Draft:
+    """Values and magnitudes as a verdict draws them, of all operands or of some."""
     values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
-    return Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"fresh-{values}")
+    return Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"{label}-{values}")
 
 
 def _some_operands(op: Op, chance: random.Random) -> tuple[str, ...]:

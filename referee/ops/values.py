@@ -6,7 +6,8 @@ clamped into float16's range for a float16 operand, and cast; huge ones of norma
 
 Recipes for data operands (unit scale): normal; sorted (rows ascending); constant (each row one multiple of 1/4 in [-4, 4]);
 one_hot (a single +-8 a row; up and residual are normal there); shifted (a mean of +-256, unit spread); cancellation (values
-near +-64 that cancel in pairs, small noise on top); outlier (normal, but for a single +-384 a row, in every other row the first);
+near +-64 that cancel in pairs, small noise on top); outlier (normal, but for a single +-384 a row, in every other row the first, in
+every fourth the last);
 mixed (row i uses the i-th of those recipes; of the catalogue's operations the last of many rows is zero in every data operand, as
 padding is, and has no scale); close (normal, of a 256th of the size); closed (gates from -9 to -7; whatever they are for is normal);
 nonfinite (in five rows of six a NaN, +Inf or -Inf, or nothing but -Inf in the first or the last three quarters, as masks leave it);
@@ -102,7 +103,7 @@ def _outlier(shape: tuple[int, int], g: Generator) -> Tensor:
     out = _normal(shape, g)
     if shape[1]:
         columns = _integers(0, shape[1], (shape[0], 1), g)
-        columns[::2] = 0
+        columns[::2], columns[3::4] = 0, shape[1] - 1
         out.scatter_(1, columns, _OUTLIER * _signs(shape[0], g))
     return out
 

@@ -17,6 +17,7 @@ import pytest
 
 from referee import Referee, TaskName, Verdict, judge, ops
 from referee.ops.fresh_cells import fresh_cells
+from referee.ops.fresh_widths import fresh_middle, fresh_widths
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task, load
 from referee.report import GUARDS
@@ -48,7 +49,8 @@ def test_a_right_kernel_is_correct_and_every_guard_reports(referee: Referee) -> 
     assert all(check.detail for check in verdict.checks if check.status == "skipped")
     fixed = ops.cells(ops.get("softmax"), profile="cpu")
     assert verdict.seed is not None
-    fresh = fresh_cells(ops.get("softmax"), verdict.seed, gpu=False)
+    op, seed = ops.get("softmax"), verdict.seed
+    fresh = (*fresh_cells(op, seed, gpu=False), *fresh_widths(op, seed, gpu=False), *fresh_middle(op, seed))
     required = [cell.name for cell in (*fixed, *fresh) if cell.role == "required"]
     assert [cell.name for cell in verdict.cells if cell.role == "required"] == required
     assert all(cell.error is not None and cell.budget is not None for cell in verdict.cells if cell.status == "pass")

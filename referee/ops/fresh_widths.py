@@ -1,0 +1,80 @@
+"""Small cells of every order of width, in every verdict: what a kernel does only there is nowhere else.
+
+Kernels choose blocks, and whole kernels, by the next power of two, by a number of rows and by tiles that divide both. So the power itself
+and a width below it are run, one of them with rows of many kinds and the other as often with any values, in two dtypes that change from
+power to power; beside a replay one of the two. Without a GPU some rows by the hundred, with all that usual tiles divide and with nothing.
+Where a row's largest is taken away some long rows have one value far above the others, and some go on growing. Limits: which dtype meets
+which values is left to the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+from referee.ops.catalogue import base_name
+from referee.ops.cells import MIXED_SCALE, cell_of
+from referee.ops.fresh_cells import DTYPES, HEADS, between, of_any_values
+from referee.ops.plans import FROM_THE_LARGEST, Draft
+from referee.ops.signatures import KINDS, ROPE_KINDS
+from referee.ops.spec import Cell, Op
+
+POWERS = range(1, 15)
+"""Widths lie above these powers of two and not above the next one."""
+ROWS, ELEMENTS = 8, 1 << 15
+"""At most so many rows, and elements: rows of mixed values are of every kind from seven on."""
+TILE_ROWS, TILE_COLUMNS, TILES, MOST_TILES = 64, 128, (1, 2, 2, 3), 8
+MIDDLE_ROWS, MIDDLE_COLUMNS, MIDDLE_ELEMENTS = (65, 520), (256, 1500), 160_000
+LONG = (8193, 32768)
+SPIKES = (1.3125, 1.625), (2.125,)
+"""Times 8: of thousands of equal values that lie so far below the largest, float32 still tells whether they were left out. One of each."""
+
+
+def fresh_widths(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
+    """A few rows of each width, fewer cells beside a replay: the same seed gives the same cells. None for a user's task."""
+    if op.kind not in KINDS or op.kind in ROPE_KINDS:
+        return ()
+    chance = random.Random(hashlib.sha256(f"{seed}\0widths".encode()).digest())
+    turn = chance.randrange(len(DTYPES))
+    drafts: list[Draft] = []
+    for power in POWERS:
+        both = _of_width(op, chance, power, power + turn)
+        drafts += [chance.choice(both)] if gpu else both
+    if base_name(op) in FROM_THE_LARGEST:
+        for spikes in SPIKES:
+            drafts.append(Draft(2, between(chance, *LONG), "float32", "one_hot", chance.choice(spikes), label="fresh-spike"))
+        drafts.append(Draft(1, between(chance, *LONG), "float32", "sorted", MIXED_SCALE, label="fresh-growing"))
+    return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+
+
+def fresh_middle(op: Op, seed: int) -> tuple[Cell, ...]:
+    """Rows by the hundred that are not short: whole tiles, and parts of tiles."""
+    if op.kind not in KINDS:
+        return ()
+    chance = random.Random(hashlib.sha256(f"{seed}\0middle".encode()).digest())
+    rope = op.kind in ROPE_KINDS
+    whole = chance.choice(HEADS[1:]) if rope else TILE_COLUMNS * between(chance, 2, MOST_TILES)
+    columns = chance.choice(HEADS[1:]) if rope else between(chance, *MIDDLE_COLUMNS)
+    rows = between(chance, MIDDLE_ROWS[0], min(MIDDLE_ROWS[1], MIDDLE_ELEMENTS // columns))
+    drafts = (
+        Draft(TILE_ROWS * chance.choice(TILES), whole, chance.choice(DTYPES), "mixed", _hard(chance), label="fresh-tiles"),
+        of_any_values(op, chance, rows, columns, chance.choice(DTYPES), label="fresh-middle"),
+    )
+    return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+
+
+def _of_width(op: Op, chance: random.Random, power: int, turn: int) -> tuple[Draft, Draft]:
+    low, high = 2**power, 2 ** (power + 1)
+    widths = [high, chance.randint(low + 1, high - 1)]
+    chance.shuffle(widths)
+    rows = [max(1, min(ROWS, ELEMENTS // columns)) for columns in widths]
+    dtypes = [DTYPES[(turn + step) % len(DTYPES)] for step in range(2)]
+    one, other = (Draft(*shape, "mixed", _hard(chance), label="fresh-width") for shape in zip(rows, widths, dtypes, strict=True))
+    if chance.random() < 0.5:
+        other = of_any_values(op, chance, chance.randint(1, rows[1]), widths[1], dtypes[1], label="fresh-width")
+    return one, other
+
+
+def _hard(chance: random.Random) -> float:
+    """Rows of many kinds as they are, or so large that nothing goes without a guard."""
+    return chance.choice((1.0, MIXED_SCALE))
