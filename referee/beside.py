@@ -53,12 +53,12 @@ class Seen:
 
 
 def small_cells(subject: Subject, seed: int) -> list[Cell]:
-    """The fixed cells of the CPU path but for those of hundreds of rows, and of every order of width some drawn from the seed; those of a
-    user's task that are small enough."""
+    """The fixed cells of the CPU path but for those of hundreds of rows, and what the seed draws of every order of width; of a user's task
+    those that are small enough."""
     cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
     if subject.op.origin == "user":
         return cells
-    return [*(cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS), *fresh_widths(subject.op, seed, gpu=True)]
+    return [*(cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS), *fresh_widths(subject.op, seed)]
 
 
 def look(

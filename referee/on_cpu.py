@@ -50,7 +50,7 @@ class OnCpu:
         task = subject.task("cpu")
         cells = [cell for cell in required(task.cells) if feasible(cell)]
         cells += fresh_cells(subject.op, self.seed, gpu=False)
-        cells += (*fresh_widths(subject.op, self.seed, gpu=False), *fresh_middle(subject.op, self.seed))
+        cells += (*fresh_widths(subject.op, self.seed), *fresh_middle(subject.op, self.seed))
         bench = subject.bench()
         earning = fresh_badges(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed, gpu=False)
         with Aside("traces") as aside, InterpretedBadges(judgement, self.module, earning) as badges:

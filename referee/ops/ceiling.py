@@ -18,7 +18,7 @@ SMALLEST_SCALE = 2.0**-12
 # The largest |value| each recipe of `values.py` draws before scaling.
 AMPLITUDES = {
     "normal": 6.0, "sorted": 6.0, "constant": 4.0, "one_hot": 8.0, "shifted": 264.0, "cancellation": 390.0,
-    "outlier": 390.0, "mixed": 390.0, "close": 0.03, "closed": 9.0,
+    "outlier": 390.0, "rare": 15.0, "rare_none": 15.0, "mixed": 390.0, "close": 0.03, "closed": 9.0,
 }
 CLOSED = 0.01  # the most of what a closed gate lets through
 _WEIGHT, _BIAS, _ROTATION, _SCALE, _INT8 = 4.0, 6.0, 1.0, 1.5, 128.0

@@ -3,10 +3,12 @@
 They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
 the CPU others have a purpose: a row of several blocks that keeps growing, plain values in bfloat16, rows by the dozen or the hundred
 and by the thousand, which are short because the interpreter runs one program after the other, and rows longer than usual blocks.
+In two cells all rows are nearly usual ones, with exceptions that a kernel would miss that looks at some values before it reads the rest.
 Half of all widths are such as kernels have a way of their own for, powers of two and odd multiples of one; tiles of rows leave a rest
 there, or one time in four on a GPU none. There one cell, but of rotations, always has such a multiple, which tiles of so many columns
 divide, and pairs of them do not.
-On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly.
+On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly; one has tiles
+by the hundred in groups that are not whole, and one as many rows that are long, so that it has more elements than all but the largest.
 A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
 """
 
@@ -16,13 +18,16 @@ import hashlib
 import math
 import random
 
+from referee.ops.catalogue import base_name
 from referee.ops.cells import cell_of
 from referee.ops.plans import Draft
 from referee.ops.signatures import KINDS, ROPE_KINDS, signature
 from referee.ops.spec import Cell, Dtype, Op
 
-RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant", "outlier")
+RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant", "outlier", "rare")
 DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
+# To their weights.
+ADD_ONE = frozenset({"rmsnorm_gemma"})
 HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 8192
@@ -30,6 +35,11 @@ GPU_ELEMENTS = 1 << 22
 # Where whole rows are one block it is the block of a fixed cell, for which kernels are compiled already.
 GPU_LONGEST: dict[Dtype, int] = {"float16": 16384, "bfloat16": 8192, "float32": 8192}
 CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT, CPU_LONG, CPU_LONGER = (41, 1023), (1025, 1500), (12, 40), (6001, 40000), (16385, 80000)
+TILED_ROWS_OF_A_GPU = (41, 8192)
+# More rows than that need no more memory than the timed cell where they are short.
+GPU_MOST_ROWS = 1 << 18
+# What `_of_timed_blocks` has: of the timed cell the columns, and numbers of rows.
+TIMED, ROPE_TIMED, THOUSANDS, BEYOND_AN_AXIS, OF_HEADS = 4096, 128, (2049, 8191), (65_601, 80_000), (530_000, 600_000)
 # CUDA's limit for the second and third axis of a grid.
 MOST_ROWS = 65535
 H100_MULTIPROCESSORS = 132
@@ -47,16 +57,32 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MUL
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0cells".encode()).digest())
-    drafts = [_anything(op, chance, gpu)]
+    drafts = [_anything(op, chance, gpu), *_nearly_usual(op, chance, gpu)]
     if gpu:
         drafts.append(_of_whole_tiles(op, chance))
         drafts += _of_many_rows(op, chance, multiprocessors) if op.regime != "wide" else ()
+        drafts += _of_timed_blocks(op, chance)
     else:
         drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
         columns = _columns(op, chance, 600, 3000)
         drafts.append(Draft(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal"))
         drafts += _many_or_long(op, chance)
     return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+
+
+def _nearly_usual(op: Op, chance: random.Random, gpu: bool) -> list[Draft]:
+    """Long rows, and more of them that are short."""
+    few, dtype = chance.randint(9, 24), chance.choice(DTYPES)
+    if op.kind in ROPE_KINDS:
+        long, more = chance.choice(HEADS), (ROPE_NARROW if gpu else tuple((columns, dtype) for columns in HEADS[:2]))
+    else:
+        # The block of fixed cells, and no multiple of anything, on a GPU.
+        long = 2 * chance.randint(2049, 4095) + 1 if gpu else between(chance, 2049, 6000)
+        more = NARROW if gpu else ((short(op, chance), chance.choice(DTYPES)),)
+    rows = between(chance, *(TILED_ROWS_OF_A_GPU if gpu else CPU_TILED_ROWS))
+    columns, other = chance.choice(more)
+    values = "rare_none" if base_name(op) in ADD_ONE else "rare"
+    return [Draft(few, long, dtype, values, label="fresh-rare"), Draft(rows, columns, other, values, label="fresh-rare")]
 
 
 def _many_or_long(op: Op, chance: random.Random) -> list[Draft]:
@@ -85,7 +111,7 @@ def short(op: Op, chance: random.Random) -> int:
 
 def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[Draft]:
     narrow = ROPE_NARROW if op.kind in ROPE_KINDS else NARROW
-    odd = 2 * chance.randint(GPU_ROWS // 2, MOST_ROWS // 2) + 1
+    odd = between(chance, GPU_ROWS, GPU_MOST_ROWS) | 1
     times = round(math.exp2(chance.uniform(math.log2(GPU_ROWS // 4 / multiprocessors), math.log2(MOST_ROWS / multiprocessors))))
     # An odd multiple: most counts of multiprocessors times 16 are numbers that Triton compiles a kernel of its own for.
     even = multiprocessors * max(1, times - (times + 1) % 2)
@@ -94,6 +120,21 @@ def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[D
         values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
         made.append(Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"fresh-rows-{values}"))
     return made
+
+
+def _of_timed_blocks(op: Op, chance: random.Random) -> list[Draft]:
+    """Thousands of rows, and more than an axis of a grid has, both long: of widths whose block is the timed one's where rows are one."""
+    if op.kind in ROPE_KINDS:
+        return [Draft(chance.randint(*OF_HEADS), ROPE_TIMED, "float16", "normal", label="fresh-elements")]
+    if op.regime == "wide":
+        return []
+    low = TIMED // 4 if op.regime == "short" else TIMED // 2
+    tiled = odd_multiple(chance, chance.choice((128, 256, 512)), low + 1, 2 * low)
+    narrower = odd_multiple(chance, 16, low + 1, low * 5 // 4)
+    return [
+        Draft(chance.randint(*THOUSANDS), tiled, "float16", "mixed", label="fresh-groups"),
+        Draft(chance.randint(*BEYOND_AN_AXIS), narrower, "float16", "normal", label="fresh-elements"),
+    ]
 
 
 def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
@@ -132,10 +173,14 @@ def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
     return chance.choice((chance.choice(powers), _odd_multiple(chance, low, high)))
 
 
+def odd_multiple(chance: random.Random, of: int, low: int, high: int) -> int:
+    """Three times `of` or more, from `low` to `high`."""
+    return of * chance.choice(range(max(3, -(-low // of)) | 1, high // of + 1, 2))
+
+
 def _odd_multiple(chance: random.Random, low: int, high: int) -> int:
     """Three, five or more times a power of two, each power from 16 on as often as any other: whole tiles of its size, and one over."""
-    power = 1 << chance.randint(4, (high // 3).bit_length() - 1)
-    return power * chance.choice(range(max(3, -(-low // power)) | 1, high // power + 1, 2))
+    return odd_multiple(chance, 1 << chance.randint(4, (high // 3).bit_length() - 1), low, high)
 
 
 def _any_rows(chance: random.Random, columns: int) -> int:

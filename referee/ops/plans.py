@@ -18,6 +18,8 @@ LOW = 2.0**-6
 FAINT, FAINT_HALF, FAINT_BF16 = 2.0**-16, 2.0**-12, 2.0**-14
 # Where an epsilon is all that stands there, and the answer is not yet nothing.
 FAINTER = 2.0**-24
+# Times the least step of float16 a few.
+FAINTEST_HALF = 2.0**-20
 # Beyond what any shift, clamp or threshold for usual data reaches; squares and cubes are still numbers in fp32.
 HUGE = 2.0**16
 # Rows in which every value lies beyond a number that stands for minus infinity, where a maximum begins or a mask hides something: times
@@ -258,7 +260,7 @@ def _own(op: Op, cpu: bool) -> tuple[Draft, ...]:
         return (*faint, Draft(rows, columns, F32, "normal", FAINTER, scaled=_DATA)) if cpu else faint
     if op.kind == "dequant" and cpu:
         # Scales that float16 has fewer digits for.
-        return (Draft(rows, 129, F16, "normal", FAINT_HALF / 8, scaled=("scale",)),)
+        return (Draft(rows, 129, F16, "normal", FAINTEST_HALF, scaled=("scale",)),)
     if op.kind == "gate_up":
         return (Draft(rows, columns, F16, "closed", UP, scaled=("up",)),)
     if base_name(op) in FROM_THE_LARGEST:

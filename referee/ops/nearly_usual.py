@@ -1,0 +1,65 @@
+"""Parameters that are what models have almost everywhere: weights of one, biases of zero, tables of rotation by position, one scale.
+
+Some few elements are others. Whoever looks at some of them, or knows how they are usually made, and does not read the rest, is wrong at
+those. Where an operation adds one to its weights, they are zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Generator, Tensor
+
+from referee.ops.draws import integers, normal, uniform
+
+MOST_OTHERS = 3
+"""Of a vector so many elements are others, or fewer."""
+MOST_MORE = 2.0
+OTHER_ANGLES, OTHER_SCALES = 1.0 / 16.0, 1.0 / 6.0
+"""The share of a table's elements that are others, and of the scales of rows."""
+BASE = 10_000.0
+"""Of the frequencies of rotary embeddings: Su et al., RoFormer (2021), section 3.2.2."""
+
+
+def _vector(shape: tuple[int, int], width: int, g: Generator, *, usual: float) -> Tensor:
+    del width
+    out = torch.full(shape, usual, device=g.device)
+    count = min(int(integers(1, MOST_OTHERS + 1, (1,), g)), shape[1])
+    if count:
+        places = torch.randperm(shape[1], generator=g, device=g.device)[:count]
+        out[:, places] += 1.0 + normal((shape[0], count), g).abs().clamp(max=MOST_MORE)
+    return out
+
+
+def _table(shape: tuple[int, int], width: int, g: Generator, *, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Cosines or sines of `width` columns' heads: of rows one after the other, and in the second half of pairs at the same position."""
+    half = max(width // 2, 1)
+    rows = torch.arange(shape[0], device=g.device)
+    first = (shape[0] + 1) // 2
+    positions = torch.where(rows < first, rows, rows // 2).float()
+    columns = torch.arange(shape[1], device=g.device) % half
+    frequencies = torch.exp(columns.float() * (-math.log(BASE) / half))
+    others = of(2.0 * torch.pi * uniform(shape, g))
+    return torch.where(uniform(shape, g) < OTHER_ANGLES, others, of(positions.unsqueeze(1) * frequencies))
+
+
+def _scales(shape: tuple[int, int], width: int, g: Generator) -> Tensor:
+    del width
+    return torch.where(uniform(shape, g) < OTHER_SCALES, normal(shape, g), normal((1, 1), g))
+
+
+Draw = Callable[[tuple[int, int], int, Generator], Tensor]
+
+_NONE = partial(_vector, usual=0.0)
+_SAME: dict[str, Draw] = {
+    "b": _NONE, "bias": _NONE, "cos": partial(_table, of=torch.cos), "sin": partial(_table, of=torch.sin), "scale": _scales
+}  # fmt: skip
+
+NEARLY_USUAL: dict[str, dict[str, Draw]] = {
+    "rare": {**_SAME, "w": partial(_vector, usual=1.0)},
+    "rare_none": {**_SAME, "w": _NONE},
+}
+"""By recipe, and by the parameter's name: a tensor of this shape beside data of so many columns, from this generator, in fp32."""
