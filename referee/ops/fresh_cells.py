@@ -57,7 +57,7 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MUL
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0cells".encode()).digest())
-    drafts = [_anything(op, chance, gpu), *_nearly_usual(op, chance, gpu)]
+    drafts = [_anything(op, chance, gpu)]
     if gpu:
         drafts.append(_of_whole_tiles(op, chance))
         drafts += _of_many_rows(op, chance, multiprocessors) if op.regime != "wide" else ()
@@ -67,6 +67,7 @@ def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MUL
         columns = _columns(op, chance, 600, 3000)
         drafts.append(Draft(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal"))
         drafts += _many_or_long(op, chance)
+    drafts += _nearly_usual(op, chance, gpu)
     return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
 
 
@@ -82,7 +83,7 @@ def _nearly_usual(op: Op, chance: random.Random, gpu: bool) -> list[Draft]:
     rows = between(chance, *(TILED_ROWS_OF_A_GPU if gpu else CPU_TILED_ROWS))
     columns, other = chance.choice(more)
     values = "rare_none" if base_name(op) in ADD_ONE else "rare"
-    return [Draft(few, long, dtype, values, label="fresh-rare"), Draft(rows, columns, other, values, label="fresh-rare")]
+    return [Draft(few, long, dtype, values, label="fresh-usual"), Draft(rows, columns, other, values, label="fresh-usual")]
 
 
 def _many_or_long(op: Op, chance: random.Random) -> list[Draft]:

@@ -27,7 +27,7 @@ ROWS, ELEMENTS = 8, 1 << 15
 DIVIDED, LEAST_DIVISOR, ALL_DIVISORS = range(9, 15), 6, 12
 """Rows that some power of two divides lie above these powers; above the last ones each power from the least on divides one of them."""
 ROW_DIVISORS, MANY = range(7), (16, 300)
-TILE_ROWS, TILE_COLUMNS, TILES, MOST_TILES = 64, 128, (1, 2, 2, 3), 8
+TILE_ROWS, TILE_COLUMNS, TILES, MOST_TILES = 128, 128, (1, 1, 1, 2), 8
 MIDDLE_ROWS, MIDDLE_COLUMNS, MIDDLE_ELEMENTS = (65, 520), (256, 1500), 160_000
 HEAD_ROWS = (257, 600)
 DOZENS, WIDE_COLUMNS, WIDE_DIVISORS = (129, 144), (1025, 1800), (6, 7, 8, 9)
@@ -55,35 +55,38 @@ def fresh_widths(op: Op, seed: int) -> tuple[Cell, ...]:
 
 
 def fresh_middle(op: Op, seed: int) -> tuple[Cell, ...]:
-    """Rows by the hundred that are not short: whole tiles, parts of tiles, and rows that small tiles divide and large ones do not."""
+    """Rows by the hundred that are not short: whole tiles, odd numbers of rows, and of those some that are whole tiles long."""
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0middle".encode()).digest())
     rope = op.kind in ROPE_KINDS
     whole = chance.choice(HEADS[1:]) if rope else TILE_COLUMNS * between(chance, 2, MOST_TILES)
     columns = chance.choice(HEADS[1:]) if rope else between(chance, *MIDDLE_COLUMNS)
-    rows = between(chance, MIDDLE_ROWS[0], min(MIDDLE_ROWS[1], MIDDLE_ELEMENTS // columns))
+    rows = between(chance, MIDDLE_ROWS[0], min(MIDDLE_ROWS[1], MIDDLE_ELEMENTS // columns)) | 1
     drafts = [
         Draft(TILE_ROWS * chance.choice(TILES), whole, chance.choice(DTYPES), "mixed", _hard(chance), label="fresh-tiles"),
         of_any_values(op, chance, rows, columns, chance.choice(DTYPES), label="fresh-middle"),
     ]
     if rope:
-        drafts.append(of_any_values(op, chance, chance.randint(*HEAD_ROWS), HEADS[-1], chance.choice(DTYPES), label="fresh-middle"))
+        drafts.append(of_any_values(op, chance, chance.randint(*HEAD_ROWS) | 1, HEADS[-1], chance.choice(DTYPES), label="fresh-middle"))
     else:
         wide = odd_multiple(chance, 1 << chance.choice(WIDE_DIVISORS), *WIDE_COLUMNS)
-        drafts.append(of_any_values(op, chance, chance.randint(*DOZENS), wide, chance.choice(DTYPES), label="fresh-middle"))
+        drafts.append(of_any_values(op, chance, chance.randint(*DOZENS) | 1, wide, chance.choice(DTYPES), label="fresh-middle"))
     return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
 
 
 def _of_width(op: Op, chance: random.Random, power: int, turn: int) -> list[Draft]:
+    """Of each three powers in a row all dtypes come at the power, and all below it."""
     low, high = 2**power, 2 ** (power + 1)
-    widths = [high, chance.randint(low + 1, high - 1)]
-    chance.shuffle(widths)
-    rows = [max(1, min(ROWS, ELEMENTS // columns)) for columns in widths]
-    dtypes = [DTYPES[(turn + step) % len(DTYPES)] for step in range(2)]
-    one, other = (Draft(*shape, "mixed", _hard(chance), label="fresh-width") for shape in zip(rows, widths, dtypes, strict=True))
+    shapes = [
+        (max(1, min(ROWS, ELEMENTS // columns)), columns, DTYPES[(turn + step) % len(DTYPES)])
+        for step, columns in enumerate((high, chance.randint(low + 1, high - 1)))
+    ]
+    chance.shuffle(shapes)
+    one, other = (Draft(*shape, "mixed", _hard(chance), label="fresh-width") for shape in shapes)
     if chance.random() < 0.5:
-        other = of_any_values(op, chance, chance.randint(1, rows[1]), widths[1], dtypes[1], label="fresh-width")
+        rows, columns, dtype = shapes[1]
+        other = of_any_values(op, chance, chance.randint(1, rows), columns, dtype, label="fresh-width")
     return [one, other]
 
 

@@ -41,8 +41,7 @@ from referee.ops.spec import Cell, TensorSpec
 
 Draw = Callable[[tuple[int, int], Generator], Tensor]
 
-MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "outlier")
-RECIPES_OF_A_MIXTURE = len(MIXTURE) + 1
+MIXTURE = ("shifted", "cancellation", "constant", "one_hot", "sorted", "outlier", "normal")
 HALF_MAX = 65504.0
 ONE_IN, ONE_IN_MANY = 10, 1.0 / 256.0
 HUGE_ELEMENTS = 1 << 26
@@ -127,10 +126,10 @@ def _usual(shape: tuple[int, int], g: Generator) -> Tensor:
 
 def _mixed(shape: tuple[int, int], g: Generator, *, plain: str = "normal") -> Tensor:
     out = torch.empty(shape, device=g.device, dtype=torch.float32)
-    count = RECIPES_OF_A_MIXTURE
+    count = len(MIXTURE)
     # A secret rotation, but only where every structure still gets a row: with fewer rows the hardest come first.
     turn = int(integers(0, count, (1,), g)) if shape[0] >= count else 0
-    for index, recipe in enumerate((*MIXTURE, plain)):
+    for index, recipe in enumerate((*MIXTURE[:-1], plain)):
         rows = out[(index + turn) % count :: count]
         rows.copy_(RECIPES[recipe]((rows.shape[0], shape[1]), g))
     return out
@@ -138,7 +137,7 @@ def _mixed(shape: tuple[int, int], g: Generator, *, plain: str = "normal") -> Te
 
 def _mixed_and_padding(shape: tuple[int, int], g: Generator) -> Tensor:
     out = _mixed(shape, g, plain="usual")
-    if shape[0] > RECIPES_OF_A_MIXTURE:
+    if shape[0] > len(MIXTURE):
         out[-1] = 0.0
     return out
 
@@ -222,7 +221,7 @@ def _around_one(shape: tuple[int, int], g: Generator) -> Tensor:
 def _row_scales(cell: Cell, shape: tuple[int, int], g: Generator) -> Tensor:
     """Of many rows the last one has none, as a row of zeros is quantised."""
     out = normal(shape, g)
-    if cell.values == "mixed" and shape[0] > RECIPES_OF_A_MIXTURE:
+    if cell.values == "mixed" and shape[0] > len(MIXTURE):
         out[-1] = 0.0
     return out
 

@@ -54,6 +54,9 @@ WRONG_ONLY = {
     "at several long rows": ("columns <= 4096 or rows < 3", NEVER),
     "where tiles divide rows and columns": (ALWAYS, "rows % 64 == 0 and columns % 128 == 0"),
     "at rows by the hundred that are not short": (ALWAYS, "rows > 64 and columns > 255"),
+    "where a tile divides long rows and a larger one does not": (ALWAYS, "columns > 16384 and columns % 8192 == 4096"),
+    "where a tile divides rows and a larger one does not": (ALWAYS, "rows > 16 and rows % 16 == 8"),
+    "where small tiles divide many long rows": (ALWAYS, "rows > 128 and columns >= 1024 and columns % 64 == 0 != columns % 1024"),
 }
 SEEDS = (1, 2, 3)
 
@@ -65,8 +68,8 @@ def referee() -> Iterator[Referee]:
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
-@given(st.sampled_from(ops.catalogue()), st.integers(0, 2**63 - 1), st.booleans())
-def test_they_keep_the_contract_and_a_right_answer_is_finite(op: Op, seed: int, gpu: bool) -> None:
+@given(st.sampled_from(ops.catalogue()), st.integers(0, 2**63 - 1))
+def test_they_keep_the_contract_and_a_right_answer_is_finite(op: Op, seed: int) -> None:
     made = (*fresh_widths(op, seed), *fresh_middle(op, seed))
     assert made == (*fresh_widths(op, seed), *fresh_middle(op, seed))
     assert len({cell.name for cell in made}) == len(made)
@@ -77,24 +80,47 @@ def test_they_keep_the_contract_and_a_right_answer_is_finite(op: Op, seed: int, 
             assert bool(load(op.name, "cpu").eager(*draw(cell, seed)).isfinite().all()), cell.name
 
 
+def shapes_of(seed: int, label: str, op: Op = PLAIN) -> list[tuple[int, ...]]:
+    return [cell.inputs[0].shape for cell in fresh_widths(op, seed) if f"-{label}" in cell.name]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_every_power_of_two_and_a_width_below_it_are_run_in_two_dtypes(seed: int) -> None:
-    cells = [cell for cell in fresh_widths(PLAIN, seed, gpu=False) if "-fresh-width" in cell.name]
-    beside = [cell for cell in fresh_widths(PLAIN, seed, gpu=True) if "-fresh-width" in cell.name]
+    cells = [cell for cell in fresh_widths(PLAIN, seed) if "-fresh-width" in cell.name]
     for power in POWERS:
         here = {cell.inputs[0].shape[1]: cell for cell in cells if 2**power < cell.inputs[0].shape[1] <= 2 ** (power + 1)}
         assert len(here) == 2 and max(here) == 2 ** (power + 1)
         assert len({cell.outputs[0].dtype for cell in here.values()}) == 2
         assert any(cell.values == "mixed" for cell in here.values())
-        assert sum(2**power < cell.inputs[0].shape[1] <= 2 ** (power + 1) for cell in beside) == 1
+    for at in (True, False):
+        dtypes = [cell.outputs[0].dtype for cell in cells if (cell.inputs[0].shape[1].bit_count() == 1) == at]
+        assert all(set(dtypes[start : start + 3]) == set(DTYPES) for start in range(len(dtypes) - 2))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_power_of_two_divides_long_rows_that_its_double_does_not(seed: int) -> None:
+    divisors: dict[int, list[int]] = {}
+    for _, columns in shapes_of(seed, "fresh-divided"):
+        divisors.setdefault(columns.bit_length() - 1, []).append((columns & -columns).bit_length() - 1)
+    assert list(divisors) == list(range(9, 15))
+    assert all(found == list(range(6, power)) for power, found in divisors.items() if power >= 12)
+    assert all(len(found) == 1 and 6 <= found[0] < power for power, found in divisors.items() if power < 12)
+
+
+@pytest.mark.parametrize("name", ["softmax", "rope"])
+@pytest.mark.parametrize("seed", range(10))
+def test_every_small_power_of_two_divides_a_number_of_rows_that_its_double_does_not(seed: int, name: str) -> None:
+    rows = [shape[0] for shape in shapes_of(seed, "fresh-row-tiles", ops.get(name))]
+    assert [(count & -count).bit_length() - 1 for count in rows] == list(range(7))
+    assert all(9 <= count <= 300 and count & (count - 1) for count in rows)
 
 
 def test_any_dtype_meets_any_width_and_values() -> None:
     met = {
         (cell.outputs[0].dtype, cell.inputs[0].shape[1].bit_length(), cell.values == "mixed")
         for seed in range(400)
-        for cell in fresh_widths(PLAIN, seed, gpu=True)
-        if cell.inputs[0].shape[1] & cell.inputs[0].shape[1] - 1
+        for cell in fresh_widths(PLAIN, seed)
+        if "-fresh-width" in cell.name and cell.inputs[0].shape[1] & cell.inputs[0].shape[1] - 1
     }
     assert met >= {(dtype, power + 1, mixed) for dtype in DTYPES for power in POWERS for mixed in (True, False)}
 
@@ -103,15 +129,18 @@ def test_any_dtype_meets_any_width_and_values() -> None:
 def test_rows_by_the_hundred_are_whole_tiles_and_parts_of_tiles(name: str) -> None:
     op = ops.get(name)
     for seed in range(40):
-        whole, parts = fresh_middle(op, seed)
-        (rows, columns), (others, _) = whole.inputs[0].shape, parts.inputs[0].shape
+        whole, parts, more = fresh_middle(op, seed)
+        (rows, columns), (others, _), (dozens, wide) = (cell.inputs[0].shape for cell in (whole, parts, more))
         assert rows % TILE_ROWS == 0 and columns % TILE_COLUMNS == 0 and 65 <= others <= 520
-    assert bool(fresh_widths(op, 1, gpu=False)) == (op.kind not in ROPE_KINDS), "heads have no other widths"
+        if op.kind in ROPE_KINDS:
+            assert dozens > 256 == wide, "heads have no other widths"
+        else:
+            assert dozens > 128 and 1024 < wide < 2048 and wide % 64 == 0 and wide & (wide - 1)
 
 
 def test_long_rows_of_equal_values_below_one_are_run_where_the_largest_is_taken_away() -> None:
     for name, wanted in (("log_softmax", True), ("rmsnorm", False)):
-        labels = [cell.name for cell in fresh_widths(ops.get(name), 5, gpu=True)]
+        labels = [cell.name for cell in fresh_widths(ops.get(name), 5)]
         assert any("-fresh-spike-" in label for label in labels) == any("-fresh-growing-" in label for label in labels) == wanted
 
 

@@ -31,6 +31,7 @@ from referee.ops.fresh_cells import (
     CPU_TILED_ROWS,
     DTYPES,
     GPU_LONGEST,
+    GPU_MOST_ROWS,
     GPU_ROWS,
     HEADS,
     MOST_ROWS,
@@ -131,6 +132,8 @@ BEYOND = {
     "-fresh-rows-": (CPU_MANY_ROWS, CPU_SHORT),
     "-fresh-long-": ((1, 2), (CPU_LONG[0], CPU_LONGER[1])),
 }
+LONG_AND_MANY = {"-fresh-groups-": (2049, 8191), "-fresh-elements-": (65_601, 80_000)}
+"""On a GPU; of heads the last one has more."""
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -144,12 +147,18 @@ def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu:
         assert cell.role == "required" and tuple(one.name for one in cell.inputs) == signature(op)
         assert all(one.strides == contiguous_strides(one.shape) and one.offset == 0 for one in (*cell.inputs, *cell.outputs))
         beyond = next((bounds for label, bounds in BEYOND.items() if label in cell.name and not gpu), None)
-        if beyond:
+        many_long = next((bounds for label, bounds in LONG_AND_MANY.items() if label in cell.name), None)
+        if many_long:
+            least, most = (530_000, 600_000) if op.kind in ROPE_KINDS else many_long
+            assert gpu and least <= rows <= most and columns == 128 if op.kind in ROPE_KINDS else 1024 < columns <= 4096
+        elif "-fresh-usual-" in cell.name:
+            assert 9 <= rows <= (8192 if gpu else 1023) and columns <= (8191 if gpu else 6000)
+        elif beyond:
             (least, most), (shortest, longest) = beyond
             assert least <= rows <= most and (op.kind in ROPE_KINDS or shortest <= columns <= longest)
         else:
             many = "-rows-" in cell.name
-            assert rows in TILED_ROWS or 1 <= rows <= (GPU_ROWS + 1 if gpu else CPU_ROWS) or (many and rows <= MOST_ROWS)
+            assert rows in TILED_ROWS or 1 <= rows <= (GPU_ROWS + 1 if gpu else CPU_ROWS) or (many and rows <= GPU_MOST_ROWS + 1)
             assert 1 <= columns <= (max(GPU_LONGEST.values()) if gpu else 6000)
             assert columns % 16 or rows == 2 or (rows > 8 and rows % 8) or many or (gpu and rows % TILE_ROWS == 0)
         assert all(2.0**-12 <= scale <= 64.0 for scale in cell.scales)
@@ -162,13 +171,32 @@ def test_the_referee_s_own_fresh_cells_keep_the_contract(op: Op, seed: int, gpu:
 def test_on_a_gpu_two_fresh_cells_have_many_rows_an_odd_number_and_one_that_multiprocessors_share(name: str) -> None:
     op = ops.get(name)
     fixed = {(cell.inputs[0].shape[1], cell.outputs[0].dtype) for cell in ops.cells(op, profile="gpu")}
+    beyond = 0
     for seed in range(50):
         odd, shared = (cell for cell in fresh_cells(op, seed, gpu=True, multiprocessors=148) if "-rows-" in cell.name)
         (rows, _), (even, _) = odd.inputs[0].shape, shared.inputs[0].shape
-        assert 8192 < rows <= 65535 and rows % 2
-        assert even % 148 == 0 and 1900 < even <= 65535
+        assert 8192 < rows <= 262145 and rows % 2
+        assert even % 148 == 0 and 1900 < even <= MOST_ROWS
         assert {(cell.inputs[0].shape[1], cell.outputs[0].dtype) for cell in (odd, shared)} <= fixed, "compiled already"
+        beyond += rows > MOST_ROWS
+    assert 10 < beyond < 40
     assert not any("-rows-" in cell.name for cell in fresh_cells(ops.get("rmsnorm_wide"), 1, gpu=True))
+
+
+def test_on_a_gpu_groups_of_tiles_are_not_whole_and_many_rows_are_long_within_the_block_that_is_timed() -> None:
+    for name, timed in (("softmax", 4096), ("rmsnorm_short", 2048), ("rmsnorm_wide", 0)):
+        drawn: dict[str, list[tuple[int, ...]]] = {label: [] for label in LONG_AND_MANY}
+        for seed in range(40):
+            for cell in fresh_cells(ops.get(name), seed, gpu=True):
+                for label, shapes in drawn.items():
+                    if label in cell.name:
+                        shapes.append(cell.inputs[0].shape)
+                        assert cell.outputs[0].dtype == "float16" and timed // 2 < shapes[-1][1] <= timed
+        groups, elements = drawn.values()
+        assert len(groups) == len(elements) == (40 if timed else 0)
+        assert all(columns % 128 == 0 and columns & (columns - 1) for _, columns in groups)
+        assert all(rows * columns > 1 << 26 and columns % 16 == 0 for rows, columns in elements)
+        assert not timed or len({-(-rows // 64) % 8 for rows, _ in groups}) == 8
 
 
 @pytest.mark.parametrize("name", ["softmax", "dequant_int8", "qknorm_rope", "add_rmsnorm", "rmsnorm_wide"])
@@ -247,7 +275,8 @@ def test_badges_are_earned_at_long_rows_too_and_masks_leave_nothing_of_a_block(n
 def test_many_fresh_cells_have_widths_that_kernels_treat_apart_and_rows_that_no_tile_divides(gpu: bool) -> None:
     op = ops.get("softmax")
     drawn = [cell for seed in range(400) for cell in fresh_cells(op, seed, gpu=gpu)]
-    shapes = [cell.inputs[0].shape for cell in drawn if gpu or not any(label in cell.name for label in BEYOND)]
+    others = ("-fresh-usual-", *LONG_AND_MANY, *(() if gpu else BEYOND))
+    shapes = [cell.inputs[0].shape for cell in drawn if not any(label in cell.name for label in others)]
     powers, multiples = (
         {columns for _, columns in shapes if columns % 64 == 0 and (columns & columns - 1 == 0) == power} for power in (1, 0)
     )

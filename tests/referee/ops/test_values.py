@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from referee.ops import Cell, TensorSpec, catalogue, cells, get, values
-from referee.ops.cells import contiguous_strides
+from referee.ops.cells import cell_of, contiguous_strides
+from referee.ops.plans import Draft
 from referee.ops.values import MIXTURE, RECIPES, draw, generator_for
 
 
@@ -202,6 +204,54 @@ def test_an_outlier_is_far_from_the_rest_of_its_row_and_in_the_first_or_last_col
     assert bool((largest.values == 384.0).all()) and bool((x.abs() > 10.0).sum(dim=-1).eq(1).all())
     assert bool((largest.indices[::2] == 0).all()) and bool((largest.indices[3::4] == x.shape[1] - 1).all())
     assert len(set(largest.indices[1::4].tolist())) > 10
+
+
+@pytest.mark.parametrize("columns", [64, 1000])
+def test_rare_rows_are_small_and_of_one_sign_but_for_few_elements(columns: int) -> None:
+    x = drawn("rare", rows=80, columns=columns)
+    large = x.abs() >= 1.0
+    small = torch.where(large, 0.0, x)
+    signs = small.sum(-1, keepdim=True).sign()
+    assert bool((small * signs >= 0).all()) and bool((torch.where(large, x, 0.0) * signs <= 0).all(dim=-1)[torch.arange(80) % 4 != 3].all())
+    assert bool((large[::2].sum(-1) == 1).all()) and bool((large[1::2].sum(-1) >= 1).all())
+    assert len(set(large[::2].int().argmax(-1).tolist())) > 20
+    assert bool(((x[3::4] != x[2::4]).sum(-1) == 1).all()) and not bool((x[1::4] == x[::4]).any())
+    assert {float(sign) for sign in signs[:, 0]} == {-1.0, 1.0}
+
+
+def rare_rows(x: Tensor) -> int:
+    """Rows that are small but for few elements, nowhere zero, and no constant."""
+    return int((((x.abs() < 0.5).float().mean(-1) > 0.9) & (x.abs().amin(-1) > 0) & (x.std(-1) > 0)).sum())
+
+
+def test_of_the_normal_rows_in_a_mixture_some_are_rare_ones_but_not_of_a_user_s_reference() -> None:
+    assert 10 < sum(rare_rows(drawn("mixed", seed, rows=7)) for seed in range(40)) < 30
+    spec = matrix("mixed", rows=7).inputs[0]
+    users = replace(matrix("mixed"), inputs=(spec, spec), values="mixed|mixed", scales=(1.0, 1.0))
+    assert not any(rare_rows(draw(users, seed)[0]) for seed in range(40))
+
+
+def test_in_rare_cells_parameters_are_as_models_have_them_but_for_few_elements() -> None:
+    for name, recipe, usual in (("layernorm", "rare", 1.0), ("rmsnorm_gemma", "rare_none", 0.0)):
+        for seed in range(20):
+            cell = cell_of(get(name), Draft(9, 1000, "float32", recipe))
+            _, w, *b = draw(cell, seed)
+            assert 1 <= int((w != usual).sum()) <= 3 and all(1 <= int((one != 0).sum()) <= 3 for one in b)
+    dequant = cell_of(get("dequant_int8"), Draft(600, 8, "float16", "rare"))
+    counts = Counter(draw(dequant, 1)[1].flatten().tolist())
+    assert len(counts) > 50 and 450 < max(counts.values()) < 550
+
+
+@pytest.mark.parametrize("name", ["rope", "rope_interleaved", "qknorm_rope"])
+def test_in_rare_cells_tables_are_of_positions_but_for_some_angles(name: str) -> None:
+    x, *_, cos, sin = draw(cell_of(get(name), Draft(40, 128, "float32", "rare")), 2)
+    positions = torch.where(torch.arange(40) < 20, torch.arange(40), torch.arange(40) // 2).double()
+    half = x.shape[1] // 2
+    angles = positions[:, None] * 10_000.0 ** (-torch.arange(half) / half)
+    angles = angles if cos.shape[1] == half else torch.cat((angles, angles), dim=-1)
+    for table, right in ((cos, angles.cos()), (sin, angles.sin())):
+        others = ((table.double() - right).abs() > 1e-4).double().mean()
+        assert 0.04 < float(others) < 0.085
 
 
 def test_the_last_of_many_mixed_rows_is_padding_in_every_data_operand() -> None:
