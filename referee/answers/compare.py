@@ -16,7 +16,7 @@ from torch import Tensor
 from referee.answers.feedback import explain
 from referee.answers.tolerance import Expected, Tensors, evaluate, expectations, least_budget
 from referee.ops.cells import contiguous_strides
-from referee.ops.spec import Cell
+from referee.ops.spec import Cell, rows_are_told_apart
 from referee.ops.task import Task
 from referee.verdict import CellResult
 
@@ -173,7 +173,8 @@ def _pieces(task: Task, inputs: Sequence[Tensor], outputs: Tensors) -> Iterator[
     rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
     largest = max((tensor.numel() for tensor in (*given, *outputs)), default=0)
     most = min(PIECE_ELEMENTS, CPU_PIECE_ELEMENTS) if outputs and outputs[0].device.type == "cpu" else PIECE_ELEMENTS
-    if not task.rowwise or largest <= most or rows < 2:
+    apart = rows_are_told_apart(rows, (tensor.shape for tensor in (*given, *outputs)))
+    if not (task.rowwise and apart) or largest <= most or rows < 2:
         yield given, outputs, 0
         return
     step = max(1, rows * most // largest)

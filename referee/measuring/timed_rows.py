@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from referee.ops.spec import Cell
+from referee.ops.spec import Cell, rows_are_told_apart
 from referee.ops.task import Task
 
 ROWS = 2048  # of all calls together
@@ -46,8 +46,8 @@ def separable_rows(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     """How many rows a call has, each of which follows from the same rows of its operands; 0 where they cannot be looked at alone."""
     rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
     everywhere = all(output.shape[:1] == (rows,) for output in outputs)
-    told_apart = not any(rows in tensor.shape[1:] for tensor in (*inputs, *outputs))
-    return rows if task.rowwise and everywhere and told_apart else 0
+    apart = rows_are_told_apart(rows, (tensor.shape for tensor in (*inputs, *outputs)))
+    return rows if task.rowwise and everywhere and apart else 0
 
 
 def joined(cell: Cell, calls: Sequence[Call], rows: int) -> Iterator[Joined]:

@@ -7,6 +7,7 @@ dtypes; the others occur in references a user brings.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,3 +65,8 @@ class Cell:
     values: str
     scales: tuple[float, ...]
     role: Role
+
+
+def rows_are_told_apart(rows: int, shapes: Iterable[Sequence[int]]) -> bool:
+    """Whether no other dimension is as long, so that what has so many first elements has one for each row."""
+    return not any(rows in shape[1:] for shape in shapes)

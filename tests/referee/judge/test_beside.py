@@ -207,7 +207,7 @@ def test_what_takes_too_long_of_a_users_task_is_left_to_the_replay(
 def test_what_only_many_rows_reach_is_looked_at_too(servers: Servers, slip: tuple[str, str], guard: str) -> None:
     found = rejected(servers, SOURCE.replace(*slip))
     assert found.guard == guard and found.reason.startswith("in Triton's interpreter at f"), found
-    assert any(shape in found.reason for shape in ("8192x4096", "4111x4097")), found
+    assert any(shape in found.reason for shape in ("8192x4096", "4111x4097", "-fresh-elements-")), found
 
 
 def test_what_takes_too_long_at_large_cells_is_said(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,9 @@ def test_what_is_rejected_waits_for_no_interpreter(servers: Servers, monkeypatch
 @pytest.mark.parametrize("op", ["softmax", "rope", "rmsnorm_wide", "cross_entropy"])
 def test_small_cells_have_dozens_of_rows_and_more_columns_than_usual_blocks(op: str) -> None:
     cells = small_cells(Subject(op), SEED)
-    assert all(map(feasible, cells)) and max(cell.inputs[0].shape[0] for cell in cells) <= FEW_ROWS
+    assert all(map(feasible, cells))
+    assert max(cell.inputs[0].shape[0] for cell in cells if "-fresh-" not in cell.name) <= FEW_ROWS
+    assert any(cell.inputs[0].shape[0] > FEW_ROWS for cell in cells), "some of the seed's are tiles of more"
     assert {cell.inputs[0].dtype for cell in cells} == {"float32", "float16", "bfloat16"}
     assert op == "rope" or max(cell.inputs[0].shape[1] for cell in cells) > 16384
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from referee import ops
 from referee.answers.compare import compare
 from referee.answers.tolerance import EPS32, FLOOR, ULPS, evaluate, expectations, least_budget, ulp
+from referee.ops.cells import cell_of
+from referee.ops.plans import Draft
 from referee.ops.spec import Cell
 from referee.ops.task import Task, load
 from referee.ops.values import draw
@@ -112,3 +114,14 @@ def test_an_answer_in_another_dtype_or_shape_is_refused_first() -> None:
     found = compare(task, cell, inputs, tuple(value.double() for value in rounded(task, cell, inputs)))
     assert found.status == "fail"
     assert "the output is float64" in found.detail
+
+
+@pytest.mark.parametrize("name", ["layernorm", "cross_entropy", "dequant_int8", "rope"])
+def test_as_many_rows_as_columns_are_no_reason_to_take_a_weight_for_a_row(name: str) -> None:
+    task = load(name, "cpu")
+    cell = cell_of(task.op, Draft(256, 256, "float32", "mixed"))
+    inputs = draw(cell, SEED)
+    right = rounded(task, cell, inputs)
+    assert compare(task, cell, inputs, right).status == "pass"
+    right[0].view(-1)[-1] += 1.0
+    assert compare(task, cell, inputs, right).status == "fail"

@@ -74,7 +74,7 @@ CASES = {
     "would zero its input, one configuration": ("right", kernel(WRITES, EMPTY, ', reset_to_zero=["x_ptr"]', ONE)),
 }
 # With this seed the cell of the longest rows holds large values only, which another SiLU leaves as they are.
-HIDES_IT = 449
+HIDES_IT = 44
 REAL = """
 import json, sys
 import torch, triton, triton.language as tl
