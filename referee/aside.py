@@ -26,8 +26,10 @@ class Aside:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Before what runs is told to end: or a thread that does takes up the next.
+        self._pool.shutdown(wait=False, cancel_futures=True)
         os.eventfd_write(self.stop, 1)
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown()
         for future in self._given:
             if future.cancelled():
                 # Or who waits for one of several by `concurrent.futures.wait` does so for ever.

@@ -30,8 +30,9 @@ USER_SECONDS = 5.0
 """Of processor time for a few cells of a user's task, which may be of any size; others have as long as without a GPU."""
 WAITING_SECONDS = 2.0
 FEW_ROWS, AT_ONCE = 64, 12
-FEW_CELLS = 4
-"""As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take."""
+FEW_CELLS = 7
+"""As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take. All begin
+at once then."""
 
 
 Group = Sequence[tuple[Cell, LaunchPlan]]
@@ -58,7 +59,7 @@ def small_cells(subject: Subject, seed: int) -> list[Cell]:
     cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
     if subject.op.origin == "user":
         return cells
-    return [*(cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS), *fresh_widths(subject.op, seed)]
+    return [*(cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS), *fresh_widths(subject.op, seed, gpu=True)]
 
 
 def look(

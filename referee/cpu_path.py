@@ -1,9 +1,9 @@
 """Correctness without a GPU: traced plans run by Triton's interpreter in the sandbox, compared here.
 
-Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order; only one of very many programs
-runs once. With atomics once more, a few programs at a time in turns. About half of the cells run `relaxed` (`Execution`), and some both
-ways. Expected values stay in this process. It is weaker than a replay: the compiled code is not what runs, and programs never run at
-the same time.
+Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order; only one of very many programs, and
+those of which there are many that differ by a width, run once. With atomics once more, a few programs at a time in turns. About half of
+the cells run `relaxed` (`Execution`), and some both ways. Expected values stay in this process. It is weaker than a replay: the compiled
+code is not what runs, and programs never run at the same time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CpuPath:
     """One candidate on the CPU. `text` is its clean kernel module, `configs` the configurations of autotuned launches to run.
 
     `variants` are further plans of cells, by name, each with the words that say when the candidate makes it. A kernel that is slow, but
-    goes on from cell to cell, gets its `seconds` so many `rounds`. `unread` as in `logic.elementwise`.
+    goes on from cell to cell, gets its `seconds` so many `rounds`. `unread` as in `logic.elementwise`; cells named in `once` run once.
     """
 
     workers: Workers
@@ -76,6 +76,7 @@ class CpuPath:
     seconds: float = SECONDS
     rounds: int = 1
     unread: frozenset[int] = frozenset()
+    once: frozenset[str] = frozenset()
 
     def required(self, traced: Traced, among: Traced | None = None, *, stop: int | None = None) -> Judged:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported.
@@ -127,7 +128,10 @@ class CpuPath:
         """About how long the cell takes, in programs: never nothing, because some cells have no elements and launch nothing."""
         programs = _programs(plan, self.configs[0])
         elements = max((prod(spec.shape) for spec in cell.inputs), default=0)
-        return (1 + (programs <= PROGRAMS_TWICE)) * (1 + programs + elements / ELEMENTS)
+        return (1 + self._twice(cell, plan)) * (1 + programs + elements / ELEMENTS)
+
+    def _twice(self, cell: Cell, plan: LaunchPlan) -> bool:
+        return cell.name not in self.once and _programs(plan, self.configs[0]) <= PROGRAMS_TWICE
 
     def _execute(self, executions: Sequence[Execution], stop: int | None = None) -> list[Executed | Rejection]:
         return execute(self.workers, self.text, executions, seconds=self.seconds, unread=self.unread, stop=stop)
@@ -141,7 +145,7 @@ class CpuPath:
         inputs = self.task.inputs(cell, self.seed)
         config = self.configs[0]
         runs = [_Run(Execution(plan, inputs, NAN, config=config))]
-        if both or _programs(plan, config) <= PROGRAMS_TWICE:
+        if both or self._twice(cell, plan):
             runs.append(_Run(Execution(plan, inputs, second_poison(cell.name), reverse=True, backwards=True, config=config), repeats=True))
             if self.atomic:
                 runs.append(_Run(Execution(plan, inputs, NAN, config=config, turns=self.seed), " with its programs in turns"))

@@ -50,7 +50,8 @@ class OnCpu:
         task = subject.task("cpu")
         cells = [cell for cell in required(task.cells) if feasible(cell)]
         cells += fresh_cells(subject.op, self.seed, gpu=False)
-        cells += (*fresh_widths(subject.op, self.seed), *fresh_middle(subject.op, self.seed))
+        widths = fresh_widths(subject.op, self.seed, gpu=False)
+        cells += (*widths, *fresh_middle(subject.op, self.seed))
         bench = subject.bench()
         earning = fresh_badges(subject.op, [cell for cell in capabilities(task.cells) if feasible(cell)], self.seed, gpu=False)
         with Aside("traces") as aside, InterpretedBadges(judgement, self.module, earning) as badges:
@@ -72,7 +73,8 @@ class OnCpu:
             mixed, unread = atomic(self.module, traced), unread_lines(kernel for found in binaries for kernel in found.found.values())
             # Every configuration is run; a plan that has many of them takes as many times as long.
             seconds = SECONDS * max(1.0, len(configs) / FEW_CONFIGS)
-            path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds, ROUNDS, unread)
+            once = frozenset(cell.name for cell in widths)
+            path = CpuPath(self.interpreters, task, self.module.text, mixed, self.seed, configs, variants, seconds, ROUNDS, unread, once)
             with report.during("correct"):
                 badges.go_on(path)
                 report.cells, rejection = required_in_parts(path, traced[: len(cells)])

@@ -28,6 +28,7 @@ from referee.measuring.measurement import TimingOptions
 from referee.open_lanes import note
 from referee.ops.fresh_badges import fresh_badges
 from referee.ops.fresh_cells import fresh_cells
+from referee.ops.fresh_widths import fresh_widths
 from referee.ops.spec import Cell
 from referee.plans.plan import Launch, LaunchPlan
 from referee.reading.kernels import KernelModule
@@ -98,18 +99,22 @@ class OnGpu:
         return report.ended(timing.decision, timing.reason)
 
     def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> tuple[Traced, Traced]:
-        """What is replayed, cells of `many` rows among it, and small cells: from one worker, where CUDA takes every grid."""
-        small = small_cells(self.judgement.subject, self.seed)
-        replayed = [*_longest_rows_first(usual), *many]
-        with self._report.during("trace"), ahead.listening(replayed) as early:
-            plans = self.judgement.traced(self.module, [*replayed, *small], early=early)
-        if isinstance(plans, Rejection) and plans.guard == "launch_limits":
-            traced = self.judgement.trace(self.module, [*usual, *small])
-            return traced[: len(usual)] + self.judgement.trace_many_rows(self.module, many), traced[len(usual) :]
-        both = unless_rejected(plans)
-        self.judgement.note_traced(both)
-        plan_of = dict(both[: len(replayed)])
-        return [(cell, plan_of[cell]) for cell in (*usual, *many)], both[len(replayed) :]
+        """What is replayed, from one worker where CUDA takes every grid, cells of `many` rows among it; and small cells, from another."""
+        judgement, module = self.judgement, self.module
+        small, replayed = small_cells(judgement.subject, self.seed), [*_longest_rows_first(usual), *many]
+        with Aside("small") as aside:
+            beside = aside.submit(partial(judgement.traced, module, small, stop=aside.stop))
+            with self._report.during("trace"), ahead.listening(replayed) as early:
+                plans = judgement.traced(module, replayed, early=early)
+            if isinstance(plans, Rejection) and plans.guard == "launch_limits":
+                traced = [*judgement.trace(module, usual), *judgement.trace_many_rows(module, many)]
+            else:
+                plan_of = dict(unless_rejected(plans))
+                traced = [(cell, plan_of[cell]) for cell in (*usual, *many)]
+            with self._report.during("trace"):
+                interpreted = unless_rejected(beside.result())
+        judgement.note_traced([*traced, *interpreted])
+        return traced, interpreted
 
     def _settled(self, traced: Traced, candidate: Prepared, ahead: CompileAhead) -> Prepared:
         """Compile everything, settle autotuned launches, then check every cell with what was chosen."""
@@ -160,7 +165,8 @@ class OnGpu:
 
         task, mixed, text = self.judgement.subject.task("cpu"), atomic(self.module, small), self.module.text
         seconds, rounds = (USER_SECONDS, 1) if task.op.origin == "user" else (SECONDS, ROUNDS)
-        path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, seconds=seconds, rounds=rounds, unread=unread)
+        once = frozenset(cell.name for cell in fresh_widths(task.op, self.seed, gpu=True))
+        path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, seconds=seconds, rounds=rounds, unread=unread, once=once)
         groups = [] if task.op.origin == "user" else large(traced, small, text)
         plain, waiting = (self._of_atomics(groups, wanted) for wanted in (False, True))
         return look(path, small, plain, waiting, stop=stop)

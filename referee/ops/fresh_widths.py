@@ -2,7 +2,8 @@
 
 Kernels choose blocks, and whole kernels, by the next power of two, by what divides a row and by tiles of rows. So of each power of two the
 power itself and a width below it are run, one of them with rows of many kinds and the other as often with any values, in two dtypes that
-change from power to power; and long rows of every power of two that may divide them and whose double does not. So are numbers of rows.
+change from power to power; and long rows of every power of two that may divide them and whose double does not, beside a replay of one
+length for each. So are numbers of rows.
 Some cells have rows by the hundred that are not short, with all that usual tiles divide, and with nothing. Where a row's largest is taken
 away some long rows have one value far above the others, and some go on growing. Limits: which dtype meets which values is left to the seed,
 and so is which of less long rows some power divides.
@@ -24,8 +25,8 @@ POWERS = range(1, 15)
 """Widths lie above these powers of two and not above the next one."""
 ROWS, ELEMENTS = 8, 1 << 15
 """At most so many rows, and elements: rows of mixed values are of every kind from seven on."""
-DIVIDED, LEAST_DIVISOR, ALL_DIVISORS = range(9, 15), 6, 12
-"""Rows that some power of two divides lie above these powers; above the last ones each power from the least on divides one of them."""
+DIVIDED, ALL_DIVISORS, LEAST_DIVISOR = range(9, 15), range(12, 15), 6
+"""Rows that some power of two divides lie above these powers; above the last ones each power from the least on divides some."""
 ROW_DIVISORS, MANY = range(7), (16, 300)
 TILE_ROWS, TILE_COLUMNS, TILES, MOST_TILES = 128, 128, (1, 1, 1, 2), 8
 MIDDLE_ROWS, MIDDLE_COLUMNS, MIDDLE_ELEMENTS = (65, 520), (256, 1500), 160_000
@@ -36,8 +37,9 @@ SPIKES = (1.3125, 1.625), (2.125,)
 """Times 8: of thousands of equal values that lie so far below the largest, float32 still tells whether they were left out. One of each."""
 
 
-def fresh_widths(op: Op, seed: int) -> tuple[Cell, ...]:
-    """A few rows of each width, and few columns of many numbers of rows: the same seed gives the same cells. None for a user's task."""
+def fresh_widths(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
+    """A few rows of each width, and few columns of many numbers of rows; fewer widths beside a replay. The same seed gives the same cells.
+    None for a user's task."""
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0widths".encode()).digest())
@@ -46,7 +48,7 @@ def fresh_widths(op: Op, seed: int) -> tuple[Cell, ...]:
     if op.kind not in ROPE_KINDS:
         for power in POWERS:
             drafts += _of_width(op, chance, power, power + turn)
-        drafts += _divided(op, chance)
+        drafts += _divided(op, chance, gpu)
     if base_name(op) in FROM_THE_LARGEST:
         for spikes in SPIKES:
             drafts.append(Draft(2, between(chance, *LONG), "float32", "one_hot", chance.choice(spikes), label="fresh-spike"))
@@ -90,14 +92,14 @@ def _of_width(op: Op, chance: random.Random, power: int, turn: int) -> list[Draf
     return [one, other]
 
 
-def _divided(op: Op, chance: random.Random) -> list[Draft]:
-    """Rows between two powers of two that a smaller one divides."""
+def _divided(op: Op, chance: random.Random, gpu: bool) -> list[Draft]:
+    """Rows between two powers of two that a smaller one divides: one of each order, and of the longest every divisor."""
+    short = [(power, chance.choice(range(LEAST_DIVISOR, power))) for power in DIVIDED if power < min(ALL_DIVISORS)]
+    long = [[(power, divisor) for power in ALL_DIVISORS if divisor < power] for divisor in range(LEAST_DIVISOR, max(ALL_DIVISORS))]
     made = []
-    for power in DIVIDED:
-        divisors = range(LEAST_DIVISOR, power)
-        for divisor in divisors if power >= ALL_DIVISORS else (chance.choice(divisors),):
-            columns = odd_multiple(chance, 1 << divisor, 2**power, 2 ** (power + 1))
-            made.append(of_any_values(op, chance, chance.choice((1, 1, 2)), columns, chance.choice(DTYPES), label="fresh-divided"))
+    for power, divisor in (*short, *(pair for pairs in long for pair in ([chance.choice(pairs)] if gpu else pairs))):
+        columns = odd_multiple(chance, 1 << divisor, 2**power, 2 ** (power + 1))
+        made.append(of_any_values(op, chance, chance.choice((1, 1, 2)), columns, chance.choice(DTYPES), label="fresh-divided"))
     return made
 
 

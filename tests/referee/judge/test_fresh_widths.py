@@ -68,10 +68,10 @@ def referee() -> Iterator[Referee]:
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
-@given(st.sampled_from(ops.catalogue()), st.integers(0, 2**63 - 1))
-def test_they_keep_the_contract_and_a_right_answer_is_finite(op: Op, seed: int) -> None:
-    made = (*fresh_widths(op, seed), *fresh_middle(op, seed))
-    assert made == (*fresh_widths(op, seed), *fresh_middle(op, seed))
+@given(st.sampled_from(ops.catalogue()), st.integers(0, 2**63 - 1), st.booleans())
+def test_they_keep_the_contract_and_a_right_answer_is_finite(op: Op, seed: int, gpu: bool) -> None:
+    made = (*fresh_widths(op, seed, gpu=gpu), *fresh_middle(op, seed))
+    assert made == (*fresh_widths(op, seed, gpu=gpu), *fresh_middle(op, seed))
     assert len({cell.name for cell in made}) == len(made)
     for cell in made:
         assert feasible(cell) and cell.role == "required" and tuple(one.name for one in cell.inputs) == signature(op)
@@ -80,13 +80,13 @@ def test_they_keep_the_contract_and_a_right_answer_is_finite(op: Op, seed: int) 
             assert bool(load(op.name, "cpu").eager(*draw(cell, seed)).isfinite().all()), cell.name
 
 
-def shapes_of(seed: int, label: str, op: Op = PLAIN) -> list[tuple[int, ...]]:
-    return [cell.inputs[0].shape for cell in fresh_widths(op, seed) if f"-{label}" in cell.name]
+def shapes_of(seed: int, label: str, op: Op = PLAIN, *, gpu: bool = False) -> list[tuple[int, ...]]:
+    return [cell.inputs[0].shape for cell in fresh_widths(op, seed, gpu=gpu) if f"-{label}" in cell.name]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_power_of_two_and_a_width_below_it_are_run_in_two_dtypes(seed: int) -> None:
-    cells = [cell for cell in fresh_widths(PLAIN, seed) if "-fresh-width" in cell.name]
+    cells = [cell for cell in fresh_widths(PLAIN, seed, gpu=True) if "-fresh-width" in cell.name]
     for power in POWERS:
         here = {cell.inputs[0].shape[1]: cell for cell in cells if 2**power < cell.inputs[0].shape[1] <= 2 ** (power + 1)}
         assert len(here) == 2 and max(here) == 2 ** (power + 1)
@@ -102,9 +102,12 @@ def test_every_power_of_two_divides_long_rows_that_its_double_does_not(seed: int
     divisors: dict[int, list[int]] = {}
     for _, columns in shapes_of(seed, "fresh-divided"):
         divisors.setdefault(columns.bit_length() - 1, []).append((columns & -columns).bit_length() - 1)
-    assert list(divisors) == list(range(9, 15))
+    assert sorted(divisors) == list(range(9, 15))
     assert all(found == list(range(6, power)) for power, found in divisors.items() if power >= 12)
     assert all(len(found) == 1 and 6 <= found[0] < power for power, found in divisors.items() if power < 12)
+    beside = [columns for _, columns in shapes_of(seed, "fresh-divided", gpu=True)]
+    assert [columns > 4096 for columns in beside] == [False] * 3 + [True] * 8
+    assert [(columns & -columns).bit_length() - 1 for columns in beside[3:]] == list(range(6, 14))
 
 
 @pytest.mark.parametrize("name", ["softmax", "rope"])
@@ -119,7 +122,7 @@ def test_any_dtype_meets_any_width_and_values() -> None:
     met = {
         (cell.outputs[0].dtype, cell.inputs[0].shape[1].bit_length(), cell.values == "mixed")
         for seed in range(400)
-        for cell in fresh_widths(PLAIN, seed)
+        for cell in fresh_widths(PLAIN, seed, gpu=True)
         if "-fresh-width" in cell.name and cell.inputs[0].shape[1] & cell.inputs[0].shape[1] - 1
     }
     assert met >= {(dtype, power + 1, mixed) for dtype in DTYPES for power in POWERS for mixed in (True, False)}
@@ -140,7 +143,7 @@ def test_rows_by_the_hundred_are_whole_tiles_and_parts_of_tiles(name: str) -> No
 
 def test_long_rows_of_equal_values_below_one_are_run_where_the_largest_is_taken_away() -> None:
     for name, wanted in (("log_softmax", True), ("rmsnorm", False)):
-        labels = [cell.name for cell in fresh_widths(ops.get(name), 5)]
+        labels = [cell.name for cell in fresh_widths(ops.get(name), 5, gpu=True)]
         assert any("-fresh-spike-" in label for label in labels) == any("-fresh-growing-" in label for label in labels) == wanted
 
 

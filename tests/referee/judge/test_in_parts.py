@@ -12,6 +12,7 @@ import pytest
 from referee import Referee, TaskName
 from referee.cpu_path import CpuPath, Traced
 from referee.in_parts import PARTS, parts, required_in_parts
+from referee.interpreter.interpret import execute
 from referee.reading.kernels import extract
 from referee.sandbox.outcome import Outcome
 from referee.sandbox.workers import Workers
@@ -71,6 +72,22 @@ def test_parts_are_of_about_the_same_effort_and_in_order(efforts: list[float], s
     found = parts(efforts, cells)
     assert [len(part) for part in found] == sizes and len(found) <= PARTS
     assert [one for part in found for one in part] == cells
+
+
+def test_cells_that_are_named_for_it_run_once_and_take_half_as_long(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, traced = path_and_cells(servers, SOURCE)
+    asked: list[int] = []
+
+    def noted(*given: Any, **options: Any) -> Any:
+        asked.append(len(given[2]))
+        return execute(*given, **options)
+
+    monkeypatch.setattr("referee.cpu_path.execute", noted)
+    some = [pair for pair in traced if pair[0].inputs[0].shape[0] < 20][:6]
+    once = replace(path, once=frozenset(cell.name for cell, _ in some[2:]))
+    assert path.required(some, among=traced) == once.required(some, among=traced)
+    assert asked[0] - asked[1] == 4
+    assert all(path.effort(*pair) == (1 + (pair in some[2:])) * once.effort(*pair) for pair in some)
 
 
 @pytest.mark.parametrize("places", [(), (-1,), (3, -1), (0,)])

@@ -50,7 +50,7 @@ def test_a_right_kernel_is_correct_and_every_guard_reports(referee: Referee) -> 
     fixed = ops.cells(ops.get("softmax"), profile="cpu")
     assert verdict.seed is not None
     op, seed = ops.get("softmax"), verdict.seed
-    fresh = (*fresh_cells(op, seed, gpu=False), *fresh_widths(op, seed), *fresh_middle(op, seed))
+    fresh = (*fresh_cells(op, seed, gpu=False), *fresh_widths(op, seed, gpu=False), *fresh_middle(op, seed))
     required = [cell.name for cell in (*fixed, *fresh) if cell.role == "required"]
     assert [cell.name for cell in verdict.cells if cell.role == "required"] == required
     assert all(cell.error is not None and cell.budget is not None for cell in verdict.cells if cell.status == "pass")
