@@ -12,9 +12,9 @@ A kernel is asked for what eager PyTorch is asked for: fp32 arithmetic inside an
   float64 result to input changes of 2^-24 relative bounds any backward-stable algorithm and does not depend on eager's luck (Higham,
   Accuracy and Stability of Numerical Algorithms, 2002, section 1.6). Inputs are moved down or not at all, at random, and then the
   others: a row may owe its answer to a single input. Where a mean is taken away, what is not moved down is moved up, because the mean is
-  rounded too, and would take half of such moves with it. Of answers in fp32 two such pairs are made, and four where there are thousands
-  of rows: in some row the samples of one pair are small by chance. Other summation orders and exact rewritings stay within a small
-  multiple.
+  rounded too, and would take half of such moves with it. Of answers in fp32 two such pairs are made, four where there are thousands of
+  rows, and eight where rows are short: in some row the samples of one pair are small by chance. Other summation orders and exact
+  rewritings stay within a small multiple.
 - The third is for intermediates that round although the answer is small. A is the row's largest |expected|; where the output has
   fewer dimensions than an input (a reduction) also the row's largest |input|; and for activations whose usual form subtracts
   numbers near one (tanh as 2 sigmoid(2y) - 1, elu as exp(y) - 1, gelu as 0.5 y (1 + tanh(u)), softplus as log(1 + exp(y))) at
@@ -71,6 +71,8 @@ PERTURBATIONS = 2
 PERTURBATIONS_OF_SCALARS = 4
 # Of fp32, where no larger rounding covers it: in one of thousands of rows all of few samples are small by chance.
 PERTURBATIONS_OF_FP32, MANY_ROWS, PERTURBATIONS_OF_MANY_ROWS = 4, 1024, 8
+# Of a row of three inputs that are moved or are not, most samples may move all alike, which a mean takes away.
+FEW_COLUMNS, PERTURBATIONS_OF_FEW_COLUMNS = 32, 16
 # Inputs so many times larger than any answer are looked at, by halves of their size so often, with this relative change.
 OUTLIER, OUTLIERS, CHANGE = 64.0, 4, 2.0**-10
 
@@ -248,8 +250,12 @@ def _samples(exact: Tensors, widths: Sequence[Sequence[int]]) -> int:
 
 
 def _samples_of_fp32(exact: Tensors, dtypes: Sequence[torch.dtype], most: int | None) -> int:
-    rows = [len(value) for value, dtype in zip(exact, dtypes, strict=True) if dtype == torch.float32 and value.dim()]
-    return (most or (PERTURBATIONS_OF_MANY_ROWS if max(rows) >= MANY_ROWS else PERTURBATIONS_OF_FP32)) if rows else 0
+    shapes = [value.shape for value, dtype in zip(exact, dtypes, strict=True) if dtype == torch.float32 and value.dim()]
+    if most or not shapes:
+        return most if most and shapes else 0
+    if any(len(shape) > 1 and shape[-1] <= FEW_COLUMNS for shape in shapes):
+        return PERTURBATIONS_OF_FEW_COLUMNS
+    return PERTURBATIONS_OF_MANY_ROWS if max(shape[0] for shape in shapes) >= MANY_ROWS else PERTURBATIONS_OF_FP32
 
 
 def _moved(task: Task, inputs: Sequence[Tensor], moved: Sequence[Tensor], exact: Tensors) -> Tensors:
