@@ -251,8 +251,10 @@ def _samples(exact: Tensors, widths: Sequence[Sequence[int]]) -> int:
 
 def _samples_of_fp32(exact: Tensors, dtypes: Sequence[torch.dtype], most: int | None) -> int:
     shapes = [value.shape for value, dtype in zip(exact, dtypes, strict=True) if dtype == torch.float32 and value.dim()]
-    if most or not shapes:
-        return most if most and shapes else 0
+    if not shapes:
+        return 0
+    if most:
+        return most
     if any(len(shape) > 1 and shape[-1] <= FEW_COLUMNS for shape in shapes):
         return PERTURBATIONS_OF_FEW_COLUMNS
     return PERTURBATIONS_OF_MANY_ROWS if max(shape[0] for shape in shapes) >= MANY_ROWS else PERTURBATIONS_OF_FP32

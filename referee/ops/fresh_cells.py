@@ -36,7 +36,7 @@ GPU_ELEMENTS = 1 << 22
 GPU_LONGEST: dict[Dtype, int] = {"float16": 16384, "bfloat16": 8192, "float32": 8192}
 CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT, CPU_LONG, CPU_LONGER = (41, 1023), (1025, 1500), (12, 40), (6001, 40000), (16385, 80000)
 TILED_ROWS_OF_A_GPU = (41, 8192)
-# More rows than that need no more memory than the timed cell where they are short.
+# So many short rows need no more memory than the timed cell.
 GPU_MOST_ROWS = 1 << 18
 # What `_of_timed_blocks` has: of the timed cell the columns, and numbers of rows.
 TIMED, ROPE_TIMED, THOUSANDS, BEYOND_AN_AXIS, OF_HEADS = 4096, 128, (2049, 8191), (65_601, 80_000), (530_000, 600_000)
