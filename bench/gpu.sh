@@ -21,7 +21,8 @@
 # Without PART all, in this order. PYTHON names the interpreter, in whose environment kmint is installed with `[test]`; CORES how
 # many processors build baselines and judge. A part that fails does not stop the next; the exit code is then 1.
 set -uo pipefail
-out=$(mkdir -p "${1:?where to put the results}" && cd "$1" && pwd)
+: "${1:?where to put the results}"
+out=$(mkdir -p "$1" && cd "$1" && pwd) || exit
 shift
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python}
