@@ -7,20 +7,19 @@ a user's task, and of large cells, it says nothing of what takes it too long; th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from referee.in_parts import parts
 from referee.interpreter.interpret import UNDECIDED, InterpreterUnsupported
 from referee.large_cells import look_at_programs
 from referee.one_thread import one_thread
 from referee.open_lanes import has_open_lanes, what_depends
-from referee.ops.fresh_widths import fresh_widths
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
-from referee.subject import Subject, feasible, required
 from referee.verdict import CellResult, Check, Rejection
 
 if TYPE_CHECKING:
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
 USER_SECONDS = 5.0
 """Of processor time for a few cells of a user's task, which may be of any size; others have as long as without a GPU."""
 WAITING_SECONDS = 2.0
-FEW_ROWS, AT_ONCE = 64, 12
-FEW_CELLS = 7
-"""As many are left to one process: everything else waits for the last one, and a process is begun in as long as two cells take. All begin
-at once then."""
+AT_ONCE = 12
+"""So many processes, or as there are processors: everything else waits for the last one, and to begin one takes as long as a few cells."""
 
 
 Group = Sequence[tuple[Cell, LaunchPlan]]
@@ -53,19 +50,10 @@ class Seen:
     """What `open_lanes` found; None where no load has any."""
 
 
-def small_cells(subject: Subject, seed: int) -> list[Cell]:
-    """The fixed cells of the CPU path but for those of hundreds of rows, and what the seed draws of every order of width; of a user's task
-    those that are small enough."""
-    cells = [cell for cell in required(subject.cells("cpu")) if feasible(cell)]
-    if subject.op.origin == "user":
-        return cells
-    return [*(cell for cell in cells if cell.inputs[0].shape[0] <= FEW_ROWS), *fresh_widths(subject.op, seed, gpu=True)]
-
-
 def look(
     path: CpuPath, traced: Group, large: Sequence[Group] = (), waiting: Sequence[Group] = (), *, stop: int | None = None
 ) -> Seen:
-    """Run the plans, a few of one dtype in a process of their own, and a few programs of those that are `large`. Raises JobLost.
+    """Run the plans, some of one dtype in a process of their own, and a few programs of those that are `large`. Raises JobLost.
 
     Of those that are `waiting` programs may wait for others that are not run; nothing is said of what takes too long.
     When something can be read from `stop` it ends, with words that say nothing.
@@ -78,11 +66,13 @@ def look(
     groups: dict[tuple[str, ...], list[tuple[Cell, LaunchPlan]]] = {}
     for cell, plan in traced:
         groups.setdefault(tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs)), []).append((cell, plan))
-    shares = [(share, group) for group in groups.values() for share in _shares(group)]
     opened = has_open_lanes(path.text)
-    with ThreadPoolExecutor(min(len(shares) + len(large) + len(waiting) + opened, AT_ONCE), thread_name_prefix="look") as pool:
-        looked = [pool.submit(_look, path, share, group, stop) for share, group in shares]
+    beside = len(large) + len(waiting) + opened
+    shares = _shares(path, list(groups.values()), min(AT_ONCE, len(os.sched_getaffinity(0))) - beside)
+    with ThreadPoolExecutor(min(len(shares) + beside, AT_ONCE), thread_name_prefix="look") as pool:
+        # What takes longest by itself begins first.
         picked = [pool.submit(_programs, path, group, stop) for group in large]
+        looked = [pool.submit(_look, path, share, group, stop) for share, group in shares]
         patient = [pool.submit(_programs, replace(path, seconds=WAITING_SECONDS), group, stop) for group in waiting]
         lanes = pool.submit(_depends, path, traced) if opened else None
     found, why_not = [], None
@@ -113,11 +103,15 @@ def look(
     return Seen(cells, programs=looked_at, unseen=unseen, open_lanes=depends)
 
 
-def _shares(group: Group) -> list[Group]:
-    """The cells in order, in as few parts as may be, of about the same size."""
-    count = -(-len(group) // FEW_CELLS)
-    bounds = [len(group) * number // count for number in range(count + 1)]
-    return [group[low:high] for low, high in pairwise(bounds)]
+def _shares(path: CpuPath, groups: Sequence[Group], wanted: int) -> list[tuple[Group, Group]]:
+    """About as many parts of the groups as are `wanted`, and of about the same effort: the cells of each, in order, and its group."""
+    efforts = [[path.effort(*one) for one in group] for group in groups]
+    total = sum(map(sum, efforts))
+    return [
+        (share, group)
+        for group, own in zip(groups, efforts, strict=True)
+        for share in parts(own, group, max(1, round(wanted * sum(own) / total)))
+    ]
 
 
 def _depends(path: CpuPath, traced: Group) -> Check:

@@ -38,8 +38,8 @@ PROGRAMS_TWICE = 128
 WAYS = {True: " with products added unrounded and sums in another order", False: " with every product rounded and sums in order"}
 """What a run is called that goes the other way, by `relaxed`."""
 
-ELEMENTS = 8192
-"""So many elements take the interpreter about as long as the words of one program."""
+FIRST, ELEMENTS = 9, 2048
+"""So many programs take the interpreter as long as it takes to begin a run, and so many elements about as long as one program."""
 
 APART, LEAST, MOST = ("shifted", "closed"), 2.0**-10, 2.0**10
 """Recipes and scales of values that a number written into a kernel, an epsilon or the end of a range, is compared with."""
@@ -64,6 +64,7 @@ class CpuPath:
 
     `variants` are further plans of cells, by name, each with the words that say when the candidate makes it. A kernel that is slow, but
     goes on from cell to cell, gets its `seconds` so many `rounds`. `unread` as in `logic.elementwise`; cells named in `once` run once.
+    `drawn` has the inputs of cells whose inputs are drawn already.
     """
 
     workers: Workers
@@ -77,6 +78,7 @@ class CpuPath:
     rounds: int = 1
     unread: frozenset[int] = frozenset()
     once: frozenset[str] = frozenset()
+    drawn: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
 
     def required(self, traced: Traced, among: Traced | None = None, *, stop: int | None = None) -> Judged:
         """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported.
@@ -125,10 +127,10 @@ class CpuPath:
                 return
 
     def effort(self, cell: Cell, plan: LaunchPlan) -> float:
-        """About how long the cell takes, in programs: never nothing, because some cells have no elements and launch nothing."""
+        """About how long the cell takes, in programs."""
         programs = _programs(plan, self.configs[0])
         elements = max((prod(spec.shape) for spec in cell.inputs), default=0)
-        return (1 + self._twice(cell, plan)) * (1 + programs + elements / ELEMENTS)
+        return (1 + self._twice(cell, plan)) * (FIRST + programs + elements / ELEMENTS)
 
     def _twice(self, cell: Cell, plan: LaunchPlan) -> bool:
         return cell.name not in self.once and _programs(plan, self.configs[0]) <= PROGRAMS_TWICE
@@ -142,7 +144,7 @@ class CpuPath:
         With `both` one more, `relaxed` or not as the others are not; with `others` one of every other configuration; with `first` one of
         the first call, where something is autotuned: what that spoils may show at some values only.
         """
-        inputs = self.task.inputs(cell, self.seed)
+        inputs = self.drawn.get(cell.name) or self.task.inputs(cell, self.seed)
         config = self.configs[0]
         runs = [_Run(Execution(plan, inputs, NAN, config=config))]
         if both or self._twice(cell, plan):

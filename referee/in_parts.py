@@ -49,10 +49,10 @@ def required_in_parts(path: CpuPath, traced: Traced) -> Judged:
     return tuple(results), None
 
 
-def parts(efforts: Sequence[float], traced: Traced) -> list[Traced]:
-    """The cells in order, in at most PARTS parts of about the same effort."""
+def parts(efforts: Sequence[float], traced: Traced, most: int = PARTS) -> list[Traced]:
+    """The cells in order, in at most so many parts of about the same effort."""
     found: dict[int, list[int]] = {}
     total = sum(efforts)
     for number, (effort, end) in enumerate(zip(efforts, accumulate(efforts), strict=True)):
-        found.setdefault(int(PARTS * (end - effort / 2) / total), []).append(number)
+        found.setdefault(int(most * (end - effort / 2) / total), []).append(number)
     return [traced[numbers[0] : numbers[-1] + 1] for numbers in found.values()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from referee.aside import Aside
-from referee.beside import USER_SECONDS, Seen, look, small_cells
+from referee.beside import USER_SECONDS, Seen, look
 from referee.compiling.binaries import Binaries, unread_lines
 from referee.compiling.compile import effort
 from referee.compiling.compile_ahead import CompileAhead
@@ -35,6 +35,7 @@ from referee.reading.kernels import KernelModule
 from referee.replayed_badges import ReplayedBadges
 from referee.report import Rejected, Report
 from referee.sandbox.workers import Workers
+from referee.small_cells import SmallCells
 from referee.subject import capabilities, partition_by_rows, required
 from referee.verdict import Rejection, Verdict
 
@@ -65,11 +66,12 @@ class OnGpu:
         ahead = self.judgement.ahead(self.module)
         with (
             Aside("look") as aside,
+            SmallCells(self.judgement, self.module, self.seed) as small,
             ReplayedBadges(self.judgement, self.module, self.replayer, earning, ahead, seed=self.seed) as badges,
             # The first to end: badges may wait for what it compiles.
             ahead,
         ):
-            traced, small = self._traced(usual, many, ahead)
+            traced = self._traced(usual, many, ahead)
             candidate = Prepared(subject.name, (), atomic(self.module, traced))
             # First calls are checked behind all cells of a request: which of them fails first may not depend on what is compiled when.
             whole = any(autotuned(plan) or _compares(plan) for _, plan in traced)
@@ -85,7 +87,8 @@ class OnGpu:
             seen = seen or aside.submit(partial(look, configs=configs, unread=unread))
             with report.during("correct"):
                 self._take_seen(seen.result())
-                interpreted = [] if seen.result().why_not else [cell for cell, _ in small]
+                self.judgement.note_traced([*traced, *small.traced()])
+                interpreted = [] if seen.result().why_not else small.cells
                 report.passes("judged_shapes", _reach([cell for cell, _ in traced], interpreted))
                 report.cells = (*report.cells, *badges.results())
         if level == "correct" or prepared.bench is None:
@@ -98,23 +101,17 @@ class OnGpu:
         report.passes("timing", f"{timing.rounds} rounds; the outputs of all were checked")
         return report.ended(timing.decision, timing.reason)
 
-    def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> tuple[Traced, Traced]:
-        """What is replayed, from one worker where CUDA takes every grid, cells of `many` rows among it; and small cells, from another."""
-        judgement, module = self.judgement, self.module
-        small, replayed = small_cells(judgement.subject, self.seed), [*_longest_rows_first(usual), *many]
-        with Aside("small") as aside:
-            beside = aside.submit(partial(judgement.traced, module, small, stop=aside.stop))
-            with self._report.during("trace"), ahead.listening(replayed) as early:
-                plans = judgement.traced(module, replayed, early=early)
-            if isinstance(plans, Rejection) and plans.guard == "launch_limits":
-                traced = [*judgement.trace(module, usual), *judgement.trace_many_rows(module, many)]
-            else:
-                plan_of = dict(unless_rejected(plans))
-                traced = [(cell, plan_of[cell]) for cell in (*usual, *many)]
-            with self._report.during("trace"):
-                interpreted = unless_rejected(beside.result())
-        judgement.note_traced([*traced, *interpreted])
-        return traced, interpreted
+    def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> Traced:
+        """In one worker where CUDA takes every grid, cells of `many` rows among the others."""
+        judgement, module, cells = self.judgement, self.module, [*_longest_rows_first(usual), *many]
+        with self._report.during("trace"), ahead.listening(cells) as early:
+            plans = judgement.traced(module, cells, early=early)
+        if isinstance(plans, Rejection) and plans.guard == "launch_limits":
+            return [*judgement.trace(module, usual), *judgement.trace_many_rows(module, many)]
+        plan_of = dict(unless_rejected(plans))
+        traced = [(cell, plan_of[cell]) for cell in (*usual, *many)]
+        judgement.note_traced(traced)
+        return traced
 
     def _settled(self, traced: Traced, candidate: Prepared, ahead: CompileAhead) -> Prepared:
         """Compile everything, settle autotuned launches, then check every cell with what was chosen."""
@@ -158,15 +155,17 @@ class OnGpu:
         report.passes("same_plan", "the plan that is timed is the plan that was checked")
 
     def _look(
-        self, traced: Traced, small: Traced, configs: tuple[int, ...] = (0,), unread: frozenset[int] = frozenset(), *, stop: int
+        self, traced: Traced, beside: SmallCells, configs: tuple[int, ...] = (0,), unread: frozenset[int] = frozenset(), *, stop: int
     ) -> Seen:
         """What the interpreter says of small cells, and of a few programs at large ones. Notes nothing in the report."""
         from referee.cpu_path import ROUNDS, SECONDS, CpuPath
 
+        small = beside.traced()
         task, mixed, text = self.judgement.subject.task("cpu"), atomic(self.module, small), self.module.text
         seconds, rounds = (USER_SECONDS, 1) if task.op.origin == "user" else (SECONDS, ROUNDS)
         once = frozenset(cell.name for cell in fresh_widths(task.op, self.seed, gpu=True))
-        path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, seconds=seconds, rounds=rounds, unread=unread, once=once)
+        drawn = beside.drawn()
+        path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, {}, seconds, rounds, unread, once, drawn)
         groups = [] if task.op.origin == "user" else large(traced, small, text)
         plain, waiting = (self._of_atomics(groups, wanted) for wanted in (False, True))
         return look(path, small, plain, waiting, stop=stop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from select import select
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 from referee import on_gpu
-from referee.beside import FEW_CELLS, FEW_ROWS, small_cells
+from referee.beside import AT_ONCE
 from referee.cpu_path import CpuPath, Traced
 from referee.device.configurations import usable_configurations
 from referee.device.jobs import TaskName
@@ -21,6 +20,7 @@ from referee.large_cells import MOST_CELLS
 from referee.plans.plan import Launch, LaunchConfig, LaunchPlan
 from referee.sandbox.workers import Workers
 from referee.selftest.corpus import KINDS, load
+from referee.small_cells import FEW_ROWS, SmallCells, small_cells
 from referee.subject import Subject, feasible
 from referee.verdict import CellResult, Rejection, Verdict
 from tests.referee.stand_in import SEED, SOURCE, TUNED, Replayer, Servers, judged
@@ -58,13 +58,8 @@ def silu(x: torch.Tensor) -> torch.Tensor:
 def get_inputs():
     return [torch.randn(8, 100)]
 """
+LARGE_GROUPS = 3
 SPECIMENS = {one.name: one for kind in KINDS for one in load(kind)}
-
-
-def shares() -> Counter[str]:
-    """How many processes run the small cells of each dtype, by the beginning of their names."""
-    cells = Counter(cell.name.partition("-")[0] for cell in small_cells(Subject("silu"), SEED))
-    return Counter({dtype: -(-count // FEW_CELLS) for dtype, count in cells.items()})
 
 
 def rejected(servers: Servers, source: str, op: str = "silu") -> Rejection:
@@ -112,8 +107,8 @@ def test_what_a_replay_finds_is_told_first(servers: Servers) -> None:
     report, found = judged(servers, BEYOND, Replayer())
     assert isinstance(found, Rejection) and found.guard == "out_of_bounds", found
     failed = [cell.name for cell in report.cells if cell.status == "fail"]
-    ended = Counter(name.partition("-")[0] for name in failed)
-    assert ended <= shares() and set(ended) == {"f32", "f16", "bf16"}, "each process ends at its first failure"
+    assert {name.partition("-")[0] for name in failed} == {"f32", "f16", "bf16"}
+    assert len(failed) <= AT_ONCE, "each process ends at its first failure"
     assert found.reason.startswith(f"in Triton's interpreter at {failed[0]}: ")
     failing = next(cell.name for cell in report.cells)
     for _ in range(2):
@@ -126,22 +121,47 @@ def test_every_configuration_that_can_be_launched_is_looked_at(servers: Servers)
     assert found.guard == "wrong_answer" and "with configuration 1" in found.reason, found
 
 
-def test_a_few_cells_are_left_to_each_process_and_nothing_runs_more_often_for_it(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("processors", [2, 9, 64])
+def test_the_cells_are_shared_among_as_many_processes_as_there_are_processors_and_nothing_runs_more_often_for_it(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
-    asked: list[list[Execution]] = []
+    asked: list[int] = []
 
     def noted(workers: Workers, text: str, executions: list[Execution], **options: Any) -> list[Executed | Rejection]:
-        asked.append(executions)
+        asked.append(len(executions))
         return execute(workers, text, executions, **options)
 
     monkeypatch.setattr("referee.cpu_path.execute", noted)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(1))
     judged(servers, SOURCE, Replayer())
-    shared, cells, wanted = asked.copy(), small_cells(Subject("silu"), SEED), shares()
+    alone = asked.copy()
     asked.clear()
-    monkeypatch.setattr("referee.beside.FEW_CELLS", len(cells))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(processors))
     judged(servers, SOURCE, Replayer())
-    assert len(asked) == 3 and len(shared) == wanted.total() and sum(map(len, shared)) == sum(map(len, asked))
+    assert len(alone) == 3 <= len(asked) <= max(3, min(processors, AT_ONCE) - LARGE_GROUPS + 1), "one for each dtype, or more"
+    assert sum(asked) == sum(alone) and max(asked) <= 3 * sum(asked) / len(asked)
+
+
+def test_inputs_are_drawn_while_cells_are_traced_and_the_same_if_they_are_not(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    run = on_gpu.look
+
+    def noted(path: CpuPath, small: Traced, *groups: Any, **options: Any) -> Any:
+        task = Subject("silu").task("cpu")
+        seen.append(len(path.drawn))
+        for cell in (cell for cell, _ in small if cell.name in path.drawn):
+            pairs = zip(path.drawn[cell.name], task.inputs(cell, SEED), strict=True)
+            assert all(torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in pairs)
+        return run(path, small, *groups, **options)
+
+    monkeypatch.setattr("referee.on_gpu.look", noted)
+    _, found = judged(servers, SOURCE, Replayer())
+    monkeypatch.setattr(SmallCells, "_draw", lambda self: None)
+    _, other = judged(servers, SOURCE, Replayer())
+    assert seen[0] > 0 == seen[1]
+    assert isinstance(found, Verdict) and isinstance(other, Verdict) and found.verdict == other.verdict == "correct"
 
 
 def test_a_dtype_that_takes_too_long_excuses_no_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +247,9 @@ def test_a_few_programs_run_at_the_timed_cell_and_at_one_of_every_shape_that_is_
 
     monkeypatch.setattr("referee.beside.look_at_programs", noted)
     report, _ = judged(servers, SOURCE, Replayer())
-    timed, others = sorted(asked, key=len)
+    assert len(asked) == LARGE_GROUPS
+    timed, *rest = sorted(asked, key=len)
+    others = [name for group in rest for name in group]
     assert timed == ["f16-8192x4096-normal-x1"] and {"f32-65599x128-mixed-x1", "bf16-1031x7168-mixed-x1"} < set(others)
     shapes = [tuple(map(int, name.split("-")[1].split("x"))) for name in others]
     assert len(others) == MOST_CELLS - 1 and all(rows > 16 for rows, _ in shapes)
