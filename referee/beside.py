@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 USER_SECONDS = 5.0
 """Of processor time for a few cells of a user's task, which may be of any size; others have as long as without a GPU."""
 WAITING_SECONDS = 2.0
-AT_ONCE = 12
-"""So many processes, or as there are processors: everything else waits for the last one, and to begin one takes as long as a few cells."""
+AT_ONCE = 8
+"""So many processes, or as there are processors. To begin one takes as long as several cells, and kernels are compiled meanwhile."""
 
 
 Group = Sequence[tuple[Cell, LaunchPlan]]

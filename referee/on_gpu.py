@@ -18,7 +18,7 @@ from referee.compiling.binaries import Binaries, unread_lines
 from referee.compiling.compile import effort
 from referee.compiling.compile_ahead import CompileAhead
 from referee.device.checking import Checking
-from referee.device.configurations import FEW_CONFIGS, usable_configurations
+from referee.device.configurations import FEW_CONFIGS, telling, usable_configurations
 from referee.device.gpu import Checked, Replayer
 from referee.device.jobs import CellJob, Prepared
 from referee.device.prepare import settle
@@ -28,7 +28,6 @@ from referee.measuring.measurement import TimingOptions
 from referee.open_lanes import note
 from referee.ops.fresh_badges import fresh_badges
 from referee.ops.fresh_cells import fresh_cells
-from referee.ops.fresh_widths import fresh_widths
 from referee.ops.spec import Cell
 from referee.plans.plan import Launch, LaunchPlan
 from referee.reading.kernels import KernelModule
@@ -163,9 +162,10 @@ class OnGpu:
         small = beside.traced()
         task, mixed, text = self.judgement.subject.task("cpu"), atomic(self.module, small), self.module.text
         seconds, rounds = (USER_SECONDS, 1) if task.op.origin == "user" else (SECONDS, ROUNDS)
-        once = frozenset(cell.name for cell in fresh_widths(task.op, self.seed, gpu=True))
-        drawn = beside.drawn()
-        path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, {}, seconds, rounds, unread, once, drawn)
+        # A replay runs twice everywhere; here that shows what depends on the order of programs, and few cells show it.
+        again = beside.cells if task.op.origin == "user" else telling(beside.cells, self.seed)
+        once = frozenset(cell.name for cell in beside.cells) - {cell.name for cell in again}
+        path = CpuPath(self.interpreters, task, text, mixed, self.seed, configs, {}, seconds, rounds, unread, once, beside.drawn())
         groups = [] if task.op.origin == "user" else large(traced, small, text)
         plain, waiting = (self._of_atomics(groups, wanted) for wanted in (False, True))
         return look(path, small, plain, waiting, stop=stop)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from referee import on_gpu
-from referee.beside import AT_ONCE
+from referee.beside import AT_ONCE, look
 from referee.cpu_path import CpuPath, Traced
 from referee.device.configurations import usable_configurations
 from referee.device.jobs import TaskName
@@ -146,7 +146,6 @@ def test_inputs_are_drawn_while_cells_are_traced_and_the_same_if_they_are_not(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    run = on_gpu.look
 
     def noted(path: CpuPath, small: Traced, *groups: Any, **options: Any) -> Any:
         task = Subject("silu").task("cpu")
@@ -154,7 +153,7 @@ def test_inputs_are_drawn_while_cells_are_traced_and_the_same_if_they_are_not(
         for cell in (cell for cell, _ in small if cell.name in path.drawn):
             pairs = zip(path.drawn[cell.name], task.inputs(cell, SEED), strict=True)
             assert all(torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in pairs)
-        return run(path, small, *groups, **options)
+        return look(path, small, *groups, **options)
 
     monkeypatch.setattr("referee.on_gpu.look", noted)
     _, found = judged(servers, SOURCE, Replayer())
