@@ -1,7 +1,6 @@
 """The small cells that Triton's interpreter looks at beside a replay: traced, and their inputs drawn, while other cells are traced.
 
-They are about as many as what is replayed takes to trace and compile, so that nothing waits for them. Limits: inputs are drawn as far as
-there is time; who looks at the cells draws the rest.
+Nothing that is replayed waits for them. Limits: inputs are drawn as far as there is time; who looks at the cells draws the rest.
 """
 
 from __future__ import annotations
