@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from referee.in_parts import parts
 from referee.interpreter.interpret import UNDECIDED, InterpreterUnsupported
 from referee.large_cells import look_at_programs
 from referee.one_thread import one_thread
 from referee.open_lanes import has_open_lanes, what_depends
 from referee.ops.spec import Cell
+from referee.parts import parts
 from referee.plans.plan import LaunchPlan
 from referee.verdict import CellResult, Check, Rejection
 

@@ -8,13 +8,12 @@ takes longest holds up the verdict.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
 
 from referee.cpu_path import CpuPath, Judged, Traced
 from referee.device.gpu import unreached
 from referee.one_thread import one_thread
+from referee.parts import parts
 from referee.verdict import CellResult
 
 PARTS = 4
@@ -32,7 +31,7 @@ def required_in_parts(path: CpuPath, traced: Traced) -> Judged:
 
     try:
         with ThreadPoolExecutor(min(PARTS, len(os.sched_getaffinity(0))), thread_name_prefix="part") as pool:
-            judged = [pool.submit(judge, part) for part in parts([path.effort(*one) for one in traced], traced)]
+            judged = [pool.submit(judge, part) for part in parts([path.effort(*one) for one in traced], traced, PARTS)]
             try:
                 for one in judged:
                     some, rejection = one.result()
@@ -47,12 +46,3 @@ def required_in_parts(path: CpuPath, traced: Traced) -> Judged:
     finally:
         os.close(stop)
     return tuple(results), None
-
-
-def parts(efforts: Sequence[float], traced: Traced, most: int = PARTS) -> list[Traced]:
-    """The cells in order, in at most so many parts of about the same effort."""
-    found: dict[int, list[int]] = {}
-    total = sum(efforts)
-    for number, (effort, end) in enumerate(zip(efforts, accumulate(efforts), strict=True)):
-        found.setdefault(int(most * (end - effort / 2) / total), []).append(number)
-    return [traced[numbers[0] : numbers[-1] + 1] for numbers in found.values()]

@@ -11,8 +11,9 @@ import pytest
 
 from referee import Referee, TaskName
 from referee.cpu_path import CpuPath, Traced
-from referee.in_parts import PARTS, parts, required_in_parts
+from referee.in_parts import PARTS, required_in_parts
 from referee.interpreter.interpret import execute
+from referee.parts import parts
 from referee.reading.kernels import extract
 from referee.sandbox.outcome import Outcome
 from referee.sandbox.workers import Workers
@@ -69,7 +70,7 @@ def totals(servers: Servers) -> list[int]:
 )
 def test_parts_are_of_about_the_same_effort_and_in_order(efforts: list[float], sizes: list[int]) -> None:
     cells: list[Any] = [(number, None) for number in range(len(efforts))]
-    found = parts(efforts, cells)
+    found = parts(efforts, cells, PARTS)
     assert [len(part) for part in found] == sizes and len(found) <= PARTS
     assert [one for part in found for one in part] == cells
 
