@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from select import select
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,8 +18,11 @@ from referee.cpu_path import CpuPath, Traced
 from referee.device.configurations import usable_configurations
 from referee.device.jobs import TaskName
 from referee.interpreter.interpret import Executed, Execution, InterpreterUnsupported, execute
+from referee.judgement import Judgement
 from referee.large_cells import MOST_CELLS
+from referee.ops.spec import Cell
 from referee.plans.plan import Launch, LaunchConfig, LaunchPlan
+from referee.reading.kernels import KernelModule
 from referee.sandbox.workers import Workers
 from referee.selftest.corpus import KINDS, load
 from referee.small_cells import FEW_ROWS, SmallCells, small_cells
@@ -161,6 +166,19 @@ def test_inputs_are_drawn_while_cells_are_traced_and_the_same_if_they_are_not(
     _, other = judged(servers, SOURCE, Replayer())
     assert seen[0] > 0 == seen[1]
     assert isinstance(found, Verdict) and isinstance(other, Verdict) and found.verdict == other.verdict == "correct"
+
+
+def test_what_is_replayed_waits_for_no_small_cell(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed, trace, small = Event(), Judgement.traced, {cell.name for cell in small_cells(Subject("silu"), SEED)}
+
+    def patiently(judgement: Judgement, module: KernelModule, cells: Sequence[Cell], **options: Any) -> Traced | Rejection:
+        if small >= {cell.name for cell in cells}:
+            assert replayed.wait(60.0), "nothing is replayed before"
+        return trace(judgement, module, cells, **options)
+
+    monkeypatch.setattr(Judgement, "traced", patiently)
+    _, found = judged(servers, SOURCE, Replayer(whenever=replayed.set))
+    assert isinstance(found, Verdict) and found.verdict == "correct", found
 
 
 def test_a_dtype_that_takes_too_long_excuses_no_other(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
