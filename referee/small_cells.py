@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -16,6 +15,7 @@ from referee.judgement import Judgement, Traced, unless_rejected
 from referee.one_thread import one_thread
 from referee.ops.fresh_widths import fresh_widths
 from referee.ops.spec import Cell
+from referee.parts import parts
 from referee.reading.kernels import KernelModule
 from referee.subject import Subject, feasible, required
 
@@ -45,9 +45,9 @@ class SmallCells:
         self._aside = Aside("small", TRACERS + 1)
 
     def __enter__(self) -> Self:
-        bounds = [len(self.cells) * number // TRACERS for number in range(TRACERS + 1)]
         trace = partial(self._judgement.traced, self._module, stop=self._aside.stop)
-        self._traces = [self._aside.submit(partial(trace, self.cells[low:high])) for low, high in pairwise(bounds)]
+        halves = parts([1.0] * len(self.cells), self.cells, TRACERS)
+        self._traces = [self._aside.submit(partial(trace, some)) for some in halves]
         self._aside.submit(self._draw)
         return self
 

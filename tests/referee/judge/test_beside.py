@@ -14,8 +14,8 @@ import torch
 
 from referee import on_gpu
 from referee.beside import AT_ONCE, look
-from referee.cpu_path import CpuPath, Traced
-from referee.device.configurations import usable_configurations
+from referee.cpu_path import PROGRAMS_TWICE, CpuPath, Traced
+from referee.device.configurations import telling, usable_configurations
 from referee.device.jobs import TaskName
 from referee.interpreter.interpret import Executed, Execution, InterpreterUnsupported, execute
 from referee.judgement import Judgement
@@ -47,6 +47,7 @@ def run(x):
     _silu[(1, x.shape[0])](x, y, x.shape[1], BLOCK=1024)
     return y
 """
+BY_ROWS = BY_ROWS_ON_THE_SECOND_AXIS.replace("program_id(1)", "program_id(0)").replace("(1, x.shape[0])", "(x.shape[0],)")
 MANY = "    if total > 1_000_000:\n        "
 SLIPS_OF_MANY_ROWS = [
     (("at < total).to", "at < total + (total > 1_000_000)).to"), "out_of_bounds"),
@@ -143,8 +144,42 @@ def test_the_cells_are_shared_among_as_many_processes_as_there_are_processors_an
     asked.clear()
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(processors))
     judged(servers, SOURCE, Replayer())
-    assert len(alone) == 3 <= len(asked) <= max(3, min(processors, AT_ONCE) - LARGE_GROUPS + 1), "one for each dtype, or more"
+    assert len(alone) == 3 and (len(asked) > 3) == (processors > 2), "one for each dtype, or more"
+    assert len(asked) <= max(3, min(processors, AT_ONCE) - LARGE_GROUPS + 1)
     assert sum(asked) == sum(alone) and max(asked) <= 3 * sum(asked) / len(asked)
+
+
+def test_what_takes_longest_by_itself_begins_first(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    required = CpuPath.required
+
+    def noted(path: CpuPath, traced: Traced, among: Traced, *, stop: int) -> Any:
+        begun.append("small")
+        return required(path, traced, among, stop=stop)
+
+    monkeypatch.setattr(CpuPath, "required", noted)
+    monkeypatch.setattr("referee.beside.look_at_programs", lambda *_, **__: begun.append("large"))
+    monkeypatch.setattr("referee.beside.AT_ONCE", 1)
+    judged(servers, SOURCE, Replayer())
+    assert begun == ["large"] * LARGE_GROUPS + ["small"] * 3
+
+
+def test_beside_a_replay_only_telling_cells_and_one_of_each_dtype_run_again(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    often: dict[str, int] = {}
+    runs = CpuPath._runs
+
+    def noted(path: CpuPath, cell: Cell, plan: LaunchPlan, **options: Any) -> Any:
+        made = runs(path, cell, plan, **options)
+        often[cell.name] = len(made)
+        return made
+
+    monkeypatch.setattr(CpuPath, "_runs", noted)
+    judged(servers, BY_ROWS, Replayer())
+    cells = small_cells(Subject("silu"), SEED)
+    wanted = {cell.name for cell in telling(cells, SEED) if cell.inputs[0].shape[0] <= PROGRAMS_TWICE}
+    again = {name for name, count in often.items() if count > 1}
+    assert often.keys() == {cell.name for cell in cells} and len(wanted) > 3
+    assert wanted <= again and len(again - wanted) <= 3 and len(again) < len(cells) / 4
 
 
 def test_inputs_are_drawn_while_cells_are_traced_and_the_same_if_they_are_not(
