@@ -19,7 +19,7 @@ unshare --user --map-root-user --net true || { echo "this host gives no network 
 
 # The connected side.
 "$python" -m venv "$work/builder"
-CMAKE_ARGS=${CMAKE_ARGS:--DLLAVA_BUILD=OFF} "$work/builder/bin/pip" wheel --quiet --wheel-dir "$work/wheels" "$root"
+CMAKE_ARGS=${CMAKE_ARGS:--DCMAKE_PROJECT_INCLUDE=$root/kmint_tui/smith/llama.cmake} "$work/builder/bin/pip" wheel --quiet --wheel-dir "$work/wheels" "$root"
 mark "wheelhouse of $(ls "$work/wheels" | wc -l) wheels, $(du -sm "$work/wheels" | cut -f1) MB"
 "$work/builder/bin/pip" install --quiet --no-index --find-links "$work/wheels" kmint
 connected() { KMINT_HOME="$work/connected" "$work/builder/bin/kmint" "$@"; }

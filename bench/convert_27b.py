@@ -2,13 +2,17 @@
 
     python -m bench.convert_27b [--quant Q8_0] [--layers 4 8 [64]] [--json FILE]
 
-The base is sparse: every name, shape and shard of the real layout (54 GB as the files say), real bytes in a DeltaNet and a
-full-attention layer, zeros read from holes elsewhere. `--plan` is run on the whole of it. Then real, complete
-conversions, digests and default verification included, of models with fewer layers (embedding and head, the largest
-tensors, are always whole); the largest run's time, by bytes written, gives that of all 64. All 64 can be converted
-too: 29 GB of disk for Q8_0. Memory is anonymous memory of the process tree (`process_memory.py`), and with mapped files.
+The base is sparse, with every name, shape and shard of the real layout (54 GB by the files' sizes).
+A DeltaNet layer and a full-attention layer hold real bytes; all other reads give zeros from holes.
+`--plan` runs on the whole layout. Then models with fewer layers are converted completely, with
+digests and default verification. Embedding and head, the largest tensors, are always whole.
 
-Limits: holes read faster than a disk, so time is that of a base that is in the page cache; zeros compute as fast as numbers.
+The largest run's time, by bytes written, gives the time of all 64 layers. All 64 can be converted
+too: 29 GB of disk for Q8_0. Memory is anonymous memory of the process tree (`process_memory.py`),
+and with mapped files.
+
+Limits: holes read faster than a disk, so the time is that of a base in the page cache; zeros
+compute as fast as numbers.
 """
 
 from __future__ import annotations
@@ -34,9 +38,13 @@ LAYERS = QWEN36_27B_TEXT["num_hidden_layers"]
 
 def main() -> int:
     """Print the figures; status 1 when a run fails or takes more memory than the limit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quant", default="Q8_0")
-    parser.add_argument("--layers", type=int, nargs="+", default=(4, 8), metavar="N", help="sizes of the runs")
+    parser.add_argument(
+        "--layers", type=int, nargs="+", default=(4, 8), metavar="N", help="sizes of the runs"
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     plan = _with_layout(LAYERS, given.quant, "--plan", "--json")
@@ -50,23 +58,51 @@ def main() -> int:
 
 
 def _with_layout(layers: int, quant: str, *options: str) -> Measured:
-    """One `kmint convert` on a fresh layout of `layers` layers; raises SystemExit with what it said when it fails."""
+    """One `kmint convert` on a fresh layout of `layers` layers; raises SystemExit with what it said
+    when it fails.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_qwen36(
-            folder / "base", folder / "adapter" / SUBFOLDER, shards=max(2, 15 * layers // LAYERS), sizes={"num_hidden_layers": layers}
+            folder / "base",
+            folder / "adapter" / SUBFOLDER,
+            shards=max(2, 15 * layers // LAYERS),
+            sizes={"num_hidden_layers": layers},
         )
-        command = [sys.executable, "-m", "kmint_tui", "convert", "--base", str(folder / "base"), "--adapter", str(folder / "adapter")]
-        command += ["--subfolder", SUBFOLDER, "--quant", quant, "--out", str(folder / "out.gguf"), *options]
+        command = [
+            sys.executable,
+            "-m",
+            "kmint_tui",
+            "convert",
+            "--base",
+            str(folder / "base"),
+            "--adapter",
+            str(folder / "adapter"),
+        ]
+        command += [
+            "--subfolder",
+            SUBFOLDER,
+            "--quant",
+            quant,
+            "--out",
+            str(folder / "out.gguf"),
+            *options,
+        ]
         measured = measure(command, folder / "log")
         if measured.status != 0:
-            raise SystemExit(f"status {measured.status} with {layers} layers:\n{measured.output[-2000:]}")
+            raise SystemExit(
+                f"status {measured.status} with {layers} layers:\n{measured.output[-2000:]}"
+            )
         return measured
 
 
-def _document(quant: str, plan: Measured, planned: dict[str, Any], runs: dict[int, Measured]) -> dict[str, Any]:
+def _document(
+    quant: str, plan: Measured, planned: dict[str, Any], runs: dict[int, Measured]
+) -> dict[str, Any]:
     most = max(runs)
-    share = json.loads(_with_layout(most, quant, "--plan", "--json").output)["disk"] / planned["disk"]
+    share = (
+        json.loads(_with_layout(most, quant, "--plan", "--json").output)["disk"] / planned["disk"]
+    )
     peak = max(run.anonymous_mb for run in runs.values())
     resident = max(run.resident_mb for run in runs.values())
     return {
@@ -78,13 +114,24 @@ def _document(quant: str, plan: Measured, planned: dict[str, Any], runs: dict[in
             "changed": len(planned["touched"]),
         },
         "runs": {str(layers): run.figures() for layers, run in runs.items()},
-        "extrapolated": {"from_layers": most, "seconds": round(runs[most].seconds / share, 1), "disk_bytes": planned["disk"]},
+        "extrapolated": {
+            "from_layers": most,
+            "seconds": round(runs[most].seconds / share, 1),
+            "disk_bytes": planned["disk"],
+        },
         "peak_anonymous_mb": round(peak, 1),
         "peak_resident_mb": round(resident, 1),
         "limit_mb": round(MEMORY_LIMIT_MB, 1),
         "holds": peak <= MEMORY_LIMIT_MB and resident <= MEMORY_LIMIT_MB,
-        "machine": {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "system": platform.system()},
-        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}},
+        "machine": {
+            "processor": processor(),
+            "processors": len(os.sched_getaffinity(0)),
+            "system": platform.system(),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in _PACKAGES},
+        },
     }
 
 

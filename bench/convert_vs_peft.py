@@ -1,16 +1,20 @@
-"""`kmint convert` against PEFT's merge_and_unload, save_pretrained and llama.cpp's own converter: time, memory, every tensor.
+"""`kmint convert` against PEFT's merge_and_unload, save_pretrained and llama.cpp's own converter:
+time, memory, every tensor.
 
     python -m bench.convert_vs_peft --converter DIR/convert_hf_to_gguf.py [--runs 1] [--json FILE]
 
-On a random model of MiniCPM5-1B's shape with a rank-64, alpha-128 adapter on every projection, both ways make an F16
-GGUF, each command whole: start of the interpreter, merge, file on disk; ours also with its digests and its default
-verification, which the other way does not have. --converter is the script in the source distribution of
-llama-cpp-python (vendor/llama.cpp); it needs transformers, peft and sentencepiece in this Python. It knows
-pre-tokenizers by a digest of real vocabularies only, so it is told this one's name.
+Both ways make an F16 GGUF of a random model of MiniCPM5-1B's shape. A rank-64, alpha-128 adapter
+changes every projection. Each command counts whole: start of the interpreter, merge, file on disk.
+Ours also makes its digests and its default verification, which the other way does not have.
 
-Where the tensors differ, the merge is computed twice more with torch: in float32 rounded once to F16, and as PEFT and the
-converter do it, rounded to bfloat16, which is what is saved, and then to F16. Memory is anonymous memory of the process
-tree (`process_memory.py`). Needs 12 GB of disk for a while and, for PEFT, 4 GB of memory.
+--converter is the script in the source distribution of llama-cpp-python (vendor/llama.cpp); it
+needs transformers, peft and sentencepiece in this Python. It knows pre-tokenizers by a digest of
+real vocabularies only, so the script gives it the name of this one.
+
+Where the tensors differ, torch computes the merge twice more. One merge is in float32, rounded once
+to F16. The other is that of PEFT and the converter: rounded to bfloat16, which PEFT saves, and then
+to F16. Memory is anonymous memory of the process tree (`process_memory.py`). The run needs 12 GB of
+disk for a while and, for PEFT, 4 GB of memory.
 """
 
 from __future__ import annotations
@@ -65,21 +69,40 @@ runpy.run_path(str(script), run_name="__main__")
 
 
 def main() -> int:
-    """Print the comparison; status 1 when a target is missed or a difference is not explained by rounding."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Print the comparison; status 1 when a target is missed or a difference is not explained by
+    rounding.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--converter", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--runs", type=int, default=1, help="of each way, alternating; the median is reported")
-    parser.add_argument("--layers", type=int, default=MINICPM5_1B["num_hidden_layers"], help="fewer for a quick look")
+    parser.add_argument(
+        "--runs", type=int, default=1, help="of each way, alternating; the median is reported"
+    )
+    parser.add_argument(
+        "--layers",
+        type=int,
+        default=MINICPM5_1B["num_hidden_layers"],
+        help="fewer for a quick look",
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_minicpm5(folder / "base", folder / "adapter", rank=RANK, alpha=ALPHA, num_hidden_layers=given.layers)
+        write_minicpm5(
+            folder / "base",
+            folder / "adapter",
+            rank=RANK,
+            alpha=ALPHA,
+            num_hidden_layers=given.layers,
+        )
         ours, theirs = [], []
         for _ in range(given.runs):
             theirs.append(_run_peft(folder, given.converter))
             ours.append(_run_kmint(folder))
-        tensors = compare(folder / "ours.gguf", folder / "theirs.gguf", folder / "base", folder / "adapter")
+        tensors = compare(
+            folder / "ours.gguf", folder / "theirs.gguf", folder / "base", folder / "adapter"
+        )
     document = _document(ours, theirs, tensors)
     print(json.dumps(document, indent=1))
     if given.json:
@@ -88,15 +111,43 @@ def main() -> int:
 
 
 def _run_kmint(folder: Path) -> Measured:
-    command = [sys.executable, "-m", "kmint_tui", "convert", "--quant", "F16", "--out", str(folder / "ours.gguf")]
-    return _succeeded(measure([*command, "--base", str(folder / "base"), "--adapter", str(folder / "adapter")], folder / "log"))
+    command = [
+        sys.executable,
+        "-m",
+        "kmint_tui",
+        "convert",
+        "--quant",
+        "F16",
+        "--out",
+        str(folder / "ours.gguf"),
+    ]
+    return _succeeded(
+        measure(
+            [*command, "--base", str(folder / "base"), "--adapter", str(folder / "adapter")],
+            folder / "log",
+        )
+    )
 
 
 def _run_peft(folder: Path, converter: Path) -> tuple[Measured, Measured]:
     merged = folder / "merged"
-    command = [sys.executable, "-c", _PEFT, str(folder / "base"), str(folder / "adapter"), str(merged)]
+    command = [
+        sys.executable,
+        "-c",
+        _PEFT,
+        str(folder / "base"),
+        str(folder / "adapter"),
+        str(merged),
+    ]
     merge = _succeeded(measure(command, folder / "log"))
-    command = [sys.executable, "-c", _REFERENCE, str(converter), str(merged), str(folder / "theirs.gguf")]
+    command = [
+        sys.executable,
+        "-c",
+        _REFERENCE,
+        str(converter),
+        str(merged),
+        str(folder / "theirs.gguf"),
+    ]
     convert = _succeeded(measure(command, folder / "log"))
     shutil.rmtree(merged)
     return merge, convert
@@ -104,7 +155,9 @@ def _run_peft(folder: Path, converter: Path) -> tuple[Measured, Measured]:
 
 def _succeeded(measured: Measured) -> Measured:
     if measured.status != 0:
-        raise SystemExit(f"a command ended with status {measured.status}:\n{measured.output[-2000:]}")
+        raise SystemExit(
+            f"a command ended with status {measured.status}:\n{measured.output[-2000:]}"
+        )
     return measured
 
 
@@ -140,13 +193,22 @@ def compare(ours: Path, theirs: Path, base: Path, adapter: Path) -> dict[str, An
             elif differing.any():
                 again["unexplained"] += int(differing.sum())
     count = totals["merged_elements"]
-    return {**totals, **again, **{f"{side}_error": {"max": m, "rms": (s / count) ** 0.5} for side, (m, s) in errors.items()}}
+    return {
+        **totals,
+        **again,
+        **{
+            f"{side}_error": {"max": m, "rms": (s / count) ** 0.5}
+            for side, (m, s) in errors.items()
+        },
+    }
 
 
 def _projections(file: GgufFile) -> Iterator[tuple[str, str]]:
     """(GGUF tensor, Hugging Face module) of what the adapter changes."""
     names = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-    for layer in range(max(int(name.split(".")[1]) for name in file.tensors if name.startswith("blk.")) + 1):
+    for layer in range(
+        max(int(name.split(".")[1]) for name in file.tensors if name.startswith("blk.")) + 1
+    ):
         for short, module in zip(names, llama_projections(MINICPM5_1B), strict=True):
             yield f"blk.{layer}.{short}.weight", f"model.layers.{layer}.{module}"
 
@@ -158,9 +220,16 @@ def _bits(path: Path, tensor: GgufTensor) -> npt.NDArray[Any]:
     return np.memmap(path, kind, "r", tensor.start, (count,)).reshape(tensor.shape)
 
 
-def _merge_again(base: Path, adapter: Path, module: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float32]]:
-    """(rounded once, rounded to bfloat16 and then, float32), the first two as F16 bits, rows in llama.cpp's order."""
-    with safe_open(base / "model.safetensors", "pt") as file, safe_open(adapter / "adapter_model.safetensors", "pt") as change:
+def _merge_again(
+    base: Path, adapter: Path, module: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float32]]:
+    """(rounded once, rounded to bfloat16 and then, float32), the first two as F16 bits, rows in
+    llama.cpp's order.
+    """
+    with (
+        safe_open(base / "model.safetensors", "pt") as file,
+        safe_open(adapter / "adapter_model.safetensors", "pt") as change,
+    ):
         weight = file.get_tensor(f"{module}.weight")
         a, b = (change.get_tensor(f"base_model.model.{module}.lora_{side}.weight") for side in "AB")
     delta = (b @ a) * (ALPHA / RANK)
@@ -168,7 +237,11 @@ def _merge_again(base: Path, adapter: Path, module: str) -> tuple[npt.NDArray[An
     twice = exact.to(torch.bfloat16)
     if module.endswith(("q_proj", "k_proj")):
         exact, twice = _pairs(exact), _pairs(twice)
-    return exact.half().numpy().view(np.uint16), twice.float().half().numpy().view(np.uint16), exact.numpy()
+    return (
+        exact.half().numpy().view(np.uint16),
+        twice.float().half().numpy().view(np.uint16),
+        exact.numpy(),
+    )
 
 
 def _pairs(weight: torch.Tensor) -> torch.Tensor:
@@ -177,22 +250,48 @@ def _pairs(weight: torch.Tensor) -> torch.Tensor:
     return weight.view(-1, 2, half, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
-def _document(ours: list[Measured], theirs: list[tuple[Measured, Measured]], tensors: dict[str, Any]) -> dict[str, Any]:
-    seconds = statistics.median(run.seconds for run in ours), statistics.median(sum(step.seconds for step in run) for run in theirs)
-    memory = max(run.anonymous_mb for run in ours), min(max(step.anonymous_mb for step in run) for run in theirs)
-    resident = max(run.resident_mb for run in ours), min(max(step.resident_mb for step in run) for run in theirs)
-    ratios = {"seconds": seconds[0] / seconds[1], "anonymous": memory[0] / memory[1], "resident": resident[0] / resident[1]}
+def _document(
+    ours: list[Measured], theirs: list[tuple[Measured, Measured]], tensors: dict[str, Any]
+) -> dict[str, Any]:
+    seconds = (
+        statistics.median(run.seconds for run in ours),
+        statistics.median(sum(step.seconds for step in run) for run in theirs),
+    )
+    memory = (
+        max(run.anonymous_mb for run in ours),
+        min(max(step.anonymous_mb for step in run) for run in theirs),
+    )
+    resident = (
+        max(run.resident_mb for run in ours),
+        min(max(step.resident_mb for step in run) for run in theirs),
+    )
+    ratios = {
+        "seconds": seconds[0] / seconds[1],
+        "anonymous": memory[0] / memory[1],
+        "resident": resident[0] / resident[1],
+    }
     return {
         "schema": "kmint.bench.convert_vs_peft/1",
         "shape": "MiniCPM5-1B, rank 64, alpha 128, all projections, F16",
         "kmint": [run.figures() for run in ours],
-        "peft_then_converter": [{"merge": merge.figures(), "convert": convert.figures()} for merge, convert in theirs],
+        "peft_then_converter": [
+            {"merge": merge.figures(), "convert": convert.figures()} for merge, convert in theirs
+        ],
         "ratio": {key: round(value, 3) for key, value in ratios.items()},
         "targets": {"anonymous": MEMORY_TARGET, "seconds": TIME_TARGET},
         "tensors": tensors,
-        "holds": ratios["anonymous"] <= MEMORY_TARGET and ratios["seconds"] <= TIME_TARGET and tensors["unexplained"] == 0,
-        "machine": {"processor": processor(), "processors": len(os.sched_getaffinity(0)), "system": platform.system()},
-        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}},
+        "holds": ratios["anonymous"] <= MEMORY_TARGET
+        and ratios["seconds"] <= TIME_TARGET
+        and tensors["unexplained"] == 0,
+        "machine": {
+            "processor": processor(),
+            "processors": len(os.sched_getaffinity(0)),
+            "system": platform.system(),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in _PACKAGES},
+        },
     }
 
 

@@ -1,13 +1,19 @@
-"""How fast drafts are decoded: kmint's engine against its peers, on the same GGUF file, prompt and sampling.
+"""How fast drafts are decoded: kmint's engine against its peers, on the same GGUF file, prompt and
+sampling.
 
-    python bench/decode.py [--model FILE] [--drafts 1 8 16 32] [--peers kmint llama transformers] [--json FILE]
+    python bench/decode.py [--model FILE] [--drafts 1 8 16 32] [--peers kmint llama transformers]
+    [--json FILE]
 
-Without --model, a file of random weights in the shape of MiniCPM5-1B is made (Q8_0, every layer the same); such a model
-writes noise and never ends a draft early, so every run makes exactly drafts x tokens tokens. Peers: `llama` is
-llama-cpp-python's high-level `Llama`, called once a draft; `transformers` is `generate(num_return_sequences=N)` in
-bfloat16 on the same shape (--tiny: a tiny shape for everything, to see that the code runs); llama.cpp's own
-llama-batched-bench is given with --batched-bench PROGRAM. Each measurement has a process of its own, its row is printed
-and the JSON file written as soon as it is done. Figures hold for the machine named in the output.
+Without --model, the script makes a file of random weights in the shape of MiniCPM5-1B (Q8_0, every
+layer the same). Such a model writes noise and never ends a draft early, so every run makes exactly
+drafts x tokens tokens.
+
+Peers: `llama` is llama-cpp-python's high-level `Llama`, called once a draft. `transformers` is
+`generate(num_return_sequences=N)` in bfloat16 on the same shape. `--batched-bench PROGRAM` adds
+llama.cpp's own llama-batched-bench. `--tiny` takes a tiny shape for all, to see that the code runs.
+
+Each measurement has a separate process. Its row is printed and the JSON file written as soon as it
+is done. Figures hold for the machine named in the output.
 """
 
 from __future__ import annotations
@@ -26,7 +32,17 @@ from typing import Any, Literal
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bench.decode_figures import HEAD, MINICPM5, TINY, Figure, environment, gpu, gpu_memory_used, make_random, peak_of  # noqa: E402
+from bench.decode_figures import (  # noqa: E402
+    HEAD,
+    MINICPM5,
+    TINY,
+    Figure,
+    environment,
+    gpu,
+    gpu_memory_used,
+    make_random,
+    peak_of,
+)
 from bench.decode_peers import batched_bench, high_level, transformers  # noqa: E402
 
 SENTENCE = "tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0) "
@@ -34,17 +50,31 @@ TOKENS_A_SENTENCE = 27
 LIMIT_SECONDS = 400
 
 
-def ours(model: Path, drafts: int, tokens: int, prompt: str, repeats: int, way: Literal["turn", "pool", "device"] | None) -> Figure:
-    """kmint's engine; the best of some runs, the prompt read anew in each. `way` is how tokens are chosen, None its own choice."""
-    from kmint_tui.smith import DraftDone, Failed, Loaded, Options, RunDone, Smith
+def ours(
+    model: Path,
+    drafts: int,
+    tokens: int,
+    prompt: str,
+    repeats: int,
+    way: Literal["turn", "pool", "device"] | None,
+) -> Figure:
+    """kmint's engine; the best of some runs, the prompt read anew in each. `way` is how tokens are
+    chosen, None its own choice.
+    """
+    from kmint_tui.smith import DraftDone, Failed, ModelLoaded, Options, RunDone, Smith
 
     runs: list[tuple[RunDone, float]] = []
     before = gpu_memory_used()
-    with tempfile.TemporaryDirectory() as folder, Smith(model, Options(log=Path(folder) / "log", sampling=way)) as smith:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Smith(model, Options(log=Path(folder) / "log", sampling=way)) as smith,
+    ):
         note = ""
         for event in smith.load():
-            if isinstance(event, Loaded):
-                note = "; ".join(f"{choice.name} {choice.value} ({choice.reason})" for choice in event.choices)
+            if isinstance(event, ModelLoaded):
+                note = "; ".join(
+                    f"{choice.name} {choice.value} ({choice.reason})" for choice in event.choices
+                )
             if isinstance(event, Failed):
                 raise SystemExit(event.reason)
         for repeat in range(repeats):
@@ -97,16 +127,31 @@ def _cancel_seconds(smith: Any, drafts: int, tokens: int, prompt: str) -> float:
 
 
 def main() -> None:
-    """Measure, print the rows of a table, and write JSON when asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measure, print the rows of a table, and write JSON on request."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--tiny", action="store_true", help="a tiny shape for the random file and for transformers, also without a GPU")
+    parser.add_argument(
+        "--tiny",
+        action="store_true",
+        help="a tiny shape for the random file and for transformers, also without a GPU",
+    )
     parser.add_argument("--drafts", type=int, nargs="+", default=[1, 8, 16, 32])
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--prompt-tokens", type=int, default=900)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--peers", nargs="*", default=["kmint", "llama", "transformers"], choices=["kmint", "llama", "transformers"])
-    parser.add_argument("--sampling", choices=["turn", "pool", "device"], help="how kmint's engine chooses tokens; its own choice without")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        default=["kmint", "llama", "transformers"],
+        choices=["kmint", "llama", "transformers"],
+    )
+    parser.add_argument(
+        "--sampling",
+        choices=["turn", "pool", "device"],
+        help="how kmint's engine chooses tokens; its own choice without",
+    )
     parser.add_argument("--batched-bench", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", help=argparse.SUPPRESS)
@@ -116,11 +161,15 @@ def main() -> None:
         print(json.dumps(asdict(_one(peer, int(drafts), arguments))))
         return
     with tempfile.TemporaryDirectory() as folder:
-        model = arguments.model or make_random(Path(folder) / "random-q8_0.gguf", TINY if arguments.tiny else MINICPM5)
+        model = arguments.model or make_random(
+            Path(folder) / "random-q8_0.gguf", TINY if arguments.tiny else MINICPM5
+        )
         shape = "tiny" if arguments.tiny else "MiniCPM5-1B"
         result: dict[str, Any] = {
             "schema": "kmint.bench.decode/2",
-            "model": arguments.model.name if arguments.model else f"random weights, {shape} shape, Q8_0",
+            "model": arguments.model.name
+            if arguments.model
+            else f"random weights, {shape} shape, Q8_0",
             "bytes": model.stat().st_size,
             "environment": environment(),
             "figures": [],
@@ -148,7 +197,13 @@ def _figures(arguments: argparse.Namespace, model: Path) -> Iterator[Figure]:
             continue
         try:
             if peer == "batched-bench":
-                yield from batched_bench(arguments.batched_bench, model, arguments.drafts, arguments.tokens, prompt_tokens)
+                yield from batched_bench(
+                    arguments.batched_bench,
+                    model,
+                    arguments.drafts,
+                    arguments.tokens,
+                    prompt_tokens,
+                )
                 continue
             figure = _apart(peer, drafts, model)
         except (OSError, subprocess.SubprocessError) as error:
@@ -163,17 +218,31 @@ def _figures(arguments: argparse.Namespace, model: Path) -> Iterator[Figure]:
 def _one(peer: str, drafts: int, arguments: argparse.Namespace) -> Figure:
     prompt = SENTENCE * max(1, round(arguments.prompt_tokens / TOKENS_A_SENTENCE))
     if peer == "kmint":
-        return ours(arguments.model, drafts, arguments.tokens, prompt, arguments.repeats, arguments.sampling)
+        return ours(
+            arguments.model, drafts, arguments.tokens, prompt, arguments.repeats, arguments.sampling
+        )
     if peer == "llama":
         return high_level(arguments.model, drafts, arguments.tokens, prompt, 1)
     shape = TINY if arguments.tiny else MINICPM5
-    return transformers(shape, drafts, arguments.tokens, arguments.prompt_tokens, min(arguments.repeats, 2))
+    return transformers(
+        shape, drafts, arguments.tokens, arguments.prompt_tokens, min(arguments.repeats, 2)
+    )
 
 
 def _apart(peer: str, drafts: int, model: Path) -> Figure:
-    """One measurement in a process of its own, with this process's options."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--model", str(model), "--only", f"{peer}:{drafts}"]
-    shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT_SECONDS).stdout
+    """One measurement in a separate process, with this process's options."""
+    command = [
+        sys.executable,
+        __file__,
+        *sys.argv[1:],
+        "--model",
+        str(model),
+        "--only",
+        f"{peer}:{drafts}",
+    ]
+    shown = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT_SECONDS
+    ).stdout
     return Figure(**json.loads(shown.splitlines()[-1]))
 
 

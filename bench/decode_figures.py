@@ -1,4 +1,4 @@
-"""What `bench/decode.py` measures, on which machine, and how it is shown."""
+"""The figures of `bench/decode.py`, the machine they hold for, and their table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from referee.measuring.clocks import first_visible
+from referee.timing.nvml import first_visible
 from tests import tiny_models
 
 MINICPM5 = tiny_models.Shape(
@@ -36,10 +36,11 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Figure:
-    """One measurement. Seconds; rates are tokens of all drafts a second, `decode_rate` without the prompt.
+    """One measurement. Seconds; rates are tokens of all drafts a second, `decode_rate` without the
+    prompt.
 
-    `step` is the median step, `host` the part of it in which the model waited for us. `cancel` is the longest wait from
-    asking for an end to having it. Zero where a peer does not say.
+    `step` is the median step, `host` the part of it in which the model waited for us. `cancel` is
+    the longest wait from asking for an end to having it. Zero where a peer does not say.
     """
 
     peer: str
@@ -81,14 +82,23 @@ class Figure:
 
 
 def make_random(path: Path, shape: tiny_models.Shape = MINICPM5) -> Path:
-    """A Q8_0 file of random weights that never ends a draft by itself."""
+    """Makes a Q8_0 file of random weights that never ends a draft early."""
     return tiny_models.llama(path, shape, quant="Q8_0", end=-9)
 
 
 def environment() -> dict[str, Any]:
     """The machine and the versions that the figures hold for."""
-    info = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    model = next((line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")), platform.processor())
+    info = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    )
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in info.splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
     return {
         "processor": model,
         "cores": cores(),
@@ -96,7 +106,9 @@ def environment() -> dict[str, Any]:
         "gpu": gpu(),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "versions": {name: _version(name) for name in ("llama-cpp-python", "numpy", "torch", "transformers")},
+        "versions": {
+            name: _version(name) for name in ("llama-cpp-python", "numpy", "torch", "transformers")
+        },
     }
 
 
@@ -113,7 +125,7 @@ def gpu() -> str:
 
 
 def gpu_memory_used() -> int:
-    """Bytes in use on the GPU that is used, by everybody; 0 without one."""
+    """Bytes in use on the GPU, by all processes; 0 without one."""
     used = _smi("--query-gpu=memory.used", "nounits")
     return int(used) * 2**20 if used.isdecimal() else 0
 
@@ -121,14 +133,23 @@ def gpu_memory_used() -> int:
 def peak_of(pid: int | None) -> int:
     """The most memory that a process has had, in bytes; 0 when the system does not say."""
     status = Path(f"/proc/{pid}/status")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8")) if status.exists() else None
+    found = (
+        re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"))
+        if status.exists()
+        else None
+    )
     return int(found.group(1)) * 1024 if found else 0
 
 
 def _smi(query: str, *form: str) -> str:
     try:
         shown = subprocess.run(
-            ["nvidia-smi", f"--id={first_visible()}", query, "--format=" + ",".join(["csv", "noheader", *form])],
+            [
+                "nvidia-smi",
+                f"--id={first_visible()}",
+                query,
+                "--format=" + ",".join(["csv", "noheader", *form]),
+            ],
             capture_output=True,
             text=True,
             check=True,

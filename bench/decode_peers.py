@@ -1,4 +1,6 @@
-"""The peers of `bench/decode.py`: llama-cpp-python's `Llama`, transformers' `generate`, llama.cpp's llama-batched-bench."""
+"""The peers of `bench/decode.py`: llama-cpp-python's `Llama`, transformers' `generate`, llama.cpp's
+llama-batched-bench.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,29 @@ from tests.tiny_models import Shape
 
 
 def high_level(model: Path, drafts: int, tokens: int, prompt: str, repeats: int) -> Figure:
-    """llama-cpp-python's `Llama`, one draft after the other; the prompt is read by the first one only."""
+    """llama-cpp-python's `Llama`, one draft after the other; the prompt is read by the first one
+    only.
+    """
     from llama_cpp import Llama, llama_cpp
 
     note = without_broken_kernels(llama_cpp)
     before = gpu_memory_used()
-    llama = Llama(str(model), n_ctx=len(prompt) + tokens + 64, n_gpu_layers=-1, n_threads=cores(), n_threads_batch=cores(), verbose=False)
+    llama = Llama(
+        str(model),
+        n_ctx=len(prompt) + tokens + 64,
+        n_gpu_layers=-1,
+        n_threads=cores(),
+        n_threads_batch=cores(),
+        verbose=False,
+    )
     runs: list[tuple[float, float, int, int]] = []
     for repeat in range(repeats):
         ids = llama.tokenize(f"{repeat} {prompt}".encode(), add_bos=False, special=True)
         start, first, made = time.perf_counter(), 0.0, 0
         for draft in range(drafts):
-            answer: Any = llama.create_completion(ids, max_tokens=tokens, temperature=0.7, top_p=0.97, top_k=40, min_p=0.0, seed=draft)
+            answer: Any = llama.create_completion(
+                ids, max_tokens=tokens, temperature=0.7, top_p=0.97, top_k=40, min_p=0.0, seed=draft
+            )
             made += answer["usage"]["completion_tokens"]
             first = first or time.perf_counter() - start
         runs.append((time.perf_counter() - start, first, made, len(ids)))
@@ -52,8 +65,12 @@ def high_level(model: Path, drafts: int, tokens: int, prompt: str, repeats: int)
     )
 
 
-def transformers(shape: Shape, drafts: int, tokens: int, prompt_tokens: int, repeats: int) -> Figure:
-    """transformers' `generate` with N return sequences and random weights in the same shape; bfloat16 on a GPU, else float32."""
+def transformers(
+    shape: Shape, drafts: int, tokens: int, prompt_tokens: int, repeats: int
+) -> Figure:
+    """transformers' `generate` with N return sequences and random weights in the same shape;
+    bfloat16 on a GPU, else float32.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -91,7 +108,10 @@ def transformers(shape: Shape, drafts: int, tokens: int, prompt_tokens: int, rep
         return time.perf_counter() - start
 
     timed(8)
-    prefill, taken = min(timed(1) for _ in range(repeats)), min(timed(tokens) for _ in range(repeats))
+    prefill, taken = (
+        min(timed(1) for _ in range(repeats)),
+        min(timed(tokens) for _ in range(repeats)),
+    )
     made = drafts * tokens
     return Figure(
         peer="transformers",
@@ -111,28 +131,57 @@ def transformers(shape: Shape, drafts: int, tokens: int, prompt_tokens: int, rep
     )
 
 
-def batched_bench(program: Path, model: Path, drafts: list[int], tokens: int, prompt_tokens: int) -> list[Figure]:
-    """llama.cpp's llama-batched-bench with a shared prompt; it does not sample, so it bounds what an engine can reach."""
+def batched_bench(
+    program: Path, model: Path, drafts: list[int], tokens: int, prompt_tokens: int
+) -> list[Figure]:
+    """llama.cpp's llama-batched-bench with a shared prompt; it does not sample, so it bounds what
+    an engine can reach.
+    """
     cells = prompt_tokens + max(drafts) * (tokens + 8)
-    command = [str(program), "-m", str(model), "-c", str(cells), "-npp", str(prompt_tokens), "-ntg", str(tokens)]
+    command = [
+        str(program),
+        "-m",
+        str(model),
+        "-c",
+        str(cells),
+        "-npp",
+        str(prompt_tokens),
+        "-ntg",
+        str(tokens),
+    ]
     command += ["-npl", ",".join(map(str, drafts)), "-pps", "-ngl", "99", "-kvu"]
     return [
-        _of_row(*row, tokens, prompt_tokens) for row in rows(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        _of_row(*row, tokens, prompt_tokens)
+        for row in rows(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     ]
 
 
 def rows(shown: str) -> list[tuple[int, float, float, float, float]]:
-    """Batch size, seconds of the prompt, seconds of decoding, tokens a second of decoding, and seconds in all, of each row."""
+    """Batch size, seconds of the prompt, seconds of decoding, tokens a second of decoding, and
+    seconds in all, of each row.
+    """
     found = []
     for line in shown.splitlines():
-        cells = [float(cell) for cell in re.findall(r"[\d.]+", line)] if re.match(r"\|\s*\d", line) else []
+        cells = (
+            [float(cell) for cell in re.findall(r"[\d.]+", line)]
+            if re.match(r"\|\s*\d", line)
+            else []
+        )
         if len(cells) == 10:
             _pp, _tg, batch, _kv, prompt, _prompt_rate, decoding, rate, whole, _whole_rate = cells
             found.append((int(batch), prompt, decoding, rate, whole))
     return found
 
 
-def _of_row(batch: int, prompt: float, decoding: float, rate: float, whole: float, tokens: int, prompt_tokens: int) -> Figure:
+def _of_row(
+    batch: int,
+    prompt: float,
+    decoding: float,
+    rate: float,
+    whole: float,
+    tokens: int,
+    prompt_tokens: int,
+) -> Figure:
     return Figure(
         peer="batched-bench",
         drafts=batch,
@@ -151,7 +200,9 @@ def _of_row(batch: int, prompt: float, decoding: float, rate: float, whole: floa
 
 
 def without_broken_kernels(bindings: Any) -> str:
-    """Give the peer the plain weights that kmint chooses on such machines: with AMX it may crash (see kmint_tui/smith/loading.py)."""
+    """Give the peer the plain weights that kmint chooses on such machines: with AMX it may crash
+    (see kmint_tui/smith/loading.py).
+    """
     if b"AMX_INT8 = 1" not in bindings.llama_print_system_info():
         return ""
     defaults = bindings.llama_model_default_params

@@ -1,14 +1,15 @@
-"""Checkpoints and adapters in the real layouts of MiniCPM5-1B and Qwen3.6-27B, with made-up weights and vocabulary.
+"""Checkpoints and adapters in the real layouts of MiniCPM5-1B and Qwen3.6-27B, with made-up weights
+and vocabulary.
 
-Names, shapes, dtypes, shard index and adapter keys are the real ones; values are random normal numbers. Shards are
-sparse files: only the tensors chosen by `real` hold bytes, the others read as zeros and take no disk. The vocabulary is
-a byte-level BPE whose merges are random pairs, of any size, so nothing has to be trained.
+Names, shapes, dtypes, shard index and adapter keys are the real ones; values are random normal
+numbers. Shards are sparse files: only the tensors chosen by `real` hold bytes, the others read as
+zeros and take no disk. The vocabulary is a byte-level BPE whose merges are random pairs, of any
+size, so nothing has to be trained.
 """
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from convert.pretokenizer import KNOWN
+from bench.fake_tokenizer import write_tokenizer
 
 SPREAD = 0.02
 _PIECE = 2**22
-_LONGEST_TOKEN = 12
+# The end of the number 1 in BF16 and in F32.
+_ONE = b"\x80\x3f"
 
 MINICPM5_1B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -58,7 +60,12 @@ QWEN36_27B_TEXT: dict[str, Any] = {
     "linear_value_head_dim": 128,
     "linear_conv_kernel_dim": 4,
     "full_attention_interval": 4,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10]},
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e7,
+        "partial_rotary_factor": 0.25,
+        "mrope_section": [11, 11, 10],
+    },
     "max_position_embeddings": 262144,
     "vocab_size": 248320,
     "tie_word_embeddings": False,
@@ -86,10 +93,20 @@ def llama_tensors(config: Mapping[str, Any]) -> list[FakeTensor]:
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
         tensors += [
-            *(FakeTensor(f"{prefix}{name}.weight", shape) for name, shape in llama_projections(config).items()),
-            *(FakeTensor(f"{prefix}{name}.weight", (hidden,)) for name in ("input_layernorm", "post_attention_layernorm")),
+            *(
+                FakeTensor(f"{prefix}{name}.weight", shape)
+                for name, shape in llama_projections(config).items()
+            ),
+            *(
+                FakeTensor(f"{prefix}{name}.weight", (hidden,))
+                for name in ("input_layernorm", "post_attention_layernorm")
+            ),
         ]
-    return [*tensors, FakeTensor("model.norm.weight", (hidden,)), FakeTensor("lm_head.weight", (rows, hidden))]
+    return [
+        *tensors,
+        FakeTensor("model.norm.weight", (hidden,)),
+        FakeTensor("lm_head.weight", (rows, hidden)),
+    ]
 
 
 def llama_projections(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -106,20 +123,37 @@ def llama_projections(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _mlp(hidden: int, ffn: int) -> dict[str, tuple[int, int]]:
-    return {"mlp.gate_proj": (ffn, hidden), "mlp.up_proj": (ffn, hidden), "mlp.down_proj": (hidden, ffn)}
+    return {
+        "mlp.gate_proj": (ffn, hidden),
+        "mlp.up_proj": (ffn, hidden),
+        "mlp.down_proj": (hidden, ffn),
+    }
 
 
 def qwen35_tensors(config: Mapping[str, Any]) -> list[FakeTensor]:
-    """A Qwen3_5ForConditionalGeneration checkpoint's tensors in order, vision tower and MTP head included."""
+    """A Qwen3_5ForConditionalGeneration checkpoint's tensors in order, vision tower and MTP head
+    included.
+    """
     hidden, rows, top = config["hidden_size"], config["vocab_size"], "model.language_model."
     tensors = [
         FakeTensor("model.visual.blocks.0.mlp.linear_fc1.weight", (4304, 1152)),
         FakeTensor(f"{top}embed_tokens.weight", (rows, hidden)),
     ]
     for layer in range(config["num_hidden_layers"]):
-        tensors += _qwen35_layer(config, f"{top}layers.{layer}.", full=(layer + 1) % config["full_attention_interval"] == 0)
-    tensors += [FakeTensor(f"{top}norm.weight", (hidden,)), FakeTensor("lm_head.weight", (rows, hidden))]
-    return [*tensors, *_qwen35_layer(config, "mtp.layers.0.", full=True), FakeTensor("mtp.fc.weight", (hidden, 2 * hidden))]
+        tensors += _qwen35_layer(
+            config,
+            f"{top}layers.{layer}.",
+            full=(layer + 1) % config["full_attention_interval"] == 0,
+        )
+    tensors += [
+        FakeTensor(f"{top}norm.weight", (hidden,)),
+        FakeTensor("lm_head.weight", (rows, hidden)),
+    ]
+    return [
+        *tensors,
+        *_qwen35_layer(config, "mtp.layers.0.", full=True),
+        FakeTensor("mtp.fc.weight", (hidden, 2 * hidden)),
+    ]
 
 
 def qwen35_projections(config: Mapping[str, Any], *, full: bool) -> dict[str, tuple[int, int]]:
@@ -139,10 +173,15 @@ def _qwen35_layer(config: Mapping[str, Any], prefix: str, *, full: bool) -> list
     hidden, heads = config["hidden_size"], config["linear_num_value_heads"]
     keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
     values = heads * config["linear_value_head_dim"]
-    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": shape for name, shape in qwen35_projections(config, full=full).items()}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{name}.weight": shape for name, shape in qwen35_projections(config, full=full).items()
+    }
     shapes |= {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
     if full:
-        shapes |= {"self_attn.q_norm.weight": (config["head_dim"],), "self_attn.k_norm.weight": (config["head_dim"],)}
+        shapes |= {
+            "self_attn.q_norm.weight": (config["head_dim"],),
+            "self_attn.k_norm.weight": (config["head_dim"],),
+        }
     else:
         linear: dict[str, tuple[int, ...]] = {
             "in_proj_qkv.weight": (2 * keys + values, hidden),
@@ -160,7 +199,9 @@ def _qwen35_layer(config: Mapping[str, Any], prefix: str, *, full: bool) -> list
 
 
 def lora_tensors(modules: Mapping[str, tuple[int, int]], rank: int) -> list[FakeTensor]:
-    """The A and B matrices, in float32 as PEFT saves them, of an adapter on `modules` (path -> (out, in))."""
+    """The A and B matrices, in float32 as PEFT saves them, of an adapter on `modules` (path ->
+    (out, in)).
+    """
     return [
         FakeTensor(f"base_model.model.{path}.lora_{side}.weight", shape, "F32")
         for path, (rows, columns) in modules.items()
@@ -168,8 +209,16 @@ def lora_tensors(modules: Mapping[str, tuple[int, int]], rank: int) -> list[Fake
     ]
 
 
-def write_shards(folder: Path, tensors: Iterable[FakeTensor], shards: int, real: Callable[[FakeTensor], bool], seed: int = 0) -> None:
-    """Spread tensors over `shards` files of about equal size, with an index when there is more than one."""
+def write_shards(
+    folder: Path,
+    tensors: Iterable[FakeTensor],
+    shards: int,
+    real: Callable[[FakeTensor], bool],
+    seed: int = 0,
+) -> None:
+    """Spread tensors over `shards` files of about equal size, with an index when there is more than
+    one.
+    """
     tensors = list(tensors)
     share = sum(tensor.bytes for tensor in tensors) / shards
     groups: list[list[FakeTensor]] = [[] for _ in range(shards)]
@@ -177,21 +226,33 @@ def write_shards(folder: Path, tensors: Iterable[FakeTensor], shards: int, real:
     for tensor in tensors:
         groups[min(int(placed / share), shards - 1)].append(tensor)
         placed += tensor.bytes
-    names = [f"model-{number + 1:05d}-of-{shards:05d}.safetensors" if shards > 1 else "model.safetensors" for number in range(shards)]
+    names = [
+        f"model-{number + 1:05d}-of-{shards:05d}.safetensors" if shards > 1 else "model.safetensors"
+        for number in range(shards)
+    ]
     for number, (name, group) in enumerate(zip(names, groups, strict=True)):
         write_safetensors(folder / name, group, real, seed + number)
     if shards > 1:
-        index = {"metadata": {"total_size": placed}, "weight_map": {t.name: name for name, g in zip(names, groups, strict=True) for t in g}}
+        index = {
+            "metadata": {"total_size": placed},
+            "weight_map": {t.name: name for name, g in zip(names, groups, strict=True) for t in g},
+        }
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def write_safetensors(path: Path, tensors: Iterable[FakeTensor], real: Callable[[FakeTensor], bool], seed: int = 0) -> None:
-    """One file; tensors for which `real` is false stay holes."""
+def write_safetensors(
+    path: Path, tensors: Iterable[FakeTensor], real: Callable[[FakeTensor], bool], seed: int = 0
+) -> None:
+    """One file; tensors for which `real` is false stay holes, but for their last number."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     starts, end = {}, 0
     for tensor in tensors:
         starts[tensor] = end
-        header[tensor.name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [end, end + tensor.bytes]}
+        header[tensor.name] = {
+            "dtype": tensor.dtype,
+            "shape": tensor.shape,
+            "data_offsets": [end, end + tensor.bytes],
+        }
         end += tensor.bytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -203,6 +264,10 @@ def write_safetensors(path: Path, tensors: Iterable[FakeTensor], real: Callable[
             if real(tensor):
                 file.seek(8 + len(text) + start)
                 _write_values(file, tensor, generator)
+            else:
+                # A file that ended in zeros would be taken for a download that was cut short.
+                file.seek(8 + len(text) + start + tensor.bytes - len(_ONE))
+                file.write(_ONE)
 
 
 def _write_values(file: Any, tensor: FakeTensor, generator: np.random.Generator) -> None:
@@ -221,72 +286,41 @@ def _write_values(file: Any, tensor: FakeTensor, generator: np.random.Generator)
 
 
 def write_adapter(
-    folder: Path, modules: Mapping[str, tuple[int, int]], rank: int, alpha: int, real: Callable[[FakeTensor], bool], seed: int = 1
+    folder: Path,
+    modules: Mapping[str, tuple[int, int]],
+    rank: int,
+    alpha: int,
+    real: Callable[[FakeTensor], bool],
+    seed: int = 1,
 ) -> None:
     """A PEFT LoRA folder on `modules` (path -> (out, in))."""
     folder.mkdir(parents=True, exist_ok=True)
     targets = sorted({path.rsplit(".", 1)[1] for path in modules})
-    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": alpha, "target_modules": targets}
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "bias": "none", "lora_dropout": 0.0}))
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": alpha,
+        "target_modules": targets,
+    }
+    (folder / "adapter_config.json").write_text(
+        json.dumps({**config, "bias": "none", "lora_dropout": 0.0})
+    )
     write_safetensors(folder / "adapter_model.safetensors", lora_tensors(modules, rank), real, seed)
 
 
-def write_tokenizer(folder: Path, size: int, pre: str, special: tuple[str, ...], seed: int = 2) -> None:
-    """A tokenizer.json of `size` tokens with the pre-tokenizer that llama.cpp calls `pre`; the first special is bos, the second eos."""
-    from tokenizers import pre_tokenizers
-
-    known = next(known for known in KNOWN if known.name == pre)
-    draw, tokens = random.Random(seed), sorted(pre_tokenizers.ByteLevel.alphabet())
-    seen, merges = {*tokens, *special}, []
-    while len(seen) < size:
-        left, right = draw.choice(tokens), draw.choice(tokens)
-        if len(left + right) <= _LONGEST_TOKEN and left + right not in seen:
-            merges.append([left, right])
-            tokens.append(left + right)
-            seen.add(left + right)
-    steps: list[dict[str, Any]] = [
-        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} for pattern in known.patterns
-    ]
-    steps.append({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False})
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    document = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": number, "content": text, **flags} for number, text in enumerate(special)],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": known.ignore_merges,
-            "vocab": {text: number for number, text in enumerate([*special, *tokens])},
-            "merges": merges,
-        },
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(document))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": special[0],
-        "eos_token": special[1],
-        "chat_template": "{{ messages }}",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-
-
-def write_minicpm5(base: Path, adapter: Path, *, shards: int = 1, rank: int = 64, alpha: int = 128, **sizes: int) -> None:
-    """A whole checkpoint of MiniCPM5-1B's shape (or with other `sizes`) and an adapter on every projection of every layer."""
+def write_minicpm5(
+    base: Path, adapter: Path, *, shards: int = 1, rank: int = 64, alpha: int = 128, **sizes: int
+) -> None:
+    """A whole checkpoint of MiniCPM5-1B's shape (or with other `sizes`) and an adapter on every
+    projection of every layer.
+    """
     config = {**MINICPM5_1B, **sizes}
     base.mkdir(parents=True)
     (base / "config.json").write_text(json.dumps(config))
-    write_tokenizer(base, config["vocab_size"], "minicpm5", ("<s>", "</s>", "<|im_start|>", "<|im_end|>"))
+    write_tokenizer(
+        base, config["vocab_size"], "minicpm5", ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
+    )
     write_shards(base, llama_tensors(config), shards, lambda tensor: True)
     modules = {
         f"model.layers.{layer}.{name}": shape
@@ -306,7 +340,9 @@ def write_qwen36(
     real_layers: tuple[int, ...] = (0, 3),
     sizes: Mapping[str, int] | None = None,
 ) -> None:
-    """Qwen3.6-27B's layout (or with other `sizes`), real bytes in `real_layers` only, and an adapter in `adapter`."""
+    """Qwen3.6-27B's layout (or with other `sizes`), real bytes in `real_layers` only, and an
+    adapter in `adapter`.
+    """
     text = {**QWEN36_27B_TEXT, **(sizes or {})}
     base.mkdir(parents=True)
     config = {
@@ -316,16 +352,25 @@ def write_qwen36(
         "tie_word_embeddings": False,
     }
     (base / "config.json").write_text(json.dumps(config))
-    write_tokenizer(base, min(text["vocab_size"], 4096), "qwen35", ("<|endoftext|>", "<|im_end|>", "<|im_start|>"))
+    write_tokenizer(
+        base,
+        min(text["vocab_size"], 4096),
+        "qwen35",
+        ("<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    )
     marks = tuple(f"layers.{layer}." for layer in real_layers)
 
     def real(tensor: FakeTensor) -> bool:
-        return tensor.name.endswith("norm.weight") or (any(mark in tensor.name for mark in marks) and "mtp." not in tensor.name)
+        return tensor.name.endswith("norm.weight") or (
+            any(mark in tensor.name for mark in marks) and "mtp." not in tensor.name
+        )
 
     write_shards(base, qwen35_tensors(text), shards, real)
     modules = {
         f"model.layers.{layer}.{name}": shape
         for layer in range(text["num_hidden_layers"])
-        for name, shape in qwen35_projections(text, full=(layer + 1) % text["full_attention_interval"] == 0).items()
+        for name, shape in qwen35_projections(
+            text, full=(layer + 1) % text["full_attention_interval"] == 0
+        ).items()
     }
     write_adapter(adapter, modules, rank, alpha, real)

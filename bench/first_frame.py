@@ -1,8 +1,10 @@
-"""How long `kmint` takes from its start to the first full frame on the terminal: the median of N starts on a pseudo-terminal.
+"""Time of `kmint` from its start to the first full frame on the terminal: the median of N starts on
+a pseudo-terminal.
 
     python bench/first_frame.py [--starts 11] [--json FILE]
 
-A start is a new process. It counts as shown when the bar of screens and the line of keys have both been drawn.
+A start is a new process. It counts as shown when the bar of screens and the line of keys have both
+been drawn.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ TARGET_SECONDS = 1.0
 
 def first_frame(home: str) -> float:
     """Seconds from the start of the process to the first full frame."""
-    environment = {**os.environ, "KMINT_HOME": home, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    environment = {
+        **os.environ,
+        "KMINT_HOME": home,
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+    }
     began = time.perf_counter()
     pid, terminal = pty.fork()
     if pid == 0:
@@ -52,7 +59,9 @@ def first_frame(home: str) -> float:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description="Time from the start of kmint to its first frame.")
+    options = argparse.ArgumentParser(
+        description="Time from the start of kmint to its first frame."
+    )
     options.add_argument("--starts", type=int, default=11)
     options.add_argument("--json", type=Path)
     arguments = options.parse_args()
@@ -60,12 +69,24 @@ def main() -> None:
         first_frame(home)
         times = [first_frame(home) for _ in range(arguments.starts)]
     median = statistics.median(times)
-    print(f"first frame: median {median * 1000:.0f} ms, best {min(times) * 1000:.0f} ms, worst {max(times) * 1000:.0f} ms")
-    print(f"{len(times)} starts, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}")
-    print("within the target" if median <= TARGET_SECONDS else f"above the target of {TARGET_SECONDS:g} s")
+    print(
+        f"first frame: median {median * 1000:.0f} ms, best {min(times) * 1000:.0f} ms, worst {max(times) * 1000:.0f} ms"
+    )
+    print(
+        f"{len(times)} starts, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}"
+    )
+    print(
+        "within the target"
+        if median <= TARGET_SECONDS
+        else f"above the target of {TARGET_SECONDS:g} s"
+    )
     if arguments.json:
         record = {"median": median, "times": times}
-        machine = {"load": os.getloadavg()[0], "cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+        machine = {
+            "load": os.getloadavg()[0],
+            "cores": len(os.sched_getaffinity(0)),
+            "python": platform.python_version(),
+        }
         arguments.json.write_text(json.dumps({**record, **machine}, indent=2) + "\n")
 
 

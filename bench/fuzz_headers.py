@@ -1,12 +1,13 @@
-"""Mutated safetensors headers against the strict reader, mutated GGUF headers through `kmint models import`: no crash, no
-unbounded allocation, no hang.
+"""Mutated safetensors headers against the strict reader, mutated GGUF headers through `kmint models
+import`: no crash, no unbounded allocation, no hang.
 
     python bench/fuzz_headers.py --count 200000 [--seed 0] [--json FILE]
 
-Starts from valid files made here and flips bytes, splices, truncates, and rewrites numbers. A GGUF goes through the command
-itself, in this process. Refused means a ConvertError, or exit code 4 with one line that says why; anything but that or
-acceptance is a failure, and so is a peak of memory far above the header's own size. An accepted GGUF is one whose head is
-still sound: the mutation hit the name of a token or a number that nothing depends on.
+The script makes valid files, then flips bytes, splices, truncates, and rewrites numbers. A GGUF
+goes through the command itself, in this process. A refusal is a ConvertError, or exit code 4 with
+one line that gives the reason. Any other result but acceptance is a failure, and so is a peak of
+memory far above the header's own size. The head of an accepted GGUF is still sound: the mutation
+hit a token's name or a number that nothing depends on.
 """
 
 from __future__ import annotations
@@ -44,7 +45,17 @@ TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\\n' }}"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{{ '\\n\\n' }}{% endif %}"
 )
-_NUMBERS = (0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+_NUMBERS = (
+    0,
+    1,
+    0x7F,
+    0xFF,
+    0xFFFF,
+    0x7FFFFFFF,
+    0xFFFFFFFF,
+    0x7FFFFFFFFFFFFFFF,
+    0xFFFFFFFFFFFFFFFF,
+)
 
 
 def safetensors_seed() -> bytes:
@@ -91,7 +102,9 @@ def mutate(source: bytes, rng: random.Random, head: int) -> bytes:
             data[at] = rng.randrange(256)
         elif kind == 1:
             width = rng.choice("<I <Q".split())
-            data[at : at + struct.calcsize(width)] = struct.pack(width, rng.choice(_NUMBERS) & (2 ** (8 * struct.calcsize(width)) - 1))
+            data[at : at + struct.calcsize(width)] = struct.pack(
+                width, rng.choice(_NUMBERS) & (2 ** (8 * struct.calcsize(width)) - 1)
+            )
         elif kind == 2:
             del data[at : at + rng.randrange(1, 16)]
         elif kind == 3:
@@ -102,9 +115,17 @@ def mutate(source: bytes, rng: random.Random, head: int) -> bytes:
 
 
 def fuzz(
-    name: str, seed_bytes: bytes, head: int, read: Callable[[Path], object], count: int, rng: random.Random, path: Path
+    name: str,
+    seed_bytes: bytes,
+    head: int,
+    read: Callable[[Path], object],
+    count: int,
+    rng: random.Random,
+    path: Path,
 ) -> Counter[str]:
-    """Outcomes of `count` mutants; raises whatever a reader should never raise, after naming the mutant."""
+    """Outcomes of `count` mutants; raises whatever a reader should never raise, after naming the
+    mutant.
+    """
     outcomes: Counter[str] = Counter()
     for _ in range(count):
         mutant = mutate(seed_bytes, rng, head)
@@ -135,15 +156,24 @@ def _import_gguf(path: Path) -> None:
         link = Path(out.getvalue().strip())
         link.unlink()
         link.with_name(link.name + ".sha256").unlink()
-    elif code == 4 and said.startswith("error: model not usable: ") and "Traceback" not in said and len(said.splitlines()) <= 2:
+    elif (
+        code == 4
+        and said.startswith("error: model not usable: ")
+        and "Traceback" not in said
+        and len(said.splitlines()) <= 2
+    ):
         raise Refused(said.splitlines()[0])
     else:
         raise RuntimeError(f"exit code {code}: {said}")
 
 
 def _kind(reason: str) -> str:
-    """The reason without what differs from file to file."""
-    text = re.sub(r"'.*'|b'.*'|\(.*\)|-?\d[\d.e+-]*", "*", reason.partition("mutant")[2].removeprefix(".gguf").strip(": "))
+    """The reason without the parts that differ between files."""
+    text = re.sub(
+        r"'.*'|b'.*'|\(.*\)|-?\d[\d.e+-]*",
+        "*",
+        reason.partition("mutant")[2].removeprefix(".gguf").strip(": "),
+    )
     return text[:90]
 
 
@@ -155,23 +185,37 @@ def _read_safetensors(path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=200_000, help="mutants in all, half of each format")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--count", type=int, default=200_000, help="mutants in all, half of each format"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     started, rng = time.monotonic(), random.Random(options.seed)
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+    ) as folder:
         os.environ["KMINT_HOME"] = str(Path(folder) / "home")
         path = Path(folder) / "mutant.gguf"
         seed = gguf_seed(Path(folder))
-        seeds = {"safetensors": (safetensors_seed(), 500, _read_safetensors), "gguf": (seed, len(seed) - 40 * 32 * 4, _import_gguf)}
+        seeds = {
+            "safetensors": (safetensors_seed(), 500, _read_safetensors),
+            "gguf": (seed, len(seed) - 40 * 32 * 4, _import_gguf),
+        }
         path.write_bytes(seed)
         _import_gguf(path)
-        results = {name: fuzz(name, data, head, read, options.count // 2, rng, path) for name, (data, head, read) in seeds.items()}
+        results = {
+            name: fuzz(name, data, head, read, options.count // 2, rng, path)
+            for name, (data, head, read) in seeds.items()
+        }
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     for name, outcomes in results.items():
-        print(f"{name:12} {outcomes['accepted']:8} accepted {outcomes['refused']:8} refused, no crash")
+        print(
+            f"{name:12} {outcomes['accepted']:8} accepted {outcomes['refused']:8} refused, no crash"
+        )
     print(f"peak memory {peak:.0f} MB, {time.monotonic() - started:.0f} s")
     if options.json:
         document = {

@@ -1,7 +1,9 @@
-"""Feed a million mutated launch plans to the judge's parser: no crash, nothing out of range accepted.
+"""Feeds a million mutated launch plans to the judge's parser: no crash, nothing out of range
+accepted.
 
-Usage: python bench/fuzz_plan.py [--count 1000000] [--seed 0] [--processes N] [--json]
-Prints a table; with --json also writes bench/results/fuzz_plan.json with the machine and versions.
+    python bench/fuzz_plan.py [--count 1000000] [--seed 0] [--processes N] [--json FILE]
+
+The script prints a table; with --json it also writes FILE with the machine and versions.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULT = ROOT / "bench" / "results" / "fuzz_plan.json"
 CHUNK = 5000
 
 sys.path.insert(0, str(ROOT))
@@ -27,16 +28,21 @@ from tests.referee.plan.mutate import try_mutations  # noqa: E402
 
 def main() -> int:
     """Run the fuzzer. Returns 1 when the parser crashed or accepted what it must not."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     started = time.perf_counter()
     counts: Counter[str] = Counter()
     failures: list[str] = []
-    chunks = [(options.seed + index, min(CHUNK, options.count - start)) for index, start in enumerate(range(0, options.count, CHUNK))]
+    chunks = [
+        (options.seed + index, min(CHUNK, options.count - start))
+        for index, start in enumerate(range(0, options.count, CHUNK))
+    ]
     with ProcessPoolExecutor(options.processes) as pool:
         for (seed, _), future in [(chunk, pool.submit(try_mutations, *chunk)) for chunk in chunks]:
             try:
@@ -59,11 +65,18 @@ def main() -> int:
     for failure in failures[:10]:
         print(failure, file=sys.stderr)
     if options.json:
-        machine = {"python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count()}
-        RESULT.parent.mkdir(parents=True, exist_ok=True)
-        RESULT.write_text(
-            json.dumps({"schema": "kmint.bench/1", "name": "fuzz_plan", "seed": options.seed, "machine": machine, **rows}, indent=1) + "\n"
-        )
+        machine = {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "cores": os.cpu_count(),
+        }
+        document = {
+            "schema": "kmint.bench.fuzz_plan/1",
+            "seed": options.seed,
+            "machine": machine,
+            **rows,
+        }
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 1 if failures else 0
 
 

@@ -1,7 +1,9 @@
-"""Hand-written kernels with hand-written plans, right and wrong, for trying the GPU half of the referee by itself.
+"""Hand-written kernels with hand-written plans, right and wrong, for trying the GPU half of the
+referee alone.
 
-Compiled by the installed Triton directly; no sandbox, no tracer. One program per row, the row in one block. Needs no GPU to build,
-only to run. The wrong ones are plain slips and plain abuse, each for one guard of the replayer.
+The installed Triton compiles them directly, without a sandbox and a tracer. One program handles one
+row, and one block holds the row. Building them needs no GPU; running them does. The wrong ones are
+plain slips and plain abuse, each for one guard of the replayer.
 """
 
 # mypy: ignore-errors
@@ -21,10 +23,11 @@ from triton.compiler import ASTSource
 
 from referee import ops
 from referee.compiling.binaries import Binary
-from referee.device.jobs import CellJob, Prepared, TaskName
+from referee.gpu.jobs import CompiledCandidate, ReplayJob
 from referee.ops.spec import Cell
 from referee.plans.plan import Argument, Buffer, Launch, LaunchConfig, LaunchPlan, View
 from referee.plans.plan_check import extent, input_nbytes, input_view
+from referee.problem import TaskName
 
 SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int8": "i8"}
 ITEM = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -48,7 +51,9 @@ def softmax(x, out, rows, columns, BLOCK: tl.constexpr):  # noqa: N803
     inside = at < columns
     v = tl.load(x + row * columns + at, mask=inside, other=-float("inf")).to(tl.float32)
     e = tl.exp(v - tl.max(v, axis=0))
-    tl.store(out + row * columns + at, (e / tl.sum(e, axis=0)).to(out.dtype.element_ty), mask=inside)
+    tl.store(
+        out + row * columns + at, (e / tl.sum(e, axis=0)).to(out.dtype.element_ty), mask=inside
+    )
 
 
 @triton.jit
@@ -74,7 +79,8 @@ def leaves_calls_out(x, out, rows, columns, BLOCK: tl.constexpr):  # noqa: N803
     row = (tl.program_id(0) % rows).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < columns
-    # Which calls, about one in eight, follows from their first row, so that it is the same when they are repeated.
+    # The first row decides which calls are left out, about one in eight, so that repeated calls
+    # behave the same.
     first = tl.load(x + at, mask=inside, other=0.0)
     if tl.sum((first > 0.5).to(tl.int32), axis=0) % 8 != 0:
         v = tl.maximum(tl.load(x + row * columns + at, mask=inside, other=0.0).to(tl.float32), 0.0)
@@ -87,9 +93,15 @@ def leaves_calls_out(x, out, rows, columns, BLOCK: tl.constexpr):  # noqa: N803
 def beyond_the_end(x, out, rows, columns, BLOCK: tl.constexpr):  # noqa: N803
     row = tl.program_id(0) % rows
     at = tl.arange(0, BLOCK)
-    v = tl.maximum(tl.load(x + row * columns + at, mask=at < columns, other=0.0).to(tl.float32), 0.0)
+    v = tl.maximum(
+        tl.load(x + row * columns + at, mask=at < columns, other=0.0).to(tl.float32), 0.0
+    )
     tl.store(out + row * columns + at, (v * v).to(out.dtype.element_ty), mask=at < columns)
-    tl.store(out + rows * columns + at, (v * v).to(out.dtype.element_ty), mask=(at < 8) & (row == rows - 1))
+    tl.store(
+        out + rows * columns + at,
+        (v * v).to(out.dtype.element_ty),
+        mask=(at < 8) & (row == rows - 1),
+    )
 
 
 @triton.jit
@@ -110,7 +122,11 @@ def reads_what_nobody_wrote(x, out, rows, columns, BLOCK: tl.constexpr):  # noqa
     v = tl.maximum(tl.load(x + row * columns + at, mask=inside, other=0.0).to(tl.float32), 0.0)
     stale = tl.load(out + row * columns + at, mask=inside, other=0.0).to(tl.float32)
     # NaN compares false, so the first poison is swallowed and only the second run shows it.
-    tl.store(out + row * columns + at, tl.where(stale > 1e4, stale, v * v).to(out.dtype.element_ty), mask=inside)
+    tl.store(
+        out + row * columns + at,
+        tl.where(stale > 1e4, stale, v * v).to(out.dtype.element_ty),
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -148,17 +164,25 @@ def _row_bytes(cell: Cell) -> int:
 
 
 def _contiguous(cell: Cell) -> bool:
-    return all(spec.offset == 0 for spec in cell.inputs) and (not cell.inputs[0].strides or cell.inputs[0].strides[0] == _row_bytes(cell))
+    return all(spec.offset == 0 for spec in cell.inputs) and (
+        not cell.inputs[0].strides or cell.inputs[0].strides[0] == _row_bytes(cell)
+    )
 
 
 def usable_cells(op: str) -> tuple[Cell, ...]:
-    """The op's gpu cells that these kernels promise to handle: contiguous ones with rows that fit a block."""
+    """The op's gpu cells that these kernels promise to handle: contiguous ones with rows that fit a
+    block.
+    """
     return tuple(cell for cell in ops.cells(ops.get(op), profile="gpu") if _contiguous(cell))
 
 
 def small_cell(op: str) -> Cell:
     """The largest of these that is required and has at most 1,100 rows."""
-    required = (cell for cell in usable_cells(op) if cell.role != "capability" and cell.inputs[0].shape[0] <= 1100)
+    required = (
+        cell
+        for cell in usable_cells(op)
+        if cell.role != "capability" and cell.inputs[0].shape[0] <= 1100
+    )
     return max(required, key=lambda cell: math.prod(cell.inputs[0].shape))
 
 
@@ -168,23 +192,49 @@ def bench_cell(op: str) -> Cell:
 
 
 @functools.cache
-def _compiled(kernel: str, pointers: tuple[str, ...], rows: int, columns: int, warps: int, arch: int) -> tuple[Binary, int]:
+def _compiled(
+    kernel: str, pointers: tuple[str, ...], rows: int, columns: int, warps: int, arch: int
+) -> tuple[Binary, int]:
     function = KERNELS[kernel]
     block = triton.next_power_of_2(max(columns, 1))
     names = function.arg_names
     kinds = [*pointers, "i32", "i32", "constexpr"]
     divisible = {(i,): [["tt.divisibility", 16]] for i in range(len(pointers))}
-    divisible |= {(len(pointers) + i,): [["tt.divisibility", 16]] for i, size in enumerate((rows, columns)) if size % 16 == 0}
-    source = ASTSource(function, dict(zip(names, kinds, strict=True)), constexprs={(len(kinds) - 1,): block}, attrs=divisible)
+    divisible |= {
+        (len(pointers) + i,): [["tt.divisibility", 16]]
+        for i, size in enumerate((rows, columns))
+        if size % 16 == 0
+    }
+    source = ASTSource(
+        function,
+        dict(zip(names, kinds, strict=True)),
+        constexprs={(len(kinds) - 1,): block},
+        attrs=divisible,
+    )
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": warps})
     passed = tuple(kinds[:-1])
     paths = tuple((i,) for i in range(len(passed)))
     shared, num_warps = made.metadata.shared, made.metadata.num_warps
-    return Binary(kernel, "", made.asm["cubin"], made.metadata.name, shared, num_warps, None, None, passed, paths), block
+    return Binary(
+        kernel=kernel,
+        key="",
+        image=made.asm["cubin"],
+        name=made.metadata.name,
+        shared=shared,
+        num_warps=num_warps,
+        registers=None,
+        spills=None,
+        parameters=passed,
+        paths=paths,
+    ), block
 
 
-def job(kernel: str, cell: Cell, *, arch: int, warps: tuple[int, ...] = (8,), extra_rows: float = 0.0) -> CellJob:
-    """The kernel at a cell, one configuration for each number of warps; `extra_rows` repeats that share of the rows (a slow-down)."""
+def job(
+    kernel: str, cell: Cell, *, arch: int, warps: tuple[int, ...] = (8,), extra_rows: float = 0.0
+) -> ReplayJob:
+    """The kernel at a cell, one configuration for each number of warps; `extra_rows` repeats that
+    share of the rows (a slow-down).
+    """
     rows, columns = (*cell.inputs[0].shape, 1)[:2]
     inputs = tuple(input_view(index, spec) for index, spec in enumerate(cell.inputs))
     buffers = [Buffer(input_nbytes(spec), index) for index, spec in enumerate(cell.inputs)]
@@ -197,16 +247,24 @@ def job(kernel: str, cell: Cell, *, arch: int, warps: tuple[int, ...] = (8,), ex
         binaries[0, number], block = _compiled(kernel, pointers, rows, columns, count, arch)
         values = [*inputs, output, rows, columns]
         names = KERNELS[kernel].arg_names
-        arguments = [Argument(name, value, False) for name, value in zip(names, values, strict=False)]
+        arguments = [
+            Argument(name, value, False) for name, value in zip(names, values, strict=False)
+        ]
         grid = (round(rows * (1 + extra_rows)), 1, 1)
-        configs.append(LaunchConfig(grid, (*arguments, Argument(names[-1], block, True)), num_warps=count))
+        configs.append(
+            LaunchConfig(grid, (*arguments, Argument(names[-1], block, True)), num_warps=count)
+        )
     plan = LaunchPlan(tuple(buffers), inputs, (Launch(kernel, tuple(configs)),), (output,))
-    return CellJob(cell, plan, binaries)
+    return ReplayJob(cell, plan, binaries)
 
 
-def prepared(kernel: str, op: str, cells: tuple[Cell, ...], *, arch: int, warps: tuple[int, ...] = (8,)) -> Prepared:
+def prepared(
+    kernel: str, op: str, cells: tuple[Cell, ...], *, arch: int, warps: tuple[int, ...] = (8,)
+) -> CompiledCandidate:
     """A candidate made of one kernel for all cells of an op."""
-    return Prepared(TaskName(op), tuple(job(kernel, cell, arch=arch, warps=warps) for cell in cells))
+    return CompiledCandidate(
+        TaskName(op), tuple(job(kernel, cell, arch=arch, warps=warps) for cell in cells)
+    )
 
 
 def as_required(cell: Cell) -> Cell:
@@ -220,7 +278,9 @@ def direct(kernel: str, warps: int = 8) -> Callable[..., torch.Tensor]:
     def call(*inputs: torch.Tensor) -> torch.Tensor:
         rows, columns = inputs[0].shape
         out = torch.empty_like(inputs[0])
-        KERNELS[kernel][(rows,)](*inputs, out, rows, columns, BLOCK=triton.next_power_of_2(columns), num_warps=warps)
+        KERNELS[kernel][(rows,)](
+            *inputs, out, rows, columns, BLOCK=triton.next_power_of_2(columns), num_warps=warps
+        )
         return out
 
     return call

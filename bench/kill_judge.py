@@ -1,10 +1,16 @@
-"""Kernels whose verdict is known, judged while a second thread kills the referee's processes at random.
+"""Kernels whose verdict is known, judged while a second thread kills the referee's processes at
+random.
 
-    python bench/kill_judge.py [--judgements 200] [--threads 2] [--gpu] [--seconds 300] [--seed N] [--json FILE]
+    python bench/kill_judge.py [--judgements 200] [--threads 2] [--gpu] [--seconds 300] [--seed N]
+    [--json FILE]
 
-Victims: the fork servers, their jobs (tracing, compiling, interpreting), what jobs start (ptxas), and on a GPU the replay worker.
-What must hold: every verdict is right or says "error" (nothing was learnt); when the referee is closed no process of its is left;
-a fresh verdict afterwards is right; on a GPU its memory is as before. Exit code 0 when all of that held.
+Victims are the fork servers, their jobs (tracing, compiling, interpreting), the jobs' children
+(ptxas), and on a GPU the replay worker. Exit code 0 when all of this holds:
+
+- Every verdict is right or says "error", which decides nothing.
+- The closed referee leaves no process.
+- A fresh verdict afterwards is right.
+- On a GPU its memory is as before.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ SCHEMA = "kmint.bench.kill_judge/1"
 PR_SET_CHILD_SUBREAPER = 36
 END_SECONDS = 30.0
 MEMORY_SLACK_MIB = 64
-# Right ones, slips and cheats of every stage, none of which takes long by itself.
+# Right kernels, slips and cheats of every stage; each takes little time alone.
 KNOWN = (
     "flat_silu online_softmax row_rmsnorm row_layernorm autotuned_rmsnorm_relu6 atomic_l2norm flat_swiglu "
     "softmax_no_max rmsnorm_no_eps swiglu_swapped layernorm_no_mean softmax_exp2 silu_no_factor "
@@ -48,7 +54,9 @@ KNOWN = (
 
 @dataclass
 class Tally:
-    """What became of a run. `wrong` and `left` must stay empty; an error says only that a worker was lost too often."""
+    """The results of a run. `wrong` and `left` must stay empty; an error says only that a worker
+    was lost too often.
+    """
 
     judgements: int = 0
     right: int = 0
@@ -70,8 +78,18 @@ def known(names: Sequence[str] = KNOWN) -> tuple[Specimen, ...]:
     return tuple(every[name] for name in names)
 
 
-def run(specimens: Sequence[Specimen], judgements: int, *, mode: Mode, seed: int, threads: int = 2, seconds: float = 300.0) -> Tally:
-    """Judge `judgements` specimens in random order while processes die; stops early after `seconds`."""
+def run(
+    specimens: Sequence[Specimen],
+    judgements: int,
+    *,
+    mode: Mode,
+    seed: int,
+    threads: int = 2,
+    seconds: float = 300.0,
+) -> Tally:
+    """Judge `judgements` specimens in random order while processes die; stops early after
+    `seconds`.
+    """
     chance = random.Random(seed)
     order = [chance.choice(specimens) for _ in range(judgements)]
     tally, started, over = Tally(), time.monotonic(), threading.Event()
@@ -82,11 +100,13 @@ def run(specimens: Sequence[Specimen], judgements: int, *, mode: Mode, seed: int
         def judge(one: Specimen) -> None:
             if time.monotonic() - started > seconds:
                 return
-            verdict = referee.judge(one.source, one.op, level="correct")
+            verdict = referee.judge(one.source, one.op, level="correct", strict=True)
             with lock:
                 _count(tally, one, verdict)
 
-        killer = threading.Thread(target=_kill_until, args=(over, chance, tally.kills, mode, others))
+        killer = threading.Thread(
+            target=_kill_until, args=(over, chance, tally.kills, mode, others)
+        )
         killer.start()
         try:
             with ThreadPoolExecutor(threads) as pool:
@@ -96,13 +116,15 @@ def run(specimens: Sequence[Specimen], judgements: int, *, mode: Mode, seed: int
             killer.join()
         # Nothing is killed any more: whatever was broken must have mended itself.
         for one in specimens[:3]:
-            verdict = referee.judge(one.source, one.op, level="correct")
+            verdict = referee.judge(one.source, one.op, level="correct", strict=True)
             _count(tally, one, verdict)
             if verdict.verdict == "error":
                 tally.wrong.append(f"{one.name}, undisturbed: {verdict.reason}")
         last = Watched([pid for pid in descendants() if pid not in others])
         referee.close()
-        tally.left = last.left(END_SECONDS) or [_named(pid) for pid in descendants() if pid not in others]
+        tally.left = last.left(END_SECONDS) or [
+            _named(pid) for pid in descendants() if pid not in others
+        ]
     tally.seconds = round(time.monotonic() - started, 1)
     return tally
 
@@ -111,20 +133,30 @@ def _count(tally: Tally, one: Specimen, verdict: Verdict) -> None:
     tally.judgements += 1
     guard = ACCEPTED if verdict.passed else verdict.guard or verdict.verdict
     if verdict.verdict == "error":
-        # A traceback of ours may be in it; its last line says what was lost, and names no machine's folders.
-        tally.errors.append(f"{one.name}: {verdict.reason.strip().splitlines()[-1].replace(sys.prefix, '...')}")
+        # The reason may be a traceback of ours. Its last line states the loss, without the
+        # machine's folders.
+        tally.errors.append(
+            f"{one.name}: {verdict.reason.strip().splitlines()[-1].replace(sys.prefix, '...')}"
+        )
     elif guard in one.expected(verdict.mode):
         tally.right += 1
     else:
         tally.wrong.append(f"{one.name}: {guard}: {verdict.reason}")
 
 
-def _kill_until(over: threading.Event, chance: random.Random, kills: dict[str, int], mode: Mode, others: set[int]) -> None:
+def _kill_until(
+    over: threading.Event,
+    chance: random.Random,
+    kills: dict[str, int],
+    mode: Mode,
+    others: set[int],
+) -> None:
     """Jobs most often; a server now and then, because a new one takes seconds to start."""
     while not over.wait(chance.uniform(0.0, 0.5)):
-        wanted = chance.choices(("job", "tool", "fork server", "namespace init", "replayer"), (12, 3, 1, 1, 1 if mode == "replay" else 0))[
-            0
-        ]
+        wanted = chance.choices(
+            ("job", "tool", "fork server", "namespace init", "replayer"),
+            (12, 3, 1, 1, 1 if mode == "replay" else 0),
+        )[0]
         # A job lives for a moment only: look until there is one.
         for _ in range(200):
             victims = [pid for pid in descendants() if pid not in others and role(pid) == wanted]
@@ -163,12 +195,14 @@ def descendants() -> list[int]:
 
 
 def role(pid: int) -> str:
-    """What a process of the referee's does, by its command line and its place below us; "" for any other or a dead one."""
+    """The role of a process of the referee, by its command line and its place below us; "" for
+    any other or a dead one.
+    """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return ""
-    if b"referee.device.replay_worker" in command:
+    if b"referee.gpu.replay_worker" in command:
         return "replayer"
     if b"ptxas" in command:
         return "tool"
@@ -183,7 +217,9 @@ def role(pid: int) -> str:
 def _named(pid: int) -> str:
     """The process's id with its role or, where it has none, the start of its command line."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        command = (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
     except OSError:
         command = ""
     return f"{pid} {role(pid) or command[:120]}"
@@ -198,7 +234,7 @@ def _parent(pid: int) -> int:
 
 
 class Watched:
-    """Processes whose end is awaited, whoever their parent is by then."""
+    """Processes whose end is awaited, even if their parent changes."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._fds: dict[int, str] = {}
@@ -221,12 +257,15 @@ class Watched:
 
 
 def free_gpu_mib() -> dict[str, float]:
-    """Memory in use on the GPU by nvidia-smi, and free by the driver as a process of its own sees it."""
-    # The first one that CUDA sees, where nvidia-smi tells of all.
+    """MiB in use on the GPU by nvidia-smi, and MiB free by the driver in a separate process."""
+    # The first GPU that CUDA sees, because nvidia-smi lists all.
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
     which = ["-i", seen] if seen else []
     used = subprocess.run(
-        ["nvidia-smi", *which, "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True
+        ["nvidia-smi", *which, "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     code = "import torch; print(torch.cuda.mem_get_info()[0] / 2**20)"
     free = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -235,26 +274,43 @@ def free_gpu_mib() -> dict[str, float]:
 
 def main() -> int:
     """Run it, print the tally, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--judgements", type=int, default=200)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--gpu", action="store_true", help="replay on the GPU, and compare its memory before and after")
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="replay on the GPU, and compare its memory before and after",
+    )
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
     mode: Mode = "replay" if given.gpu else "interpret"
     before = free_gpu_mib() if given.gpu else {}
-    tally = run(known(), given.judgements, mode=mode, seed=given.seed, threads=given.threads, seconds=given.seconds)
+    tally = run(
+        known(),
+        given.judgements,
+        mode=mode,
+        seed=given.seed,
+        threads=given.threads,
+        seconds=given.seconds,
+    )
     after = free_gpu_mib() if given.gpu else {}
-    leaked = max(after["used"] - before["used"], before["free"] - after["free"]) if given.gpu else 0.0
+    leaked = (
+        max(after["used"] - before["used"], before["free"] - after["free"]) if given.gpu else 0.0
+    )
     holds = tally.holds and leaked <= MEMORY_SLACK_MIB
     document: dict[str, Any] = {
         "schema": SCHEMA, "mode": mode, "seed": given.seed, "threads": given.threads, "holds": holds,
         **asdict(tally), "gpu_memory_mib": {"before": before, "after": after, "leaked": leaked} if given.gpu else None,
         "machine": {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), **_versions()},
     }  # fmt: skip
-    print(f"{tally.judgements} judgements in {tally.seconds} s: {tally.right} right, {len(tally.errors)} lost, {len(tally.wrong)} wrong")
+    print(
+        f"{tally.judgements} judgements in {tally.seconds} s: {tally.right} right, {len(tally.errors)} lost, {len(tally.wrong)} wrong"
+    )
     print("kills: " + ", ".join(f"{count} {what}" for what, count in tally.kills.items()))
     for line in (*tally.wrong, *(f"left: {one}" for one in tally.left)):
         print(line)

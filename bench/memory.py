@@ -1,11 +1,13 @@
-"""The memory estimate against what llama.cpp reports for random models of many shapes, and what the referee takes on a CPU.
+"""The memory estimate against llama.cpp's report for random models of many shapes, and the
+referee's memory on a CPU.
 
     python bench/memory.py [--models 60] [--seed 0] [--json FILE]
 
-Every model is made here with random weights, loaded by the smith's engine, and given one prompt. The error is that of
-llama.cpp's buffers together (weights, cache, recurrent state, logits, compute). The referee's memory is the largest sum of
-its processes' proportional set sizes while two kernels are judged at once. Ends with 1 when an error reaches 10 %, or the
-referee takes more than the estimate allows for.
+The script makes every model with random weights, loads it with the smith's engine, and gives it one
+prompt. The error is that of llama.cpp's buffers together (weights, cache, recurrent state, logits,
+compute). The referee's memory is the largest sum of its processes' proportional set sizes while two
+kernels are judged at once. Exit code 1 when an error reaches 10 %, or the referee takes more than
+the estimate allows for.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kmint_tui.doctor.kernel import OP, SOURCE
-from kmint_tui.models import fit, reserve, usage
+from kmint_tui.models import fit, usage
 from kmint_tui.models.check import check
+from kmint_tui.models.fit import reserve_on_cpu
 from kmint_tui.smith import Options, Smith
 from kmint_tui.smith.events import RunDone, Token
 from referee.judge import Referee
@@ -55,10 +58,18 @@ def draw(chance: random.Random) -> tuple[str, Shape, str, int, int]:
         same_layers=architecture == "llama",
     )
     quant = chance.choice(("F16", "Q8_0")) if architecture == "llama" else "F16"
-    return architecture, shape, quant, chance.choice((1, 2, 4, 8, 16)), chance.choice((16, 128, 512, 1024))
+    return (
+        architecture,
+        shape,
+        quant,
+        chance.choice((1, 2, 4, 8, 16)),
+        chance.choice((16, 128, 512, 1024)),
+    )
 
 
-def compare(architecture: str, shape: Shape, quant: str, drafts: int, tokens: int, folder: Path) -> tuple[float, int]:
+def compare(
+    architecture: str, shape: Shape, quant: str, drafts: int, tokens: int, folder: Path
+) -> tuple[float, int]:
     """The error of the estimate as a part of the real size, and the real size in bytes."""
     path, log = folder / "model.gguf", folder / "log"
     if architecture == "llama":
@@ -74,12 +85,16 @@ def compare(architecture: str, shape: Shape, quant: str, drafts: int, tokens: in
     real = usage.read(log)
     if done is None or real is None:
         raise RuntimeError(f"no figures for {architecture} {shape}: {last}")
-    expected = fit.estimate(check(path), drafts=drafts, max_tokens=tokens, prompt_tokens=done.prompt_tokens)
+    expected = fit.estimate(
+        check(path), drafts=drafts, max_tokens=tokens, prompt_tokens=done.prompt_tokens
+    )
     return real.error(expected), real.buffers
 
 
 def referee_bytes() -> int:
-    """The most that the referee's processes hold while it judges two kernels at once by interpretation."""
+    """The most that the referee's processes hold while it judges two kernels at once by
+    interpretation.
+    """
     most, over = 0, threading.Event()
 
     def watch() -> None:
@@ -91,7 +106,10 @@ def referee_bytes() -> int:
     watcher.start()
     try:
         with Referee(mode="interpret") as judge:
-            judges = [threading.Thread(target=judge.judge, args=(SOURCE, OP), kwargs={"level": "correct"}) for _ in range(2)]
+            judges = [
+                threading.Thread(target=judge.judge, args=(SOURCE, OP), kwargs={"level": "correct"})
+                for _ in range(2)
+            ]
             for thread in judges:
                 thread.start()
             for thread in judges:
@@ -129,18 +147,33 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     chance, rows = random.Random(options.seed), []
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+    ) as folder:
         for _ in range(options.models):
             architecture, shape, quant, drafts, tokens = draw(chance)
             error, size = compare(architecture, shape, quant, drafts, tokens, Path(folder))
-            row = {"architecture": architecture, "quant": quant, "drafts": drafts, "tokens": tokens, "bytes": size, "error": error}
+            row = {
+                "architecture": architecture,
+                "quant": quant,
+                "drafts": drafts,
+                "tokens": tokens,
+                "bytes": size,
+                "error": error,
+            }
             rows.append({**row, "shape": asdict(shape)})
     errors = sorted(abs(float(str(row["error"]))) for row in rows)
     sizes = sorted(int(str(row["bytes"])) for row in rows)
     taken = referee_bytes()
-    print(f"{len(rows)} models of {fit.readable(sizes[0])} to {fit.readable(sizes[-1])} in llama.cpp's buffers")
-    print(f"error of the estimate: median {100 * statistics.median(errors):.1f} %, largest {100 * errors[-1]:.1f} %")
-    print(f"the referee took {fit.readable(taken)} at the most, {fit.readable(reserve.on_cpu().total)} are kept for it")
+    print(
+        f"{len(rows)} models of {fit.readable(sizes[0])} to {fit.readable(sizes[-1])} in llama.cpp's buffers"
+    )
+    print(
+        f"error of the estimate: median {100 * statistics.median(errors):.1f} %, largest {100 * errors[-1]:.1f} %"
+    )
+    print(
+        f"the referee took {fit.readable(taken)} at the most, {fit.readable(reserve_on_cpu().total)} are kept for it"
+    )
     if options.json:
         names = ("llama-cpp-python", "torch", "triton")
         record = {
@@ -153,11 +186,11 @@ def main() -> int:
             "median_error": statistics.median(errors),
             "largest_error": errors[-1],
             "referee_bytes": taken,
-            "reserve_bytes": reserve.on_cpu().total,
+            "reserve_bytes": reserve_on_cpu().total,
             "models": rows,
         }
         options.json.write_text(json.dumps(record, indent=1) + "\n")
-    return 0 if errors[-1] < MOST_ERROR and taken <= reserve.on_cpu().total else 1
+    return 0 if errors[-1] < MOST_ERROR and taken <= reserve_on_cpu().total else 1
 
 
 if __name__ == "__main__":

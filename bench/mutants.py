@@ -1,11 +1,16 @@
-"""Small mistakes put into right kernels at random, judged without a GPU: what is accepted is printed as a diff, to be read by a person.
+"""Random small mistakes in right kernels, judged without a GPU. Accepted mutants are printed as
+diffs for a person to read.
 
     python bench/mutants.py [--count 900] [--seed 1] [--threads 2] [--json FILE]
 
-A mutant is a kernel of the corpus grammar with one change in a `@triton.jit` function: a comparison with or without equality, another
-operator, one operand only, another number, a mask, `other` or axis left out, a cast left out or to bfloat16, another function, the sides
-of a `where` swapped, a statement left out. Many change nothing that counts; none of those that are accepted may change the answer by
-more than rounding does. Takes about a second a mutant on two cores.
+A mutant is a kernel of the corpus grammar with one change in a `@triton.jit` function:
+
+- a comparison with or without equality, another operator, one operand only, another number;
+- a mask, `other` or axis left out, a cast left out or to bfloat16;
+- another function, the sides of a `where` swapped, a statement left out.
+
+Many mutants behave as before; an accepted one may change the answer only by rounding. A mutant
+takes about a second on two cores.
 """
 
 from __future__ import annotations
@@ -30,7 +35,12 @@ from referee.judge import Referee
 
 SCHEMA = "kmint.bench.mutants/1"
 DESIGNS = 4  # of every operation
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
 OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv,
 }  # fmt: skip
@@ -39,7 +49,7 @@ FUNCTIONS = {
     "tl.sqrt": "tl.abs", "tl.rsqrt": "tl.sqrt", "tl.log": "tl.log2", "tl.abs": "tl.sqrt", "tl.cumsum": "tl.flip",
 }  # fmt: skip
 Change = Callable[[], ast.AST | None]
-"""Changes a node in place, or returns what stands in its place."""
+"""Changes a node in place, or returns its replacement."""
 
 
 def changes(node: ast.AST) -> Iterator[Change]:
@@ -47,7 +57,9 @@ def changes(node: ast.AST) -> Iterator[Change]:
     if isinstance(node, ast.Compare):
         if other := COMPARISONS.get(type(node.ops[0])):
             yield lambda: node.ops.__setitem__(0, other())
-        yield lambda: node.comparators.__setitem__(0, ast.BinOp(node.comparators[0], ast.Sub(), ast.Constant(1)))
+        yield lambda: node.comparators.__setitem__(
+            0, ast.BinOp(node.comparators[0], ast.Sub(), ast.Constant(1))
+        )
     elif isinstance(node, ast.BinOp):
         if operator := OPERATORS.get(type(node.op)):
             yield lambda: setattr(node, "op", operator())
@@ -55,7 +67,11 @@ def changes(node: ast.AST) -> Iterator[Change]:
         yield lambda: node.right
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
         value: Any = node.value
-        near = (1.001 * value, 1.02 * value, 10 * value, 0.0) if isinstance(value, float) else (value + 1,)
+        near = (
+            (1.001 * value, 1.02 * value, 10 * value, 0.0)
+            if isinstance(value, float)
+            else (value + 1,)
+        )
         for number in {*near, -value} - {value}:
             yield lambda number=number: ast.Constant(number)  # type: ignore[misc]
     elif isinstance(node, ast.Call):
@@ -71,7 +87,9 @@ def changes_of_call(call: ast.Call) -> Iterator[Change]:
             yield lambda place=place: call.keywords.__delitem__(place)  # type: ignore[misc]
         if keyword.arg == "other":
             given = 0.0 if "inf" in ast.unparse(keyword.value) else 1.0
-            yield lambda keyword=keyword, given=given: setattr(keyword, "value", ast.Constant(given))  # type: ignore[misc]
+            yield lambda keyword=keyword, given=given: setattr(
+                keyword, "value", ast.Constant(given)
+            )  # type: ignore[misc]
     name = ast.unparse(call.func)
     if other := FUNCTIONS.get(name):
         yield lambda: setattr(call, "func", ast.parse(other, mode="eval").body)
@@ -94,8 +112,12 @@ class _Replace(ast.NodeTransformer):
 def mutant(source: str, chance: random.Random) -> str:
     """The source with one change; the same where it makes none."""
     tree = ast.parse(source)
-    kernels = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
-    nodes = [node for kernel in kernels for statement in kernel.body for node in ast.walk(statement)]
+    kernels = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list
+    ]
+    nodes = [
+        node for kernel in kernels for statement in kernel.body for node in ast.walk(statement)
+    ]
     node, change = chance.choice([(node, change) for node in nodes for change in changes(node)])
     new = change()
     return ast.unparse(ast.fix_missing_locations(_Replace(node, new).visit(tree) if new else tree))
@@ -103,30 +125,59 @@ def mutant(source: str, chance: random.Random) -> str:
 
 def main() -> None:
     """Print how many fell to which guard, and every accepted change."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=900)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
     chance, names = random.Random(given.seed), [op.name for op in ops.catalogue()]
-    kernels = [(op, ast.unparse(ast.parse(source))) for design in range(DESIGNS) for op, source in candidates(names, design)]
-    made = {(op, source, mutant(source, chance)) for op, source in (chance.choice(kernels) for _ in range(given.count))}
+    kernels = [
+        (op, ast.unparse(ast.parse(source)))
+        for design in range(DESIGNS)
+        for op, source in candidates(names, design)
+    ]
+    made = {
+        (op, source, mutant(source, chance))
+        for op, source in (chance.choice(kernels) for _ in range(given.count))
+    }
     mutants = sorted(one for one in made if one[1] != one[2])
     with Referee(mode="interpret") as referee, ThreadPoolExecutor(given.threads) as pool:
-        verdicts = list(pool.map(lambda one: referee.judge(one[2], one[0], level="correct"), mutants))
+        verdicts = list(
+            pool.map(lambda one: referee.judge(one[2], one[0], level="correct"), mutants)
+        )
     accepted = []
     for (op, source, changed), verdict in zip(mutants, verdicts, strict=True):
         if verdict.verdict != "rejected":
-            lines = [line for line in difflib.unified_diff(source.splitlines(), changed.splitlines(), lineterm="", n=0)][3:]
+            lines = [
+                line
+                for line in difflib.unified_diff(
+                    source.splitlines(), changed.splitlines(), lineterm="", n=0
+                )
+            ][3:]
             told = [check.name for check in verdict.checks if check.status == "fail"]
             accepted.append({"op": op, "verdict": verdict.verdict, "told": told, "change": lines})
             print(f"{op}: {verdict.verdict} {' '.join(told)}", *lines, sep="\n    ")
     counts = Counter(verdict.guard or verdict.verdict for verdict in verdicts)
-    print(f"{len(mutants)} mutants: " + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
+    print(
+        f"{len(mutants)} mutants: "
+        + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    )
     if given.json:
-        whole = {"schema": SCHEMA, "seed": given.seed, "mutants": len(mutants), "ended": counts, "accepted": accepted}
-        whole |= {"environment": {key: value for key, value in verdicts[0].environment.items() if key != "executable"}}
+        whole = {
+            "schema": SCHEMA,
+            "seed": given.seed,
+            "mutants": len(mutants),
+            "ended": counts,
+            "accepted": accepted,
+        }
+        whole |= {
+            "environment": {
+                key: value for key, value in verdicts[0].environment.items() if key != "executable"
+            }
+        }
         given.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,10 +1,10 @@
 """Wall time and peak memory of a command and all its children, page cache apart.
 
-Every few milliseconds the process tree is read from /proc: `anonymous` is RssAnon + RssShmem summed over the tree (memory
-that only this command can give back), `resident` adds RssFile (mapped files, which the kernel may drop at any time). The
-kernel's own ru_maxrss of the largest process, mapped files included, stands beside them as a check on the sampling; it never
-falls below the size of the process that starts the command.
-Linux only.
+Every few milliseconds the process tree is read from /proc. `anonymous` is RssAnon + RssShmem summed
+over the tree: memory that only this command can give back. `resident` adds RssFile: mapped files,
+which the kernel may drop at any time. The kernel's own ru_maxrss of the largest process, with
+mapped files, checks the sampling. It never falls below the size of the process that starts the
+command. Linux only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _KINDS = {"RssAnon": "anonymous", "RssShmem": "anonymous", "RssFile": "file"}
 
 @dataclass(frozen=True)
 class Measured:
-    """One command's cost: seconds and MB (10^6 bytes), with its exit status and everything it printed."""
+    """One command's cost: seconds and MB (10^6 bytes), with its exit status and everything it
+    printed.
+    """
 
     seconds: float
     anonymous_mb: float
@@ -53,17 +55,27 @@ def measure(command: Sequence[str], log: Path) -> Measured:
             if ended:
                 break
             anonymous, file = _tree(child.pid)
-            peak_anonymous, peak_resident = max(peak_anonymous, anonymous), max(peak_resident, anonymous + file)
+            peak_anonymous, peak_resident = (
+                max(peak_anonymous, anonymous),
+                max(peak_resident, anonymous + file),
+            )
             time.sleep(_INTERVAL)
         seconds = time.perf_counter() - started
     child.returncode = os.waitstatus_to_exitcode(status)
     return Measured(
-        seconds, peak_anonymous / 1e6, peak_resident / 1e6, usage.ru_maxrss * 1024 / 1e6, child.returncode, log.read_text(errors="replace")
+        seconds,
+        peak_anonymous / 1e6,
+        peak_resident / 1e6,
+        usage.ru_maxrss * 1024 / 1e6,
+        child.returncode,
+        log.read_text(errors="replace"),
     )
 
 
 def _tree(root: int) -> tuple[int, int]:
-    """(anonymous, file) bytes of a process and its descendants; processes that are gone count nothing."""
+    """(anonymous, file) bytes of a process and its descendants; processes that are gone count
+    nothing.
+    """
     totals = {"anonymous": 0, "file": 0}
     for pid in _descendants(root):
         try:
@@ -80,7 +92,11 @@ def _tree(root: int) -> tuple[int, int]:
 def _descendants(pid: int) -> Iterator[int]:
     yield pid
     try:
-        children = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+        children = [
+            child
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
     except OSError:
         return
     for child in children:
@@ -90,4 +106,7 @@ def _descendants(pid: int) -> Iterator[int]:
 def processor() -> str:
     """The processor as the kernel calls it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )

@@ -1,10 +1,12 @@
-"""How well full verdicts on the same kernel agree: each kernel is judged again and again, against the same baselines.
+"""Agreement of full verdicts on the same kernel: each kernel is judged again and again, against the
+same baselines.
 
     python bench/repeated_verdicts.py [--ops OP ...] [--times 20] [--json FILE]
 
-Unlike `timing_quality.py`, which repeats only the timing of hand-written kernels against their own twins, everything is done anew
-for every verdict but the baselines, which are built once. Prints one line per op and the widest spread of a ratio (highest /
-lowest - 1), which the referee promises to keep within 1 %. Exit code 0 when it does. Needs a CUDA device.
+Every verdict repeats all its steps except the baselines, which are built once. `timing_quality.py`
+repeats only the timing, of hand-written kernels against their own twins. The script prints one line
+for each op and the widest spread of a ratio (highest / lowest - 1). The referee promises a spread
+of at most 1 %. Exit code 0 when it holds. The script needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.judge_catalogue import candidates, row
-from referee.device.gpu import Replayer
+from referee.gpu.replayer import Replayer
 from referee.judge import Referee
 
 SCHEMA = "kmint.bench.repeated_verdicts/1"
 OPS = ("softmax", "l2norm", "rmsnorm_gelu", "add_rmsnorm_silu", "layernorm", "swiglu")
-"""Of those that `judge_catalogue_h200` listed: plain wins, wins by little, losses and a tie."""
+"""Ops that `judge_catalogue_h200` listed: plain wins, wins by little, losses and a tie."""
 MOST_SPREAD = 0.01
 
 
@@ -36,7 +38,9 @@ def repeated(referee: Referee, op: str, source: str, times: int) -> dict[str, An
     rows = [row(op, verdict, verdict.seconds["total"]) for verdict in verdicts]
     ratios = [one["ratio"]["ratio"] for one in rows if one["ratio"]]
     spread = max(ratios) / min(ratios) - 1 if len(ratios) == times else float("nan")
-    environment = {key: value for key, value in verdicts[0].environment.items() if key != "executable"}
+    environment = {
+        key: value for key, value in verdicts[0].environment.items() if key != "executable"
+    }
     return {"op": op, "spread": spread, "verdicts": rows, "environment": environment}
 
 
@@ -56,13 +60,21 @@ def main() -> int:
             document["environment"] = found.pop("environment")
             document["ops"].append(found)
             ratios = [one["ratio"]["ratio"] for one in found["verdicts"] if one["ratio"]]
-            counts = ", ".join(f"{count} {name}" for name, count in Counter(one["verdict"] for one in found["verdicts"]).items())
+            counts = ", ".join(
+                f"{count} {name}"
+                for name, count in Counter(one["verdict"] for one in found["verdicts"]).items()
+            )
             shown = f"ratio {min(ratios):.4f} to {max(ratios):.4f}, " if ratios else ""
             print(f"{op:28s} {counts:32s} {shown}spread {found['spread']:.4f}", flush=True)
             if given.json:
-                given.json.write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
+                given.json.write_text(
+                    json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8"
+                )
     holds = all(found["spread"] <= MOST_SPREAD for found in document["ops"])
-    print(f"{'OK  ' if holds else 'FAIL'} every ratio within {MOST_SPREAD:.0%} over {given.times} verdicts", flush=True)
+    print(
+        f"{'OK  ' if holds else 'FAIL'} every ratio within {MOST_SPREAD:.0%} over {given.times} verdicts",
+        flush=True,
+    )
     return 0 if holds else 1
 
 

@@ -1,10 +1,12 @@
 """Pictures of the main screens for the README, taken from the real application at work.
 
-    python bench/screenshots.py docs/screenshots [--op add_rmsnorm_silu --drafts 8 --seed 1] [--grid REPORT.json]
+    python bench/screenshots.py docs/screenshots [--op add_rmsnorm_silu --drafts 8 --seed 1]
+                                [--grid REPORT.json]
 
-Drafts with the smith that is here and has the referee judge, in a history of its own, so it takes as long as a session. On a
-machine with a GPU the pictures show times, and the winner claims its crown. `--grid` shows a grid that was measured before
-(`kmint grid ID --json`). Pictures are SVG, each below 100 kB.
+The installed smith drafts and the referee judges, in a separate history, so the script takes as
+long as a session. On a machine with a GPU the pictures show times, and the winner claims its crown.
+`--grid` shows a grid that was measured before (`kmint grid ID --json`). Pictures are SVG, each
+below 100 kB.
 """
 
 from __future__ import annotations
@@ -23,16 +25,21 @@ SIZE = (120, 36)
 
 
 def slim(picture: str) -> str:
-    """The same picture without a clip of its own for every line, which nothing shown needs, and with short names: half the size."""
+    """The same picture with short names and without a clip for every line, which no shown text
+    needs: half the size.
+    """
     picture = re.sub(r"\bterminal-\d+-", "t-", picture).replace(' shape-rendering="crispEdges"', "")
     picture = picture.replace("</style>", "rect { shape-rendering: crispEdges }</style>", 1)
     picture = re.sub(r' clip-path="url\(#[^"]*-line-\d+\)"', "", picture)
-    # Fetched from the network otherwise; whoever looks at it has a font of even width.
+    # A viewer would fetch the font from the network; every viewer's system has a font of even
+    # width.
     picture = re.sub(r"@font-face \{[^}]*\}\s*", "", picture)
     return re.sub(r'<clipPath id="[^"]*-line-\d+">\s*<rect [^>]*/>\s*</clipPath>\s*', "", picture)
 
 
-async def take(folder: Path, op: str, drafts: int, seed: int, theme: str, grid: Path | None) -> list[Path]:
+async def take(
+    folder: Path, op: str, drafts: int, seed: int, theme: str, grid: Path | None
+) -> list[Path]:
     """Mint, and picture every screen on the way."""
     from textual.widgets import Input, TabbedContent
 
@@ -67,7 +74,10 @@ async def take(folder: Path, op: str, drafts: int, seed: int, theme: str, grid: 
         screen.query_one("#seed", Input).value = str(seed)
         await pilot.pause()
         await pilot.press("f5")
-        while app.run_now is not None and sum(row.tokens for row in screen.session.drafts.values()) < 60 * drafts:
+        while (
+            app.run_now is not None
+            and sum(row.tokens for row in screen.session.drafts.values()) < 60 * drafts
+        ):
             await pilot.pause(0.1)
         picture("mint-writing")
         while app.run_now is not None:
@@ -126,7 +136,9 @@ def main() -> None:
         os.chdir(home)
         os.environ["KMINT_HOME"] = "kmint"
         try:
-            taken = asyncio.run(take(folder, arguments.op, arguments.drafts, arguments.seed, arguments.theme, grid))
+            taken = asyncio.run(
+                take(folder, arguments.op, arguments.drafts, arguments.seed, arguments.theme, grid)
+            )
         finally:
             os.chdir(before)
     for path in taken:

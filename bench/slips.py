@@ -1,10 +1,13 @@
-"""Slips of `kmint selftest` at several secret seeds, without a GPU: at how many seeds each is accepted, and how many cells reject it.
+"""Slips of `kmint selftest` at several secret seeds, without a GPU: the seeds that accept each
+slip, and the cells that reject it.
 
     python bench/slips.py [--seeds 4] [--name TEXT] [--kind wrong|cheats] [--json FILE]
 
-A verdict ends at the first cell that rejects; here every cell is judged, one after the other, in processes of their own. A slip that only
-one cell rejects hangs on what that cell drew: where it was accepted at some seed, one selftest would hardly have shown it. Of cheats the
-screen of host code is off. Limits: cells of a GPU are not looked at, and what another guard rejects before any cell has no cells here.
+A verdict ends at the first cell that rejects. Here every cell is judged, one after the other, in
+separate processes. A slip that only one cell rejects depends on the values that the cell drew. If
+some seed accepts it, one selftest would rarely have shown it. The screen of host code is off for
+cheats. Limits: cells of a GPU are not covered, and a slip that another guard rejects before any
+cell has no cells here.
 """
 
 from __future__ import annotations
@@ -22,10 +25,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from referee import in_parts
-from referee.cpu_path import CpuPath, Judged, Traced
+from referee.candidate import Traced
+from referee.concurrency import single_torch_thread
+from referee.cpu_path import CpuPath, Judged
 from referee.judge import Referee
-from referee.one_thread import one_thread
 from referee.selftest.corpus import ACCEPTED, Specimen, load
 from referee.verdict import CellResult, Rejection
 
@@ -34,10 +37,12 @@ here = threading.local()
 
 
 def every_cell(path: CpuPath, traced: Traced) -> Judged:
-    """As `required_in_parts`, but it goes on after a cell that rejects; what did is left in `here.rejecting`."""
+    """As `required_in_parallel`, but it goes on after a cell that rejects; `here.rejecting` gets
+    the names of these cells.
+    """
     results: list[CellResult] = []
     found: list[tuple[str, Rejection]] = []
-    with one_thread():
+    with single_torch_thread():
         for cell, plan in traced:
             some, rejection = path.required([(cell, plan)], among=traced)
             results += some
@@ -47,24 +52,32 @@ def every_cell(path: CpuPath, traced: Traced) -> Judged:
 
 
 def judged(referee: Referee, specimen: Specimen) -> dict[str, Any]:
-    """One verdict at a new seed: the guard, and the cells that reject, which is None where another guard came first."""
+    """One verdict at a new seed: the guard, and the cells that reject, which is None where another
+    guard came first.
+    """
     here.rejecting, seed = None, secrets.randbits(62)
     verdict = referee.judge(specimen.source, specimen.op, level="correct", seed=seed)
     guard = ACCEPTED if verdict.passed else verdict.guard or verdict.verdict
-    right = guard in specimen.expected("interpret", screened=False)
+    right = guard in specimen.expected("interpret", strict=False)
     return {"seed": seed, "guard": guard, "right": right, "rejecting": here.rejecting}
 
 
 def at_seeds(referee: Referee, specimen: Specimen, seeds: int) -> dict[str, Any]:
-    """What became of a specimen at so many seeds."""
+    """A specimen's verdicts at this number of seeds."""
     runs = [judged(referee, specimen) for _ in range(seeds)]
     counts = [len(run["rejecting"]) for run in runs if run["rejecting"] is not None]
     wrong = sum(not run["right"] for run in runs)
-    return {"name": specimen.name, "op": specimen.op, "mistakes": wrong, "fewest": min(counts, default=None), "runs": runs}
+    return {
+        "name": specimen.name,
+        "op": specimen.op,
+        "mistakes": wrong,
+        "fewest": min(counts, default=None),
+        "runs": runs,
+    }
 
 
 def main() -> int:
-    """Print what hangs on one cell or two; exit code 0 when every verdict was right."""
+    """Prints the slips that depend on one cell or two; exit code 0 when every verdict was right."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--name", default="")
@@ -72,11 +85,13 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
-    chosen = [one for one in load(given.kind) if one.runs_on("interpret") and given.name in one.name]
+    chosen = [
+        one for one in load(given.kind) if one.runs_on("interpret") and given.name in one.name
+    ]
     start, rows = time.perf_counter(), list[dict[str, Any]]()
     with (
-        patch.object(in_parts, "required_in_parts", every_cell),
-        Referee(mode="interpret", host_screen=given.kind == "wrong") as referee,
+        patch.object(CpuPath, "required_in_parallel", every_cell),
+        Referee(mode="interpret") as referee,
         ThreadPoolExecutor(given.threads) as pool,
     ):
         for row in pool.map(lambda one: at_seeds(referee, one, given.seeds), chosen):
@@ -86,7 +101,9 @@ def main() -> int:
             write(given.json, rows, time.perf_counter() - start)
     counts = [row["fewest"] for row in rows if row["fewest"] is not None]
     mistakes = [row["name"] for row in rows if row["mistakes"]]
-    print(f"{len(rows)} specimens, {given.seeds} seeds each; {counts.count(1)} hang on one cell; mistakes: {mistakes or 'none'}")
+    print(
+        f"{len(rows)} specimens, {given.seeds} seeds each; {counts.count(1)} hang on one cell; mistakes: {mistakes or 'none'}"
+    )
     return 1 if mistakes else 0
 
 
@@ -98,10 +115,19 @@ def line(row: dict[str, Any]) -> str:
 
 
 def write(file: Path | None, rows: Sequence[dict[str, Any]], seconds: float) -> None:
-    """What there is so far, so that a run that is cut short says how far it came."""
+    """Writes the rows so far, so that an interrupted run says how far it came."""
     if file:
-        environment = {"python": platform.python_version(), "torch": version("torch"), "triton": version("triton")}
-        document = {"schema": SCHEMA, "environment": environment, "seconds": round(seconds, 1), "specimens": rows}
+        environment = {
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "triton": version("triton"),
+        }
+        document = {
+            "schema": SCHEMA,
+            "environment": environment,
+            "seconds": round(seconds, 1),
+            "specimens": rows,
+        }
         file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,9 +1,10 @@
-"""How long the quick commands take from their start to their end: the median of N new processes each.
+"""Times of the quick commands from start to end: the median of N new processes each.
 
     python bench/startup.py [--starts 31] [--json FILE]
 
-`kmint --help` and `kmint models ls` have targets (200 and 400 ms on two cores); the others are shown beside them. The store
-holds one model, whose head is read. Ends with 1 when a target is missed. Which modules may be loaded is tested elsewhere.
+`kmint --help` and `kmint models ls` have targets (200 and 400 ms on two cores); the table shows the
+others next to them. The store holds one model, whose head is read. Exit code 1 when a target is
+missed. A test checks which modules may be loaded.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ START = "import sys; from kmint_tui.cli.main import main; sys.exit(main())"
 def seconds(arguments: tuple[str, ...], environment: dict[str, str]) -> float:
     """One start, as the installed console script does it."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", START, *arguments], env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", START, *arguments], env=environment, check=True, capture_output=True
+    )
     return time.perf_counter() - began
 
 
 def measure(starts: int, home: Path) -> dict[str, list[float]]:
-    """All commands in turn, `starts` times, after one warm-up; so that other work on the machine meets them alike."""
+    """All commands in turn, `starts` times, after one warm-up; so that other work on the machine
+    meets them alike.
+    """
     environment = {**os.environ, "KMINT_HOME": str(home)}
     (embedded,) = (Path(str(resources.files("kmint_tui"))) / "smith" / "embedded").glob("*.gguf")
     store = home / "data" / "models" / "minicpm5-1b"
@@ -61,16 +66,29 @@ def main() -> int:
     targets = {" ".join(command): target for command, target in TARGETS.items()}
     for name, median in medians.items():
         target = targets.get(name)
-        said = "" if target is None else f", target {1000 * target:.0f} ms: {'met' if median < target else 'MISSED'}"
+        said = (
+            ""
+            if target is None
+            else f", target {1000 * target:.0f} ms: {'met' if median < target else 'MISSED'}"
+        )
         words = {"median": median, "best": min(times[name]), "worst": max(times[name])}
         shown = [f"{word} {1000 * value:4.0f} ms" for word, value in words.items()]
         print(f"kmint {name:22} {', '.join(shown)}{said}")
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "click": metadata.version("click")}
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "click": metadata.version("click"),
+    }
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    print(f"{options.starts} starts each, {cores} cores, load {load:.1f}, Python {machine['python']}, click {machine['click']}")
+    print(
+        f"{options.starts} starts each, {cores} cores, load {load:.1f}, Python {machine['python']}, click {machine['click']}"
+    )
     if options.json:
         record = {"schema": "kmint.bench.startup/1", "cores": cores, "load": load, **machine}
-        options.json.write_text(json.dumps({**record, "medians": medians, "targets": targets, "times": times}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({**record, "medians": medians, "targets": targets, "times": times}, indent=1)
+            + "\n"
+        )
     return 0 if all(medians[name] < target for name, target in targets.items()) else 1
 
 

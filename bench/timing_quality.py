@@ -1,13 +1,16 @@
-"""How far a timing verdict can be trusted: twins must not win, planted slow-downs must lose, repeated judgements must agree.
+"""Reliability of timing verdicts: twins must not win, planted slow-downs must lose, repeated
+judgements must agree.
 
     python bench/timing_quality.py [--twins 500] [--planted 100] [--repeats 20] [--json FILE]
 
-A twin is the same machine code, launched by Triton as the "baseline" and replayed from a plan as the candidate. A planted slow-down
-repeats rows so that a call takes 2 % or 5 % longer (`planted.py`). Prints one line per kernel and kind, then the three acceptance lines.
-With 0 of a kind none is made. Needs a CUDA device.
+A twin is the same machine code, launched by Triton as the "baseline" and replayed from a plan as
+the candidate. A planted slow-down repeats rows so that a call takes 2 % or 5 % longer
+(`planted.py`). The script prints one line for each kernel and kind, then the three acceptance
+lines. With 0 of a kind it makes none. It needs a CUDA device.
 
-With --json every group is written as soon as it is done, and groups that FILE already holds, measured on the same device, with
-the same versions and options, are not measured again: the whole takes longer than some machines are lent for.
+With --json the script writes every group as soon as it is done. It does not measure groups again
+that FILE already holds from the same device, versions and options. The whole run takes longer than
+some machines are lent for.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ import numpy as np
 from bench import handmade
 from bench.planted import plant
 from bench.smoke import Smoke
-from referee.device.environment import describe_device
-from referee.measuring.baselines import Baselines
-from referee.measuring.measurement import COMPILE, TimingOptions
+from referee.gpu.environment import describe_device
+from referee.timing.baselines import Baselines
+from referee.timing.measurement import COMPILE, TimingOptions
 
 SCHEMA = "kmint.bench.timing_quality/1"
 KERNELS = ("rmsnorm", "softmax", "relu2")
@@ -71,27 +74,47 @@ def compare(smoke: Smoke, kernel: str, times: int, extra_rows: float, seed: int)
 def show(label: str, found: Group) -> None:
     """One line: decisions, range of the ratio, seconds a judgement."""
     ratios = [item["ratio"] for item in found if item["ratio"]]
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(Counter(item["decision"] for item in found).items()))
+    counts = ", ".join(
+        f"{count} {name}"
+        for name, count in sorted(Counter(item["decision"] for item in found).items())
+    )
     seconds = sum(item["seconds"] for item in found) / max(1, len(found))
     rounds = sum(item["rounds"] for item in found) / max(1, len(found))
-    print(f"{label:26s} {counts:44s} ratio {min(ratios):.4f} to {max(ratios):.4f}, {rounds:.0f} rounds, {seconds:.2f} s each", flush=True)
+    print(
+        f"{label:26s} {counts:44s} ratio {min(ratios):.4f} to {max(ratios):.4f}, {rounds:.0f} rounds, {seconds:.2f} s each",
+        flush=True,
+    )
 
 
 def plan(twins: int, planted: int, repeats: int) -> list[tuple[str, str, int, float, int]]:
-    """Every group: (kind, kernel, judgements, share of rows repeated unless that is to be found, first seed)."""
+    """Every group: (kind, kernel, judgements, share of rows repeated unless that is to be found,
+    first seed).
+    """
 
     def share(total: int, number: int) -> int:
         return total // len(KERNELS) + (number < total % len(KERNELS))
 
-    groups = [(kind, kernel, repeats, extra, 3000) for kind, extra in REPEATED.items() for kernel in KERNELS]
-    groups += [(kind, k, share(planted, number), 0.0, 2000) for kind in PLANTED for number, k in enumerate(KERNELS)]
-    groups += [("twin", kernel, share(twins, number), 0.0, 1000) for number, kernel in enumerate(KERNELS)]
+    groups = [
+        (kind, kernel, repeats, extra, 3000)
+        for kind, extra in REPEATED.items()
+        for kernel in KERNELS
+    ]
+    groups += [
+        (kind, k, share(planted, number), 0.0, 2000)
+        for kind in PLANTED
+        for number, k in enumerate(KERNELS)
+    ]
+    groups += [
+        ("twin", kernel, share(twins, number), 0.0, 1000) for number, kernel in enumerate(KERNELS)
+    ]
     return [group for group in groups if group[2]]
 
 
 def judged(groups: dict[str, Group], kind: str) -> Group:
     """All judgements of a kind, over the kernels."""
-    return [item for label, found in groups.items() if label.endswith(f", {kind}") for item in found]
+    return [
+        item for label, found in groups.items() if label.endswith(f", {kind}") for item in found
+    ]
 
 
 def share_of(found: Sequence[dict[str, Any]], decision: str) -> float:
@@ -100,7 +123,7 @@ def share_of(found: Sequence[dict[str, Any]], decision: str) -> float:
 
 
 def summary(groups: dict[str, Group]) -> dict[str, tuple[float, bool]]:
-    """The three statements, or those of them that something was measured for: what was, and whether each holds."""
+    """The value of each of the three statements that has measurements, and whether it holds."""
     found = {}
     if twins := judged(groups, "twin"):
         wins = share_of(twins, "win")
@@ -108,7 +131,11 @@ def summary(groups: dict[str, Group]) -> dict[str, tuple[float, bool]]:
     if planted := [each for kind in PLANTED if (each := judged(groups, kind))]:
         losses = min(share_of(each, "loss") for each in planted)
         found["planted losses found"] = (losses, losses >= 0.95)
-    labels = [label for label in (f"{kernel}, {kind}" for kind in REPEATED for kernel in KERNELS) if label in groups]
+    labels = [
+        label
+        for label in (f"{kernel}, {kind}" for kind in REPEATED for kernel in KERNELS)
+        if label in groups
+    ]
     if repeated := [[item["ratio"] for item in groups[label]] for label in labels]:
         spread = max(max(ratios) / min(ratios) - 1 for ratios in repeated)
         found["spread of repeats"] = (spread, spread <= 0.01)
@@ -116,7 +143,7 @@ def summary(groups: dict[str, Group]) -> dict[str, tuple[float, bool]]:
 
 
 def main() -> int:
-    """Run what is asked for; exit code 0 when all statements hold."""
+    """Runs the requested groups; exit code 0 when all statements hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--twins", type=int, default=500)
     parser.add_argument("--planted", type=int, default=100)
@@ -125,11 +152,18 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         smoke = Smoke(Path(cache))
-        document: dict[str, Any] = {"schema": SCHEMA, "environment": describe_device(smoke.driver), "planted": {}, "groups": {}}
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "environment": describe_device(smoke.driver),
+            "planted": {},
+            "groups": {},
+        }
         document["options"] = asdict(TimingOptions())
         if given.json and given.json.is_file():
             earlier = json.loads(given.json.read_text(encoding="utf-8"))
-            if "planted" in earlier and all(earlier.get(part) == document[part] for part in ("environment", "options")):
+            if "planted" in earlier and all(
+                earlier.get(part) == document[part] for part in ("environment", "options")
+            ):
                 document |= {part: earlier[part] for part in ("planted", "groups")}
         groups: dict[str, Group] = document["groups"]
         for kind, kernel, times, extra, seed in plan(given.twins, given.planted, given.repeats):

@@ -2,9 +2,10 @@
 
     python bench/tui_latency.py [--drafts 16] [--keys 200] [--json FILE]
 
-The real application and the real mint loop run headless; a stand-in for the smith writes tokens at a fast GPU's rate, and the
-referee is not asked, so that only the interface is measured. A key counts as handled when its action has run and the screen was
-laid out and drawn again. On a machine that others use, the work in the interface's own thread says what a free core would need.
+The real application and the real mint loop run headless; a stand-in for the smith writes tokens at
+a fast GPU's rate, and the referee is not asked, so that only the interface is measured. A key
+counts as handled when its action has run and the screen was laid out and drawn again. On a machine
+that others use, the work in the interface's own thread says what a free core would need.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 TARGET_MILLISECONDS = 50.0
 TOKENS_A_SECOND = 2400
 """16 drafts at 150 tokens a second each: a 1B model on a fast GPU."""
-PIECES = ("    x = tl.load(x_ptr + row * N + cols, ", "mask=cols < N, other=0.0)", ".to(tl.float32)\n", "    # a comment\n")
+PIECES = (
+    "    x = tl.load(x_ptr + row * N + cols, ",
+    "mask=cols < N, other=0.0)",
+    ".to(tl.float32)\n",
+    "    # a comment\n",
+)
 
 
 class Writer:
@@ -53,13 +59,15 @@ class Writer:
 
 
 async def measure(drafts: int, keys: int) -> tuple[list[tuple[float, float]], int]:
-    """Milliseconds of each key press (by the clock, and of work in the interface's thread), and the tokens written meanwhile."""
+    """Milliseconds of each key press (by the clock, and of work in the interface's thread), and the
+    tokens written meanwhile.
+    """
     from kmint_tui.app import KmintApp
-    from kmint_tui.cli.planning import Wishes
+    from kmint_tui.core.planning import MintOptions
+    from kmint_tui.core.run import MintRun
     from kmint_tui.events import Progress, Started
     from kmint_tui.screens.messages import RunReady
     from kmint_tui.screens.mint import MintScreen
-    from kmint_tui.workbench.run import MintRun
     from tests.tui.scenes import request
 
     app = KmintApp()
@@ -69,7 +77,7 @@ async def measure(drafts: int, keys: int) -> tuple[list[tuple[float, float]], in
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, MintScreen)
-        wishes = Wishes("softmax", None, None, drafts, 1, None, None, None, "best", None, None)
+        wishes = MintOptions(op="softmax", drafts=drafts, seed=1)
         run = MintRun(wishes, app.engine, lambda: screen.post_message(RunReady()))
         writer = Writer(drafts)
         screen.attach(run)
@@ -89,7 +97,9 @@ async def measure(drafts: int, keys: int) -> tuple[list[tuple[float, float]], in
                 key = ("j", "k", "down", "up", "pagedown", "pageup")[number % 6]
                 began, worked = time.perf_counter(), time.thread_time()
                 await press(app, key)
-                times.append(((time.perf_counter() - began) * 1000, (time.thread_time() - worked) * 1000))
+                times.append(
+                    ((time.perf_counter() - began) * 1000, (time.thread_time() - worked) * 1000)
+                )
                 await asyncio.sleep(0.013)
         finally:
             writer.stop()
@@ -125,15 +135,34 @@ def main() -> None:
         seconds = time.perf_counter() - began
     waited, worked = [wait for wait, _ in times], [work for _, work in times]
     median, high = statistics.median(waited), statistics.quantiles(waited, n=20)[-1]
-    print(f"key latency: median {median:.1f} ms, 95th percentile {high:.1f} ms, worst {max(waited):.1f} ms")
+    print(
+        f"key latency: median {median:.1f} ms, 95th percentile {high:.1f} ms, worst {max(waited):.1f} ms"
+    )
     work_high = statistics.quantiles(worked, n=20)[-1]
-    print(f"of it work in the interface's thread: median {statistics.median(worked):.1f} ms, 95th percentile {work_high:.1f} ms")
-    print(f"{arguments.drafts} drafts, {tokens} tokens in {seconds:.1f} s, {len(times)} keys, load {os.getloadavg()[0]:.1f}")
-    print("within the target" if high <= TARGET_MILLISECONDS else f"above the target of {TARGET_MILLISECONDS:g} ms")
+    print(
+        f"of it work in the interface's thread: median {statistics.median(worked):.1f} ms, 95th percentile {work_high:.1f} ms"
+    )
+    print(
+        f"{arguments.drafts} drafts, {tokens} tokens in {seconds:.1f} s, {len(times)} keys, load {os.getloadavg()[0]:.1f}"
+    )
+    print(
+        "within the target"
+        if high <= TARGET_MILLISECONDS
+        else f"above the target of {TARGET_MILLISECONDS:g} ms"
+    )
     if arguments.json:
-        record = {"median_ms": median, "p95_ms": high, "worst_ms": max(waited), "work_p95_ms": work_high}
+        record = {
+            "median_ms": median,
+            "p95_ms": high,
+            "worst_ms": max(waited),
+            "work_p95_ms": work_high,
+        }
         record |= {"tokens": tokens, "drafts": arguments.drafts}
-        machine = {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0], "python": platform.python_version()}
+        machine = {
+            "cores": len(os.sched_getaffinity(0)),
+            "load": os.getloadavg()[0],
+            "python": platform.python_version(),
+        }
         arguments.json.write_text(json.dumps({**record, **machine}, indent=2) + "\n")
 
 

@@ -1,10 +1,12 @@
-"""Drives the application through a real terminal (tmux): keys are sent, the screen is captured, nothing else is looked at.
+"""Drives the application through a real terminal (tmux): it sends keys and captures the screen.
 
     python bench/tui_walk.py [--folder DIR] [--size 80x24] [--op-drafts 8] [--show]
 
-First the main path: open, compose rmsnorm + residual + silu, mint, open the best draft, save it into a folder, find it in the
-history, quit. Then every key that the help of every screen lists is pressed, and the application must still answer. Needs tmux
-and a model (the embedded one will do). Leaves no tmux server and no process behind; ends with 1 where something did not hold.
+The main path comes first. The script composes rmsnorm + residual + silu, mints, opens the best
+draft, saves it into a folder, finds it in the history and quits. Then it presses every key that the
+help of every screen lists, and the application must still answer. It needs tmux and a model; the
+embedded one is enough. It leaves no tmux server and no process behind. Exit code 1 where a
+condition did not hold.
 """
 
 from __future__ import annotations
@@ -33,34 +35,51 @@ class WalkFailed(Exception):
 
 
 class Terminal:
-    """A tmux server of its own with kmint in its one window."""
+    """A separate tmux server with kmint in its one window."""
 
     def __init__(self, folder: Path, size: tuple[int, int], show: bool) -> None:
         # A server that was killed may still hold its socket for a moment.
         self._socket = str(folder / f"tmux-{time.monotonic_ns()}.sock")
         self._show = show
         width, height = size
-        settings = {"KMINT_HOME": str(folder / "home"), "KMINT_OFFLINE": "1", "COLORTERM": "truecolor"}
+        settings = {
+            "KMINT_HOME": str(folder / "home"),
+            "KMINT_OFFLINE": "1",
+            "COLORTERM": "truecolor",
+        }
         variables = [word for name, value in settings.items() for word in ("-e", f"{name}={value}")]
-        # What the program ends with stays on the screen, and so does its exit code.
+        # The program's last output and its exit code stay on the screen.
         command = f"cd {folder} && {sys.executable} -m kmint_tui; echo exit-code=$?; sleep 600"
         place = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
         variables += [word for name, value in place.items() for word in ("-e", f"{name}={value}")]
-        self._tmux("new-session", "-d", "-x", str(width), "-y", str(height), *variables, "sh", "-c", command)
+        self._tmux(
+            "new-session",
+            "-d",
+            "-x",
+            str(width),
+            "-y",
+            str(height),
+            *variables,
+            "sh",
+            "-c",
+            command,
+        )
 
     def close(self) -> None:
         """End the server and all that runs in it."""
-        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False)
+        subprocess.run(
+            ["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False
+        )
 
     def screen(self) -> str:
-        """What is on the screen."""
+        """The text on the screen."""
         return self._tmux("capture-pane", "-p")
 
     def press(self, *keys: str) -> None:
         """Send keys by tmux's names, with time between them as a person has it."""
         for key in keys:
             self._tmux("send-keys", key) if len(key) > 1 else self._tmux("send-keys", "-l", key)
-            # What follows an escape too soon is taken for a key with alt.
+            # A terminal takes a key too soon after an escape for a key with alt.
             time.sleep(0.3 if key == "Escape" else 0.05)
 
     def write(self, text: str) -> None:
@@ -81,15 +100,19 @@ class Terminal:
             time.sleep(0.1)
 
     def _tmux(self, *words: str) -> str:
-        done = subprocess.run(["tmux", "-S", self._socket, *words], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["tmux", "-S", self._socket, *words], capture_output=True, text=True, check=True
+        )
         return done.stdout
 
 
 def main_path(terminal: Terminal, folder: Path, drafts: int) -> None:
-    """From an empty home to a saved kernel that the history knows."""
+    """The walk from an empty home to a saved kernel that the history knows."""
     terminal.until("1 Mint", "RMSNorm", "Palette")
     print("open: first screen is there")
-    terminal.press("Escape", "e")  # to the form: the way of saying it, then norm, residual, first activation
+    terminal.press(
+        "Escape", "e"
+    )  # to the form: the way of saying it, then norm, residual, first activation
     terminal.press("Tab", "Tab", "Enter", "Down", "Enter")
     terminal.until("add_rmsnorm")
     terminal.press("Tab", "Enter")
@@ -141,7 +164,8 @@ def help_keys(terminal: Terminal) -> list[str]:
     shown = terminal.until("Keys on this screen")
     while True:
         for line in shown.splitlines():
-            # A key or two, padded, then what it does; a long line goes on below, with less before it.
+            # A key or two, padded, then what it does; a long line goes on below, with less before
+            # it.
             match = re.search(r"│ {3,4}(\S(?:.{0,12}\S)?) {2,}[A-Z]", line)
             found += match.group(1).split() if match else []
         terminal.press("PageDown")
@@ -163,7 +187,9 @@ def _tmux_name(key: str) -> str:
 
 
 def every_key(terminal: Terminal, screens: tuple[str, ...]) -> int:
-    """Press every key of every screen's help; the application must answer after each. Returns how many were pressed."""
+    """Press every key of every screen's help; the application must answer after each. Returns how
+    many were pressed.
+    """
     pressed = 0
     for number, title in enumerate(screens, start=1):
         go(terminal, number)
@@ -235,7 +261,9 @@ def main() -> None:
             raise SystemExit(f"FAILED: {error}") from None
         finally:
             second.close()
-    print(f"all of it held at {arguments.size}: {pressed} keys, {time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"all of it held at {arguments.size}: {pressed} keys, {time.perf_counter() - began:.0f} s, load {os.getloadavg()[0]:.1f}"
+    )
 
 
 if __name__ == "__main__":

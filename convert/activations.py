@@ -1,11 +1,12 @@
-"""How large the inputs of each weight are, on average: the mean of x squared, column by column, seen while llama.cpp computes.
+"""Measures the inputs of each weight while llama.cpp computes: the mean of x squared by column.
 
-llama.cpp shows every computed tensor to a callback (`cb_eval`), by pointer. Its C interface has no function for a
-tensor's operands, so the structure itself is read, as it is laid out in ggml 0.25 (llama-cpp-python 0.3.36); size, name and
-element count are first compared with what ggml's own functions say, and any difference ends the collection.
+llama.cpp shows every computed tensor to a callback (`cb_eval`), by pointer. Its C interface has no
+function for a tensor's operands. So this module reads the structure itself, in the layout of ggml
+0.25 (llama-cpp-python 0.3.36). It first compares size, name and element count with the answers of
+ggml's own functions; any difference ends the collection.
 
-Limits: CPU only; dense matrix products of the layers' weights, as llama.cpp's own imatrix tool takes them, without the
-head.
+Limits: CPU only; dense matrix products of the layers' weights without the head, as in llama.cpp's
+own imatrix tool.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 _DIMS, _OP_BYTES, _SOURCES, _NAME_BYTES = 4, 64, 10, 64
 _F32 = 0
-# ggml counts a small list entry of its own with every tensor.
+# ggml counts a small list entry with every tensor.
 _OBJECT_BYTES = 32
 
 
@@ -45,11 +46,14 @@ _Tensor._fields_ = [
 
 
 class CollectionFailed(Exception):
-    """What llama.cpp showed is not what is known here; the message says how."""
+    """llama.cpp showed an unknown layout; the message describes it."""
 
 
 class Observer:
-    """Sums squared inputs by weight. `callback` goes into a context's `cb_eval`; keep the observer as long as the context."""
+    """Sums squared inputs by weight. `callback` goes into a context's `cb_eval`.
+
+    Keep the observer as long as the context.
+    """
 
     def __init__(self, ggml: Any, callback_type: Any) -> None:
         self._ggml = _declared(ggml)
@@ -57,17 +61,28 @@ class Observer:
         self._counts: dict[str, int] = {}
         self._failure: BaseException | None = None
         self._checked = False
-        self._product = next(number for number in range(200) if self._ggml.ggml_op_name(number) == b"MUL_MAT")
+        self._product = next(
+            number for number in range(200) if self._ggml.ggml_op_name(number) == b"MUL_MAT"
+        )
         self.callback = callback_type(self._seen)
 
     def means(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Mean squared input by weight name. Raises what went wrong inside the callback, if anything did."""
+        """Mean squared input by weight name.
+
+        Raises an exception of the callback, if there was one.
+        """
         if self._failure is not None:
             raise self._failure
-        return {name: (total / self._counts[name]).astype(np.float32) for name, total in self._sums.items()}
+        return {
+            name: (total / self._counts[name]).astype(np.float32)
+            for name, total in self._sums.items()
+        }
 
     def _seen(self, pointer: int, ask: bool, user_data: int | None) -> bool:
-        """Asked first whether a tensor is of interest, then shown it. An exception must not reach C, so it is kept."""
+        """llama.cpp calls this first to choose a tensor, then to read it.
+
+        An exception must not reach C, so it is kept.
+        """
         if self._failure is not None:
             return not ask
         try:
@@ -87,8 +102,15 @@ class Observer:
         size = self._ggml.ggml_tensor_overhead() - _OBJECT_BYTES
         elements = int(np.prod(list(tensor.ne), dtype=np.int64))
         named = self._ggml.ggml_get_name(pointer) == tensor.name
-        if size != ctypes.sizeof(_Tensor) or not named or self._ggml.ggml_nelements(pointer) != elements:
-            raise CollectionFailed("the installed llama.cpp lays its tensors out differently from llama-cpp-python 0.3.36's")
+        if (
+            size != ctypes.sizeof(_Tensor)
+            or not named
+            or self._ggml.ggml_nelements(pointer) != elements
+        ):
+            raise CollectionFailed(
+                "the installed llama.cpp lays its tensors out differently from "
+                "llama-cpp-python 0.3.36's"
+            )
         self._checked = True
 
     def _add(self, name: str, inputs: _Tensor) -> None:
@@ -104,7 +126,7 @@ class Observer:
 
 
 def _declared(ggml: Any) -> Any:
-    """The four functions of ggml used here, with their types."""
+    """The four functions of ggml that this module uses, with their types."""
     for name, result, arguments in (
         ("ggml_op_name", ctypes.c_char_p, [ctypes.c_int]),
         ("ggml_tensor_overhead", ctypes.c_size_t, []),

@@ -1,19 +1,19 @@
-"""Everything that can go wrong in a conversion, as a small tree.
+"""The errors of a conversion, as a small tree.
 
 ConvertError
-├── SourceError        a base or adapter folder is missing, incomplete or malformed
-├── AdapterError       an adapter asks for something that cannot be merged exactly
-├── ArchitectureError  a model shape or setting that kmint does not know
-├── VocabError         a tokenizer that cannot be carried over faithfully
-├── SpaceError         not enough disk, or the target cannot be written
-└── VerifyError        the written file does not say what the source says
+├── SourceError        a base or adapter folder is missing, incomplete or malformed;
+├── AdapterError       an adapter needs a change that cannot be merged exactly;
+├── ArchitectureError  the model's shape or a setting is unknown to kmint;
+├── VocabError         the tokenizer cannot be carried over faithfully;
+├── SpaceError         the disk is full, or the target cannot be written;
+└── VerifyError        the written file differs from the source.
 """
 
 from __future__ import annotations
 
 
 class ConvertError(Exception):
-    """A conversion cannot go on: `reason` says what and why, `fix` what to do about it."""
+    """A conversion cannot continue: `reason` is the cause, `fix` is advice."""
 
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
@@ -26,20 +26,20 @@ class SourceError(ConvertError):
 
 
 class AdapterError(ConvertError):
-    """An adapter asks for something that cannot be merged exactly."""
+    """An adapter needs a change that cannot be merged exactly."""
 
 
 class ArchitectureError(ConvertError):
-    """A model shape or setting that kmint does not know."""
+    """The model's shape or a setting is unknown to kmint."""
 
 
 class VocabError(ConvertError):
-    """A tokenizer that cannot be carried over faithfully."""
+    """The tokenizer cannot be carried over faithfully."""
 
 
 class SpaceError(ConvertError):
-    """Not enough disk, or the target cannot be written."""
+    """The disk is full, or the target cannot be written."""
 
 
 class VerifyError(ConvertError):
-    """The written file does not say what the source says."""
+    """The written file differs from the source."""

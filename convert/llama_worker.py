@@ -1,8 +1,11 @@
-"""llama.cpp's part of a conversion, run as its own process: `python -m convert.llama_worker COMMAND < request.json`.
+"""llama.cpp's part of a conversion, run as its own process.
 
-llama.cpp ends the whole process on many errors, so nothing here is ever called in the caller's process. Each command
-reads one JSON object and writes one; arrays of logits go to a file in numpy's .npy format. llama.cpp's own messages
-stay on stderr.
+`python -m convert.llama_worker COMMAND PARENT < request.json`; PARENT is the caller's process id.
+The process ends with its caller.
+
+llama.cpp ends the whole process on many errors, so the caller's process never calls it. Each
+command reads one JSON object and writes one. Arrays of logits go to a file in numpy's .npy format.
+llama.cpp's own messages stay on stderr.
 """
 
 from __future__ import annotations
@@ -16,28 +19,37 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from convert.parent_death import end_with
+
 
 class WorkerFailure(Exception):
-    """llama.cpp refused; the message says at which step."""
+    """llama.cpp refused; the message names the step."""
 
 
 def quantize(request: dict[str, Any]) -> dict[str, Any]:
-    """Quantise `source` to `target` as `file_type` (llama.cpp's number), or only predict with `dry_run`."""
+    """Quantise `source` to `target` as llama.cpp's `file_type`; only predict on `dry_run`."""
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = request["file_type"]
     params.nthread = request["threads"]
     params.dry_run = request.get("dry_run", False)
     kept = _importance(params, request["imatrix"]) if request.get("imatrix") else None
-    code = llama_cpp.llama_model_quantize(os.fsencode(request["source"]), os.fsencode(request["target"]), ctypes.byref(params))
+    code = llama_cpp.llama_model_quantize(
+        os.fsencode(request["source"]), os.fsencode(request["target"]), ctypes.byref(params)
+    )
     if code != 0:
         raise WorkerFailure(f"llama_model_quantize returned {code}")
     return {"weighted": len(kept or ())}
 
 
 def _importance(params: Any, path: str) -> list[Any]:
-    """Hand the importance of every column in an .npz of arrays by tensor name to `params`; what C points to is returned."""
+    """Put the importance arrays of an .npz, by tensor name, into `params`.
+
+    The caller must keep the returned objects, because C points to them.
+    """
     with np.load(path, allow_pickle=False) as stored:
-        kept: list[Any] = [(name.encode(), np.ascontiguousarray(stored[name], np.float32)) for name in stored.files]
+        kept: list[Any] = [
+            (name.encode(), np.ascontiguousarray(stored[name], np.float32)) for name in stored.files
+        ]
     entries = (llama_cpp.llama_model_imatrix_data * (len(kept) + 1))()
     for entry, (name, values) in zip(entries, kept, strict=False):
         entry.name, entry.size = name, values.size
@@ -47,7 +59,7 @@ def _importance(params: Any, path: str) -> list[Any]:
 
 
 def activations(request: dict[str, Any]) -> dict[str, Any]:
-    """Mean squared input of every layer weight over the request's texts, written to `output` as .npz by tensor name."""
+    """Mean squared input of each layer weight over the texts; `output` is an .npz by name."""
     from llama_cpp._ggml import libggml
 
     from convert.activations import CollectionFailed, Observer
@@ -67,7 +79,7 @@ def activations(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def tokenize(request: dict[str, Any]) -> dict[str, Any]:
-    """Token ids of each text, without added special tokens; special tokens in the text are recognised."""
+    """Token ids of each text; special tokens in the text are recognised and none is added."""
     model = _load(request["model"], vocab_only=True)
     return {"ids": [_ids(model, text) for text in request["texts"]]}
 
@@ -75,16 +87,18 @@ def tokenize(request: dict[str, Any]) -> dict[str, Any]:
 def _ids(model: Any, text: str) -> list[int]:
     raw = text.encode("utf-8")
     room = (llama_cpp.llama_token * (len(raw) + 8))()
-    count = llama_cpp.llama_tokenize(llama_cpp.llama_model_get_vocab(model), raw, len(raw), room, len(room), False, True)
+    count = llama_cpp.llama_tokenize(
+        llama_cpp.llama_model_get_vocab(model), raw, len(raw), room, len(room), False, True
+    )
     if count < 0:
-        raise WorkerFailure(f"llama_tokenize asked for {-count} tokens for {len(raw)} bytes")
+        raise WorkerFailure(f"llama_tokenize needs room for {-count} tokens for {len(raw)} bytes")
     return list(room[:count])
 
 
 def logits(request: dict[str, Any]) -> dict[str, Any]:
-    """Logits after every token of each prompt, float32, written to `output` as one (tokens, vocabulary) array a prompt.
+    """Float32 logits after every token of each prompt, one (tokens, vocabulary) array a prompt.
 
-    With `adapter`, the path of a LoRA GGUF, that is applied to the model at full strength.
+    The array goes to `output`. `adapter` is the path of a LoRA GGUF, applied at full strength.
     """
     model = _load(request["model"], vocab_only=False)
     vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
@@ -101,9 +115,13 @@ def logits(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _context(model: Any, request: dict[str, Any], observer: Any = None) -> Any:
-    """A context for the longest of the request's prompts, exact rather than fast; `observer` sees every computed tensor."""
+    """A context for the longest prompt, exact rather than fast; `observer` sees every computed
+    tensor.
+    """
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = params.n_batch = params.n_ubatch = max(len(ids) for ids in request["prompts"]) + 8
+    params.n_ctx = params.n_batch = params.n_ubatch = (
+        max(len(ids) for ids in request["prompts"]) + 8
+    )
     params.n_threads = params.n_threads_batch = request["threads"]
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
@@ -120,7 +138,9 @@ def _apply_adapter(model: Any, context: Any, path: str) -> None:
     adapter = llama_cpp.llama_adapter_lora_init(model, os.fsencode(path))
     if not adapter:
         raise WorkerFailure(f"llama.cpp cannot apply the adapter {path} to this model")
-    code = llama_cpp.llama_set_adapters_lora(context, (llama_cpp.llama_adapter_lora_p_ctypes * 1)(adapter), 1, (ctypes.c_float * 1)(1.0))
+    code = llama_cpp.llama_set_adapters_lora(
+        context, (llama_cpp.llama_adapter_lora_p_ctypes * 1)(adapter), 1, (ctypes.c_float * 1)(1.0)
+    )
     if code != 0:
         raise WorkerFailure(f"llama_set_adapters_lora returned {code}")
 
@@ -144,9 +164,12 @@ def _load(path: str, *, vocab_only: bool) -> Any:
     params = llama_cpp.llama_model_default_params()
     params.vocab_only = vocab_only
     if vocab_only:
-        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE  # a mapping would bring the weights into memory for nothing
+        params.load_mode = (
+            llama_cpp.LLAMA_LOAD_MODE_NONE
+        )  # a mapping would bring the weights into memory for nothing
     params.n_gpu_layers = 0
-    # Repacked and AMX weight buffers are for speed; the AMX one of llama-cpp-python 0.3.36 crashes on Q8_0 batches.
+    # Repacked and AMX weight buffers are for speed. The AMX one of llama-cpp-python 0.3.36 crashes
+    # on Q8_0 batches.
     params.use_extra_bufts = False
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
@@ -156,7 +179,13 @@ def _load(path: str, *, vocab_only: bool) -> Any:
 
 def main() -> int:
     """Run one command; the answer is `{"ok": …}` or `{"error": …}` on stdout."""
-    command = {"quantize": quantize, "tokenize": tokenize, "logits": logits, "activations": activations}[sys.argv[1]]
+    end_with(int(sys.argv[2]))
+    command = {
+        "quantize": quantize,
+        "tokenize": tokenize,
+        "logits": logits,
+        "activations": activations,
+    }[sys.argv[1]]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:

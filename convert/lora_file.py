@@ -1,10 +1,12 @@
-"""A LoRA adapter as llama.cpp applies it at run time: what its GGUF holds, without the base's weights.
+"""A LoRA adapter as a GGUF that llama.cpp applies at run time, without the base's weights.
 
-llama.cpp adds (alpha / rank) * B @ (A @ x) to a weight's product with x. Re-ordered rows of a weight are re-ordered rows
-of B, re-ordered columns are re-ordered columns of A. There is one alpha for the whole file, so rsLoRA and per-module
-patterns are folded into B. Format: src/llama-adapter.cpp and convert_lora_to_gguf.py of llama.cpp.
+llama.cpp adds (alpha / rank) * B @ (A @ x) to a weight's product with x. Re-ordered rows of a
+weight are re-ordered rows of B; re-ordered columns are re-ordered columns of A. The file has one
+alpha, so rsLoRA and per-module patterns are folded into B. Source: src/llama-adapter.cpp and
+convert_lora_to_gguf.py of llama.cpp.
 
-Limits: only what B @ A can say. DoRA, biases, retrained or added tokens and whole replaced tensors are refused by name.
+Limits: only changes of the form B @ A. DoRA, biases, retrained or added tokens and whole replaced
+tensors are refused by name.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ _UNFIT = {
 
 @dataclass(frozen=True)
 class LoraRecipe:
-    """`recipe.tensors` read their rows from the adapter's own file; `notes` says what was folded into B."""
+    """`recipe.tensors` read their rows from the adapter's own file; `notes` lists changes to B."""
 
     recipe: Recipe
     notes: tuple[str, ...]
 
 
 def lora_recipe(base: Recipe, adapter: Adapter, file: SafetensorsFile) -> LoraRecipe:
-    """The file for `adapter` over a base with recipe `base`. Raises AdapterError for what such a file cannot carry."""
+    """The file for `adapter` over a base with recipe `base`.
+
+    Raises AdapterError for a change that such a file cannot hold.
+    """
     rules = {rule.source: rule for rule in base.tensors}
     tied = "output.weight" not in {rule.name for rule in base.tensors}
     alpha = adapter.config.scale_of_default() * adapter.config.rank
@@ -48,33 +53,79 @@ def lora_recipe(base: Recipe, adapter: Adapter, file: SafetensorsFile) -> LoraRe
         if rule is None or rule.apply is not None:
             raise AdapterError(f"{source}: llama.cpp has no run-time LoRA for this tensor", _MERGE)
         if change.replacement is not None and file.entries[change.replacement].shape != rule.shape:
-            raise AdapterError(f"{source}: the adapter was trained with a resized vocabulary, which a LoRA file cannot hold", _MERGE)
+            raise AdapterError(
+                f"{source}: the adapter was trained with a resized vocabulary, which a LoRA "
+                "file cannot hold",
+                _MERGE,
+            )
         if ".lora_A" in change.parts:
             a, b = change.parts[".lora_A"], change.parts[".lora_B"]
             rank = file.entries[a].shape[0]
-            first = TensorRule(f"{rule.name}.lora_a", (rank, rule.shape[1]), a, columns=rule.columns)
+            first = TensorRule(
+                name=f"{rule.name}.lora_a",
+                shape=(rank, rule.shape[1]),
+                source=a,
+                columns=rule.columns,
+            )
         else:
             if tied:
-                raise AdapterError(f"{source}: the head is tied to this embedding, and llama.cpp would change it too", _MERGE)
+                raise AdapterError(
+                    f"{source}: the head is tied to this embedding, and llama.cpp would "
+                    "change it too",
+                    _MERGE,
+                )
             a, b = change.parts[".lora_embedding_A"], change.parts[".lora_embedding_B"]
             rank = file.entries[a].shape[0]
-            first = TensorRule(f"{rule.name}.lora_a", (rule.shape[0], rank), values=np.ascontiguousarray(file.rows(a).T))
+            first = TensorRule(
+                name=f"{rule.name}.lora_a",
+                shape=(rule.shape[0], rank),
+                values=np.ascontiguousarray(file.rows(a).T),
+            )
         if change.replacement is not None:
             folded.append(f"{rule.name}: the adapter's copy of the base's weights is left out")
         factor = adapter.config.scale(change.module, rank) * rank / alpha
         if factor != 1.0:
-            folded.append(f"{rule.name}: its scale differs from the file's, B is multiplied by {factor:.6g}")
+            folded.append(
+                f"{rule.name}: its scale differs from the file's, B is multiplied by {factor:.6g}"
+            )
         scaled = None if factor == 1.0 else partial(np.multiply, np.float32(factor))
-        tensors += [first, TensorRule(f"{rule.name}.lora_b", (file.entries[b].shape[0], rank), b, rows=rule.rows, apply=scaled)]
-    metadata = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": float(alpha)}
-    recipe = Recipe(base.architecture, metadata, tuple(tensors), base.vocab_size, base.context_length)
+        tensors += [
+            first,
+            TensorRule(
+                name=f"{rule.name}.lora_b",
+                shape=(file.entries[b].shape[0], rank),
+                source=b,
+                rows=rule.rows,
+                apply=scaled,
+            ),
+        ]
+    metadata = {
+        "general.type": "adapter",
+        "adapter.type": "lora",
+        "adapter.lora.alpha": float(alpha),
+    }
+    recipe = Recipe(
+        architecture=base.architecture,
+        metadata=metadata,
+        tensors=tuple(tensors),
+        vocab_size=base.vocab_size,
+        context_length=base.context_length,
+    )
     return LoraRecipe(recipe, tuple(folded))
 
 
 def _refuse_unfit(source: str, change: Change) -> None:
-    # PEFT saves a copy of a base embedding beside its LoRA, under this name.
-    if change.replacement is not None and not (".base_layer." in change.replacement and len(change.parts) > 1):
-        raise AdapterError(f"{source}: modules_to_save (or a trained bias) replaces the whole tensor; a LoRA file cannot hold it", _MERGE)
+    # PEFT saves a copy of a base embedding next to its LoRA, under this name.
+    if change.replacement is not None and not (
+        ".base_layer." in change.replacement and len(change.parts) > 1
+    ):
+        raise AdapterError(
+            f"{source}: modules_to_save (or a trained bias) replaces the whole tensor; a "
+            "LoRA file cannot hold it",
+            _MERGE,
+        )
     for part, feature in _UNFIT.items():
         if part in change.parts:
-            raise AdapterError(f"{source}: {feature} cannot be applied at run time by llama.cpp", _MERGE)
+            raise AdapterError(
+                f"{source}: {feature} cannot be applied at run time by llama.cpp", _MERGE
+            )

@@ -1,7 +1,7 @@
-"""How many processors this process may really use: those it is bound to, within the share of its container.
+"""The number of processors that this process may use, within the share of its container.
 
-More threads than that are not only useless: llama.cpp's wait for one another by spinning, so they take the time of those
-that work. Limits: the container's share is read where cgroup 2 shows it.
+More threads do harm: llama.cpp's threads wait for one another by spinning, and so take time from
+working ones. Limits: the container's share is read where cgroup 2 shows it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ _SHARE = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_processors() -> int:
-    """At least 1."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of usable processors, at least 1."""
+    bound = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         time, period, *_ = _SHARE.read_text(encoding="ascii").split()
         return max(1, min(bound, int(time) // int(period)))

@@ -1,4 +1,4 @@
-"""Who a converted file came from: sha256 digests of base and adapter, and the GGUF keys that carry them."""
+"""The origin of a converted file: sha256 digests of base and adapter, and their GGUF keys."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ def file_digest(path: Path) -> str:
 
 
 def files_digest(paths: Sequence[Path]) -> str:
-    """One digest for several files: the file's own for a single one, else sha256 over "digest  name" lines in name order."""
+    """One digest for several files: a single file's own, else sha256 over "digest name" lines by
+    name.
+    """
     if len(paths) == 1:
         return file_digest(paths[0])
     named = sorted(paths, key=lambda path: path.name)
     with ThreadPoolExecutor(worker_threads()) as pool:
-        listing = "".join(f"{digest}  {path.name}\n" for digest, path in zip(pool.map(file_digest, named), named, strict=True))
+        listing = "".join(
+            f"{digest}  {path.name}\n"
+            for digest, path in zip(pool.map(file_digest, named), named, strict=True)
+        )
     return hashlib.sha256(listing.encode()).hexdigest()

@@ -1,17 +1,17 @@
-"""Quantise a finished F32, F16 or BF16 GGUF with llama.cpp, in a child process.
+"""Quantises a finished F32, F16 or BF16 GGUF with llama.cpp, in a child process.
 
-Rows whose length is not a multiple of 256 cannot take k-quants; llama.cpp then falls back to another type, which is
-read back from the written file and reported by tensor.
+Rows whose length is not a multiple of 256 cannot take k-quants. llama.cpp then chooses another
+type, which is read back from the written file and reported by tensor.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 
+from convert import files
 from convert.errors import ConvertError, SpaceError
 from convert.gguf_file import GgufFile
 from convert.llama_child import call
@@ -31,36 +31,43 @@ FILE_TYPES = {
 
 @dataclass(frozen=True)
 class Quantised:
-    """The written file, its size in bytes, and how many tensors took which type."""
+    """The written file, its size in bytes, and the number of tensors by type."""
 
     path: Path
     bytes: int
     types: dict[str, int]
 
 
-def quantise(source: Path, target: Path, kind: str, *, threads: int = 0, importance: Path | None = None) -> Quantised:
-    """Write `source` as `kind` to `target`, atomically; `importance` is a file of `importance.py`. Raises ConvertError, SpaceError."""
+def quantise(
+    source: Path, target: Path, kind: str, *, threads: int = 0, importance: Path | None = None
+) -> Quantised:
+    """Write `source` as `kind` to `target`, whole or not at all.
+
+    `importance` is a file of `importance.py`. Raises ConvertError, SpaceError.
+    """
     if kind not in FILE_TYPES:
-        raise ConvertError(f"unknown quantisation {kind!r}", f"choose one of {', '.join(FILE_TYPES)}")
-    partial = target.with_name(target.name + ".partial")
-    request = {
-        "source": str(source),
-        "target": str(partial),
-        "file_type": int(FILE_TYPES[kind]),
-        "threads": threads or usable_processors(),
-        "imatrix": str(importance) if importance else None,
-    }
+        raise ConvertError(
+            f"unknown quantisation {kind!r}", f"choose one of {', '.join(FILE_TYPES)}"
+        )
+    types: dict[str, int] = {}
     try:
-        call("quantize", request)
-        types: dict[str, int] = {}
-        with GgufFile(partial) as written:
-            for tensor in written.tensors.values():
-                types[tensor.type.name] = types.get(tensor.type.name, 0) + 1
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, target)
+        with files.temporary_folder(target.parent) as folder:
+            made = folder / target.name
+            request = {
+                "source": source,
+                "target": made,
+                "file_type": int(FILE_TYPES[kind]),
+                "threads": threads or usable_processors(),
+                "imatrix": importance,
+            }
+            call("quantize", request)
+            with GgufFile(made) as written:
+                for tensor in written.tensors.values():
+                    types[tensor.type.name] = types.get(tensor.type.name, 0) + 1
+            files.sync(made)
+            files.move(made, target)
     except OSError as error:
-        raise SpaceError(f"{target}: {error.strerror}", "check free space and permissions") from None
-    finally:
-        partial.unlink(missing_ok=True)
+        raise SpaceError(
+            f"{target}: {error.strerror}", "check free space and permissions"
+        ) from None
     return Quantised(target, target.stat().st_size, types)

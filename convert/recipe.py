@@ -1,8 +1,8 @@
-"""How each tensor of a GGUF is made from a checkpoint, as data that can be streamed row by row.
+"""The making of each GGUF tensor from a checkpoint, as data that can be streamed row by row.
 
-An architecture module (`llama.py`, `qwen35.py`) returns a Recipe; `write.py` executes it in row chunks. Every
-architecture transform that llama.cpp needs is a permutation of rows, a permutation of columns, a reshape, or an
-elementwise function, so no tensor ever has to be held whole.
+An architecture module (`llama.py`, `qwen35.py`) returns a Recipe; `write.py` executes it in row
+chunks. Every transform for llama.cpp is a permutation of rows or columns, a reshape, or an
+elementwise function, so no tensor is ever held whole.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ Index = npt.NDArray[np.int64]
 MetadataValue = Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorRule:
     """One output tensor.
 
-    `shape` is the output's shape, slowest axis first. Output row i is row `rows[i]` of `source` (flattened to 2-D), its
-    columns taken in the order `columns`, then `apply`d elementwise. `keep_f32` marks tensors that are never quantised.
-    `values` replaces the source for tensors that are computed from the config alone.
+    `shape` is the output's shape, slowest axis first. Output row i is row `rows[i]` of `source`
+    (flattened to 2-D), with its columns in the order `columns`, then `apply`d elementwise.
+    `keep_f32` marks tensors that are never quantised. `values` replaces the source for tensors that
+    come from the config alone.
     """
 
     name: str
@@ -39,9 +40,9 @@ class TensorRule:
     values: Floats | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything of a GGUF but its vocabulary: `metadata` maps GGUF keys to Python scalars, strings or lists.
+    """A GGUF without its vocabulary; `metadata` maps keys to Python scalars, strings or lists.
 
     `dropped` maps source tensors that are left out on purpose to the reason.
     """

@@ -1,25 +1,27 @@
-"""How a written file earns its name: it is verified under another one, renamed, and its proof is left beside it as JSON."""
+"""Gives a written file its name: it is verified in a temporary folder and then moved.
+
+Its proof lies next to it as JSON.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from convert import files
 from convert.errors import ConvertError, SpaceError, VerifyError
 from convert.provenance import file_digest
-from convert.verify import Finding
-from convert.write import sync_folder
+from convert.verify import Proof
 
 SCHEMA = "kmint.convert/1"
 _MAGIC = b"GGUF"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """One written file with its proof."""
 
@@ -27,7 +29,7 @@ class Report:
     kind: str
     bytes: int
     sha256: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Proof, ...]
     notes: tuple[str, ...]
     provenance: Mapping[str, str]
 
@@ -36,13 +38,8 @@ class Report:
         return {"schema": SCHEMA, **asdict(self)}
 
 
-def unproven(path: Path) -> Path:
-    """Where a file stands, whole, while it is being verified; it gets its own name only afterwards."""
-    return path.with_name(path.name + ".unproven")
-
-
 def _require_ours(path: Path) -> None:
-    """Refuse to replace what is no GGUF file: a slip in --out must not cost anybody a checkpoint."""
+    """Refuse to replace a file that is not GGUF; a wrong --out must not delete a checkpoint."""
     if not path.exists():
         return
     try:
@@ -53,51 +50,70 @@ def _require_ours(path: Path) -> None:
     except OSError as error:
         raise SpaceError(f"{path}: {error.strerror}", "choose another --out") from None
     if start != _MAGIC:
-        raise ConvertError(f"{path} exists and is no GGUF file; it is not overwritten", "choose another --out, or move that file away")
+        raise ConvertError(
+            f"{path} exists and is not a GGUF file; it is not overwritten",
+            "choose another --out, or move that file away",
+        )
 
 
 @contextmanager
-def removed(paths: Iterable[Path], *scratch: Path) -> Iterator[None]:
-    """While `paths` are being made: what a killed run left of them is gone, and at the end, however it comes, nothing half-done stays."""
+def workshop(paths: Iterable[Path]) -> Iterator[Path]:
+    """A temporary folder in which `paths`, all of one folder, are made and proven.
+
+    The remains of killed runs are removed first. Raises ConvertError when one of `paths` is a file
+    of another kind, and SpaceError.
+    """
     paths = tuple(paths)
     for path in paths:
         _require_ours(path)
-    half = [*scratch, *(unproven(path) for path in paths)]
-    half += [path.with_name(path.name + ".partial") for path in half]
+    home = paths[0].parent
+    with suppress(OSError):  # some folders allow writing but no listing
+        files.sweep(home)
     try:
-        for path in half:
-            path.unlink(missing_ok=True)
+        held = ExitStack()
+        folder = held.enter_context(files.temporary_folder(home))
     except OSError as error:
-        raise SpaceError(f"{path}: {error.strerror}", "check the folder of --out and its permissions") from None
-    try:
-        yield
-    finally:
-        for path in half:
-            path.unlink(missing_ok=True)
+        raise SpaceError(
+            f"{home}: {error.strerror}", "check the folder of --out and its permissions"
+        ) from None
+    with held:
+        yield folder
 
 
-def finish(path: Path, kind: str, findings: tuple[Finding, ...], notes: tuple[str, ...], provenance: Mapping[str, str]) -> Report:
-    """Give the unproven file its name and write PATH.report.json. Raises VerifyError when a finding failed, and SpaceError."""
+def finish(
+    made: Path,
+    path: Path,
+    kind: str,
+    findings: tuple[Proof, ...],
+    notes: tuple[str, ...],
+    provenance: Mapping[str, str],
+) -> Report:
+    """Give the file at `made` its name and write PATH.report.json.
+
+    Raises VerifyError when a finding failed, and SpaceError.
+    """
     failed = [finding for finding in findings if finding.status == "fail"]
     if failed:
-        raise VerifyError(f"{path.name}: {failed[0].level} check failed: {failed[0].detail}", "nothing was kept of it; please report this")
-    made = unproven(path)
-    report = Report(str(path), kind, made.stat().st_size, file_digest(made), findings, notes, provenance)
-    beside = path.with_name(path.name + ".report.json")
+        raise VerifyError(
+            f"{path.name}: {failed[0].level} check failed: {failed[0].detail}",
+            "no part of it was kept; please report this",
+        )
+    report = Report(
+        path=str(path),
+        kind=kind,
+        bytes=made.stat().st_size,
+        sha256=file_digest(made),
+        findings=findings,
+        notes=notes,
+        provenance=provenance,
+    )
+    report_path = path.with_name(path.name + ".report.json")
     try:
-        beside.unlink(missing_ok=True)  # an older file's report must never stand beside this one
-        os.replace(made, path)
-        sync_folder(path.parent)
+        report_path.unlink(
+            missing_ok=True
+        )  # an older file's report must never lie next to this file
+        files.move(made, path)
+        files.write_text(report_path, json.dumps(report.to_json(), indent=1) + "\n")
     except OSError as error:
         raise SpaceError(f"{path}: {error.strerror}", "check free space and permissions") from None
-    _write(beside, report)
     return report
-
-
-def _write(path: Path, report: Report) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise SpaceError(f"{path}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""What one conversion is asked for."""
+"""The request of one conversion."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 from convert.errors import ConvertError
 
 Level = Literal["structure", "tokenizer", "logits", "full"]
-"""How much is proven; each holds the ones before it."""
+"""The levels of proof; each includes the earlier ones."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to convert. `kinds` are file types in the order asked for; `version` is the converting program's.
+@dataclass(frozen=True, kw_only=True)
+class ConvertRequest:
+    """A requested conversion. `kinds` are file types in order.
 
-    Raises ConvertError when `out` cannot be a file.
+    `version` is that of the converting program. Raises ConvertError when `out` cannot be a file.
     """
 
     base: Path
@@ -29,4 +29,6 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.out.name or self.out.is_dir():
-            raise ConvertError(f"{str(self.out)!r} is a folder, not a file", "name a file, such as smith.gguf")
+            raise ConvertError(
+                f"{str(self.out)!r} is a folder, not a file", "name a file, such as smith.gguf"
+            )

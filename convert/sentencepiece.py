@@ -1,10 +1,12 @@
-"""A SentencePiece model file (tokenizer.model), read strictly and only as far as llama.cpp's vocabulary needs it.
+"""Reads the parts of a SentencePiece file (tokenizer.model) that llama.cpp's vocabulary needs.
 
-The file is a protocol buffer; the fields are those of `sentencepiece_model.proto` (https://github.com/google/sentencepiece)
-and the encoding is https://protobuf.dev/programming-guides/encoding. Unknown fields are skipped, as the format wants.
+The file is a protocol buffer. Source of the fields: `sentencepiece_model.proto`
+(https://github.com/google/sentencepiece); of the encoding:
+https://protobuf.dev/programming-guides/encoding. Unknown fields are skipped, as the format demands.
 
-Limits: BPE models without a normalisation table and without whitespace removal, because llama.cpp's `llama` vocabulary
-does neither; anything else is refused by name. Nothing here keeps more in memory than the file itself.
+Limits: BPE models without a normalisation table and without whitespace removal, because llama.cpp's
+`llama` vocabulary does neither. Anything else is refused by name. Memory stays within the size of
+the file.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from convert import files
 from convert.errors import SourceError, VocabError
 
 MAX_BYTES = 256 * 2**20
@@ -35,24 +38,31 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """The vocabulary in id order. `dummy_prefix` says that a space is put before every text."""
+    """The vocabulary in id order. `dummy_prefix` puts a space before every text."""
 
     pieces: tuple[Piece, ...]
     dummy_prefix: bool
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:
-    """Read and check a tokenizer.model. Raises SourceError on a malformed file, VocabError on a kind llama.cpp cannot do."""
+    """Read and check a tokenizer.model.
+
+    Raises SourceError for a malformed file, VocabError for a kind that llama.cpp does not support.
+    """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SourceError(f"{path}: too large for a tokenizer ({path.stat().st_size} bytes)")
-        data = path.read_bytes()
+        data = files.read_plain(path, most_bytes=MAX_BYTES)
+    except files.NoPlainFile as error:
+        raise SourceError(f"{path}: {error}", "download the file again") from None
     except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}", "check the path and its permissions") from None
+        raise SourceError(
+            f"{path}: {error.strerror}", "check the path and its permissions"
+        ) from None
     try:
         return _model(data)
     except (ValueError, struct.error, IndexError) as error:
-        raise SourceError(f"{path}: not a SentencePiece model ({error})", "download the file again") from None
+        raise SourceError(
+            f"{path}: not a SentencePiece model ({error})", "download the file again"
+        ) from None
 
 
 def _model(data: bytes) -> SentencePieceModel:
@@ -69,14 +79,23 @@ def _model(data: bytes) -> SentencePieceModel:
     kind = dict(_fields(trainer)).get(3, 1)
     if kind != _BPE:
         name = _MODEL_TYPES.get(kind, str(kind)) if isinstance(kind, int) else "?"
-        raise VocabError(f"tokenizer.model is a SentencePiece {name} model; only bpe models can be carried over")
+        raise VocabError(
+            f"tokenizer.model is a SentencePiece {name} model; only bpe models can be carried over"
+        )
     settings = dict(_fields(normalizer))
     if settings.get(2):
-        raise VocabError("tokenizer.model normalises text with a table of its own, which llama.cpp's vocabulary cannot hold")
+        raise VocabError(
+            "tokenizer.model normalises text with its own table, which llama.cpp's "
+            "vocabulary cannot hold"
+        )
     if settings.get(4, 1):
-        raise VocabError("tokenizer.model removes extra whitespace, which llama.cpp's vocabulary does not")
+        raise VocabError(
+            "tokenizer.model removes extra whitespace, which llama.cpp's vocabulary does not"
+        )
     if not settings.get(5, 1) or dict(_fields(trainer)).get(24, 0):
-        raise VocabError("tokenizer.model marks spaces in a way that llama.cpp's vocabulary does not")
+        raise VocabError(
+            "tokenizer.model marks spaces in a way that llama.cpp's vocabulary does not"
+        )
     return SentencePieceModel(tuple(pieces), bool(settings.get(3, 1)))
 
 
@@ -93,12 +112,15 @@ def _piece(data: bytes) -> Piece:
 
 def _as_bytes(value: int | float | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise ValueError("a message was expected")
+        raise ValueError("a field is not a message")
     return value
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """(field number, value) of one message in order; 4-byte values are read as floats. Raises ValueError, IndexError."""
+    """(field number, value) of one message in order; 4-byte values are read as floats.
+
+    Raises ValueError, IndexError.
+    """
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)

@@ -1,13 +1,12 @@
 """Executes a recipe: streams tensors from a checkpoint into their final place in a GGUF.
 
-Header and tensor table come first (the `gguf` package writes them), then each tensor in pieces of at most
-`CHUNK_BYTES` of float32, several made at once and written in order. The file is written as NAME.partial, synced, and
-renamed, so that a file under its final name is always complete.
+The `gguf` package writes header and tensor table first. Each tensor follows in pieces of at most
+`CHUNK_BYTES` of float32; several are made at once and written in order. The file is written in a
+temporary folder, synced, and moved, so that a file under its final name is always complete.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -20,13 +19,19 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
+from convert import files
+from convert.damage import sound_range
 from convert.errors import ConvertError, SpaceError
 from convert.processors import usable_processors
 from convert.recipe import Recipe, TensorRule
 from convert.safetensors_file import Floats
 
 CHUNK_BYTES = 8 * 2**20
+"""Bytes of float32 in one piece of a tensor."""
+
 MAX_THREADS = 8
+"""Largest number of pieces made at once."""
+
 ALIGNMENT = 32
 DIRECT_TYPES = {
     "F32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
@@ -41,7 +46,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where and how each tensor will be written. `types` pairs with the recipe's tensors; sizes are bytes."""
+    """The type and place of each tensor.
+
+    `types` pairs with the recipe's tensors; sizes are bytes.
+    """
 
     types: tuple[gguf.GGMLQuantizationType, ...]
     sizes: tuple[int, ...]
@@ -50,14 +58,19 @@ class Layout:
 
 
 def layout(recipe: Recipe, kind: str) -> Layout:
-    """The tensor types and sizes of a file of type `kind`; tensors whose rows do not fit its blocks become F16."""
+    """The tensor types and sizes of a file of type `kind`.
+
+    Tensors whose rows do not fit its blocks become F16.
+    """
     wanted = DIRECT_TYPES[kind][0]
     types, sizes, fallbacks = [], [], []
     for rule in recipe.tensors:
         chosen = gguf.GGMLQuantizationType.F32 if rule.keep_f32 else wanted
         if rule.shape[-1] % gguf.GGML_QUANT_SIZES[chosen][0]:
             chosen = gguf.GGMLQuantizationType.F16
-            fallbacks.append(f"{rule.name}: rows of {rule.shape[-1]} do not fit {kind} blocks, stored as F16")
+            fallbacks.append(
+                f"{rule.name}: rows of {rule.shape[-1]} do not fit {kind} blocks, stored as F16"
+            )
         block, block_bytes = gguf.GGML_QUANT_SIZES[chosen]
         types.append(chosen)
         sizes.append(int(np.prod(rule.shape, dtype=np.int64)) // block * block_bytes)
@@ -74,9 +87,11 @@ def write_gguf(
     read: ReadRows,
     progress: Progress | None = None,
 ) -> Layout:
-    """Write the whole file. `read(source, rows)` gives float32 rows of a source tensor. Raises SpaceError, ConvertError."""
+    """Write the whole file. `read(source, rows)` gives float32 rows of a source tensor.
+
+    Raises SpaceError, ConvertError.
+    """
     plan = layout(recipe, kind)
-    partial = path.with_name(path.name + ".partial")
     try:
         free = shutil.disk_usage(path.parent).free
         if free < plan.total + 2**20:
@@ -84,39 +99,62 @@ def write_gguf(
                 f"{path.parent} has {free / 1e9:.2f} GB free, {plan.total / 1e9:.2f} GB are needed",
                 "free some space or choose another --out",
             )
-        _write_header(partial, recipe, vocabulary, general, kind, plan)
-        with partial.open("ab") as file, ThreadPoolExecutor(worker_threads()) as pool:
-            file.write(bytes(_padded(file.tell()) - file.tell()))
-            start = file.tell()
-            for piece in _encoded(pool, recipe, plan, read):
-                file.write(piece)
-                if progress is not None:
-                    progress(file.tell() - start, plan.total)
-            if file.tell() - start != plan.total:
-                raise ConvertError(f"{path.name}: wrote {file.tell() - start} bytes of tensors, planned {plan.total}")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync_folder(path.parent)
+        with files.temporary_folder(path.parent) as folder:
+            made = folder / path.name
+            _write_header(made, recipe, vocabulary, general, kind, plan)
+            with made.open("ab") as file, ThreadPoolExecutor(worker_threads()) as pool:
+                file.write(bytes(_padded(file.tell()) - file.tell()))
+                start = file.tell()
+                for piece in _encoded(pool, recipe, plan, read):
+                    file.write(piece)
+                    if progress is not None:
+                        progress(file.tell() - start, plan.total)
+                if file.tell() - start != plan.total:
+                    raise ConvertError(
+                        f"{path.name}: wrote {file.tell() - start} bytes of tensors, "
+                        f"planned {plan.total}"
+                    )
+            files.sync(made)
+            files.move(made, path)
     except OSError as error:
         raise SpaceError(f"{path}: {error.strerror}", "check free space and permissions") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return plan
 
 
+def write_vocabulary(path: Path, recipe: Recipe, vocabulary: Mapping[str, Any]) -> None:
+    """Write a GGUF without tensors, whose vocabulary llama.cpp can load. Raises SpaceError."""
+    try:
+        empty = Recipe(
+            architecture=recipe.architecture,
+            metadata=recipe.metadata,
+            tensors=(),
+            vocab_size=recipe.vocab_size,
+            context_length=recipe.context_length,
+        )
+        _write_header(path, empty, vocabulary, {}, "F32", layout(empty, "F32"))
+    except OSError as error:
+        raise SpaceError(f"{path}: {error.strerror}", "check free space and permissions") from None
+
+
 def _write_header(
-    partial: Path, recipe: Recipe, vocabulary: Mapping[str, Any], general: Mapping[str, Any], kind: str, plan: Layout
+    path: Path,
+    recipe: Recipe,
+    vocabulary: Mapping[str, Any],
+    general: Mapping[str, Any],
+    kind: str,
+    plan: Layout,
 ) -> None:
-    writer = gguf.GGUFWriter(partial, recipe.architecture)
+    writer = gguf.GGUFWriter(path, recipe.architecture)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(DIRECT_TYPES[kind][1])
     for key, value in {**general, **recipe.metadata, **vocabulary}.items():
         _add(writer, key, value)
     for rule, quantization, size in zip(recipe.tensors, plan.types, plan.sizes, strict=True):
-        writer.add_tensor_info(rule.name, rule.shape, np.dtype(np.float32), size, raw_dtype=quantization)
+        writer.add_tensor_info(
+            rule.name, rule.shape, np.dtype(np.float32), size, raw_dtype=quantization
+        )
     try:
-        writer.write_header_to_file(partial)
+        writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         writer.flush()
@@ -138,24 +176,28 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 
 
 def worker_threads() -> int:
-    """How many pieces are made at once: one a processor that this process may use, within reason."""
+    """Number of pieces made at once: at most one a usable processor."""
     return min(MAX_THREADS, usable_processors())
 
 
 def peak_bytes() -> int:
-    """What writing takes above the interpreter: for each piece in work its rows, the delta, the stored form and what lies between."""
+    """Bytes that writing needs: rows, delta, stored form and intermediates of each piece."""
     return 6 * CHUNK_BYTES * worker_threads()
 
 
-def _encoded(pool: ThreadPoolExecutor, recipe: Recipe, plan: Layout, read: ReadRows) -> Iterator[memoryview]:
-    """Every byte of the tensor data in order; while one piece is being written the next ones are made."""
+def _encoded(
+    pool: ThreadPoolExecutor, recipe: Recipe, plan: Layout, read: ReadRows
+) -> Iterator[memoryview]:
+    """Every byte of the tensor data in order; the next pieces are made while one is written."""
     ahead: deque[Future[memoryview]] = deque()
     for rule, quantization, size in zip(recipe.tensors, plan.types, plan.sizes, strict=True):
         rows = np.arange(rule.shape[0])
         step = max(1, CHUNK_BYTES // (4 * int(np.prod(rule.shape[1:], dtype=np.int64))))
         for first in range(0, len(rows), step):
             padding = _padded(size) - size if first + step >= len(rows) else 0
-            ahead.append(pool.submit(_piece, rule, rows[first : first + step], quantization, padding, read))
+            ahead.append(
+                pool.submit(_piece, rule, rows[first : first + step], quantization, padding, read)
+            )
             if len(ahead) > worker_threads():
                 yield ahead.popleft().result()
     while ahead:
@@ -163,11 +205,19 @@ def _encoded(pool: ThreadPoolExecutor, recipe: Recipe, plan: Layout, read: ReadR
 
 
 def _piece(
-    rule: TensorRule, wanted: npt.NDArray[np.int64], quantization: gguf.GGMLQuantizationType, padding: int, read: ReadRows
+    rule: TensorRule,
+    wanted: npt.NDArray[np.int64],
+    quantization: gguf.GGMLQuantizationType,
+    padding: int,
+    read: ReadRows,
 ) -> memoryview:
-    """Some rows of a tensor as they are stored, and what fills up to the next tensor."""
+    """Some rows of a tensor in their stored form, with the padding before the next tensor."""
     encoded = _encode(rule, made_rows(rule, wanted, read), quantization)
-    return memoryview(encoded.tobytes() + bytes(padding)) if padding else encoded.reshape(-1).view(np.uint8).data
+    return (
+        memoryview(encoded.tobytes() + bytes(padding))
+        if padding
+        else encoded.reshape(-1).view(np.uint8).data
+    )
 
 
 def made_rows(rule: TensorRule, wanted: npt.NDArray[np.int64], read: ReadRows) -> Floats:
@@ -175,20 +225,27 @@ def made_rows(rule: TensorRule, wanted: npt.NDArray[np.int64], read: ReadRows) -
     if rule.values is not None:
         return rule.values[wanted]
     assert rule.source is not None
-    piece = read(rule.source, wanted if rule.rows is None else rule.rows[wanted]).reshape(len(wanted), *rule.shape[1:])
+    piece = read(rule.source, wanted if rule.rows is None else rule.rows[wanted]).reshape(
+        len(wanted), *rule.shape[1:]
+    )
     if rule.columns is not None:
         piece = piece[:, rule.columns]
     return rule.apply(piece) if rule.apply is not None else piece
 
 
-def _encode(rule: TensorRule, piece: Floats, quantization: gguf.GGMLQuantizationType) -> npt.NDArray[Any]:
-    """A piece in its stored type, contiguous."""
+def _encode(
+    rule: TensorRule, piece: Floats, quantization: gguf.GGMLQuantizationType
+) -> npt.NDArray[Any]:
+    """A piece in its stored type, contiguous. Raises ConvertError for values outside its range."""
+    low, high = sound_range(rule.name, piece)
     if quantization == gguf.GGMLQuantizationType.F32:
         return np.ascontiguousarray(piece, dtype="<f4")
     if quantization == gguf.GGMLQuantizationType.F16:
         limit = float(np.finfo(np.float16).max)
-        if not (piece.size == 0 or (piece.max() <= limit and piece.min() >= -limit)):
-            raise ConvertError(f"{rule.name} holds values that F16 cannot", "use --quant BF16, F32 or Q8_0")
+        if not (high <= limit and low >= -limit):
+            raise ConvertError(
+                f"{rule.name} holds values that F16 cannot", "use --quant BF16, F32 or Q8_0"
+            )
         return piece.astype("<f2", order="C")
     encoded: npt.NDArray[Any] = gguf.quants.quantize(np.ascontiguousarray(piece), quantization)
     return np.ascontiguousarray(encoded)
@@ -196,12 +253,3 @@ def _encode(rule: TensorRule, piece: Floats, quantization: gguf.GGMLQuantization
 
 def _padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

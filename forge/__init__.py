@@ -1,1 +1,1 @@
-"""How the embedded smith is made: corpus grammar, tokenizer, training, export. Not installed with the package."""
+"""Makes the embedded smith: corpus, tokenizer, training, export. Not part of the package."""

@@ -1,4 +1,7 @@
-"""The tokenised corpus as batches: pairs of like length together, padded on the right, loss on the answer only."""
+"""The tokenised corpus as batches: pairs of like length together, padded on the right.
+
+The loss counts on the answer only.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ Integers = NDArray[np.int64]
 Batch = tuple[Integers, Integers, Integers]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Corpus:
     """corpus.npz in memory (layout: see `forge/corpus.py`)."""
 
@@ -32,31 +35,45 @@ class Corpus:
 
     def decode(self, tokens: list[int]) -> str:
         """Text of a token list."""
-        return b"".join(self.token_bytes[token] for token in tokens if token < len(self.token_bytes)).decode("utf-8", errors="replace")
+        return b"".join(
+            self.token_bytes[token] for token in tokens if token < len(self.token_bytes)
+        ).decode("utf-8", errors="replace")
 
 
 def _rows(flat: NDArray[np.uint16], ends: Integers) -> list[NDArray[np.uint16]]:
     return np.split(flat, ends[:-1])
 
 
-def load(path: Path) -> Corpus:
-    """Read corpus.npz."""
+def load(path: Path, passed: frozenset[str] | None = None) -> Corpus:
+    """Read corpus.npz: the pairs whose kernels passed, or all for None."""
     with np.load(path) as data:
+        chosen = (
+            slice(None)
+            if passed is None
+            else np.array([str(digest) in passed for digest in data["digests"]])
+        )
         return Corpus(
-            _rows(data["prompts"], data["prompts_ends"]),
-            _rows(data["answers"], data["answers_ends"]),
-            data["pairs"],
-            [row.tolist() for row in _rows(data["eval_prompts"], data["eval_prompts_ends"])],
-            json.loads(str(data["eval_names"])),
-            [text.encode("latin-1") for text in json.loads(str(data["token_bytes"]))],
-            int(data["eos"]),
+            prompts=_rows(data["prompts"], data["prompts_ends"]),
+            answers=_rows(data["answers"], data["answers_ends"]),
+            pairs=data["pairs"][chosen],
+            eval_prompts=[
+                row.tolist() for row in _rows(data["eval_prompts"], data["eval_prompts_ends"])
+            ],
+            eval_names=json.loads(str(data["eval_names"])),
+            token_bytes=[text.encode("latin-1") for text in json.loads(str(data["token_bytes"]))],
+            eos=int(data["eos"]),
         )
 
 
 def batches(corpus: Corpus, tokens_per_batch: int, seed: int, context: int) -> Iterator[Batch]:
-    """Endless batches (tokens, where, labels): `labels[i]` is the token that follows flat position `where[i]`, answers only."""
+    """Endless batches (tokens, where, labels) of at most `context` tokens a sequence.
+
+    `labels[i]` is the token that follows flat position `where[i]`, of answers only.
+    """
     rng = np.random.default_rng(seed)
-    lengths = np.array([len(corpus.prompts[p]) + len(corpus.answers[a]) for p, a in corpus.pairs]) - 1
+    lengths = (
+        np.array([len(corpus.prompts[p]) + len(corpus.answers[a]) for p, a in corpus.pairs]) - 1
+    )
     usable = np.nonzero(lengths <= context)[0]
     while True:
         order = rng.permutation(usable)
@@ -67,7 +84,11 @@ def batches(corpus: Corpus, tokens_per_batch: int, seed: int, context: int) -> I
             while len(pool):
                 width = _round_up(int(lengths[pool[min(len(pool) - 1, 8)]]))
                 count = max(1, tokens_per_batch // width)
-                while count > 1 and _round_up(int(lengths[pool[min(count, len(pool)) - 1]])) * count > tokens_per_batch:
+                while (
+                    count > 1
+                    and _round_up(int(lengths[pool[min(count, len(pool)) - 1]])) * count
+                    > tokens_per_batch
+                ):
                     count -= 1
                 pieces.append(pool[:count])
                 pool = pool[count:]
@@ -83,7 +104,10 @@ def _batch(corpus: Corpus, members: Integers, width: int) -> Batch:
     tokens = np.full((len(members), width), corpus.eos, dtype=np.int64)
     where, labels = [], []
     for row, member in enumerate(members):
-        prompt, answer = (corpus.prompts[corpus.pairs[member, 0]], corpus.answers[corpus.pairs[member, 1]])
+        prompt, answer = (
+            corpus.prompts[corpus.pairs[member, 0]],
+            corpus.answers[corpus.pairs[member, 1]],
+        )
         head, total = len(prompt), len(prompt) + len(answer)
         tokens[row, :head] = prompt
         tokens[row, head : total - 1] = answer[:-1]

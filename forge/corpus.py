@@ -1,11 +1,8 @@
-"""The training corpus: (prompt, kernel) pairs, tokenised, in one compressed file that training reads without other packages.
+"""The training corpus: pairs of a stage and a kernel, tokenised, in one file.
 
-`python -m forge.corpus build/forge` writes `corpus.npz` and the tokenizer. Everything follows from `SEED`. Prompts are
-made by the application's own prompt builder and chat template, so the smith reads in training what it reads in use.
-
-Layout of corpus.npz: `prompts` and `answers` are flat uint16 token arrays with `*_ends` (exclusive ends); `pairs` holds
-(prompt, answer) indices; `eval_prompts` (+ ends) are one prompt per op, `eval_names` (JSON) their op, dialect and whether
-the op is held out; `token_bytes` (JSON, latin-1) lets training decode its own samples.
+`python -m forge.corpus build/forge` writes `corpus.npz` and the tokenizer. The seeds determine
+everything. The application's own prompt builder and chat template make the prompts, so training and
+use have the same text. `packed.py` has the file's layout.
 """
 
 from __future__ import annotations
@@ -13,190 +10,175 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from forge import tokenizer as bpe
-from forge.grammar import canonical_hash, designs, recipe, write, write_fixed
-from forge.grammar.design import Design
-from forge.ops import heldout, synthetic, training
-from forge.passed import read_passed
-from kmint_tui.smith.exemplars import Dialect
-from kmint_tui.smith.prompts import build
+from forge.choices import draw
+from forge.digests import digest_of
+from forge.graphs import program
+from forge.heldout import heldout_names, is_held_out
+from forge.packed import Evaluated, Pair, pack
+from forge.workers import results
+from kmint_tui.graph.operations import catalogue_program
+from kmint_tui.graph.program import OutOfScope, Program, Stage, at_shapes
+from kmint_tui.smith.prompts import graph_prompt
 from kmint_tui.smith.template import FENCE, render
-from referee.ops import Op, catalogue, signature
+from kmint_tui.template.structures import kernel_source
+from referee.ops import catalogue, cells
 
-SEED = 1
-CARD, FENCED, REPAIR = 0.7, 0.25, 0.08
+SEEDS = 45_000
+VARIANTS = 2
+"""Kernels of one random function."""
+CATALOGUE_SHAPES, CATALOGUE_TIMES = 3, 4
+"""Shapes of an operation next to the timed one, and kernels of each; its functions are few."""
+FENCED, REPAIR = 0.2, 0.08
+"""Shares of the answers in a fence, and of the prompts that quote the referee."""
 CLOSE = "```"
 
 
-@dataclass(frozen=True)
-class Share:
-    """How many designs and pairs each op of a group gets."""
-
-    designs: int
-    pairs: int
-
-
-SHARES = {
-    "chain": Share(10, 180),
-    "other": Share(16, 450),
-    "short": Share(8, 150),
-    "synthetic": Share(5, 120),
-    "remix": Share(2, 30),
-}
+def drawn(seed: int) -> Program | None:
+    """The random function of a seed; None for an invalid or a held-out one."""
+    try:
+        made = program(random.Random(seed))
+    except OutOfScope:
+        return None
+    return None if is_held_out(made) else made
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One example. `answer` lacks the end-of-text token."""
-
-    op: str
-    prompt: str
-    answer: str
-
-
-@cache
-def group(op: Op) -> str:
-    """Which share an op gets."""
-    if op.origin == "remix":
-        return "remix"
-    if op.name in {made.name for made in synthetic()}:
-        return "synthetic"
-    return "short" if op.regime == "short" else "chain" if op.family == "chain" else "other"
+def kernels(stage: Stage, rng: random.Random, count: int) -> list[str]:
+    """Different kernels for a stage."""
+    found: list[str] = []
+    for _ in range(4 * count):
+        source = kernel_source(stage, *draw(stage, rng))
+        found += [source] if source not in found else []
+        if len(found) == count:
+            break
+    return found
 
 
-def op_designs(op: Op) -> tuple[Design, ...]:
-    """The designs of an op that the corpus may use (before validation)."""
-    return designs(op, SHARES[group(op)].designs, SEED)
+def catalogue_stages() -> Iterator[tuple[str, Stage]]:
+    """The catalogue's stages for training, at shapes that are judged and timed."""
+    for op in catalogue():
+        made = catalogue_program(op.name)
+        if op.name in heldout_names() or made is None:
+            continue
+        shapes = [
+            {spec.name: spec.shape for spec in cell.inputs}
+            for cell in cells(op, profile="gpu")
+            if cell.role != "capability"
+        ]
+        rng = random.Random(op.name)
+        for shape in rng.sample(shapes, min(CATALOGUE_SHAPES, len(shapes))):
+            yield op.name, at_shapes(made, shape).stages[0]
+        yield op.name, made.stages[0]
 
 
-def feedback(op: Op, rng: random.Random) -> str:
-    """A line such as the referee gives about an earlier draft."""
-    names = signature(op)
+def feedback(rng: random.Random) -> str:
+    """A line in the form of the referee's feedback on an earlier draft."""
+    error, elements = rng.uniform(0.01, 900), rng.randint(1, 150000)
+    name, columns = rng.randint(0, 20), rng.choice((127, 1000, 4097))
     return rng.choice(
         (
-            f"incorrect: error {rng.uniform(0.01, 900):.3g} at f16-37x4097-mixed-x64, {rng.randint(1, 150000)} elements over the tolerance",
-            f"compile: NameError('{rng.choice(names)}_ptr is not defined')",
-            "incorrect: the output holds NaN at f32-5x1000-mixed-x1; subtract the row maximum and mask the tail of the row",
-            f"trace: run() takes {len(names)} arguments {names}",
-            "compile: mean is not defined",
-            "screen: no function decorated with @triton.jit",
+            f"incorrect: error {error:.3g} at f16-37x4097-mixed-x64, "
+            f"{elements} elements over the tolerance",
+            f"compile: NameError('v{name} is not defined')",
+            "incorrect: the output holds NaN at f32-5x1000-mixed-x1",
             "screen: the source does not parse: '(' was never closed",
-            f"incorrect: wrong at odd sizes (rows of {rng.choice((127, 1000, 4097))}): masked lanes enter the reduction",
-            f"loss: {rng.uniform(0.4, 0.98):.2f}x of the fastest baseline; the row is read {rng.choice((2, 3))} times",
-            "trace: aten._softmax: the answer must be computed in Triton",
+            f"incorrect: wrong at odd sizes (rows of {columns}): masked lanes enter the reduction",
+            f"loss: {rng.uniform(0.4, 0.98):.2f}x of the fastest baseline",
         )
     )
 
 
 @lru_cache(maxsize=20_000)
-def prompt_text(op: Op, dialect: Dialect, *, fenced: bool = False, repair: str | None = None) -> str:
-    """The exact text the smith reads."""
-    return render(build(op, dialect, feedback=repair), bpe.CHAT_TEMPLATE, bos=bpe.BOS, prefill=FENCE if fenced else "")
-
-
-def draw_pair(op: Op, chosen: Sequence[Design], rng: random.Random) -> Pair:
-    """One example of an op."""
-    weights = recipe(op)[1]
-    per_structure = {name: [design for design in chosen if design.structure == name] for name in weights}
-    present = {name: weight for name, weight in weights.items() if per_structure[name]}
-    structure = rng.choices(tuple(present), tuple(present.values()))[0]
-    source = write(op, rng.choice(per_structure[structure]), rng)
-    fenced = rng.random() < FENCED
-    repair = feedback(op, rng) if rng.random() < REPAIR else None
-    dialect: Dialect = "card" if rng.random() < CARD else "trained"
-    return Pair(op.name, prompt_text(op, dialect, fenced=fenced, repair=repair), source + CLOSE if fenced else source)
-
-
-def pairs(passed: frozenset[str] | None = None, scale: float = 1.0) -> Iterator[Pair]:
-    """All examples. `passed` holds the canonical hashes that the referee passed; others are left out."""
-    rng = random.Random(SEED)
-    for op in training():
-        chosen = [design for design in op_designs(op) if passed is None or canonical_hash(write_fixed(op, design)) in passed]
-        for _ in range(max(1, round(SHARES[group(op)].pairs * scale)) if chosen else 0):
-            yield draw_pair(op, chosen, rng)
-
-
-def eval_ops() -> tuple[tuple[Op, bool], ...]:
-    """Every catalogue op and every held-out remix, with whether it is held out."""
-    out = {op.name for op in heldout()}
-    return tuple((op, op.name in out) for op in {op.name: op for op in (*catalogue(), *heldout())}.values())
-
-
-def _flatten(rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-    import numpy as np
-
-    flat = np.fromiter((token for row in rows for token in row), dtype=np.uint16)
-    return flat, np.cumsum([len(row) for row in rows]).astype(np.int64)
-
-
-def build_corpus(folder: Path, *, pre: str = bpe.PRE, passed: frozenset[str] | None = None, scale: float = 1.0) -> dict[str, Any]:
-    """Write the corpus and its tokenizer to `folder`; returns its figures."""
-    import numpy as np
-
-    examples = list(pairs(passed, scale))
-    random.Random(SEED).shuffle(examples)
-    unique_prompts = list(dict.fromkeys(example.prompt for example in examples))
-    unique_answers = list(dict.fromkeys(example.answer for example in examples))
-    tokenizer = bpe.train([*unique_prompts[:400], *unique_answers[:12000]], pre=pre)
-    bpe.save(tokenizer, folder)
-    prompt_tokens = [row.ids for row in tokenizer.encode_batch(unique_prompts)]
-    eos = bpe.SPECIAL.index(bpe.EOS)
-    answer_tokens: list[list[int]] = [[*row.ids, eos] for row in tokenizer.encode_batch(unique_answers)]
-    prompt_index = {text: index for index, text in enumerate(unique_prompts)}
-    answer_index = {text: index for index, text in enumerate(unique_answers)}
-    table = np.array([(prompt_index[example.prompt], answer_index[example.answer]) for example in examples], dtype=np.int32)
-    judged = [(op, out, prompt_text(op, "card")) for op, out in eval_ops()]
-    eval_tokens = [row.ids for row in tokenizer.encode_batch([text for _, _, text in judged])]
-    names = [{"op": op.name, "dialect": "card", "heldout": out} for op, out, _ in judged]
-    arrays = {}
-    for name, rows in (("prompts", prompt_tokens), ("answers", answer_tokens), ("eval_prompts", eval_tokens)):
-        arrays[name], arrays[f"{name}_ends"] = _flatten(rows)
-    np.savez_compressed(
-        folder / "corpus.npz",
-        pairs=table,
-        eval_names=np.array(json.dumps(names)),
-        eos=np.array(eos),
-        token_bytes=np.array(json.dumps([token.decode("latin-1") for token in bpe.token_bytes(tokenizer)])),
-        **arrays,
+def prompt_text(stage: Stage, *, fenced: bool = False, repair: str | None = None) -> str:
+    """The exact text that the smith reads."""
+    return render(
+        graph_prompt(stage, feedback=repair),
+        bpe.CHAT_TEMPLATE,
+        bos=bpe.BOS,
+        prefill=FENCE if fenced else "",
     )
-    lengths = [len(prompt_tokens[p]) + len(answer_tokens[a]) for p, a in table.tolist()]
-    figures = {
-        "pairs": len(examples),
-        "ops": len({example.op for example in examples}),
-        "answers": len(unique_answers),
-        "prompts": len(unique_prompts),
-        "vocabulary": tokenizer.get_vocab_size(),
-        "pre": pre,
-        "prompt_tokens_card": len(eval_tokens[0]),
-        "prompt_tokens_mean": float(np.mean([len(prompt_tokens[p]) for p in table[:, 0]])),
-        "answer_tokens_mean": float(np.mean([len(answer_tokens[a]) for a in table[:, 1]])),
-        "answer_tokens_max": max(map(len, answer_tokens)),
-        "tokens_max": max(lengths),
-        "tokens_mean": float(np.mean(lengths)),
-        "seed": SEED,
-    }
-    (folder / "corpus.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    return figures
+
+
+def pair(stage: Stage, source: str, rng: random.Random) -> Pair:
+    """One example of a kernel."""
+    fenced = rng.random() < FENCED
+    repair = feedback(rng) if rng.random() < REPAIR else None
+    return Pair(
+        prompt_text(stage, fenced=fenced, repair=repair),
+        source + CLOSE if fenced else source,
+        digest_of(source),
+    )
+
+
+def seed_kernels(seed: int) -> tuple[Program, list[str], random.Random] | None:
+    """The function of a seed, kernels for its main stage, and the generator for the rest."""
+    made = drawn(seed)
+    if made is None:
+        return None
+    rng = random.Random(-seed - 1)
+    return made, kernels(made.stages[made.main], rng, VARIANTS), rng
+
+
+def seed_pairs(seed: int) -> list[Pair]:
+    """The examples of a seed."""
+    found = seed_kernels(seed)
+    if found is None:
+        return []
+    made, sources, rng = found
+    return [pair(made.stages[made.main], source, rng) for source in sources]
+
+
+def catalogue_examples() -> Iterator[tuple[str, str, Pair]]:
+    """The examples of the catalogue, each with the operation's name and the kernel."""
+    rng = random.Random(0)
+    for name, stage in catalogue_stages():
+        for _ in range(CATALOGUE_TIMES):
+            source = kernel_source(stage, *draw(stage, rng))
+            yield name, source, pair(stage, source, rng)
+
+
+def _some(seeds: range) -> list[Pair]:
+    return [one for seed in seeds for one in seed_pairs(seed)]
+
+
+def all_pairs(seeds: int, processes: int) -> list[Pair]:
+    """Every example, in an order that the processes do not change."""
+    blocks = [range(start, min(start + 500, seeds)) for start in range(0, seeds, 500)]
+    found = sorted(results(_some, blocks, processes), key=lambda block: block[0].digest)
+    examples = [one for block in found for one in block]
+    examples += [one for _, _, one in catalogue_examples()]
+    random.Random(1).shuffle(examples)
+    return examples
+
+
+def evaluated() -> list[Evaluated]:
+    """The prompt of every operation of the catalogue, held out or not."""
+    programs = ((op.name, catalogue_program(op.name)) for op in catalogue())
+    return [
+        Evaluated(name, name in heldout_names(), prompt_text(made.stages[0]))
+        for name, made in programs
+        if made is not None
+    ]
 
 
 def main() -> None:
-    """Command line: `python -m forge.corpus FOLDER [--passed FILE] [--pre NAME]`."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    """Command line."""
+    parser = argparse.ArgumentParser(description="write the training corpus")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--passed", type=Path, help="hashes the referee passed, one a line, optionally gzipped")
-    parser.add_argument("--pre", default=bpe.PRE)
-    parser.add_argument("--scale", type=float, default=2.0, help="multiplies the pairs of every op")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
-    passed = None
-    if arguments.passed:
-        passed = read_passed(arguments.passed)
-    print(json.dumps(build_corpus(arguments.folder, pre=arguments.pre, passed=passed, scale=arguments.scale), indent=1))
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    examples = all_pairs(arguments.seeds, arguments.processes)
+    figures = {"seeds": arguments.seeds, **pack(examples, evaluated(), folder)}
+    text = json.dumps(figures, indent=1)
+    (folder / "corpus.json").write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""A small Llama in plain torch, with the parameter names and numerics of Hugging Face's LlamaForCausalLM (tied embeddings).
+"""A small Llama in plain torch with tied embeddings.
 
-Rotary embedding in the half-rotation form, RMSNorm in float32, SwiGLU, causal attention through torch's SDPA.
+Parameter names and numerics are those of Hugging Face's LlamaForCausalLM: rotary embedding in the
+half-rotation form, RMSNorm in float32, SwiGLU, causal attention through torch's SDPA.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 Cache = list[tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """Sizes of the network."""
 
@@ -70,7 +71,7 @@ class RMSNorm(nn.Module):
 
 
 def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x (batch, heads, length, head_dim), tables broadcastable to it."""
+    """Rotate x (batch, heads, length, head_dim) by tables that broadcast to it."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -82,18 +83,30 @@ class Attention(nn.Module):
         super().__init__()
         width = shape.heads * shape.head_dim
         self.heads, self.head_dim = shape.heads, shape.head_dim
-        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(shape.hidden, width, bias=False) for _ in range(3))
+        self.q_proj, self.k_proj, self.v_proj = (
+            nn.Linear(shape.hidden, width, bias=False) for _ in range(3)
+        )
         self.o_proj = nn.Linear(width, shape.hidden, bias=False)
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None,
+        past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         split = (x.shape[0], x.shape[1], self.heads, self.head_dim)
-        q, k, v = (layer(x).view(split).transpose(1, 2) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            layer(x).view(split).transpose(1, 2)
+            for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
         q, k = rotary(q, cos, sin), rotary(k, cos, sin)
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and past is None)
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None and past is None
+        )
         return self.o_proj(out.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1)), (k, v)
 
 
@@ -102,7 +115,9 @@ class MLP(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.gate_proj, self.up_proj = (nn.Linear(shape.hidden, shape.ffn, bias=False) for _ in range(2))
+        self.gate_proj, self.up_proj = (
+            nn.Linear(shape.hidden, shape.ffn, bias=False) for _ in range(2)
+        )
         self.down_proj = nn.Linear(shape.ffn, shape.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -115,11 +130,18 @@ class Layer(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.input_layernorm, self.post_attention_layernorm = (RMSNorm(shape.hidden, shape.eps) for _ in range(2))
+        self.input_layernorm, self.post_attention_layernorm = (
+            RMSNorm(shape.hidden, shape.eps) for _ in range(2)
+        )
         self.self_attn, self.mlp = Attention(shape), MLP(shape)
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, past: tuple[Tensor, Tensor] | None
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None,
+        past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         attended, cache = self.self_attn(self.input_layernorm(x), cos, sin, mask, past)
         x = x + attended
@@ -127,7 +149,7 @@ class Layer(nn.Module):
 
 
 class Body(nn.Module):
-    """Embeddings, layers and the last norm, under the names Hugging Face gives them."""
+    """Embeddings, layers and the last norm, under Hugging Face's names."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -146,14 +168,20 @@ class Llama(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                narrow = (2 * shape.layers) ** -0.5 if "o_proj" in name or "down_proj" in name else 1.0
+                narrow = (
+                    (2 * shape.layers) ** -0.5 if "o_proj" in name or "down_proj" in name else 1.0
+                )
                 with torch.no_grad():
-                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.02 * narrow)
+                    parameter.copy_(
+                        torch.randn(parameter.shape, generator=generator) * 0.02 * narrow
+                    )
 
     def tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin for positions (batch, length), shaped (batch, 1, length, head_dim)."""
         dim = self.shape.head_dim
-        frequency = self.shape.rope_theta ** (-torch.arange(0, dim, 2, device=positions.device, dtype=torch.float32) / dim)
+        frequency = self.shape.rope_theta ** (
+            -torch.arange(0, dim, 2, device=positions.device, dtype=torch.float32) / dim
+        )
         angle = positions[:, None, :, None].float() * frequency
         angle = torch.cat((angle, angle), dim=-1)
         return angle.cos().to(dtype), angle.sin().to(dtype)

@@ -1,7 +1,7 @@
-"""Sampling many drafts at once in torch: one prefill a prompt, N sequences from its cache, temperature and nucleus.
+"""Samples many drafts at once in torch: one prefill a prompt, N sequences from its cache.
 
-Used right after training to see the smith's quality without converting it. The order is llama.cpp's: the nucleus is cut at
-temperature 1, the temperature comes last.
+It shows the smith's quality right after training, without a conversion. The order is llama.cpp's:
+the nucleus is cut at temperature 1, and the temperature comes last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def sample(
     top_p: float = 0.97,
     dtype: torch.dtype = torch.float32,
 ) -> list[list[list[int]]]:
-    """For every prompt, `drafts` token lists without the end token; a list of `limit` tokens was cut."""
+    """For every prompt, `drafts` token lists without the end token.
+
+    A list of `limit` tokens was cut.
+    """
     device = model.model.embed_tokens.weight.device
     generator = torch.Generator(device=device).manual_seed(seed)
     longest = max(map(len, prompts))
@@ -46,7 +49,9 @@ def sample(
         valid[row, longest - len(prompt) :] = True
     positions = (valid.cumsum(1) - 1).clamp(min=0)
     causal = torch.ones((longest, longest), dtype=torch.bool, device=device).tril()
-    mask = causal[None, None] & (valid[:, None, None, :] | torch.eye(longest, dtype=torch.bool, device=device)[None, None])
+    mask = causal[None, None] & (
+        valid[:, None, None, :] | torch.eye(longest, dtype=torch.bool, device=device)[None, None]
+    )
     hidden, cache = model(tokens, positions, mask, None, dtype)
     scores = model.logits(hidden[:, -1]).float().repeat_interleave(drafts, 0)
     cache = [(k.repeat_interleave(drafts, 0), v.repeat_interleave(drafts, 0)) for k, v in cache]

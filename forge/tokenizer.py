@@ -1,7 +1,7 @@
 """The smith's tokenizer: byte-level BPE, at most 2,048 tokens, in a form llama.cpp knows by name.
 
-The special tokens come first (ids 0-6). The pre-tokenizer is one of llama.cpp's named ones; `tests/forge` proves that
-llama.cpp splits the same text into the same tokens.
+The special tokens come first (ids 0-6). The pre-tokenizer is one of llama.cpp's named ones;
+`tests/forge` proves that llama.cpp splits text into the same tokens.
 """
 
 from __future__ import annotations
@@ -19,16 +19,22 @@ BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 SPECIAL = (BOS, EOS, PAD, "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 PRE = "llama-bpe"
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
-    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}"
+    "{% if enable_thinking is defined and enable_thinking is false %}"
+    "{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}"
 )
-# The published splitting pattern of Llama 3 (letters with one leading sign, digits by three, newlines after punctuation).
-_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+# Source: Llama 3's published pattern. Letters with one leading sign, digits by three, newlines
+# after punctuation.
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def train(texts: Iterable[str], *, pre: str = PRE, vocabulary: int = VOCABULARY) -> Tokenizer:
-    """A tokenizer trained on `texts`. `pre` is gpt-2 or llama-bpe. Raises ValueError for another."""
+    """A tokenizer trained on `texts`. `pre` is gpt-2 or llama-bpe, else ValueError is raised."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     if pre not in ("gpt-2", "llama-bpe"):
@@ -36,17 +42,22 @@ def train(texts: Iterable[str], *, pre: str = PRE, vocabulary: int = VOCABULARY)
     tokenizer = Tokenizer(models.BPE(ignore_merges=pre == "llama-bpe"))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre == "gpt-2")
     split = pre_tokenizers.Split(Regex(_LLAMA3), behavior="isolated")
-    tokenizer.pre_tokenizer = byte_level if pre == "gpt-2" else pre_tokenizers.Sequence([split, byte_level])
+    tokenizer.pre_tokenizer = (
+        byte_level if pre == "gpt-2" else pre_tokenizers.Sequence([split, byte_level])
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=list(SPECIAL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja as Hugging Face lays them out."""
+    """Write tokenizer.json, tokenizer_config.json, chat_template.jinja in Hugging Face's form."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
@@ -58,7 +69,9 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
         "clean_up_tokenization_spaces": False,
         "model_max_length": 2048,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config, indent=1) + "\n", encoding="utf-8"
+    )
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
 
 
@@ -66,7 +79,10 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
     """The bytes of every token, by id; special tokens give nothing."""
     alphabet = _byte_of()
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
-    return [b"" if texts[i] in SPECIAL else bytes(alphabet[c] for c in texts[i]) for i in range(len(texts))]
+    return [
+        b"" if texts[i] in SPECIAL else bytes(alphabet[c] for c in texts[i])
+        for i in range(len(texts))
+    ]
 
 
 def _byte_of() -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""A function over many arguments in several fresh processes. A process that dies ends the whole with an error, and nobody waits for it."""
+"""Runs a function over many arguments in several fresh processes.
+
+A process that dies ends the run with an error.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,17 @@ Result = TypeVar("Result")
 
 
 def start(processes: int) -> ProcessPoolExecutor:
-    """Processes that import everything anew, with one thread of torch each. Use as a context manager."""
+    """Processes that import everything again, each with one thread of torch. A context manager."""
     return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _prepare)
 
 
-def results(function: Callable[[Argument], Result], arguments: Iterable[Argument], processes: int) -> Iterator[Result]:
-    """The results, in the order in which they come. Raises BrokenProcessPool, and what the function raised."""
+def results(
+    function: Callable[[Argument], Result], arguments: Iterable[Argument], processes: int
+) -> Iterator[Result]:
+    """The results in the order in which they arrive.
+
+    Raises BrokenProcessPool, and the function's exceptions.
+    """
     with start(processes) as pool:
         try:
             for done in as_completed([pool.submit(function, argument) for argument in arguments]):

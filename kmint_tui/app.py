@@ -1,4 +1,4 @@
-"""The terminal application: modes, keys, themes and what is shared by the screens. Wiring only."""
+"""The terminal application: modes, keys, themes, and the state that the screens share."""
 
 from __future__ import annotations
 
@@ -15,50 +15,63 @@ from textual import on, work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
 from kmint_tui import paths
-from kmint_tui.cli.diagnostics import ExitCode
+from kmint_tui.core import facts
+from kmint_tui.core.engine import Engine
+from kmint_tui.core.exit_codes import ExitCode
+from kmint_tui.core.facts import NO_GPU, Facts
+from kmint_tui.core.jobs import Jobs
+from kmint_tui.core.pulling import PULLING
+from kmint_tui.core.run import MintRun, failure_of
 from kmint_tui.errors import ConfigError, EnvironmentUnfit
+from kmint_tui.screens import preferences
 from kmint_tui.screens.base import KmintScreen
 from kmint_tui.screens.messages import FactsFound, JobsChanged, answer
 from kmint_tui.screens.palette import Commands
 from kmint_tui.widgets.keyboard import read_anything
-from kmint_tui.widgets.mode_bar import MODE_TITLES
+from kmint_tui.widgets.safe_text import SafeText
+from kmint_tui.widgets.screen_bars import MODE_TITLES
 from kmint_tui.widgets.themes import THEMES
-from kmint_tui.workbench import facts, preferences
-from kmint_tui.workbench.engine import Engine
-from kmint_tui.workbench.facts import Facts
-from kmint_tui.workbench.jobs import Jobs
-from kmint_tui.workbench.run import MintRun, failure_of
+from referee.reference.asked import Asked
 
 GO = Binding.Group("Screens", compact=True)
 GENERAL = Binding.Group("General")
+_SAFE_TEXT = SafeText()
 WATCH_SECONDS = 5.0
-"""Free memory and other users of a GPU are looked at this often."""
+"""Seconds between two looks at the free memory and the other users of a GPU."""
 
 
 def _screen(mode: str) -> Callable[[], Screen[Any]]:
     """The screen of a mode, imported when it is first shown."""
 
     def make() -> Screen[Any]:
-        screen: Screen[Any] = getattr(import_module(f"kmint_tui.screens.{mode}"), f"{mode.title()}Screen")()
+        screen: Screen[Any] = getattr(
+            import_module(f"kmint_tui.screens.{mode}"), f"{mode.title()}Screen"
+        )()
         return screen
 
     return make
 
 
 class KmintApp(App[int], inherit_bindings=False):
-    """One engine shared by all screens; `run_now` is the session under way, `facts` what is known of the machine."""
+    """One engine shared by all screens.
+
+    `run_now` is the session under way; `facts` holds the known facts of the machine.
+    """
 
     TITLE = "kmint"
     CSS_PATH = "app.tcss"
-    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {mode: _screen(mode) for mode, _ in MODE_TITLES}
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        mode: _screen(mode) for mode, _ in MODE_TITLES
+    }
     DEFAULT_MODE = "mint"
     COMMANDS = {Commands}
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (180, "-very-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(number), f"show_mode('{mode}')", title, show=False, id=f"go.{mode}", tooltip=f"Go to {title}", group=GO)
@@ -96,15 +109,23 @@ class KmintApp(App[int], inherit_bindings=False):
 
     @property
     def holder(self) -> str:
-        """What of kmint is at work; empty for nothing."""
+        """The work of kmint that is under way; empty when there is none."""
         if self.run_now is not None:
             return self.doing or "starting"
         return next(iter(self.jobs.titles), "")
 
     @property
+    def connecting(self) -> str | None:
+        """The work under way that may use the network; None while nothing may connect."""
+        return next((one for one in self.jobs.titles if one.startswith(PULLING)), None)
+
+    @property
     def offline_reason(self) -> str | None:
-        """What forbids the network, or None."""
+        """The reason that forbids the network, or None."""
         return facts.offline_reason(flag=self.offline)
+
+    def get_line_filters(self) -> list[LineFilter]:
+        return [*super().get_line_filters(), _SAFE_TEXT]
 
     def get_driver_class(self) -> type[Driver]:
         return read_anything(super().get_driver_class())
@@ -123,7 +144,9 @@ class KmintApp(App[int], inherit_bindings=False):
 
         unknown = unknown_keys(self._keys, KmintApp)
         if unknown:
-            self.call_from_thread(self._tell, ConfigError(f"{preferences.file()}: {'; '.join(unknown)}"))
+            self.call_from_thread(
+                self._tell, ConfigError(f"{preferences.file()}: {'; '.join(unknown)}")
+            )
 
     def _end_by_signal(self) -> None:
         for name in (signal.SIGTERM, signal.SIGHUP):
@@ -144,7 +167,7 @@ class KmintApp(App[int], inherit_bindings=False):
     def _facts_found(self, message: FactsFound) -> None:
         self.facts = message.facts
         self.show_facts()
-        if self._watch is None and message.facts.gpu != "no GPU":
+        if self._watch is None and message.facts.gpu != NO_GPU:
             self._watch = self.set_interval(WATCH_SECONDS, self.look_at_machine)
 
     @on(JobsChanged)
@@ -165,13 +188,23 @@ class KmintApp(App[int], inherit_bindings=False):
 
     def _tell(self, error: Exception) -> None:
         failure = failure_of(error)
-        self.notify(f"{failure.message}\n{failure.fix}".strip(), title=failure.title, severity="error", timeout=12, markup=False)
+        self.notify(
+            f"{failure.message}\n{failure.fix}".strip(),
+            title=failure.title,
+            severity="error",
+            timeout=12,
+            markup=False,
+        )
 
     def refuse_to_disturb(self, what: str) -> None:
         """Raise EnvironmentUnfit while something measures times, which `what` would disturb."""
         under_way = "a session is under way" if self.run_now is not None else self.jobs.timing
         if under_way is not None:
-            raise EnvironmentUnfit(f"{under_way}; {what} would disturb its times", fix="wait for it, or cancel it with x", title="not now")
+            raise EnvironmentUnfit(
+                f"{under_way}; {what} would disturb its times",
+                fix="wait for it, or cancel it with x",
+                title="not now",
+            )
 
     def open_draft(self, identity: str) -> None:
         """Show a draft of the history on its screen."""
@@ -184,7 +217,15 @@ class KmintApp(App[int], inherit_bindings=False):
         if isinstance(screen, DraftScreen):
             screen.show(identity)
 
-    def save_draft(self, identity: str, reference: str | None = None) -> None:
+    def open_session(self, number: int) -> None:
+        """Show a session of the history, with its drafts."""
+        from kmint_tui.screens.history import HistoryScreen
+
+        self.switch_mode("history")
+        if isinstance(screen := self.screen, HistoryScreen):
+            screen.go_to(number)
+
+    def save_draft(self, identity: str, reference: Asked | None = None) -> None:
         """Ask for a folder and save a draft into it."""
         from kmint_tui.screens.save import Saving
 
@@ -221,7 +262,10 @@ class KmintApp(App[int], inherit_bindings=False):
 
         if isinstance(self.screen, KmintScreen):
             screen = self.screen
-            self.push_screen(Jump(screen), lambda widget: screen.set_focus(widget) if widget is not None else None)
+            self.push_screen(
+                Jump(screen),
+                lambda widget: screen.set_focus(widget) if widget is not None else None,
+            )
 
     def action_use_theme(self, theme: str) -> None:
         self.theme = theme
@@ -229,14 +273,16 @@ class KmintApp(App[int], inherit_bindings=False):
 
     def action_next_theme(self) -> None:
         names = preferences.THEMES
-        self.action_use_theme(names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0])
+        self.action_use_theme(
+            names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+        )
 
     def action_density(self) -> None:
         self.toggle_class("-compact")
         self._remember()
 
     async def action_leave(self) -> None:
-        """Quit; with work under way only after a yes."""
+        """Quit; while work is under way, ask first."""
         from kmint_tui.screens.leave import Leave
 
         if not isinstance(self.screen, Leave):
@@ -259,23 +305,27 @@ class KmintApp(App[int], inherit_bindings=False):
 
 
 def run(*, offline: bool = False) -> int:
-    """Open the application on this terminal; returns the exit code."""
+    """Open the application on this terminal and return the exit code."""
     with _quiet_descriptor():
         app = KmintApp(offline=offline)
         app.run()
-        # Textual ends with 1 after an exception that nobody caught.
+        # Textual ends with 1 after an uncaught exception.
         return ExitCode.INTERNAL if app.return_code in (None, 1) else int(app.return_code or 0)
 
 
 class _quiet_descriptor:
-    """Gives the terminal to the application alone: what C code writes to file descriptor 2 goes to a log meanwhile."""
+    """Gives the terminal to the application alone: a log receives the text that C code writes to
+    file descriptor 2 meanwhile.
+    """
 
     def __enter__(self) -> None:
         log = paths.private_dir(paths.log_dir()) / f"tui-{os.getpid()}.log"
         self._terminal = os.dup(2)
         self._before = sys.__stderr__, sys.stderr
-        # Textual draws on __stderr__, and prints what went wrong on stderr when it is over.
-        sys.stderr = vars(sys)["__stderr__"] = self._writer = os.fdopen(os.dup(2), "w", encoding="utf-8")
+        # Textual draws on __stderr__, and prints its errors on stderr when it is over.
+        sys.stderr = vars(sys)["__stderr__"] = self._writer = os.fdopen(
+            os.dup(2), "w", encoding="utf-8", errors="backslashreplace"
+        )
         self._log = log
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(descriptor, 2)

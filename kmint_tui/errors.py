@@ -1,16 +1,15 @@
-"""Everything kmint refuses to do, as exceptions that a person can act on.
+"""The refusals of kmint as exceptions, each with a title, a message and, if known, a fix.
 
     KmintError
-    ├── UsageError          the request is wrong: unknown operation, unreadable draft file, bad option
-    │   └── ConfigError     a settings file is wrong
-    ├── EnvironmentUnfit    this machine or installation cannot do it
-    ├── ModelError          a model is missing, corrupt or of a kind that kmint cannot run
-    │   └── OfflineRefusal  it would need the network, and kmint was told to stay offline
-    ├── TimedOut            a part did not answer within its limit
-    └── StorageError        no space, or no permission to write
+    ├── UsageError          wrong request: unknown operation, unreadable file, bad option;
+    │   └── ConfigError     wrong settings file;
+    ├── EnvironmentUnfit    this machine or installation cannot do it;
+    ├── ModelError          a model is missing, corrupt or of a kind that kmint cannot run;
+    │   └── OfflineRefusal  the request needs the network, and kmint must stay offline;
+    ├── TimedOut            a part did not answer within its limit;
+    └── StorageError        no space, or no permission to write.
 
-Each carries a title, a message and, where there is one, a fix. How they look, and which exit code they end with, is the
-caller's business (`cli/diagnostics.py`).
+The caller decides how to show them and which exit code to use (`cli/diagnostics.py`).
 """
 
 from __future__ import annotations
@@ -18,12 +17,23 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-_NO_SPACE = {errno.ENOSPC: "no space left on the device", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file size limit reached"}
-_NO_ACCESS = {errno.EACCES: "permission denied", errno.EPERM: "operation not permitted", errno.EROFS: "the file system is read-only"}
+_NO_SPACE = {
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "disk quota exceeded",
+    errno.EFBIG: "file size limit reached",
+}
+_NO_ACCESS = {
+    errno.EACCES: "permission denied",
+    errno.EPERM: "operation not permitted",
+    errno.EROFS: "the file system is read-only",
+}
 
 
 class KmintError(Exception):
-    """Base of all refusals; `message` says what happened, `fix` what to do about it (empty when nothing is known)."""
+    """Base of all refusals.
+
+    `message` states the problem, `fix` the remedy; an unknown remedy is empty.
+    """
 
     title = "kmint cannot go on"
 
@@ -42,7 +52,7 @@ class UsageError(KmintError):
 
 
 class ConfigError(UsageError):
-    """A settings file cannot be read or holds something kmint does not know."""
+    """A settings file cannot be read, or holds an unknown key or a wrong value."""
 
     title = "wrong configuration"
 
@@ -60,7 +70,7 @@ class ModelError(KmintError):
 
 
 class OfflineRefusal(ModelError):
-    """The request needs the network and kmint was told to stay offline."""
+    """The request needs the network, and kmint must stay offline."""
 
     title = "offline"
 
@@ -81,12 +91,21 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     """`error`, met while writing `path`, as a StorageError that names the place and the way out."""
     code = error.errno or 0
     if code in _NO_SPACE:
-        return StorageError(f"{path}: {_NO_SPACE[code]}", fix="free some space, or choose a place with room (KMINT_HOME moves kmint's own)")
+        return StorageError(
+            f"{path}: {_NO_SPACE[code]}",
+            fix="free some space, or choose a place with room (KMINT_HOME moves kmint's own)",
+        )
     if code in _NO_ACCESS:
-        return StorageError(f"{path}: {_NO_ACCESS[code]}", fix="choose a place you may write to (KMINT_HOME moves kmint's own)")
-    return StorageError(f"{path}: {error.strerror or error}", fix="check the path and the disk (KMINT_HOME moves kmint's own files)")
+        return StorageError(
+            f"{path}: {_NO_ACCESS[code]}",
+            fix="choose a place you may write to (KMINT_HOME moves kmint's own)",
+        )
+    return StorageError(
+        f"{path}: {error.strerror or error}",
+        fix="check the path and the disk (KMINT_HOME moves kmint's own files)",
+    )
 
 
 def is_full(error: OSError) -> bool:
-    """Whether `error` says that there is no room to write."""
+    """True if `error` means that no space is left."""
     return error.errno in _NO_SPACE

@@ -1,4 +1,4 @@
-"""What happens while kernels are being minted, as frozen dataclasses: the command line and the interface both read these."""
+"""The events of a mint as frozen dataclasses, for the command line and the application."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kmint_tui.history.records import draft_id
-from kmint_tui.minting.drafts import Draft
+from kmint_tui.minting.drafts import MintDraft
 from kmint_tui.minting.request import MintRequest
 from kmint_tui.minting.result import MintResult
 from kmint_tui.minting.tuning import Sweep
@@ -27,7 +27,9 @@ class Started:
 
 @dataclass(frozen=True)
 class RoundStarted:
-    """Rejected drafts go back to the smith; `parents` has the number of every new draft and of the one that it repairs."""
+    """Rejected drafts go back to the smith; `parents` has the number of every new draft and of the
+    one that it repairs.
+    """
 
     round: int
     parents: Mapping[int, int | None]
@@ -47,7 +49,7 @@ class DraftFinished:
     """A draft is complete and stored."""
 
     session: int
-    draft: Draft
+    draft: MintDraft
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,19 @@ class Judging:
 
 
 @dataclass(frozen=True)
+class CasesDone:
+    """Progress without a GPU: the referee has finished `done` of `total` test cases of a draft."""
+
+    index: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Judged:
-    """The referee's word on a draft. Not `final` when the draft is still to be timed, once the smith is silent."""
+    """The referee's word on a draft. Not `final` when the draft is still to be timed, once the
+    smith is silent.
+    """
 
     session: int
     index: int
@@ -76,28 +89,28 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Swept:
-    """What the tuner found. A kernel that is faster follows as a draft of its own."""
+    """The result of the tuner. A faster kernel follows as a draft."""
 
     sweep: Sweep
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What the smith decided by itself, each with its reason."""
+    """The settings that the smith chose itself, each with its reason."""
 
     choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something a person should know while the session goes on."""
+    """A message for the user while the session continues."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """Drafting has been told to stop; drafts that are done are still judged."""
+    """Drafting stops; finished drafts are still judged."""
 
 
 @dataclass(frozen=True)
@@ -107,14 +120,33 @@ class Finished:
     result: MintResult
 
 
-MintEvent = Started | RoundStarted | Progress | DraftFinished | Judging | Judged | Tuning | Swept | Choices | Notice | Stopping | Finished
+MintEvent = (
+    Started
+    | RoundStarted
+    | Progress
+    | DraftFinished
+    | Judging
+    | CasesDone
+    | Judged
+    | Tuning
+    | Swept
+    | Choices
+    | Notice
+    | Stopping
+    | Finished
+)
 
 
 def to_json(event: MintEvent) -> dict[str, Any]:
     """One line of the `kmint.mint-event/1` stream."""
     match event:
         case Started(session=session, request=request):
-            content: dict[str, Any] = {"op": request.op.name, "model": request.model.id, "seed": request.seed, "drafts": request.drafts}
+            content: dict[str, Any] = {
+                "op": request.op.name,
+                "model": request.model.id,
+                "seed": request.seed,
+                "drafts": request.drafts,
+            }
             return _line("started", history_id=str(session), **content)
         case RoundStarted(round=number, parents=parents):
             drafts = [{"index": index, "parent": parent} for index, parent in parents.items()]
@@ -122,11 +154,23 @@ def to_json(event: MintEvent) -> dict[str, Any]:
         case Progress(index=index, tokens=tokens):
             return _line("tokens", index=index, tokens=tokens)
         case DraftFinished(session=session, draft=draft):
-            return _line("draft", id=draft_id(session, draft.index), **{k: v for k, v in draft.to_json(None).items() if k != "verdict"})
+            return _line(
+                "draft",
+                id=draft_id(session, draft.index),
+                **{k: v for k, v in draft.to_json(None).items() if k != "verdict"},
+            )
         case Judging(index=index):
             return _line("judging", index=index)
+        case CasesDone():
+            return _line("cases", **asdict(event))
         case Judged(session=session, index=index, verdict=verdict, final=final):
-            return _line("verdict", id=draft_id(session, index), index=index, final=final, verdict=verdict.to_json())
+            return _line(
+                "verdict",
+                id=draft_id(session, index),
+                index=index,
+                final=final,
+                verdict=verdict.to_json(),
+            )
         case Tuning(index=index):
             return _line("tuning", index=index)
         case Swept(sweep=sweep):

@@ -1,25 +1,29 @@
-"""The main loop: one request to the smith, every finished draft to the referee, everything into the history.
+"""The main loop of a session: the smith writes drafts, the referee judges them, the history keeps
+them.
 
-Drafts are judged while others are still being written. Where there is a GPU to time on, drafts are first only checked, and
-timed when the smith is silent, because a busy GPU times nothing truly: after the last round, or, when the first win ends the
-session, at once with the smith halted. Every timed verdict says in its environment what the smith was doing meanwhile.
+The referee judges drafts while the smith writes others. On a GPU it first only checks them. A busy
+GPU distorts times, so the referee times drafts when the smith is idle. That is after the last
+round, or with the smith paused where the first win ends the session. The environment of a timed
+verdict records the smith's activity during the timing.
 
-When all is quiet comes what is still to do: another round for rejected drafts, the timing, the sweep of the best kernel's
-launch constants. Neither the smith nor the referee runs in this process: both are handles on processes of their own.
+When nothing runs, the loop begins the next step: another round for rejected drafts, the timing,
+then the sweep of the best kernel's launch constants. The smith and the referee run in separate
+processes.
 
-`Mint.run` yields the events of `events.py` in the thread that iterates; only that thread touches the history.
+`Mint.run` yields the events of `events.py` in the thread that iterates; only that thread uses the
+history.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from kmint_tui.errors import EnvironmentUnfit, KmintError, ModelError, UsageError
 from kmint_tui.events import (
+    CasesDone,
     Choices,
     DraftFinished,
     Finished,
@@ -34,17 +38,26 @@ from kmint_tui.events import (
     Swept,
     Tuning,
 )
-from kmint_tui.history.records import NewDraft, State
+from kmint_tui.history.records import State
 from kmint_tui.history.store import History
-from kmint_tui.minting.drafting import Drafter, Drafting, SmithEnded
-from kmint_tui.minting.drafts import Draft, DraftBook
-from kmint_tui.minting.judging import Begun, Broke, Judge, JudgeThreads, Report, Said, Skipped
-from kmint_tui.minting.ranking import best, rank, ratio
+from kmint_tui.minting.drafting import Batch, Drafter, Drafting, SmithEnded, first_round, repairs
+from kmint_tui.minting.drafts import DraftBook, MintDraft
+from kmint_tui.minting.judging import (
+    CasesCounted,
+    DraftDropped,
+    Judge,
+    JudgeFailed,
+    JudgeStarted,
+    JudgeThreads,
+    Report,
+    VerdictReady,
+)
 from kmint_tui.minting.request import Level, MintRequest
-from kmint_tui.minting.result import MintResult
-from kmint_tui.minting.rounds import Batch, first_round, repairs
-from kmint_tui.minting.tuning import Racer, Sweep, sweep
-from kmint_tui.smith.events import DraftDone, Event, Failed, Loaded, Note, RunDone, Token
+from kmint_tui.minting.result import MintResult, best, rank
+from kmint_tui.minting.session_history import SessionHistory
+from kmint_tui.minting.tuning import Racer, Sweep, SweepEnded, Tuner
+from kmint_tui.smith.events import DraftDone, Event, Failed, ModelLoaded, Note, RunDone, Token
+from kmint_tui.template.write import program_source
 from referee.verdict import Verdict
 
 __all__ = ["Drafter", "Mint"]
@@ -52,17 +65,10 @@ __all__ = ["Drafter", "Mint"]
 
 @dataclass(frozen=True)
 class _Stop:
-    """Somebody asked to stop drafting."""
+    """A request to stop drafting."""
 
 
-@dataclass(frozen=True)
-class _SweepEnded:
-    """The tuner's thread is through."""
-
-    found: Sweep | Exception
-
-
-_Message = Event | Report | SmithEnded | _SweepEnded | _Stop
+_Message = Event | Report | SmithEnded | SweepEnded | _Stop
 
 _FAILURES: dict[str, type[KmintError]] = {
     "environment": EnvironmentUnfit,
@@ -75,9 +81,11 @@ _FAILURES: dict[str, type[KmintError]] = {
 
 
 class Mint:
-    """One session. `times` says that the referee can time on this machine; `judges` is how many drafts it takes at once.
+    """One session. `times` is True where the referee can time kernels; `judges` is the number of
+    drafts that it judges at once.
 
-    `racer` holds the races of a request with `tune`; without one, or where nothing is timed, there is no sweep.
+    `racer` holds the races of a request with `tune`; without one, or without timing, there is no
+    sweep.
     """
 
     def __init__(
@@ -92,43 +100,50 @@ class Mint:
         racer: Racer | None = None,
     ) -> None:
         self.request = request
-        self._history = history
+        self._history = SessionHistory(history, self._fail)
         self._times = times and request.level == "full"
-        self._racer = racer if request.tune and self._times else None
         self._inbox: SimpleQueue[_Message] = SimpleQueue()
+        self._tuner = Tuner(
+            racer if request.tune and self._times else None, request, self._inbox.put
+        )
         self._drafting = Drafting(smith, request, self._inbox.put)
-        self._judges = JudgeThreads(judge, request, self._inbox.put, threads=judges, silence=self._drafting.silence)
-        self._book = DraftBook()
+        self._judges = JudgeThreads(
+            judge,
+            request,
+            self._inbox.put,
+            threads=judges,
+            silence=self._drafting.silence,
+            share_seeds=not times,
+        )
+        self._book = DraftBook(request.drafted_stage)
+        self._template = request.template and request.program is not None
         self._batches: dict[int, Batch] = {}
         self._round = 0
-        self._drafts: dict[int, Draft] = {}
+        self._drafts: dict[int, MintDraft] = {}
         self._verdicts: dict[int, Verdict] = {}
         self._open: dict[int, Level] = {}
         self._untimed: list[int] = []
-        self._sweeping = False
-        self._sweep: Sweep | None = None
         self._won = False
         self._asked_to_stop = False
         self._failure: Exception | None = None
-        self._session = 0
 
     def stop(self) -> None:
-        """Stop drafting and keep what is done; from any thread, and from a signal handler."""
+        """Stop drafting and keep the finished drafts; any thread and a signal handler may call it."""
         self._inbox.put(_Stop())
 
-    def run(self) -> Iterator[MintEvent]:
+    def run(self) -> Generator[MintEvent, None, None]:
         """Run the session to its end; the last event is `Finished`.
 
-        Leaving the iterator early stops the smith and marks the session as stopped. When the smith or the referee fails
-        the session still finishes with the drafts that were done, and `failure` says why; it is raised at once when there
-        are none.
+        Closing the iterator early stops the smith and marks the session as stopped. After a failure
+        of the smith or the referee the session finishes with the drafts that were done, and
+        `failure` holds the error. Raises that error where no draft was done.
         """
         began = time.monotonic()
-        self._session = self._history.begin(self.request.to_session())
+        session = self._history.begin(self.request)
         state: State = "stopped"
         self._judges.start()
         try:
-            yield Started(self._session, self.request)
+            yield Started(session, self.request)
             self._draft(first_round(self.request))
             while self._is_busy():
                 yield from self._handle(self._inbox.get())
@@ -137,28 +152,30 @@ class Mint:
             failure = self._failure
             if failure is not None and not self._drafts:
                 raise failure
-            state = "failed" if failure is not None else "stopped" if self._asked_to_stop else "done"
+            state = (
+                "failed" if failure is not None else "stopped" if self._asked_to_stop else "done"
+            )
             yield Finished(self._result(state, time.monotonic() - began))
         except Exception:
             state = "failed"
             raise
         finally:
             self._drafting.stop()
-            self._store(lambda: self._history.finish(self._session, state))
+            self._history.finish(state)
             self._judges.close()
 
     @property
     def session_id(self) -> int | None:
         """The session's id in the history; None before it has begun."""
-        return self._session or None
+        return self._history.id or None
 
     @property
     def failure(self) -> Exception | None:
-        """Why the session failed although some drafts were done; None when it did not."""
+        """The error of a session that failed although some drafts were done; else None."""
         return self._failure
 
     def _is_busy(self) -> bool:
-        return self._drafting.running or bool(self._open) or self._sweeping
+        return self._drafting.running or bool(self._open) or self._tuner.running
 
     def _draft(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -166,28 +183,59 @@ class Mint:
         self._drafting.start(batches)
 
     def _go_on(self) -> Iterator[MintEvent]:
-        """All is quiet: begin what comes next, if anything does."""
+        """Begin the next step once nothing runs."""
+        if self._template and not self._asked_to_stop:
+            self._template = False
+            yield from self._finished(self._from_template())
+            if self._is_busy():
+                return
         if batches := self._next_round():
             self._round += 1
-            yield RoundStarted(self._round, {number: batch.parent(number) for batch in batches for number in batch.numbers})
+            yield RoundStarted(
+                self._round,
+                {number: batch.parent(number) for batch in batches for number in batch.numbers},
+            )
             self._draft(batches)
         elif self._untimed:
             waiting, self._untimed = self._untimed, []
             for index in waiting:
                 self._submit(self._drafts[index], "full")
-        elif self._racer is not None and self._sweep is None and not self._asked_to_stop:
+        elif self._tuner.waiting and not self._asked_to_stop:
             chosen = best(rank(tuple(self._drafts.values()), self._verdicts), self._verdicts)
             if chosen is not None:
-                self._sweeping = True
+                self._tuner.start(self._drafts[chosen])
                 yield Tuning(chosen)
-                threading.Thread(target=self._run_sweep, args=(self._racer, self._drafts[chosen]), name="tuner", daemon=True).start()
+
+    def _from_template(self) -> MintDraft:
+        """The kernel that kmint writes itself, numbered after the drafts of the first round."""
+        assert self.request.program is not None
+        index = len(self._batches)
+        self._batches[index] = Batch(self.request.prompt, self.request.seed, 0, index, (None,))
+        source = program_source(self.request.program)
+        draft = MintDraft(
+            index,
+            source,
+            0,
+            0.0,
+            "stop",
+            self.request.seed,
+            self.request.sampling.temperature,
+            author="template",
+        )
+        return self._book.add_own(draft)
 
     def _next_round(self) -> tuple[Batch, ...]:
         if self._round >= self.request.repair or self._drafting.stopped:
             return ()
-        if self.request.until == "first" and any(verdict.passed for verdict in self._verdicts.values()):
+        if self.request.until == "first" and any(
+            verdict.passed for verdict in self._verdicts.values()
+        ):
             return ()
-        latest = [draft for draft in self._drafts.values() if draft.round == self._round and draft.author == "smith"]
+        latest = [
+            draft
+            for draft in self._drafts.values()
+            if draft.round == self._round and draft.author == "smith"
+        ]
         return repairs(self.request, self._round + 1, len(self._batches), latest, self._verdicts)
 
     def _handle(self, message: _Message) -> Iterator[MintEvent]:
@@ -196,18 +244,23 @@ class Mint:
                 yield Progress(index, tokens, text)
             case DraftDone(draft=index):
                 batch = self._batches[index]
-                yield from self._finished(replace(self._book.add(message), round=batch.round, parent=batch.parent(index)))
-            case Loaded(choices=choices) | RunDone(choices=choices) if choices:
+                yield from self._finished(
+                    replace(self._book.add(message), round=batch.round, parent=batch.parent(index))
+                )
+            case ModelLoaded(choices=choices) | RunDone(choices=choices) if choices:
                 yield Choices(choices)
             case Note(text=text):
                 yield Notice(text)
             case Failed(code="request", reason=reason) if self._round > 0:
-                # A repair prompt is longer than the first one; that it does not fit costs only the round.
+                # A repair prompt is longer than the first one. Where it does not fit, only the
+                # round is lost.
                 self._drafting.stop()
                 yield Notice(f"no more rounds: {reason}")
             case Failed(code=code, reason=reason, log=log):
                 fix = f"llama.cpp's own words are in {log}" if log else ""
-                self._failure = _FAILURES.get(code, KmintError)(reason, fix=fix, title="the smith failed")
+                self._failure = _FAILURES.get(code, KmintError)(
+                    reason, fix=fix, title="the smith failed"
+                )
             case SmithEnded(error=error):
                 self._drafting.ended()
                 self._failure = self._failure or error
@@ -215,39 +268,43 @@ class Mint:
                 self._asked_to_stop = True
                 self._drafting.stop()
                 yield Stopping()
-            case Begun(index=index):
+            case JudgeStarted(index=index):
                 yield Judging(index)
-            case Said():
+            case CasesCounted(index=index, done=done, total=total):
+                yield CasesDone(index, done, total)
+            case VerdictReady():
                 yield from self._judged(message)
-            case Broke(index=index, error=error):
+            case JudgeFailed(index=index, error=error):
                 self._close(index)
                 self._fail(error)
-            case Skipped(index=index):
+            case DraftDropped(index=index):
                 self._close(index)
-            case _SweepEnded(found=found):
-                self._sweeping = False
+            case SweepEnded(found=found):
+                self._tuner.ended(found)
                 yield from self._tuned(found)
 
-    def _finished(self, draft: Draft) -> Iterator[MintEvent]:
+    def _finished(self, draft: MintDraft) -> Iterator[MintEvent]:
         self._drafts[draft.index] = draft
-        self._store(lambda: self._history.add_draft(self._session, _row(draft)))
-        yield DraftFinished(self._session, draft)
+        self._history.add(draft)
+        yield DraftFinished(self._history.id, draft)
         if draft.finish != "cancelled" and draft.duplicate_of is None:
-            self._submit(draft, "correct" if self._times and draft.author == "smith" else self.request.level)
+            self._submit(
+                draft, "correct" if self._times and draft.author != "tuner" else self.request.level
+            )
 
-    def _submit(self, draft: Draft, level: Level) -> None:
+    def _submit(self, draft: MintDraft, level: Level) -> None:
         self._open[draft.index] = level
         self._judges.submit(draft, level)
 
-    def _judged(self, said: Said) -> Iterator[MintEvent]:
+    def _judged(self, said: VerdictReady) -> Iterator[MintEvent]:
         index, verdict = said.index, said.verdict
         if verdict.timing is not None:
             verdict = replace(verdict, environment={**verdict.environment, "smith": said.smith})
         final = self._won or not (self._times and said.level == "correct" and verdict.passed)
         self._verdicts[index] = verdict
-        self._store(lambda: self._history.set_verdict(self._session, index, verdict.to_json(), ratio=ratio(verdict.timing)))
+        self._history.set_verdict(index, verdict)
         if not final and self.request.until == "first" and not self._drafting.stopped:
-            # Whether this is the win that ends the session can only be told with the GPU to itself.
+            # The win that ends the session needs a time, and a time needs an idle GPU.
             self._drafting.pause()
             self._submit(self._drafts[index], "full")
         elif not final:
@@ -256,35 +313,29 @@ class Mint:
             self._close(index)
         elif self._open.get(index) == "correct":
             del self._open[index]
-        yield Judged(self._session, index, verdict, final)
+        yield Judged(self._history.id, index, verdict, final)
         if self.request.until == "first" and final and self._is_enough(verdict):
             self._won = True
             self._judges.drop_waiting()
             self._drafting.stop()
 
     def _close(self, index: int) -> None:
-        """Nothing more is to be said of a draft for now; the smith goes on when nothing is being timed."""
+        """Mark a draft as done for now; the smith goes on once the referee times nothing."""
         self._open.pop(index, None)
         if "full" not in self._open.values():
             self._drafting.resume()
 
     def _is_enough(self, verdict: Verdict) -> bool:
-        """Whether `until first` is reached: by a win, or by a correct kernel where nothing can be timed."""
-        return verdict.passed and (verdict.verdict == "win" or verdict.timing is None)
+        """True where a verdict ends a session with `until first`.
 
-    def _run_sweep(self, racer: Racer, draft: Draft) -> None:
-        """In the tuner's thread."""
-        try:
-            self._inbox.put(_SweepEnded(sweep(draft.index, draft.source, lambda sources: racer.race(sources, self.request.task))))
-        except Exception as error:
-            self._inbox.put(_SweepEnded(error))
+        That is a win, or a correct kernel on a machine that times nothing.
+        """
+        return verdict.passed and (verdict.verdict == "win" or verdict.timing is None)
 
     def _tuned(self, found: Sweep | Exception) -> Iterator[MintEvent]:
         if isinstance(found, Exception):
-            self._racer = None
             yield Notice(f"the launch constants were not swept: {found}")
             return
-        self._sweep = found
         yield Swept(found)
         if found.source is not None:
             parent = self._drafts[found.draft]
@@ -299,14 +350,7 @@ class Mint:
                 changes=found.changes,
                 notes=(),
             )
-            yield from self._finished(self._book.add_tuned(made))
-
-    def _store(self, write: Callable[[], None]) -> None:
-        """Write to the history. A full disk ends the session, but what is known is still handed over in `Finished`."""
-        try:
-            write()
-        except KmintError as error:
-            self._fail(error)
+            yield from self._finished(self._book.add_own(made))
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
@@ -317,9 +361,14 @@ class Mint:
         drafts = tuple(self._drafts[index] for index in sorted(self._drafts))
         ranking = rank(drafts, self._verdicts)
         chosen = best(ranking, self._verdicts)
-        return MintResult(self.request, self._session, state, drafts, dict(self._verdicts), ranking, chosen, seconds, self._sweep)
-
-
-def _row(draft: Draft) -> NewDraft:
-    names = ("source", "seed", "temperature", "tokens", "seconds", "finish", "duplicate_of", "round", "parent", "author", "changes")
-    return NewDraft(number=draft.index, **{name: getattr(draft, name) for name in names})
+        return MintResult(
+            request=self.request,
+            session=self._history.id,
+            state=state,
+            drafts=drafts,
+            verdicts=dict(self._verdicts),
+            ranking=ranking,
+            best=chosen,
+            seconds=seconds,
+            sweep=self._tuner.sweep,
+        )

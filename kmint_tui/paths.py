@@ -1,13 +1,15 @@
-"""Where kmint keeps things.
+"""The places where kmint keeps files.
 
-Functions, not constants: the environment is read when asked, and nothing is created until something is to be written.
-`KMINT_HOME` moves everything below one folder; `KMINT_MODELS_DIR` moves the weights alone.
+They are functions, because each call reads the environment. A folder appears when kmint first
+writes to it. `KMINT_HOME` moves all places below one folder; `KMINT_MODELS_DIR` moves only the
+models.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +20,24 @@ from kmint_tui.errors import storage_error
 _APP = "kmint"
 
 
+def expanded(text: str | Path) -> Path:
+    """A path with the user's home in place of `~`.
+
+    A `~` with an unknown user stays, where `Path.expanduser` raises RuntimeError.
+    """
+    return Path(os.path.expanduser(text))
+
+
+def settle() -> None:
+    """Make the user's own places absolute, because child processes start in another folder."""
+    for name in ("KMINT_HOME", "KMINT_MODELS_DIR"):
+        if place := os.environ.get(name):
+            os.environ[name] = str(expanded(place).absolute())
+
+
 def _base(kind: str, default: Callable[[str], str]) -> Path:
     home = os.environ.get("KMINT_HOME")
-    return Path(home).expanduser() / kind if home else Path(default(_APP))
+    return expanded(home) / kind if home else Path(default(_APP))
 
 
 def config_dir() -> Path:
@@ -43,6 +60,14 @@ def state_dir() -> Path:
     return _base("state", platformdirs.user_state_dir)
 
 
+def runtime_dir() -> Path:
+    """The socket of a running session; gone after a restart of the machine."""
+    with warnings.catch_warnings():
+        # platformdirs warns if the system has no such folder, and names another one.
+        warnings.simplefilter("ignore")
+        return _base("run", platformdirs.user_runtime_dir)
+
+
 def config_file() -> Path:
     """The settings file."""
     return config_dir() / "config.toml"
@@ -56,7 +81,7 @@ def user_models_file() -> Path:
 def models_dir() -> Path:
     """The model store."""
     override = os.environ.get("KMINT_MODELS_DIR")
-    return Path(override).expanduser() if override else data_dir() / "models"
+    return expanded(override) if override else data_dir() / "models"
 
 
 def history_file() -> Path:
@@ -70,7 +95,7 @@ def log_dir() -> Path:
 
 
 def private_dir(path: Path) -> Path:
-    """`path`, made with its missing parents, each readable by its owner only. Raises StorageError."""
+    """Make `path` with its parents, readable by their owner only. Raises StorageError."""
     try:
         for place in reversed((path, *path.parents)):
             if not place.exists():

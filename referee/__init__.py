@@ -1,16 +1,19 @@
-"""The referee: judges Triton kernels that nobody has to trust.
+"""The referee: judges untrusted Triton kernels.
 
     from referee import judge
     verdict = judge(source, "softmax")
 
-`Referee` keeps its workers warm between verdicts, `TaskName` names a reference of your own. Importing this package loads neither
-torch nor triton.
+`Referee` keeps its workers warm between verdicts. `TaskName` names a reference of your own.
+Importing this package loads neither torch nor triton.
 
-The stages of a verdict are folders, in the order in which a candidate meets them: `reading`, `tracing`, `plans`, `compiling`, then
-`interpreter` or `replaying`, `answers`, `measuring`. `ops` says what is asked for, `sandbox` holds what a candidate runs in,
-`device` the process that owns the GPU, `selftest` the kernels that the referee itself is tested with. What stands beside this file
-puts them together: `judge.py` first, `on_gpu.py` and `on_cpu.py` for the two ways, `gate.py`, `grid.py` and `duel.py` for more than
-one verdict.
+`judge.py` starts a verdict. `stages` has its stages in order: screen, trace, compile, check, time.
+Each returns the `candidate` with more facts. `checks` has single checks of a compiled candidate.
+`gate.py`, `grid.py`, `variant_timing.py` and `head_to_head.py` use several verdicts or kernels.
+
+The other folders follow the path of a candidate: `reading`, `tracing`, `plans`, `compiling`, then
+`interpreter` or `replaying`, `answers`, `timing`. `ops` defines the operations and their test
+cases, and `reference` those of users. `sandbox` confines candidates, `gpu` owns the GPU, and
+`selftest` holds kernels with a known verdict. `concurrency` has the task scope and the cancel token.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from referee.device.jobs import TaskName
     from referee.judge import Referee, judge
+    from referee.problem import TaskName
     from referee.verdict import Verdict
 
 __all__ = ["Referee", "TaskName", "Verdict", "judge"]
@@ -30,5 +33,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {"TaskName": "referee.device.jobs", "Verdict": "referee.verdict"}
+    homes = {"TaskName": "referee.problem", "Verdict": "referee.verdict"}
     return getattr(import_module(homes.get(name, "referee.judge")), name)

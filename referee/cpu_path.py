@@ -1,230 +1,376 @@
-"""Correctness without a GPU: traced plans run by Triton's interpreter in the sandbox, compared here.
+"""Correctness without a GPU: Triton's interpreter runs the traced plans in the sandbox, and this
+process compares the outputs.
 
-Every cell runs twice: on another poison, at other addresses, with its programs in the opposite order; only one of very many programs, and
-those of which there are many that differ by a width, run once. With atomics once more, a few programs at a time in turns. About half of
-the cells run `relaxed` (`Execution`), and some both ways. Expected values stay in this process. It is weaker than a replay: the compiled
-code is not what runs, and programs never run at the same time.
+Every case runs twice, with another fill pattern, other addresses and the opposite program order.
+Cases of very many programs and the many cases that differ only in width run once. Kernels with
+atomics run once more with interleaved programs. About half of the cases run with contracted
+products and reassociated sums (`Execution.relaxed`), and some run both ways.
+
+The sandbox never sees the expected values. The path is weaker than a replay: the compiled code does
+not run, and programs never run at the same time.
 """
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from referee.answers.compare import compare
-from referee.device.configurations import telling
-from referee.device.gpu import unreached
+from referee.candidate import Traced
+from referee.case_runs import TIMEOUT, WAYS, CaseRun, RunKeys, out_of_time, same_bits
+from referee.cases import CaseData
+from referee.concurrency import CancelToken, TaskScope, split_by_cost
+from referee.gpu.jobs import unreached
 from referee.interpreter.interpret import Executed, Execution, execute
 from referee.ops.spec import Cell
-from referee.ops.task import Task
-from referee.plans.arena import NAN, second_poison
-from referee.plans.plan import Launch, LaunchPlan
-from referee.plans.rehearsal import blamed, rehearsal
-from referee.sandbox.workers import Workers
+from referee.plans.arena import NAN, second_fill_pattern
+from referee.plans.autotune import (
+    as_first_call_rejection,
+    autotune_first_call,
+    cells_for_every_configuration,
+    distinct_configurations,
+)
+from referee.plans.plan import LaunchPlan
+from referee.report import CaseCounter
+from referee.sandbox.zygote import Workers
 from referee.verdict import CellResult, Rejection
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 SECONDS = 20.0
-"""Of processor time, for the cells of one process; all cells of the selftest's slowest right kernels take four where this was chosen."""
+"""Processor seconds for the cases of one process. The slowest correct kernels of the selftest took
+four when this was chosen.
+"""
 ROUNDS = 4
-"""How often a kernel that goes on from cell to cell gets its seconds: one of small blocks takes the interpreter many turns."""
+"""Time budgets granted to a slow kernel as long as each one completes at least one case."""
 PROGRAMS_TWICE = 128
-"""So many programs of a cell run twice: what depends on their order, or on memory that nothing wrote, shows with fewer as well."""
-
-WAYS = {True: " with products added unrounded and sums in another order", False: " with every product rounded and sums in order"}
-"""What a run is called that goes the other way, by `relaxed`."""
-
+"""Maximum number of programs of a case that runs twice. Dependence on program order or on
+uninitialised memory shows with few programs.
+"""
 FIRST, ELEMENTS = 9, 2048
-"""So many programs take the interpreter as long as it takes to begin a run, and so many elements about as long as one program."""
-
-APART, LEAST, MOST = ("shifted", "closed"), 2.0**-10, 2.0**10
-"""Recipes and scales of values that a number written into a kernel, an epsilon or the end of a range, is compared with."""
-
-Traced = Sequence[tuple[Cell, LaunchPlan]]
+"""Start-up cost of a run in programs, and the number of elements that cost as much as one program.
+"""
+PARTS = 4
+"""Maximum number of processes. Four parts balance two processors even if one part is slow."""
 Judged = tuple[tuple[CellResult, ...], Rejection | None]
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run of a cell: when the candidate would do that, whether it must give the first one's bits, whether it is a first call."""
-
-    execution: Execution
-    when: str = ""
-    repeats: bool = False
-    rehearsed: bool = False
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CpuPath:
-    """One candidate on the CPU. `text` is its clean kernel module, `configs` the configurations of autotuned launches to run.
+    """One candidate on the CPU path.
 
-    `variants` are further plans of cells, by name, each with the words that say when the candidate makes it. A kernel that is slow, but
-    goes on from cell to cell, gets its `seconds` so many `rounds`. `unread` as in `logic.elementwise`; cells named in `once` run once.
-    `drawn` has the inputs of cells whose inputs are drawn already.
+    `text` is its kernel module, `configs` the configurations of autotuned launches to run.
+    `variants` has further plans by cell name, each with words for its circumstances. A slow kernel
+    that makes progress gets its `seconds` up to `rounds` times. `unread` as in `logic.elementwise`.
+    Cells named in `once` run once. Plans with equal `run_keys` share their results between
+    candidates.
     """
 
     workers: Workers
-    task: Task
+    data: CaseData
     text: str
     atomic: bool
-    seed: int
     configs: tuple[int, ...] = (0,)
     variants: Mapping[str, tuple[LaunchPlan, str]] = field(default_factory=dict)
     seconds: float = SECONDS
     rounds: int = 1
     unread: frozenset[int] = frozenset()
     once: frozenset[str] = frozenset()
-    drawn: Mapping[str, tuple[Tensor, ...]] = field(default_factory=dict)
+    counter: CaseCounter | None = None
+    run_keys: RunKeys | None = None
 
-    def required(self, traced: Traced, among: Traced | None = None, *, stop: int | None = None) -> Judged:
-        """Judge the cells in order, up to the first failure. Raises JobLost or InterpreterUnsupported.
+    @property
+    def seed(self) -> int:
+        """The secret seed of the inputs."""
+        return self.data.seed
 
-        Which of them stand for others in further runs is chosen `among` more of them than these, if others are judged elsewhere. When
-        something can be read from `stop` it ends, with results that say nothing.
+    def required(
+        self, traced: Traced, among: Traced | None = None, *, cancel: CancelToken | None = None
+    ) -> Judged:
+        """Judge the cells in order, up to the first failure. Raises JobLost or
+        InterpreterUnsupported.
+
+        `among` has all cells of the verdict if other processes judge the rest; it decides which
+        cells get further runs. `cancel` ends the run early; the results are then meaningless.
         """
         among = among or traced
-        others = _for_others([cell for cell, _ in among], self.seed)
-        # One cell of each dtype, for each row of kernels, stands for what is right one way only of what is left to a compiler.
-        both = {(cell.inputs[0].dtype, _kernels(plan)): cell for cell, plan in reversed(among)}.values()
-        groups = [self._runs(cell, plan, others=cell in others, both=cell in both) for cell, plan in traced]
+        others, both = self._chosen(among)
+        chosen = tuple((cell in others, cell in both) for cell, _ in traced)
+        run = partial(self._required, traced, others, both, cancel)
+        found, shared = self.data.shared(
+            self._key(traced, chosen), run, keep=lambda found: found[1] is None
+        )
+        if shared:
+            self._count_shared(traced)
+        return found
+
+    def required_in_parallel(self, traced: Traced) -> Judged:
+        """The results of `required`, in order, up to the first failure, from several processes.
+
+        Each part is compared as soon as it has run. So a kernel that is wrong at its first cases
+        does not run at the others. Raises JobLost or InterpreterUnsupported.
+        """
+        results: list[CellResult] = []
+        parts = split_by_cost([self.effort(*pair) for pair in traced], traced, PARTS)
+        threads = min(PARTS, len(os.sched_getaffinity(0)))
+        with TaskScope("part", threads, one_torch_thread=True) as scope:
+            judge = partial(self.required, among=traced, cancel=scope.cancel)
+            for future in [scope.submit(partial(judge, part)) for part in parts]:
+                some, rejection = future.result()
+                results += some
+                if rejection:
+                    left = (unreached(cell) for cell, _ in traced[len(results) :])
+                    return (*results, *left), rejection
+        return tuple(results), None
+
+    def _chosen(self, among: Traced) -> tuple[Sequence[Cell], Collection[Cell]]:
+        """The cells that also run with every configuration, and those that run in both numeric
+        modes.
+        """
+        others = cells_for_every_configuration([cell for cell, _ in among], self.seed)
+        # Per dtype and kernel sequence, one cell runs in both modes of FMA contraction and
+        # reassociation.
+        both = {
+            (cell.inputs[0].dtype, plan.kernels): cell for cell, plan in reversed(among)
+        }.values()
+        return others, both
+
+    def _required(
+        self,
+        traced: Traced,
+        others: Collection[Cell],
+        both: Collection[Cell],
+        cancel: CancelToken | None,
+    ) -> Judged:
+        groups = [
+            self._runs(cell, plan, others=cell in others, both=cell in both)
+            for cell, plan in traced
+        ]
         results: list[CellResult] = []
         for turn in range(self.rounds):
             begun = len(results)
             left = [run.execution for group in groups[begun:] for run in group]
-            answers = iter(self._execute(left, stop))
+            answers = iter(self._execute(left, cancel))
             for (cell, _), runs in zip(traced[begun:], groups[begun:], strict=True):
-                result, rejection = self._judged(cell, runs, answers)
-                if rejection and rejection.guard == "timeout" and len(results) > begun and turn + 1 < self.rounds:
+                result, rejection = self._judge_case(cell, runs, answers)
+                if (
+                    rejection
+                    and rejection.guard == "timeout"
+                    and len(results) > begun
+                    and turn + 1 < self.rounds
+                ):
                     break
                 results.append(result)
                 if rejection:
-                    return (*results, *(unreached(cell) for cell, _ in traced[len(results) :])), rejection
+                    return (
+                        *results,
+                        *(unreached(cell) for cell, _ in traced[len(results) :]),
+                    ), rejection
             else:
                 break
         return tuple(results), None
 
-    def capabilities(self, traced: Traced, *, stop: int | None = None) -> Iterator[CellResult]:
-        """Judge each cell on its own; a failure costs only its badge. `stop` as in `required`."""
-        left = list(traced)
+    def capabilities(
+        self, traced: Traced, *, cancel: CancelToken | None = None
+    ) -> tuple[CellResult, ...]:
+        """Judge each cell on its own, also after failures. `checks/capabilities.py` decides the cost of a
+        failure.
+
+        `cancel` as in `required`.
+        """
+        run = partial(self._capabilities, traced, cancel)
+        (found, _), shared = self.data.shared(
+            self._key(traced, "capabilities"), run, keep=lambda found: not found[1]
+        )
+        if shared:
+            self._count_shared(traced)
+        return found
+
+    def _key(self, traced: Traced, more: Hashable) -> Hashable | None:
+        """Cache key of the runs of these cells, or None if they cannot be shared."""
+        if self.run_keys is None or self.atomic or self.unread or self.configs != (0,):
+            return None
+        variants = {
+            name: (self.run_keys.key(plan), when) for name, (plan, when) in self.variants.items()
+        }
+        keys = [(cell, self.run_keys.key(plan), variants.get(cell.name)) for cell, plan in traced]
+        known = all(
+            key is not None and (variant is None or variant[0] is not None)
+            for _, key, variant in keys
+        )
+        return (tuple(keys), more, self.once, self.seconds) if known else None
+
+    def _count_shared(self, traced: Traced) -> None:
+        if self.counter is not None:
+            for _ in traced:
+                self.counter.one_more(shared=True)
+
+    def _capabilities(
+        self, traced: Traced, cancel: CancelToken | None
+    ) -> tuple[tuple[CellResult, ...], bool]:
+        """A result for each cell, and whether a run ended early."""
+        found: list[CellResult] = []
+        left, ended = list(traced), False
         while left:
             groups = [self._runs(cell, plan, first=False) for cell, plan in left]
-            answers = self._execute([run.execution for group in groups for run in group], stop)
+            answers = self._execute([run.execution for group in groups for run in group], cancel)
             begun = 0
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 some = answers[begun : begun + len(runs)]
                 begun += len(runs)
-                result, _ = self._judged(cell, runs, iter(some))
-                yield result
-                # Nothing ran behind what was ended; what is only wrong held up nobody.
+                result, rejection = self._judge_case(cell, runs, iter(some))
+                if rejection and rejection.guard == TIMEOUT:
+                    result = out_of_time(cell, result.detail)
+                found.append(replace(result, guard=rejection.guard) if rejection else result)
+                # Runs after one that ended early did not happen; a wrong answer ends nothing.
                 if isinstance(some[-1], Rejection):
-                    left = left[index + 1 :]
+                    left, ended = left[index + 1 :], True
                     break
             else:
-                return
+                break
+        return tuple(found), ended
 
     def effort(self, cell: Cell, plan: LaunchPlan) -> float:
-        """About how long the cell takes, in programs."""
-        programs = _programs(plan, self.configs[0])
+        """Estimated cost of the cell, in programs."""
+        programs = plan.programs(self.configs[0])
         elements = max((prod(spec.shape) for spec in cell.inputs), default=0)
         return (1 + self._twice(cell, plan)) * (FIRST + programs + elements / ELEMENTS)
 
     def _twice(self, cell: Cell, plan: LaunchPlan) -> bool:
-        return cell.name not in self.once and _programs(plan, self.configs[0]) <= PROGRAMS_TWICE
+        return cell.name not in self.once and plan.programs(self.configs[0]) <= PROGRAMS_TWICE
 
-    def _execute(self, executions: Sequence[Execution], stop: int | None = None) -> list[Executed | Rejection]:
-        return execute(self.workers, self.text, executions, seconds=self.seconds, unread=self.unread, stop=stop)
+    def _execute(
+        self, executions: Sequence[Execution], cancel: CancelToken | None = None
+    ) -> list[Executed | Rejection]:
+        return execute(
+            self.workers,
+            self.text,
+            executions,
+            seconds=self.seconds,
+            unread=self.unread,
+            cancel=cancel,
+        )
 
-    def _runs(self, cell: Cell, plan: LaunchPlan, *, others: bool = False, both: bool = False, first: bool = True) -> list[_Run]:
-        """Two runs of the cell, three with atomics, or one where it takes very many programs, and one of its variant.
+    def _runs(
+        self,
+        cell: Cell,
+        plan: LaunchPlan,
+        *,
+        others: bool = False,
+        both: bool = False,
+        first: bool = True,
+    ) -> list[CaseRun]:
+        """The runs of the cell: two, three with atomics, or one for very many programs, plus its
+        variant.
 
-        With `both` one more, `relaxed` or not as the others are not; with `others` one of every other configuration; with `first` one of
-        the first call, where something is autotuned: what that spoils may show at some values only.
+        `both` adds a run in the other numeric mode. `others` adds a run of every other
+        configuration. `first` adds an autotuner's first call, which spoils memory in ways that only
+        some values show.
         """
-        inputs = self.drawn.get(cell.name) or self.task.inputs(cell, self.seed)
+        inputs = self.data.inputs(cell)
         config = self.configs[0]
-        runs = [_Run(Execution(plan, inputs, NAN, config=config))]
+        runs = [CaseRun(Execution(plan, inputs, NAN, config=config))]
         if both or self._twice(cell, plan):
-            runs.append(_Run(Execution(plan, inputs, second_poison(cell.name), reverse=True, backwards=True, config=config), repeats=True))
+            runs.append(
+                CaseRun(
+                    Execution(
+                        plan,
+                        inputs,
+                        second_fill_pattern(cell.name),
+                        reverse=True,
+                        backwards=True,
+                        config=config,
+                    ),
+                    repeats=True,
+                )
+            )
             if self.atomic:
-                runs.append(_Run(Execution(plan, inputs, NAN, config=config, turns=self.seed), " with its programs in turns"))
+                runs.append(
+                    CaseRun(
+                        Execution(plan, inputs, NAN, config=config, interleaving_seed=self.seed),
+                        " with its programs in turns",
+                    )
+                )
         if cell.name in self.variants:
             variant, when = self.variants[cell.name]
-            runs.append(_Run(Execution(variant, inputs, config=config), f" {when}"))
+            runs.append(CaseRun(Execution(variant, inputs, config=config), f" {when}"))
         if others:
-            different = _different(plan, self.configs)
-            runs += [_Run(Execution(plan, inputs, config=other), f" with configuration {other}") for other in different[1:]]
-        if first and (made := rehearsal(plan, self._usable(plan), {})):
-            runs.append(_Run(Execution(made.plan, inputs), rehearsed=True))
-        # All but that one alike, so that their bits can be compared; which cells, no candidate can know.
+            different = distinct_configurations(plan, self.configs)
+            runs += [
+                CaseRun(Execution(plan, inputs, config=other), f" with configuration {other}")
+                for other in different[1:]
+            ]
+        if first and (made := autotune_first_call(plan, self._usable(plan), {})):
+            runs.append(CaseRun(Execution(made.plan, inputs), rehearsed=True))
+        # All other runs use one mode, so that their bits are comparable. The seed decides it.
         relaxed = random.Random(f"{self.seed} {cell.name}").random() < 0.5
         runs = [replace(run, execution=replace(run.execution, relaxed=relaxed)) for run in runs]
-        return [*runs, _Run(Execution(plan, inputs, config=config, relaxed=not relaxed), WAYS[not relaxed])] if both else runs
+        return (
+            [
+                *runs,
+                CaseRun(
+                    Execution(plan, inputs, config=config, relaxed=not relaxed), WAYS[not relaxed]
+                ),
+            ]
+            if both
+            else runs
+        )
 
     def _usable(self, plan: LaunchPlan) -> dict[int, list[int]]:
-        """The configurations of every launch, as `Execution.config` picks them: the last one stands for what it has not."""
-        launches = ((number, step) for number, step in enumerate(plan.steps) if isinstance(step, Launch))
-        return {number: sorted({min(config, len(step.configs) - 1) for config in self.configs}) for number, step in launches}
+        """The configurations of every launch. As in `Execution.config`, the last one replaces
+        missing ones.
+        """
+        return {
+            number: sorted({min(config, len(launch.configs) - 1) for config in self.configs})
+            for number, launch in plan.launches()
+        }
 
-    def _judged(self, cell: Cell, runs: Sequence[_Run], answers: Iterator[Executed | Rejection]) -> tuple[CellResult, Rejection | None]:
+    def _judge_case(
+        self, cell: Cell, runs: Sequence[CaseRun], answers: Iterator[Executed | Rejection]
+    ) -> tuple[CellResult, Rejection | None]:
+        found = self._compared(cell, runs, answers)
+        if self.counter is not None:
+            self.counter.one_more()
+        return found
+
+    def _compared(
+        self, cell: Cell, runs: Sequence[CaseRun], answers: Iterator[Executed | Rejection]
+    ) -> tuple[CellResult, Rejection | None]:
         outputs: list[tuple[Tensor, ...]] = []
         result = CellResult(cell.name, cell.role, "pass")
         for number, run in enumerate(runs):
             answer = next(answers)
             if isinstance(answer, Rejection):
                 reason = f"at {cell.name}{run.when}: {answer.reason}"
-                return CellResult(cell.name, cell.role, "fail", detail=answer.reason), Rejection(answer.stage, answer.guard, reason)
+                return CellResult(cell.name, cell.role, "fail", detail=answer.reason), Rejection(
+                    answer.stage, answer.guard, reason
+                )
             outputs.append(answer.outputs)
-            # With atomics the order of additions may differ, so the second run is compared on its own instead of bit by bit.
+            # Atomics change the order of additions, so the second run is compared by value, not by
+            # bits.
             if run.repeats and not self.atomic:
                 continue
-            found = compare(self.task, cell, run.execution.inputs, answer.outputs)
+            found = self.data.compare(cell, answer.outputs)
             if found.status != "pass":
-                rejection = Rejection("correct", "wrong_answer", f"at {cell.name}{run.when}: {found.detail}")
-                return found, blamed(rejection) if run.rehearsed else rejection
+                rejection = Rejection(
+                    "correct", "wrong_answer", f"at {cell.name}{run.when}: {found.detail}"
+                )
+                return found, as_first_call_rejection(rejection) if run.rehearsed else rejection
             result = found if number == 0 else result
-        if not self.atomic and any(run.repeats and not _same_bits(outputs[0], other) for run, other in zip(runs, outputs, strict=True)):
+        if not self.atomic and any(
+            run.repeats and not same_bits(outputs[0], other)
+            for run, other in zip(runs, outputs, strict=True)
+        ):
             reason = (
-                "a second run with other poison, addresses and program order gave different bits: memory was read that nothing wrote, "
-                "programs depend on each other's order, or a shift or quotient of integers is undefined"
+                "a second run with other poison, addresses and program order gave different bits; "
+                "the kernel reads memory that nothing wrote, its programs depend on their order, "
+                "or a shift or quotient of integers is undefined"
             )
             failed = CellResult(cell.name, cell.role, "fail", detail=reason)
             return failed, Rejection("honest", "not_deterministic", f"at {cell.name}: {reason}")
         return result, None
-
-
-def _for_others(cells: Sequence[Cell], seed: int) -> list[Cell]:
-    """Where every other configuration runs: a wrong one may be wrong at some values only, and here a cell takes little."""
-    apart = [cell for cell in cells if cell.values in APART or any(not LEAST < scale < MOST for scale in cell.scales)]
-    return [*telling(cells, seed), *apart]
-
-
-def _kernels(plan: LaunchPlan) -> tuple[str, ...]:
-    return tuple(step.kernel for step in plan.steps if isinstance(step, Launch))
-
-
-def _programs(plan: LaunchPlan, config: int) -> int:
-    """How many programs one run takes."""
-    launches = [step for step in plan.steps if isinstance(step, Launch)]
-    return sum(prod(step.configs[min(config, len(step.configs) - 1)].grid) for step in launches)
-
-
-def _different(plan: LaunchPlan, configs: Sequence[int]) -> list[int]:
-    """The first of those that launch the same: numbers of warps and stages are nothing to the interpreter."""
-    launches = [step for step in plan.steps if isinstance(step, Launch)]
-    first: dict[tuple[object, ...], int] = {}
-    for config in configs:
-        chosen = [step.configs[min(config, len(step.configs) - 1)] for step in launches]
-        first.setdefault(tuple((launch.grid, launch.arguments) for launch in chosen), config)
-    return list(first.values())
-
-
-def _same_bits(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
-    return all(torch.equal(_bytes(a), _bytes(b)) for a, b in zip(left, right, strict=True))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.reshape(-1).contiguous().view(torch.uint8)

@@ -1,9 +1,9 @@
-"""The stability gate: the same candidate judged and timed again in fresh processes, each with its own secret seed.
+"""The stability gate: judges and times the same candidate several times in fresh processes, each
+with its own secret seed.
 
-Every run starts anew: a replay worker of its own, cells drawn from its own seed beside the fixed ones, the configuration of every
-autotuned launch picked again, and baselines built in an empty cache, where inductor's autotuner picks again too. A result is stable
-when in every run the whole 95 % interval of the ratio to that run's fastest baseline lies above 1. One run that does not is reported
-as it is; nothing is averaged away. Torch-free; the work happens in the replay workers.
+Every run has its own replay worker, its own drawn cells and an empty cache. Autotuned
+configurations and inductor's choices are made again. A result is stable if, in every run, the 95 %
+interval of the ratio to the fastest baseline lies above 1. Runs are not averaged. Torch-free.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from referee.device.gpu import Replayer
-from referee.device.jobs import Prepared
-from referee.measuring.measurement import CANDIDATE, Timing, TimingOptions
-from referee.measuring.stats import Decision, Interval, geometric_mean
+from referee.gpu.jobs import CompiledCandidate
+from referee.gpu.replayer import Replayer
+from referee.timing.measurement import CANDIDATE, Timing, TimingOptions
+from referee.timing.stats import Decision, Interval, geometric_mean
 from referee.verdict import Rejection
 
 RUNS = 5
 SEED_BITS = 63
 
-Prepare = Callable[[Replayer, int], Prepared | Rejection]
-"""Makes the candidate ready for a fresh replay worker and a seed, at every required cell."""
+Prepare = Callable[[Replayer, int], CompiledCandidate | Rejection]
+"""Prepares the candidate for a fresh replay worker and a seed, at every required cell."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GateRun:
-    """One fresh process. `ratio` is None when the candidate was rejected or nothing could be compared; `reason` says why.
+    """One fresh process. Times are device microseconds.
 
-    `decision` is None for a rejection, whose guard is then `guard`. Times are device microseconds.
+    `ratio` is None if the candidate was rejected or nothing could be compared; `reason` says why.
+    `decision` is None for a rejection, and `guard` names its guard.
     """
 
     seed: int
@@ -46,13 +47,15 @@ class GateRun:
 
     @property
     def above(self) -> bool:
-        """The interval lies above 1."""
+        """Whether the interval lies above 1."""
         return self.ratio is not None and self.ratio.low > 1
 
 
 @dataclass(frozen=True)
 class GateReport:
-    """All runs; `ratio` is the geometric mean over those that have one, `spread` the largest over the smallest minus 1."""
+    """All runs. `ratio` is the geometric mean of their ratios, and `spread` the largest divided by
+    the smallest, minus 1.
+    """
 
     stable: bool
     reason: str
@@ -62,7 +65,7 @@ class GateReport:
     environment: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists and scalars."""
+        """The report as plain dicts, lists and scalars."""
         return asdict(self)
 
 
@@ -72,17 +75,20 @@ def gate(
     runs: int = RUNS,
     options: TimingOptions | None = None,
     on_run: Callable[[GateRun], None] | None = None,
+    scratch: Path | None = None,
 ) -> GateReport:
-    """Check every cell and time the bench cell in `runs` fresh processes; stops at a rejection.
+    """Check every cell and time the bench cell in `runs` fresh processes. A rejection ends the
+    gate.
 
-    Raises ReplayerError and what `prepare` raises.
+    Each run has an empty cache in `scratch`; None means the system's temporary folder. Raises
+    ReplayerError and the errors of `prepare`.
     """
     chosen = replace(options or TimingOptions(), show_graphed=True)
     done: list[GateRun] = []
     environment: dict[str, Any] = {}
     for _ in range(runs):
         seed = secrets.randbits(SEED_BITS)
-        with TemporaryDirectory() as empty, Replayer(cache=Path(empty)) as fresh:
+        with TemporaryDirectory(dir=scratch) as empty, Replayer(cache=Path(empty)) as fresh:
             environment = environment or fresh.environment()
             done.append(_one(fresh, prepare, seed, chosen))
         if on_run:
@@ -93,7 +99,7 @@ def gate(
 
 
 def report(done: tuple[GateRun, ...], wanted: int) -> GateReport:
-    """What `done` amounts to when `wanted` runs were asked for."""
+    """The report on the finished runs; `wanted` is the number of planned runs."""
     ratios = [run.ratio.ratio for run in done if run.ratio]
     rejected = next((run for run in done if run.decision is None), None)
     above = sum(run.above for run in done)
@@ -112,12 +118,31 @@ def _one(fresh: Replayer, prepare: Prepare, seed: int, options: TimingOptions) -
     prepared = prepare(fresh, seed)
     if isinstance(prepared, Rejection):
         return _rejected(seed, prepared)
-    found: Timing | Rejection = fresh.check(prepared, seed=seed).rejection or fresh.time(prepared, seed=seed, options=options)
+    found: Timing | Rejection = fresh.check(prepared, seed=seed).rejection or fresh.time(
+        prepared, seed=seed, options=options
+    )
     if isinstance(found, Rejection):
         return _rejected(seed, found)
     mine, bar = found.device.get(CANDIDATE), found.device.get(found.bar or "")
-    return GateRun(seed, found.decision, found.bar, found.ratio, mine.median if mine else None, bar.median if bar else None, found.reason)
+    return GateRun(
+        seed=seed,
+        decision=found.decision,
+        bar=found.bar,
+        ratio=found.ratio,
+        candidate_us=mine.median if mine else None,
+        bar_us=bar.median if bar else None,
+        reason=found.reason,
+    )
 
 
 def _rejected(seed: int, why: Rejection) -> GateRun:
-    return GateRun(seed, None, None, None, None, None, f"rejected by {why.guard}: {why.reason}", why.guard)
+    return GateRun(
+        seed=seed,
+        decision=None,
+        bar=None,
+        ratio=None,
+        candidate_us=None,
+        bar_us=None,
+        reason=f"rejected by {why.guard}: {why.reason}",
+        guard=why.guard,
+    )

@@ -1,8 +1,8 @@
-"""The shape x dtype grid: one candidate checked and timed at many shapes, every losing cell shown.
+"""The shape x dtype grid: checks and times one candidate at many shapes and shows every loss.
 
-Shapes are the published ones (research/ouroboros.md 1.6). Finished cells are appended to a JSON-lines file at once, so that an
-interrupted grid goes on where it stopped; a file made by another kernel, or on another machine, is refused. A cell at which the
-machinery failed is measured again. Torch-free.
+Finished cells go to a JSON-lines file at once, so that an interrupted grid continues where it
+stopped. A record of another kernel or machine is refused. Cells that failed for a reason of the
+machine are measured again. Torch-free.
 """
 
 from __future__ import annotations
@@ -11,35 +11,43 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from referee.device.gpu import Replayer, ReplayerError
-from referee.device.jobs import Prepared
-from referee.measuring.measurement import CANDIDATE, TimingOptions
-from referee.measuring.stats import geometric_mean
+from referee.gpu.jobs import CompiledCandidate
+from referee.gpu.replayer import Replayer, ReplayerError
 from referee.ops.ceiling import fit_scales
 from referee.ops.cells import contiguous_strides
 from referee.ops.signatures import KINDS, ROPE_KINDS, Symbol
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
+from referee.timing.measurement import CANDIDATE, TimingOptions
+from referee.timing.stats import geometric_mean
 from referee.verdict import Rejection
+from referee.versions import compiler_name
 
 SCHEMA = "kmint.grid-record/1"
-MATRIX_SHAPES = ((1024, 4096), (4096, 4096), (8192, 4096), (4096, 8192), (16384, 2048), (256, 16384))
+MATRIX_SHAPES = (
+    (1024, 4096),
+    (4096, 4096),
+    (8192, 4096),
+    (4096, 8192),
+    (16384, 2048),
+    (256, 16384),
+)
 ROPE_SHAPES = ((8192, 128), (32768, 128), (65536, 64), (16384, 256))
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16")
 SEED_BITS = 63
 
 
 class GridError(ValueError):
-    """The record cannot be continued, or the op has no grid."""
+    """The record cannot be continued, or the operation has no grid."""
 
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One cell of the grid. `decision` is "rejected" or "error" where there is no time, and `reason` says why."""
+    """One cell of the grid. Without a time, `decision` is "rejected" or "error" with a `reason`."""
 
     rows: int
     columns: int
@@ -62,13 +70,15 @@ class GridPoint:
 
     @property
     def loses(self) -> bool:
-        """Slower than the fastest baseline, or not usable at all."""
+        """Whether the kernel is slower than the fastest baseline, rejected, or failed."""
         return self.decision in ("loss", "rejected", "error")
 
 
 @dataclass(frozen=True)
 class GridSummary:
-    """Over all cells: the geometric mean of the `timed` ratios there are, the share of wins, and every losing cell."""
+    """All cells: the geometric mean of the `timed` ratios, the share of wins, and every losing
+    cell.
+    """
 
     cells: int
     timed: int
@@ -79,12 +89,14 @@ class GridSummary:
 
 
 def grid_cells(op: Op) -> tuple[Cell, ...]:
-    """The cells of the grid, each to be timed. Raises GridError for an op that was not made by the catalogue."""
+    """The cells of the grid, all timed. Raises GridError for an operation outside the catalogue."""
     if op.kind not in KINDS:
         raise GridError(f"{op.name}: only operations of the catalogue have a shape grid")
     shapes = ROPE_SHAPES if op.kind in ROPE_KINDS else MATRIX_SHAPES
     dtypes = ("float16",) if op.kind == "dequant" else DTYPES
-    return tuple(_cell(op, rows, columns, dtype) for dtype in dtypes for rows, columns in shapes)
+    return tuple(
+        grid_cell(op, rows, columns, dtype) for dtype in dtypes for rows, columns in shapes
+    )
 
 
 def place_of(cell: Cell) -> tuple[int, int, str]:
@@ -94,80 +106,156 @@ def place_of(cell: Cell) -> tuple[int, int, str]:
 
 
 def identity_of(source: str, op: str, environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record is of: the kernel's text, the op, and the device and versions that `Replayer.environment` names."""
-    here = {name: environment.get(name) for name in ("device", "arch", "cuda", "cuda_driver", "torch", "triton", "python")}
-    return {"source_sha256": hashlib.sha256(source.encode("utf-8", "replace")).hexdigest(), "op": op, **here}
+    """The identity of a record: the kernel's text, the operation, the device and its versions."""
+    here = {
+        name: environment.get(name)
+        for name in ("device", "arch", "cuda", "cuda_driver", "torch", "python")
+    }
+    here["triton"] = compiler_name(environment)
+    return {
+        "source_sha256": hashlib.sha256(source.encode("utf-8", "replace")).hexdigest(),
+        "op": op,
+        **here,
+    }
 
 
 def run_grid(
     cells: Sequence[Cell],
-    prepare: Callable[[Cell], Prepared | Rejection],
+    prepare: Callable[[Cell], CompiledCandidate | Rejection],
     replayer: Replayer,
     record: Path,
     *,
     identity: dict[str, Any],
     options: TimingOptions | None = None,
 ) -> Generator[GridPoint, None, None]:
-    """Yield every point in order, measuring those that `record` does not hold yet. `prepare` traces and compiles a cell.
+    """Yield every point in order; `record` supplies the points measured before.
 
-    `identity` says what is measured and where (see `identity_of`). Raises GridError and OSError.
+    `prepare` traces and compiles a cell. `identity` is that of `identity_of`. Raises GridError and
+    OSError.
     """
-    known = {point.place: point for point in read_record(record, identity) if point.decision != "error"}
+
+    def measure(cell: Cell) -> GridPoint:
+        return measured_point(cell, prepare, replayer, options)
+
+    yield from recorded_grid(cells, measure, record, identity=identity)
+
+
+def recorded_grid(
+    cells: Iterable[Cell],
+    measure: Callable[[Cell], GridPoint],
+    record: Path,
+    *,
+    identity: dict[str, Any],
+) -> Generator[GridPoint, None, None]:
+    """As `run_grid`, by any measuring of a cell that `record` lacks."""
+    known = {
+        point.place: point for point in read_record(record, identity) if point.decision != "error"
+    }
     with open(record, "a", encoding="utf-8") as file:
         if file.tell() == 0:
             _append(file.fileno(), {"schema": SCHEMA, "identity": identity})
         for cell in cells:
             place = place_of(cell)
             if place not in known:
-                known[place] = _measure(cell, prepare, replayer, options)
+                known[place] = measure(cell)
                 _append(file.fileno(), asdict(known[place]))
             yield known[place]
 
 
 def read_record(record: Path, identity: dict[str, Any]) -> list[GridPoint]:
-    """The finished points of a record; a half-written last line is cut off. Raises GridError when it is not of `identity`."""
+    """The finished points of a record. A half-written last line is cut off.
+
+    Raises GridError if the record has another identity.
+    """
     if not record.exists():
         return []
-    text = record.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
+    text = record.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
     if whole != text:
-        os.truncate(record, len(whole.encode()))
+        os.truncate(record, len(whole))
     lines = whole.splitlines()
     if not lines:
         return []
     try:
         head, points = json.loads(lines[0]), [json.loads(line) for line in lines[1:]]
-        names = {field.name for field in fields(GridPoint)}
-        if head["schema"] == SCHEMA and head["identity"] == identity and all(set(point) == names for point in points):
+        if (
+            head["schema"] == SCHEMA
+            and head["identity"] == identity
+            and all(map(_is_point, points))
+        ):
             return [GridPoint(**point) for point in points]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise GridError(f"{record} is not a grid record: {error}") from error
-    raise GridError(f"{record} is the record of another kernel, machine or version: move it away to start a new one")
+    raise GridError(
+        f"{record} is the record of another kernel, machine or version: move it away to start a new one"
+    )
+
+
+_TYPES = {
+    "int": (int,),
+    "str": (str,),
+    "float | None": (float, int, type(None)),
+    "str | None": (str, type(None)),
+}
+
+
+def _is_point(data: Any) -> bool:
+    """Whether `data` has the fields of a GridPoint with the right types."""
+    kinds = {field.name: _TYPES[str(field.type)] for field in fields(GridPoint)}
+    return (
+        isinstance(data, dict)
+        and data.keys() == kinds.keys()
+        and all(
+            isinstance(data[name], kind) and not isinstance(data[name], bool)
+            for name, kind in kinds.items()
+        )
+    )
 
 
 def summarise(points: Sequence[GridPoint]) -> GridSummary:
-    """The summary of the points given."""
+    """The summary of these points."""
     counts: dict[str, int] = {}
     for point in points:
         counts[point.decision] = counts.get(point.decision, 0) + 1
     ratios = [point.ratio for point in points if point.ratio is not None]
     wins = counts.get("win", 0) / len(points) if points else 0.0
     losing = tuple(point for point in points if point.loses)
-    return GridSummary(len(points), len(ratios), geometric_mean(ratios) if ratios else None, wins, counts, losing)
+    return GridSummary(
+        len(points), len(ratios), geometric_mean(ratios) if ratios else None, wins, counts, losing
+    )
 
 
-def _measure(cell: Cell, prepare: Callable[[Cell], Prepared | Rejection], replayer: Replayer, options: TimingOptions | None) -> GridPoint:
+def measured_point(
+    cell: Cell,
+    prepare: Callable[[Cell], CompiledCandidate | Rejection],
+    replayer: Replayer,
+    options: TimingOptions | None = None,
+) -> GridPoint:
+    """One cell, checked and timed. A failure of the referee gives the decision "error"."""
     rows, columns, dtype = place_of(cell)
     seed = secrets.randbits(SEED_BITS)
     try:
         prepared = prepare(cell)
         if isinstance(prepared, Rejection):
-            return GridPoint(rows, columns, dtype, "rejected", reason=f"{prepared.guard}: {prepared.reason}", seed=seed)
-        found = replayer.check(prepared, seed=seed).rejection or replayer.time(prepared, seed=seed, options=options)
+            return GridPoint(
+                rows,
+                columns,
+                dtype,
+                "rejected",
+                reason=f"{prepared.guard}: {prepared.reason}",
+                seed=seed,
+            )
+        found = replayer.check(prepared, seed=seed).rejection or replayer.time(
+            prepared, seed=seed, options=options
+        )
     except ReplayerError as error:
-        return GridPoint(rows, columns, dtype, "error", reason=str(error).splitlines()[0], seed=seed)
+        return GridPoint(
+            rows, columns, dtype, "error", reason=str(error).splitlines()[0], seed=seed
+        )
     if isinstance(found, Rejection):
-        return GridPoint(rows, columns, dtype, "rejected", reason=f"{found.guard}: {found.reason}", seed=seed)
+        return GridPoint(
+            rows, columns, dtype, "rejected", reason=f"{found.guard}: {found.reason}", seed=seed
+        )
     ratio, mine, bar = found.ratio, found.device.get(CANDIDATE), found.device.get(found.bar or "")
     return GridPoint(
         rows,
@@ -186,7 +274,8 @@ def _measure(cell: Cell, prepare: Callable[[Cell], Prepared | Rejection], replay
     )
 
 
-def _cell(op: Op, rows: int, columns: int, dtype: Dtype) -> Cell:
+def grid_cell(op: Op, rows: int, columns: int, dtype: Dtype) -> Cell:
+    """One timed cell of any shape."""
     kind = KINDS[op.kind]
     sizes: dict[Symbol, int] = {"M": rows, "N": columns, "H": columns // 2, "1": 1}
 
@@ -194,12 +283,21 @@ def _cell(op: Op, rows: int, columns: int, dtype: Dtype) -> Cell:
         shape = tuple(sizes[symbol] for symbol in symbols)
         return TensorSpec(name, shape, of, contiguous_strides(shape))
 
-    inputs = tuple(tensor(p.name, p.shape, dtype if p.dtype == "x" else p.dtype) for p in kind.parameters)
+    inputs = tuple(
+        tensor(p.name, p.shape, dtype if p.dtype == "x" else p.dtype) for p in kind.parameters
+    )
     scales = fit_scales(op, (1.0,) * len(inputs), columns=columns, values="normal", dtype=dtype)
-    return Cell(f"grid-{rows}x{columns}-{dtype}", inputs, (tensor("out", kind.output, dtype),), "normal", scales, "bench")
+    return Cell(
+        f"grid-{rows}x{columns}-{dtype}",
+        inputs,
+        (tensor("out", kind.output, dtype),),
+        "normal",
+        scales,
+        "bench",
+    )
 
 
 def _append(fd: int, data: dict[str, Any]) -> None:
-    """One line in one write, on disk before the next cell is begun."""
+    """Append one line in one write and sync it, before the next cell starts."""
     os.write(fd, (json.dumps(data) + "\n").encode())
     os.fsync(fd)

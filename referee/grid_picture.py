@@ -1,4 +1,4 @@
-"""A grid as a picture: a heat map in text, and the same as SVG. Ratios to the fastest baseline; losing cells are marked."""
+"""A grid as a heat map, in text and as SVG: ratios to the fastest baseline, with losses marked."""
 
 from __future__ import annotations
 
@@ -13,27 +13,43 @@ CELL_WIDTH, CELL_HEIGHT, LEFT, TOP = 118, 44, 120, 64
 
 
 def text_map(points: Sequence[GridPoint]) -> str:
-    """One line a shape, one column a dtype: ratio and mark (+ win, = tie, - loss, ? unsure, x rejected, ! error)."""
+    """One line for each shape, one column for each dtype: ratio and mark.
+
+    The marks are + win, = tie, - loss, ? unsure, x rejected, ! error.
+    """
     dtypes, shapes, table = _table(points)
     lines = ["".join(["rows x columns".ljust(16), *(dtype.rjust(16) for dtype in dtypes)])]
     for shape in shapes:
         found = [table.get((shape, dtype)) for dtype in dtypes]
-        lines.append("".join([f"{shape[0]} x {shape[1]}".ljust(16), *(cell_text(point).rjust(16) for point in found)]))
-    return "\n".join([*lines, "", *told(points)])
+        lines.append(
+            "".join(
+                [
+                    f"{shape[0]} x {shape[1]}".ljust(16),
+                    *(cell_text(point).rjust(16) for point in found),
+                ]
+            )
+        )
+    return "\n".join([*lines, "", *summary_lines(points)])
 
 
-def told(points: Sequence[GridPoint]) -> list[str]:
-    """The sum of it in one line, wins and losses alike, then a line for every losing cell."""
+def summary_lines(points: Sequence[GridPoint]) -> list[str]:
+    """One line with all wins and losses, then a line for every losing cell."""
     summary = summarise(points)
-    counts = ", ".join(f"{summary.counts[decision]} {decision}" for decision in MARKS if decision in summary.counts)
-    mean = "nothing timed" if summary.geomean is None else f"geometric mean {summary.geomean:.3f}x over {summary.timed} timed cells"
+    counts = ", ".join(
+        f"{summary.counts[decision]} {decision}" for decision in MARKS if decision in summary.counts
+    )
+    mean = (
+        "nothing timed"
+        if summary.geomean is None
+        else f"geometric mean {summary.geomean:.3f}x over {summary.timed} timed cells"
+    )
     losing = len(summary.losing)
     first = f"wins at {summary.counts.get('win', 0)} and loses at {losing} of {summary.cells} cells ({counts}); {mean}"
     return [first, *(f"losing: {describe(point)}" for point in summary.losing)]
 
 
 def svg(points: Sequence[GridPoint], title: str) -> str:
-    """The heat map as a standalone SVG document; green is faster than the fastest baseline, red slower."""
+    """The heat map as an SVG document; green is faster than the fastest baseline, red slower."""
     dtypes, shapes, table = _table(points)
     width, height = LEFT + CELL_WIDTH * len(dtypes) + 16, TOP + CELL_HEIGHT * len(shapes) + 16
     parts = [
@@ -45,7 +61,9 @@ def svg(points: Sequence[GridPoint], title: str) -> str:
     for column, dtype in enumerate(dtypes):
         parts.append(_label(LEFT + CELL_WIDTH * (column + 0.5), TOP - 10, dtype))
     for row, shape in enumerate(shapes):
-        parts.append(_label(LEFT / 2, TOP + CELL_HEIGHT * (row + 0.5) + 5, f"{shape[0]} x {shape[1]}"))
+        parts.append(
+            _label(LEFT / 2, TOP + CELL_HEIGHT * (row + 0.5) + 5, f"{shape[0]} x {shape[1]}")
+        )
         for column, dtype in enumerate(dtypes):
             point = table.get((shape, dtype))
             x, y = LEFT + CELL_WIDTH * column, TOP + CELL_HEIGHT * row
@@ -57,13 +75,19 @@ def svg(points: Sequence[GridPoint], title: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _table(points: Sequence[GridPoint]) -> tuple[list[str], list[tuple[int, int]], dict[tuple[tuple[int, int], str], GridPoint]]:
+def _table(
+    points: Sequence[GridPoint],
+) -> tuple[list[str], list[tuple[int, int]], dict[tuple[tuple[int, int], str], GridPoint]]:
     table = {((point.rows, point.columns), point.dtype): point for point in points}
-    return list(dict.fromkeys(point.dtype for point in points)), list(dict.fromkeys(shape for shape, _ in table)), table
+    return (
+        list(dict.fromkeys(point.dtype for point in points)),
+        list(dict.fromkeys(shape for shape, _ in table)),
+        table,
+    )
 
 
 def cell_text(point: GridPoint | None) -> str:
-    """Ratio and mark of one cell, or what became of it."""
+    """Ratio and mark of one cell, or its outcome."""
     if point is None:
         return "not measured"
     mark = MARKS.get(point.decision, point.decision)
@@ -71,7 +95,7 @@ def cell_text(point: GridPoint | None) -> str:
 
 
 def describe(point: GridPoint) -> str:
-    """One cell in a line: where, the ratio with its interval and to which baseline, the kernel's time; or why there is none."""
+    """One cell in a line: shape, ratio with interval and baseline, kernel time; or the reason."""
     place = f"{point.rows} x {point.columns} {point.dtype}: {point.decision}"
     if point.ratio is None or point.low is None or point.high is None:
         return f"{place}, {point.reason}" if point.reason else place
@@ -79,7 +103,7 @@ def describe(point: GridPoint) -> str:
 
 
 def _colour(point: GridPoint | None) -> str:
-    """White at 1, full green at twice as fast, full red at half as fast or where it is not usable; grey where nothing is known."""
+    """White at ratio 1, full green at 2, full red at 0.5 or for a failure, grey for unknown."""
     if point is None or (point.ratio is None and not point.loses):
         return "#d0d0d0"
     if point.ratio is None:

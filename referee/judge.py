@@ -1,44 +1,60 @@
-"""The judge: one candidate in, one verdict out. Cheapest stage first, stop at the first failure.
+"""The judge: takes one candidate, and returns one verdict after its first failed stage.
 
     from referee import judge
     verdict = judge(open("softmax.py").read(), "softmax")
 
-The candidate's text is screened; its Python runs only in the trace worker, on tensors without values; its kernels, cut out by
-the judge, are compiled; then the traced plan is replayed on a GPU, and interpreted on the CPU. The secret seed is drawn when the
-text is fixed, and a cell's inputs from it only when its plan and kernels are; some shapes come from it too. Several threads may judge
-at once. What goes wrong on the referee's own side is a verdict "error", never "rejected". A level below "correct" ends in
-"unsure": nothing was found, and nothing more is known.
+The text is screened. Its Python runs only in the trace worker, on tensors without values. The judge
+cuts out the kernels and compiles them. The traced plan is replayed on a GPU, and interpreted on the
+CPU.
+
+The secret seed is drawn after the text is fixed. A cell's inputs are drawn after its plan and
+kernels are fixed. Some shapes come from the seed too. Several threads may judge at once. A failure
+of the referee itself gives the verdict "error", never "rejected". A level below "correct" ends in
+"unsure", because nothing was run.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from referee.compiling.toolchain import ToolchainError
-from referee.device.gpu import Replayer, ReplayerError
-from referee.device.jobs import TaskName
+from referee.candidate import Level
+from referee.cases import CaseData, without_gpu
+from referee.compiling.compile_jobs import ENTRY as COMPILE_ENTRY
+from referee.concurrency import Memo, single_torch_thread
+from referee.gpu.replayer import Replayer, ReplayerError
+from referee.interpreter.interpret import ENTRY as INTERPRET_ENTRY
 from referee.interpreter.interpret import InterpreterUnsupported
-from referee.judgement import Judgement, Level, secret_seed
-from referee.measuring.measurement import TimingOptions
-from referee.on_cpu import OnCpu, too_large
-from referee.on_gpu import OnGpu
-from referee.race import Lap, NoRace, race
+from referee.problem import Problem, TaskName, too_large
 from referee.reading.markdown import unfenced
-from referee.report import Rejected, Report, to_nobody
-from referee.sandbox.workers import JobLost, Workers
-from referee.sandbox.zygote import ZygoteError
-from referee.subject import Subject
+from referee.report import Beyond, Rejected, Report, to_nobody, uncounted
+from referee.sandbox.demand import Demand, weakness_text
+from referee.sandbox.zygote import JobLost, Workers, ZygoteError
+from referee.stages.check_cpu import verdict_on_cpu
+from referee.stages.check_gpu import OnGpu
+from referee.stages.compile import compile_only
+from referee.stages.screen import screened
 from referee.target import Target
-from referee.triton_version import UnknownTriton, check_triton
+from referee.timing.measurement import TimingOptions
+from referee.tracing.trace import ENTRY as TRACE_ENTRY
+from referee.variant_timing import VariantsNotTimed, VariantTime, time_variants
 from referee.verdict import Mode, Verdict
-from referee.versions import describe_host
+from referee.versions import (
+    ToolchainError,
+    UnknownTriton,
+    check_triton,
+    compiler_reservation,
+    describe_host,
+)
 
 if TYPE_CHECKING:
     from referee.ops.task import Task
@@ -46,43 +62,66 @@ if TYPE_CHECKING:
 __all__ = ["Level", "Referee", "TaskName", "judge"]
 
 COMPILERS_NICE = 10
+SEED_BITS = 63
+MOST_SEEDS = 2
+"""Number of seeds whose inputs are kept. The drafts of one round share a seed."""
 MOST_NAMED = 2
-"""So many impostors are named where there is little room."""
+"""Maximum number of accepted wrong answers listed in the one-line reason."""
 
 
 class Referee:
-    """Keeps workers warm between verdicts. Construction waits for nothing; close it, or use it as a context.
+    """Keeps workers warm between verdicts. Close it, or use it as a context manager.
 
-    `mode` None replays where a GPU can be used and interprets otherwise. `cache` is a directory for compiled kernels and
-    baselines, made when first needed; None keeps no kernels, and baselines where `referee.device.gpu` keeps them. `host_screen` False
-    leaves out the screen of host code: for the selftest, which shows that nothing but quick feedback depends on it.
+    The constructor does not wait for the workers. `mode` None replays if a GPU is usable, and
+    interprets otherwise. `cache` is the directory for compiled kernels and baselines, created on
+    demand. With None, kernels are not kept, and baselines are kept where `referee.gpu.replayer` puts
+    them. `demand` names the sandbox layers that must be active; if one is missing, every verdict is
+    an error.
     """
 
     def __init__(
-        self, *, mode: Mode | None = None, cache: Path | None = None, timing: TimingOptions | None = None, host_screen: bool = True
+        self,
+        *,
+        mode: Mode | None = None,
+        cache: Path | None = None,
+        timing: TimingOptions | None = None,
+        demand: Demand = "files",
     ) -> None:
         self.no_gpu = Replayer.available()
         self.mode: Mode = mode or ("interpret" if self.no_gpu else "replay")
         self._cache = cache
         self._timing = timing
-        self._host_screen = host_screen
         self._lock = threading.Lock()
-        # Beside a GPU the process that keeps its queue full goes first: what it waits for, every candidate waits for.
+        # The process that fills the GPU's queue has priority, because every candidate waits for it.
         nice = COMPILERS_NICE if self.mode == "replay" else 0
-        self._workers = Workers(nice=nice)
-        self._interpreters = Workers(interpret=True, nice=nice)
-        self._replayer = Replayer(cache=cache / "baselines" if cache else None) if self.mode == "replay" else None
+        self._workers = Workers(
+            demand=demand, nice=nice, ahead=(_module(TRACE_ENTRY), _module(COMPILE_ENTRY))
+        )
+        self._interpreters = Workers(
+            interpret=True, demand=demand, nice=nice, ahead=(_module(INTERPRET_ENTRY),)
+        )
+        self._replayer = (
+            Replayer(cache=cache / "baselines" if cache else None)
+            if self.mode == "replay"
+            else None
+        )
         self._device: dict[str, Any] | None = None
-        self._vacuity: dict[TaskName | int, tuple[str, ...]] = {}
+        self._accepted = Memo()
+        self._data = OrderedDict[tuple[TaskName, frozenset[str], int], CaseData]()
 
     def __enter__(self) -> Referee:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
-        """End every worker and with it the judgements under way, which say "error". May be called more than once."""
+        """End every worker; judgements under way return "error". May be called more than once."""
         self._workers.close()
         if self._replayer and self._replayer.busy:
             self._replayer.interrupt()
@@ -98,22 +137,38 @@ class Referee:
         level: Level = "full",
         target: str | Target | None = None,
         seed: int | None = None,
+        batch_invariant: bool = False,
+        strict: bool = False,
         tell: Callable[[str], None] = to_nobody,
+        count: Callable[[int, int], None] = uncounted,
     ) -> Verdict:
-        """The verdict on `source`, for an op by its catalogue or remix name, a task, or a user's reference file (TaskName).
+        """The verdict on `source`, for an operation's name, a task, or a user's reference file.
 
-        Without a GPU, for another target than the GPU here, or for a task that only this process holds, `full` means `correct`.
-        `seed` repeats the inputs of an earlier verdict; `tell` is called with what is done next, in words. Raises UnknownOp,
-        UnknownTarget or UserReferenceError for arguments that name nothing; nothing that the candidate or the referee's own
-        machinery does raises.
+        `full` means `correct` without a GPU, for another target than the GPU here, or for a task
+        that exists only in this process.
+
+        - `seed` repeats the inputs of an earlier verdict. The candidate's author must not know it.
+          Without a GPU, stored inputs of this seed are used again.
+        - `batch_invariant` rejects a candidate that fails the check of that name.
+        - `strict` rejects host code outside the allow-list, which is a reservation otherwise.
+        - `tell` is called with the name of the next step.
+        - `count` is called in any thread with the number of finished interpreter cases and their
+          total.
+
+        Raises UnknownOp, UnknownTarget or UnusableReference for arguments that name nothing.
+        Failures of the candidate or of the referee do not raise.
         """
         wanted = Target.parse(target) if isinstance(target, str) else target
-        subject = Subject(op)
-        report = Report(subject.op.name, self.mode, seed, environment=describe_host(), tell=tell)
+        problem = Problem(op)
+        report = Report(
+            problem.op.name, self.mode, seed, environment=describe_host(), tell=tell, count=count
+        )
         try:
-            return self._judged(report, source, subject, level, wanted)
+            return self._run_stages(report, source, problem, level, wanted, batch_invariant, strict)
         except Rejected as rejected:
             return report.rejected(rejected.rejection)
+        except Beyond as error:
+            return report.failed("referee", str(error))
         except InterpreterUnsupported as error:
             return report.failed("referee", f"{error}: judge this kernel on a GPU")
         except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost) as error:
@@ -121,59 +176,132 @@ class Referee:
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
-            return report.failed("referee", f"internal failure at {place}: {type(error).__name__}: {error}")
+            return report.failed(
+                "referee", f"internal failure at {place}: {type(error).__name__}: {error}"
+            )
+
+    def prepare(self, op: str | TaskName, seed: int) -> None:
+        """Without a GPU, draw the inputs and compute the answers of this seed before the first
+        candidate.
+
+        Does nothing with a GPU. Raises UnknownOp or UnusableReference.
+        """
+        problem = Problem(op).drawing(seed)
+        if self.mode == "replay" or too_large(problem):
+            return
+        with single_torch_thread():
+            data = self._case_data(problem, seed, keep=True)
+            cases = without_gpu(problem, seed)
+            for cell in (*cases.required, *cases.capabilities):
+                data.right_answers(cell)
+        if problem.op.is_function:
+            self._accepted_wrong_answers(problem)
 
     def warm(self, op: str | TaskName) -> dict[str, str]:
-        """Build the baselines of the op's timed cell ahead of its first verdict; why some are missing. Nothing without a GPU.
+        """Build the baselines of the op's timed cell before its first verdict.
 
-        Raises UnknownOp, UserReferenceError, or ReplayerError when the machinery fails.
+        Returns the missing baselines with reasons; nothing without a GPU. Raises UnknownOp,
+        UnusableReference, or ReplayerError if the replay fails.
         """
-        subject = Subject(op)
-        cell = subject.bench()
-        if self._replayer is None or subject.name is None or cell is None:
+        problem = Problem(op)
+        cell = problem.bench()
+        if self._replayer is None or problem.name is None or cell is None:
             return {}
-        return self._replayer.warm(subject.name, cell)
+        return self._replayer.warm(problem.name, cell)
 
-    def race(self, sources: Sequence[str], op: str | TaskName, *, seed: int | None = None) -> tuple[Lap, ...]:
-        """Race variants of one kernel at the op's timed cell against the first of them (`referee.race`).
+    def time_variants(
+        self, sources: Sequence[str], op: str | TaskName, *, seed: int | None = None
+    ) -> tuple[VariantTime, ...]:
+        """Time variants of one kernel against the first of them, at the op's timed cell.
 
-        Raises NoRace where that cannot be done: without a GPU, for a task without a timed cell, when the machinery fails.
+        Raises VariantsNotTimed without a GPU, for a task without a timed cell, or if the replay
+        fails.
         """
         if self._replayer is None:
-            raise NoRace(f"a race needs a GPU: {self.no_gpu or 'the referee was opened without one'}")
-        subject = Subject(op)
-        cell, name = subject.bench(), subject.name
+            raise VariantsNotTimed(
+                f"a race needs a GPU: {self.no_gpu or 'the referee was opened without one'}"
+            )
+        problem = Problem(op).fitting(sources[0]) if sources else Problem(op)
+        cell, name = problem.bench(), problem.name
         if cell is None or name is None:
-            raise NoRace("this task has no cell that is timed")
+            raise VariantsNotTimed("this task has no cell that is timed")
         try:
-            target, _ = self._settle(Report(subject.op.name, self.mode, seed), subject, None)
+            target, _ = self._settle(Report(problem.op.name, self.mode, seed), problem, None)
             cache = self._cache / "kernels" if self._cache else None
-            return race(self._workers, self._replayer, sources, name, cell, target, seed=secret_seed(seed), cache=cache)
+            return time_variants(
+                self._workers,
+                self._replayer,
+                sources,
+                name,
+                cell,
+                target,
+                seed=secret_seed(seed),
+                cache=cache,
+            )
         except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost) as error:
-            raise NoRace(str(error)) from error
+            raise VariantsNotTimed(str(error)) from error
 
-    def _judged(self, report: Report, source: str, subject: Subject, level: Level, wanted: Target | None) -> Verdict:
-        judgement = Judgement(report, unfenced(source), subject, wanted or Target(), self._workers, self._cache)
-        module = judgement.screen(host_code=self._host_screen)
+    def _run_stages(
+        self,
+        report: Report,
+        source: str,
+        problem: Problem,
+        level: Level,
+        wanted: Target | None,
+        batch_invariant: bool,
+        strict: bool,
+    ) -> Verdict:
+        kernels = self._cache / "kernels" if self._cache else None
+        candidate = screened(
+            report, unfenced(source), problem, self._workers, kernels, strict=strict
+        )
         if level == "screen":
             reason = "the screen found nothing; nothing was compiled or run"
-            return report.ended("unsure", reason, unreached="the level asked for is screen")
+            return report.ended("unsure", reason, unreached="the requested level is screen")
         check_triton()
-        judgement.target, why = self._settle(report, subject, wanted)
-        if level != "compile" and report.mode == "interpret" and (large := too_large(subject)):
+        problem = candidate.problem
+        target, why = self._settle(report, problem, wanted)
+        if level != "compile" and report.mode == "interpret" and (large := too_large(problem)):
             return report.failed("referee", large)
-        if subject.op.origin == "user":
-            self._note_vacuity(report, subject)
+        if problem.op.is_function:
+            self._note_vacuity(report, problem)
+        candidate = replace(candidate, target=target, batch_invariant=batch_invariant)
         if level == "compile":
-            return judgement.compile_only(module)
+            return compile_only(candidate)
+        given = report.seed is not None
         seed = report.seed = secret_seed(report.seed)
+        candidate = replace(candidate, seed=seed, problem=problem.drawing(seed))
         if why is None and self._replayer:
-            return OnGpu(judgement, module, self._replayer, self._interpreters, seed).verdict(level, self._timing)
-        return OnCpu(judgement, module, self._interpreters, seed).verdict(why or "the referee was opened without a GPU")
+            on_gpu = OnGpu(candidate, self._replayer, self._interpreters)
+            return on_gpu.verdict(level, self._timing)
+        data = self._case_data(candidate.problem, seed, keep=given)
+        why = why or "the referee was opened without a GPU"
+        return verdict_on_cpu(candidate, self._interpreters, data, why)
 
-    def _settle(self, report: Report, subject: Subject, wanted: Target | None) -> tuple[Target, str | None]:
-        """The target, and why it cannot be replayed on; both go into the report."""
-        report.environment = describe_host(self._workers.protections)
+    def _case_data(self, problem: Problem, seed: int, *, keep: bool) -> CaseData:
+        """The data of a problem at a seed. `keep` stores it for later verdicts at the same seed."""
+        if problem.name is None or not keep:
+            return CaseData(problem.task("cpu"), seed)
+        key = (problem.name, problem.without, seed)
+        with self._lock:
+            found = self._data.get(key)
+            if found is None:
+                found = self._data[key] = CaseData(problem.task("cpu"), seed)
+            self._data.move_to_end(key)
+            while len(self._data) > MOST_SEEDS:
+                self._data.popitem(last=False)
+            return found
+
+    def _settle(
+        self, report: Report, problem: Problem, wanted: Target | None
+    ) -> tuple[Target, str | None]:
+        """The target, and the reason why it cannot be replayed on or None. Both go into
+        the report.
+        """
+        protections = self._workers.protections
+        report.environment = describe_host(protections)
+        report.weakness = weakness_text(protections)
+        report.reserve(compiler_reservation(report.environment))
         why = self.no_gpu
         target = wanted or Target()
         if self._replayer:
@@ -184,7 +312,7 @@ class Referee:
             target = wanted or here
             if target.arch != here.arch:
                 why = f"the GPU here is {here.name}"
-            elif not subject.replayable:
+            elif not problem.replayable:
                 why = "the reference is no file that the replay worker could load"
             else:
                 same_triton(report.environment["triton"], self._device["triton"])
@@ -194,45 +322,77 @@ class Referee:
         report.environment["target"] = target.name
         return target, why
 
-    def _note_vacuity(self, report: Report, subject: Subject) -> None:
-        """Whether a user's reference can tell a right answer from an obviously wrong one; it does not change the verdict."""
-        from referee.ops.user_words import drawn_values, not_judged
+    def _note_vacuity(self, report: Report, problem: Problem) -> None:
+        """Report whether a user's reference distinguishes correct answers from obviously wrong
+        ones.
 
-        task = subject.task("gpu" if report.mode == "replay" else "cpu")
+        The verdict does not depend on it.
+        """
+        from referee.reference.words import drawn_values
+
+        task = problem.task("gpu" if report.mode == "replay" else "cpu")
         report.passes("values", drawn_values(task.required, task.given))
-        for words in not_judged(task.given):
+        if task.notes:
+            report.passes("reference", "; ".join(task.notes))
+        for words in task.reservations:
             report.reserve(words)
-        key = subject.name or id(subject.task("cpu"))
-        if key not in self._vacuity:
-            from referee.answers.user_task import accepted_impostors
-
-            report.tell("testing whether the reference tells right answers from wrong ones")
-            self._vacuity[key] = accepted_impostors(subject.task("cpu"), secret_seed(None))
-        found = self._vacuity[key]
+        report.tell("testing whether the reference tells right answers from wrong ones")
+        found = self._accepted_wrong_answers(problem)
         if found:
-            report.fails("vacuity", f"reference supplied by the user: this task accepts {', '.join(found)}")
+            report.fails(
+                "vacuity", f"reference supplied by the user: this task accepts {', '.join(found)}"
+            )
             more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-            report.reserve(f"reference supplied by the user: it also accepts {', '.join(found[:MOST_NAMED])}{more}")
+            report.reserve(
+                f"reference supplied by the user: it also accepts {', '.join(found[:MOST_NAMED])}{more}"
+            )
         else:
-            report.passes("vacuity", "reference supplied by the user: every impostor was caught")
+            report.passes(
+                "vacuity", "reference supplied by the user: every wrong answer was caught"
+            )
+
+    def _accepted_wrong_answers(self, problem: Problem) -> tuple[str, ...]:
+        from referee.answers.user_task import accepted_wrong_answers
+
+        key = problem.name or id(problem.task("cpu"))
+        return self._accepted.get(
+            key, lambda: accepted_wrong_answers(problem.task("cpu"), secret_seed(None))
+        )
+
+
+def _module(entry: str) -> str:
+    return entry.partition(":")[0]
+
+
+def secret_seed(seed: int | None) -> int:
+    """The given seed, which repeats an earlier verdict, or a random one."""
+    return secrets.randbits(SEED_BITS) if seed is None else seed
 
 
 def same_triton(here: str | None, there: str | None) -> None:
-    """Raise ReplayerError when kernels would be compiled by one Triton and timed against the baselines of another."""
+    """Raise ReplayerError if candidates and baselines would be compiled by different Tritons."""
     if here != there:
-        raise ReplayerError(f"triton {here} compiles, and the process that replays finds triton {there}: have one of them on the path")
+        raise ReplayerError(
+            f"triton {here} compiles, and the process that replays finds triton {there}: have one of them on the path"
+        )
 
 
 def judge(
-    source: str, op: str | Task | TaskName, *, level: Level = "full", target: str | Target | None = None, seed: int | None = None
+    source: str,
+    op: str | Task | TaskName,
+    *,
+    level: Level = "full",
+    target: str | Target | None = None,
+    seed: int | None = None,
 ) -> Verdict:
-    """One verdict with workers of its own; open a `Referee` for more than one. Arguments and errors as `Referee.judge`."""
+    """One verdict with its own workers. Arguments and errors as in `Referee.judge`."""
     with Referee() as referee:
         return referee.judge(source, op, level=level, target=target, seed=seed)
 
 
 class _CallableModule(ModuleType):
-    # `from referee import judge` must give something to call, also after `import referee.judge` has put this module there.
+    # `from referee import judge` must stay callable after `import referee.judge` has replaced the
+    # name by this module.
     def __call__(self, source: str, op: str | Task | TaskName, **options: Any) -> Verdict:
         return judge(source, op, **options)
 

@@ -1,7 +1,8 @@
-"""The device a candidate is judged for: an architecture, and the properties that host code may ask about.
+"""The device that a candidate is judged for: an architecture, and properties that host code may
+read.
 
-A judgement on a real GPU describes that GPU (`Target.of_device`); without one, `--target sm_89` stands for a typical
-card of that architecture. NVIDIA only.
+On a GPU, `Target.of_device` describes that GPU. Without one, `--target sm_89` means a typical card
+of that architecture. NVIDIA only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ GIB = 1024 * MIB
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What host code may ask of a device; sizes in bytes, clock in kHz, names as in `torch.cuda.get_device_properties`."""
+    """Device properties: sizes in bytes, clocks in kHz, names as in
+    `torch.cuda.get_device_properties`.
+    """
 
     name: str
     multi_processor_count: int
@@ -48,12 +51,14 @@ _TYPICAL = {
 
 
 class UnknownTarget(ValueError):
-    """A target name that Triton cannot compile for here; the message lists those it can."""
+    """Triton cannot compile for this target; the message lists the known ones."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What to compile for. `arch` is the compute capability without the dot; `device` None means a typical card."""
+    """The compilation target. `arch` is the compute capability without the dot; `device` None means
+    a typical card.
+    """
 
     backend: str = "cuda"
     arch: int = 90
@@ -73,7 +78,10 @@ class Target:
     @property
     def properties(self) -> DeviceProperties:
         """The device's own properties, or those of a typical card of the architecture."""
-        return self.device or _TYPICAL[max(arch for arch in _TYPICAL if arch <= max(self.arch, min(_TYPICAL)))]
+        return (
+            self.device
+            or _TYPICAL[max(arch for arch in _TYPICAL if arch <= max(self.arch, min(_TYPICAL)))]
+        )
 
     @staticmethod
     def parse(name: str) -> Target:
@@ -92,11 +100,18 @@ class Target:
     def from_json(data: dict[str, Any]) -> Target:
         """The inverse of `to_json`."""
         device = data["device"]
-        return Target(data["backend"], data["arch"], data["warp_size"], None if device is None else DeviceProperties(**device))
+        return Target(
+            data["backend"],
+            data["arch"],
+            data["warp_size"],
+            None if device is None else DeviceProperties(**device),
+        )
 
     @staticmethod
     def of_device(index: int = 0) -> Target:
-        """The target that the CUDA device `index` of this process is. Raises what torch raises when there is none."""
+        """The CUDA device `index` of this process as a target. Raises torch's errors
+        without one.
+        """
         import torch
 
         found: Any = torch.cuda.get_device_properties(index)
@@ -111,7 +126,9 @@ class Target:
             regs_per_multiprocessor=found.regs_per_multiprocessor,
             shared_memory_per_block=found.shared_memory_per_block,
             clock_rate=getattr(found, "clock_rate", DeviceProperties.clock_rate),
-            memory_clock_rate=getattr(found, "memory_clock_rate", DeviceProperties.memory_clock_rate),
+            memory_clock_rate=getattr(
+                found, "memory_clock_rate", DeviceProperties.memory_clock_rate
+            ),
             memory_bus_width=getattr(found, "memory_bus_width", DeviceProperties.memory_bus_width),
         )
         return Target(arch=found.major * 10 + found.minor, warp_size=found.warp_size, device=device)

@@ -1,4 +1,4 @@
-"""The verdict: what the referee says of one candidate, as data, and its JSON form `kmint.verdict/1`."""
+"""The verdict on one candidate as data, and its JSON form `kmint.verdict/1`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Status = Literal["pass", "fail", "skipped"]
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a candidate fell: the guard's stable name, and one line that says what to change."""
+    """A rejection: the guard's stable name, and one line that says what to change."""
 
     stage: Stage
     guard: str
@@ -24,7 +24,9 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Check:
-    """One guard's report. Every guard reports, also those that did not run ("skipped", with the reason)."""
+    """The report of one guard. A guard that did not run is "skipped", with the reason
+    in `detail`.
+    """
 
     name: str
     status: Status
@@ -33,8 +35,11 @@ class Check:
 
 @dataclass(frozen=True)
 class CellResult:
-    """The outcome at one cell. `error` and `budget` are the worst element's |candidate - float64| and its allowance, or a part of it
-    that is enough."""
+    """The outcome at one cell.
+
+    `error` is the worst element's |candidate - float64|, and `budget` its tolerance or a sufficient
+    part of it.
+    """
 
     name: str
     role: str
@@ -42,11 +47,48 @@ class CellResult:
     error: float | None = None
     budget: float | None = None
     detail: str = ""
+    guard: str = ""
+    """The guard that failed at a capability case."""
+
+
+@dataclass(frozen=True)
+class HostCode:
+    """Host code that the verdict does not vouch for: its line, the code in short, and
+    the reason.
+    """
+
+    line: int | None
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A required case at which the launcher raises, with its words."""
+
+    case: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Holds:
+    """The domain of a verdict that does not hold everywhere: in words, the refused cases, and the
+    circumstances in which `run` differs or raises.
+    """
+
+    words: str
+    refused: tuple[Refused, ...] = ()
+    circumstances: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the referee can vouch for. At stage "done" every required cell passed; an "unsure" of an earlier stage was not run."""
+    """The verdict on one candidate. At stage "done" every required cell passed. An "unsure" verdict
+    of an earlier stage ran nothing.
+
+    It vouches for launches. A kernel with host code outside the allow-list (`host_code`) holds no
+    crown and is not saved as it is.
+    """
 
     op: str
     verdict: Outcome
@@ -60,15 +102,19 @@ class Verdict:
     environment: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    host_code: tuple[HostCode, ...] = ()
+    holds: Holds | None = None
 
     @property
     def passed(self) -> bool:
-        """True when the kernel is known to be correct and honest, whatever its speed: never at a level below "correct"."""
+        """Whether the kernel is known to be correct and honest, at any speed; false below
+        "correct".
+        """
         return self.survived and self.stage == "done"
 
     @property
     def survived(self) -> bool:
-        """True when nothing stopped the candidate up to the level asked for, which may be less than `passed`."""
+        """Whether nothing rejected the candidate up to the requested level."""
         return self.verdict not in ("rejected", "error")
 
     def to_json(self) -> dict[str, Any]:

@@ -1,39 +1,58 @@
-"""What every test shares: a private place for kmint's files, nothing of the caller's settings, and the gpu marker."""
+"""What every test shares: a private place for kmint's files, nothing of the caller's settings, and
+the gpu marker.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What somebody's shell or a build machine may hold, and what would change what kmint or a child process does.
+from tests.sampling import EVERY_CASE
+
+# What somebody's shell or a build machine may hold, and what would change what kmint or a child
+# process does.
 _FOREIGN = ("KMINT_", "HF_", "HUGGING", "XDG_", "CLICOLOR", "TEXTUAL")
 _OF_THE_TESTS = "KMINT_TEST_"
 _FOREIGN_NAMES = {
-    "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TRITON_INTERPRET",
+    "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TRITON_INTERPRET", "TRITON_DEFAULT_FP_FUSION",
     "PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH",
     "PYTHONSTARTUP", "PYTHONUTF8", "PYTHONVERBOSE", "PYTHONWARNINGS",
 }  # fmt: skip
 for _name in list(os.environ):
-    if (_name.startswith(_FOREIGN) and not _name.startswith(_OF_THE_TESTS)) or _name in _FOREIGN_NAMES or _name.lower().endswith("_proxy"):
+    if (
+        (_name.startswith(_FOREIGN) and not _name.startswith(_OF_THE_TESTS))
+        or _name in _FOREIGN_NAMES
+        or _name.lower().endswith("_proxy")
+    ):
         del os.environ[_name]
 
-# What is started in the background of a shell or by `nohup` ignores these, and so would every child that a test sends one. A
-# handler is not inherited: it ignores them for this process alone.
+# What is started in the background of a shell or by `nohup` ignores these, and so would every child
+# that a test sends one. A handler is not inherited: it ignores them for this process alone.
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, lambda number, frame: None)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
-# Two spinning threads of a library are many times slower than one while anything else runs on the machine.
+# Two spinning threads of a library are many times slower than one while anything else runs on the
+# machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Triton 3.9 warns where nothing says whether a * b + c is fused.
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 # The same examples in every run, and no failure because the machine was busy.
 settings.register_profile(
-    "kmint", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "kmint",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.load_profile("kmint")
 
@@ -50,16 +69,98 @@ def _group(item: pytest.Item) -> str:
     """A file, but for what needs the GPU, and for what shares a fixture that takes minutes to make."""
     if item.get_closest_marker("gpu"):
         return "gpu"
-    return "project" if "project" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
+    return (
+        "project"
+        if "project" in getattr(item, "fixturenames", ())
+        else item.nodeid.partition("::")[0]
+    )
+
+
+# The fixtures and the names in a module by which a test starts processes, runs kernels or drives the
+# application.
+_SLOW_FIXTURES = {
+    "interpreter", "make_smith", "open_app", "project", "referee", "servers", "smiths", "zygote",
+}  # fmt: skip
+_SLOW_NAMES = {"Referee", "Workers", "Zygote", "kmint", "subprocess"}
+_SLOW_FOLDERS = ("forge", "tui", "referee/sandbox")
+_SLOW_FILES = {
+    "tests/convert/test_equals_peft.py",
+    "tests/referee/judge/test_fresh_widths.py",
+    "tests/referee/judge/test_quick_compare.py",
+    "tests/referee/judge/test_user_tolerance.py",
+    "tests/referee/ops/test_reference.py",
+    "tests/referee/ops/test_mutation_check.py",
+    "tests/referee/reference/test_reference_values.py",
+    "tests/referee/stats/test_decided.py",
+}
+
+
+# Longest first, so that no worker begins a long one when the others are nearly done.
+_LONGEST = (
+    "project",
+    "tests/referee/judge/test_cpu_reach.py",
+    "tests/referee/judge/test_judge.py",
+    "tests/smith/test_engine.py",
+    "tests/tui/test_snapshots.py",
+    "tests/referee/judge/test_interpreter_checks.py",
+    "tests/save/test_planted_mistakes.py",
+    "tests/save/test_own_reference.py",
+    "tests/save/test_verifying.py",
+    "tests/smith/test_drafting.py",
+    "tests/convert/test_equals_peft.py",
+    "tests/referee/judge/test_fresh_widths.py",
+)
+
+
+def _turn(item: pytest.Item) -> int:
+    group = _group(item)
+    return _LONGEST.index(group) if group in _LONGEST else len(_LONGEST)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Whether a test is left out of the quick group, `-m "not slow"`."""
+    file = item.nodeid.partition("::")[0]
+    return (
+        item.get_closest_marker("gpu") is not None
+        or file in _SLOW_FILES
+        or file.startswith(tuple(f"tests/{folder}/" for folder in _SLOW_FOLDERS))
+        or not _SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        or not _SLOW_NAMES.isdisjoint(vars(getattr(item, "module", item)))
+    )
+
+
+def _sampled(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items without two of three cases of each test marked `sweep`. A case that was asked for
+    by its name stays.
+    """
+    asked = any("[" in name for name in config.args)
+    seen: Counter[str] = Counter()
+    left: list[pytest.Item] = []
+    out: list[pytest.Item] = []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        stays = not item.get_closest_marker("sweep") or seen[test] % 3 == 0 or asked
+        seen[test] += 1
+        (left if stays else out).append(item)
+    if out:
+        config.hook.pytest_deselected(items=out)
+    return left
 
 
 # Before xdist looks at the groups.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the tests marked `gpu` where no CUDA device answers; with `-n`, say which tests stay in one process."""
+    """Leave out cases of sweeps, skip the tests marked `gpu` where no CUDA device answers, mark the
+    slow ones, and say which tests stay in one process with `-n`.
+    """
+    if not EVERY_CASE:
+        items[:] = _sampled(config, items)
+    items.sort(key=_turn)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if _is_slow(item):
+            item.add_marker(pytest.mark.slow)
     if not marked:
         return
     import torch

@@ -1,9 +1,11 @@
-"""Tiny random GGUF models for tests: real files that llama.cpp loads, of the shapes that go wrong most easily.
+"""Tiny random GGUF models for tests: real files that llama.cpp loads, of the shapes that go wrong
+most easily.
 
-`llama` is grouped-query with a head size that is not hidden / heads; `qwen35` is a hybrid whose layers are recurrent
-(gated delta net) but for every fourth. The weights are random, so the text they write is noise; what matters is that two
-runs write the same noise. Tensor names, metadata keys and shapes follow llama.cpp's loaders (src/models/llama.cpp and
-qwen35.cpp at the revision vendored by llama-cpp-python 0.3.36).
+`llama` is grouped-query with a head size that is not hidden / heads; `qwen35` is a hybrid whose
+layers are recurrent (gated delta net) but for every fourth. The weights are random, so the text
+they write is noise; what matters is that two runs write the same noise. Tensor names, metadata keys
+and shapes follow llama.cpp's loaders (src/models/llama.cpp and qwen35.cpp at the revision vendored
+by llama-cpp-python 0.3.36).
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ Floats = npt.NDArray[np.float32]
 class Shape:
     """Sizes of a model. `head` is the size of one attention head, independent of `hidden`.
 
-    Tokens beyond the learned vocabulary are fillers. With `same_layers`, all layers share one set of weights, which makes
-    large files quickly.
+    Tokens beyond the learned vocabulary are fillers. With `same_layers`, all layers share one set
+    of weights, which makes large files quickly.
     """
 
     layers: int = 2
@@ -81,12 +83,20 @@ def tokenizer(vocabulary: int = 384) -> Tokenizer:
 
 
 def llama(
-    path: Path, shape: Shape | None = None, *, seed: int = 0, quant: str = "F16", template: str | None = CHATML, end: float = 0.0
+    path: Path,
+    shape: Shape | None = None,
+    *,
+    seed: int = 0,
+    quant: str = "F16",
+    template: str | None = CHATML,
+    end: float = 0.0,
 ) -> Path:
-    """Write a random llama-architecture GGUF. `quant` is F32, F16 or Q8_0 (matrices; norms stay F32).
+    """Write a random llama-architecture GGUF. `quant` is F32, F16 or Q8_0 (matrices; norms stay
+    F32).
 
-    `end` shifts the end-of-text token's logit, so that tests can make drafts end early (2) or never (-9): the first
-    component of the hidden state is kept constant and only that token's output row reads it.
+    `end` shifts the end-of-text token's logit, so that tests can make drafts end early (2) or never
+    (-9): the first component of the hidden state is kept constant and only that token's output row
+    reads it.
     """
     shape = shape or Shape()
     writer, vocabulary = _begin(path, "llama", shape, template)
@@ -117,7 +127,10 @@ def llama(
     weights: dict[str, npt.NDArray[np.generic]] = {}
     for layer in range(shape.layers):
         if not (weights and shape.same_layers):
-            weights = {name: quantize(_for_hidden(name, _random(draw, shape, *size)), kind) for name, size in sizes.items()}
+            weights = {
+                name: quantize(_for_hidden(name, _random(draw, shape, *size)), kind)
+                for name, size in sizes.items()
+            }
         for name, values in weights.items():
             writer.add_tensor(f"blk.{layer}.{name}.weight", values, raw_dtype=kind)
         for name in ("attn_norm", "ffn_norm"):
@@ -128,8 +141,8 @@ def llama(
 def scripted(path: Path, pieces: Sequence[bytes], *, template: str | None = CHATML) -> Path:
     """Write a model that answers every prompt with exactly `pieces`, one token each, and then ends.
 
-    One-hot embeddings and no attention make it a table of successors, so no piece may come twice. A piece may be any
-    bytes, also half of a character.
+    One-hot embeddings and no attention make it a table of successors, so no piece may come twice. A
+    piece may be any bytes, also half of a character.
     """
     made = tokenizer()
     letters = _byte_letters()
@@ -170,8 +183,12 @@ def scripted(path: Path, pieces: Sequence[bytes], *, template: str | None = CHAT
     return _finish(writer, path)
 
 
-def qwen35(path: Path, shape: Shape | None = None, *, seed: int = 0, template: str | None = CHATML) -> Path:
-    """Write a random qwen35 hybrid: four layers, the last with full attention; three value heads to each key head."""
+def qwen35(
+    path: Path, shape: Shape | None = None, *, seed: int = 0, template: str | None = CHATML
+) -> Path:
+    """Write a random qwen35 hybrid: four layers, the last with full attention; three value heads to
+    each key head.
+    """
     shape = shape or Shape(layers=4)
     writer, vocabulary = _begin(path, "qwen35", shape, template)
     draw = np.random.default_rng(seed)
@@ -197,27 +214,48 @@ def qwen35(path: Path, shape: Shape | None = None, *, seed: int = 0, template: s
         block = f"blk.{layer}."
         _add(writer, block + "attn_norm.weight", np.ones(shape.hidden, np.float32))
         if (layer + 1) % 4 == 0:
-            _add(writer, block + "attn_q.weight", _random(draw, shape, 2 * query, shape.hidden), kind)
+            _add(
+                writer, block + "attn_q.weight", _random(draw, shape, 2 * query, shape.hidden), kind
+            )
             _add(writer, block + "attn_k.weight", _random(draw, shape, key, shape.hidden), kind)
             _add(writer, block + "attn_v.weight", _random(draw, shape, key, shape.hidden), kind)
-            _add(writer, block + "attn_output.weight", _random(draw, shape, shape.hidden, query), kind)
+            _add(
+                writer,
+                block + "attn_output.weight",
+                _random(draw, shape, shape.hidden, query),
+                kind,
+            )
             _add(writer, block + "attn_q_norm.weight", np.ones(shape.head, np.float32))
             _add(writer, block + "attn_k_norm.weight", np.ones(shape.head, np.float32))
         else:
             _add(writer, block + "attn_qkv.weight", _random(draw, shape, conv, shape.hidden), kind)
-            _add(writer, block + "attn_gate.weight", _random(draw, shape, inner, shape.hidden), kind)
+            _add(
+                writer, block + "attn_gate.weight", _random(draw, shape, inner, shape.hidden), kind
+            )
             _add(writer, block + "ssm_conv1d.weight", _random(draw, shape, conv, kernel))
             _add(writer, block + "ssm_dt.bias", _random(draw, shape, value_heads))
             _add(writer, block + "ssm_a", -np.exp(_random(draw, shape, value_heads)))
-            _add(writer, block + "ssm_beta.weight", _random(draw, shape, value_heads, shape.hidden), kind)
-            _add(writer, block + "ssm_alpha.weight", _random(draw, shape, value_heads, shape.hidden), kind)
+            _add(
+                writer,
+                block + "ssm_beta.weight",
+                _random(draw, shape, value_heads, shape.hidden),
+                kind,
+            )
+            _add(
+                writer,
+                block + "ssm_alpha.weight",
+                _random(draw, shape, value_heads, shape.hidden),
+                kind,
+            )
             _add(writer, block + "ssm_norm.weight", np.ones(state, np.float32))
             _add(writer, block + "ssm_out.weight", _random(draw, shape, shape.hidden, inner), kind)
         _feed_forward(writer, draw, shape, block, "post_attention_norm.weight", kind)
     return _finish(writer, path)
 
 
-def _begin(path: Path, architecture: str, shape: Shape, template: str | None, extra: Sequence[str] = ()) -> tuple[GGUFWriter, int]:
+def _begin(
+    path: Path, architecture: str, shape: Shape, template: str | None, extra: Sequence[str] = ()
+) -> tuple[GGUFWriter, int]:
     made = tokenizer()
     names = [made.id_to_token(index) for index in range(made.get_vocab_size())] + list(extra)
     names += [f"[filler {index}]" for index in range(len(names), shape.vocabulary)]
@@ -236,7 +274,9 @@ def _begin(path: Path, architecture: str, shape: Shape, template: str | None, ex
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(names)
-    writer.add_token_types([TokenType.CONTROL if name in SPECIAL else TokenType.NORMAL for name in names])
+    writer.add_token_types(
+        [TokenType.CONTROL if name in SPECIAL else TokenType.NORMAL for name in names]
+    )
     writer.add_token_merges(merges)
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
@@ -253,9 +293,15 @@ def _merges(made: Tokenizer) -> list[str]:
 
 def _byte_letters() -> dict[int, str]:
     """The printable stand-in of each byte in a byte-level BPE vocabulary (GPT-2's table)."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    printable = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     rest = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(rest)}
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(256 + index) for index, byte in enumerate(rest)
+    }
 
 
 def _for_hidden(name: str, matrix: Floats) -> Floats:
@@ -269,14 +315,41 @@ def _random(draw: np.random.Generator, shape: Shape, *size: int) -> Floats:
     return (draw.standard_normal(size) * shape.spread).astype(np.float32)
 
 
-def _feed_forward(writer: GGUFWriter, draw: np.random.Generator, shape: Shape, block: str, norm: str, kind: GGMLQuantizationType) -> None:
+def _feed_forward(
+    writer: GGUFWriter,
+    draw: np.random.Generator,
+    shape: Shape,
+    block: str,
+    norm: str,
+    kind: GGMLQuantizationType,
+) -> None:
     _add(writer, block + norm, np.ones(shape.hidden, np.float32))
-    _add(writer, block + "ffn_gate.weight", _random(draw, shape, shape.feed_forward, shape.hidden), kind)
-    _add(writer, block + "ffn_up.weight", _random(draw, shape, shape.feed_forward, shape.hidden), kind)
-    _add(writer, block + "ffn_down.weight", _random(draw, shape, shape.hidden, shape.feed_forward), kind)
+    _add(
+        writer,
+        block + "ffn_gate.weight",
+        _random(draw, shape, shape.feed_forward, shape.hidden),
+        kind,
+    )
+    _add(
+        writer,
+        block + "ffn_up.weight",
+        _random(draw, shape, shape.feed_forward, shape.hidden),
+        kind,
+    )
+    _add(
+        writer,
+        block + "ffn_down.weight",
+        _random(draw, shape, shape.hidden, shape.feed_forward),
+        kind,
+    )
 
 
-def _add(writer: GGUFWriter, name: str, values: Floats, kind: GGMLQuantizationType = GGMLQuantizationType.F32) -> None:
+def _add(
+    writer: GGUFWriter,
+    name: str,
+    values: Floats,
+    kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+) -> None:
     writer.add_tensor(name, quantize(values.astype(np.float32), kind), raw_dtype=kind)
 
 

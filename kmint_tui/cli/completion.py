@@ -11,7 +11,12 @@ from kmint_tui.errors import EnvironmentUnfit
 
 
 @click.command(cls=Command)
-@click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument(
+    "shell",
+    metavar="bash|zsh|fish",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    help="The shell to complete for.",
+)
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.

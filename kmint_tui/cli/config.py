@@ -33,11 +33,15 @@ def show(state: State, as_json: bool) -> None:
     loaded = load(path)
     values = {dotted(name): value for name, value in asdict(loaded.config).items()}
     if as_json:
-        settings = {name: {"value": value, "origin": loaded.origins[name]} for name, value in values.items()}
+        settings = {
+            name: {"value": value, "origin": loaded.origins[name]} for name, value in values.items()
+        }
         state.out.document("kmint.config/1", {"file": str(path), "settings": settings})
         return
     helps = {dotted(item.name): item.metadata["help"] for item in fields(Config)}
-    rows = [(name, _shown(value), loaded.origins[name], helps[name]) for name, value in values.items()]
+    rows = [
+        (name, _shown(value), loaded.origins[name], helps[name]) for name, value in values.items()
+    ]
     state.out.table(Table(("setting", "value", "origin", "meaning"), rows))
 
 
@@ -48,13 +52,15 @@ def validate(state: State) -> None:
     path = paths.config_file()
     target = load(path).config.mint_target
     if target is not None:
-        from kmint_tui.cli.referee import check_target
+        from kmint_tui.core.referee import check_target
 
         try:
             check_target(target)
         except UsageError as error:
             raise ConfigError(f"{path}: mint.target: {error.message}") from error
-    state.out.text(f"{path}: ok" if path.exists() else f"{path}: absent, built-in settings are used")
+    state.out.text(
+        f"{path}: ok" if path.exists() else f"{path}: absent, built-in settings are used"
+    )
 
 
 def _shown(value: Any) -> str:

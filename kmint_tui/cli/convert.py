@@ -20,27 +20,65 @@ from kmint_tui.errors import KmintError, ModelError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from convert.errors import ConvertError
-    from convert.job import Job, Plan
+    from convert.job import ConvertJob, Plan
     from convert.report import Report
     from convert.request import Level
-    from convert.verify import Finding
+    from convert.verify import Proof
 
 _LEVELS = ("structure", "tokenizer", "logits", "full")
 _REFRESH_SECONDS = 0.2
 
 
 @click.command(cls=Command)
-@click.option("--base", metavar="DIR|ID", help="Checkpoint folder of the base model, or OWNER/NAME on the hub.")
-@click.option("--adapter", metavar="DIR|ID", help="PEFT LoRA adapter; without it the base alone is exported.")
+@click.option(
+    "--base",
+    metavar="DIR|ID",
+    help="Checkpoint folder of the base model, or OWNER/NAME on the hub.",
+)
+@click.option(
+    "--adapter", metavar="DIR|ID", help="PEFT LoRA adapter; without it the base alone is exported."
+)
 @click.option("--subfolder", metavar="NAME", help="Folder inside --adapter that holds the adapter.")
-@click.option("--adapter-only", is_flag=True, help="Write the adapter alone, for use at run time; implied without --base.")
-@click.option("--quant", metavar="TYPE[,TYPE…]", help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, … [default: Q8_0; F16 for an adapter]")
-@click.option("--imatrix", is_flag=True, help="Quantise by importance, measured on the smith's own prompts (Q6_K and smaller).")
-@click.option("--out", metavar="FILE", help="The GGUF to write; with several types each gets its type in the name.")
-@click.option("--pre", metavar="NAME", help="llama.cpp's name of the pre-tokenizer, when kmint does not recognise it.")
-@click.option("--verify", "level", default="tokenizer", show_default=True, type=click.Choice(_LEVELS), help="How much to prove.")
+@click.option(
+    "--adapter-only",
+    is_flag=True,
+    help="Write the adapter alone, for use at run time; implied without --base.",
+)
+@click.option(
+    "--quant",
+    metavar="TYPE[,TYPE…]",
+    help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, … [default: Q8_0; F16 for an adapter]",
+)
+@click.option(
+    "--imatrix",
+    is_flag=True,
+    help="Quantise by importance, measured on the smith's own prompts (Q6_K and smaller).",
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="The GGUF to write; with several types each gets its type in the name.",
+)
+@click.option(
+    "--pre",
+    metavar="NAME",
+    help="llama.cpp's name of the pre-tokenizer, such as qwen2; for one kmint does not recognise.",
+)
+@click.option(
+    "--verify",
+    "level",
+    default="tokenizer",
+    show_default=True,
+    type=click.Choice(_LEVELS),
+    help="How much to prove.",
+)
 @click.option("--verify-only", metavar="FILE", help="Write nothing; prove a finished file again.")
-@click.option("--plan", "plan_only", is_flag=True, help="Write nothing; show memory, disk and the tensors touched.")
+@click.option(
+    "--plan",
+    "plan_only",
+    is_flag=True,
+    help="Write nothing; show memory, disk and the tensors touched.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.convert/1).")
 @click.pass_obj
 def convert(
@@ -58,7 +96,8 @@ def convert(
     plan_only: bool,
     as_json: bool,
 ) -> None:
-    """Merge a LoRA adapter into its base and write a GGUF that llama.cpp loads, with proof that nothing was lost.
+    """Merge a LoRA adapter into its base and write a GGUF that llama.cpp loads, with proof that
+    nothing was lost.
 
     \b
       kmint convert --base MiniCPM5-1B --adapter kernelsmith-minicpm5-1b --quant Q8_0 --out smith.gguf
@@ -68,20 +107,27 @@ def convert(
     Weights are streamed: the model is never held in memory, and no merged copy is written.
     """
     from convert.errors import ConvertError
-    from convert.job import Job
+    from convert.job import ConvertJob
     from convert.lora_job import LoraJob
-    from convert.request import Request
+    from convert.request import ConvertRequest
 
     if out is None and verify_only is None:
-        raise UsageError("where should the file go?", fix="give --out FILE, or --verify-only FILE to check one")
+        raise UsageError(
+            "where should the file go?", fix="give --out FILE, or --verify-only FILE to check one"
+        )
     if base is None and adapter is None:
         raise UsageError("there is nothing to convert", fix="give --base, --adapter or both")
     if adapter is None and (subfolder is not None or adapter_only):
         option = "--subfolder" if subfolder is not None else "--adapter-only"
-        raise UsageError(f"{option} is about an adapter, which is missing", fix="give --adapter DIR")
+        raise UsageError(
+            f"{option} is about an adapter, which is missing", fix="give --adapter DIR"
+        )
     alone = adapter_only or base is None
     if imatrix and alone:
-        raise UsageError("--imatrix needs a whole model, and this writes an adapter alone", fix="give --base, without --adapter-only")
+        raise UsageError(
+            "--imatrix needs a whole model, and this writes an adapter alone",
+            fix="give --base, without --adapter-only",
+        )
     named = (quant or ("F16" if alone else "Q8_0")).split(",")
     kinds = tuple(dict.fromkeys(kind.strip().upper() for kind in named if kind.strip()))
     target = Path(verify_only or out or "")
@@ -92,24 +138,38 @@ def convert(
         else:
             assert folder is not None
             source = config_of_base(state, folder)
-        request = Request(source, target, kinds, adapter=folder, pre=pre, level=cast("Level", level), version=__version__)
-        with LoraJob(request) if alone else Job(request) as job:
+        request = ConvertRequest(
+            base=source,
+            out=target,
+            kinds=kinds,
+            adapter=folder,
+            pre=pre,
+            level=cast("Level", level),
+            version=__version__,
+        )
+        with LoraJob(request) if alone else ConvertJob(request) as job:
             if verify_only is not None:
                 _show_findings(state, target, job.verify(_file(target)), as_json=as_json)
             elif plan_only:
                 _show_plan(state, job.plan(), as_json=as_json)
             else:
                 progress = _Progress(state)
-                reports = job.run(progress) if isinstance(job, LoraJob) else job.run(progress, _calibration(state, job) if imatrix else ())
+                reports = (
+                    job.run(progress)
+                    if isinstance(job, LoraJob)
+                    else job.run(progress, _calibration(state, job) if imatrix else ())
+                )
                 progress.err.clear()
                 _show_reports(state, reports, as_json=as_json, alone=alone)
     except ConvertError as error:
         raise _translated(error) from error
 
 
-def _calibration(state: State, job: Job) -> tuple[str, ...]:
+def _calibration(state: State, job: ConvertJob) -> tuple[str, ...]:
     texts = calibration_texts(job.vocab.metadata)
-    state.err.note(f"the importance matrix will be measured on {len(texts)} prompts, each one pass over the model")
+    state.err.note(
+        f"the importance matrix will be measured on {len(texts)} prompts, each one pass over the model"
+    )
     return texts
 
 
@@ -137,7 +197,11 @@ class _Progress:
         self.shown = now
         rate = done / max(now - self.started, 1e-6)
         left = (total - done) / max(rate, 1.0)
-        self.err.block([f"  {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate / 1e6:.0f} MB/s, {left:.0f} s left"])
+        self.err.block(
+            [
+                f"  {done / 1e6:.0f} of {total / 1e6:.0f} MB, {rate / 1e6:.0f} MB/s, {left:.0f} s left"
+            ]
+        )
 
 
 def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
@@ -148,7 +212,7 @@ def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
         return
     pairs = [
         ("architecture", plan.architecture),
-        ("tensors", f"{plan.tensors}, of which the adapter changes {len(plan.touched)}"),
+        ("tensors", f"{plan.tensors}; the adapter changes {len(plan.touched)} of them"),
         *(("touched", text) for text in _grouped(plan.touched)),
         ("parameters", f"{plan.parameters:,}"),
         ("disk needed", f"{plan.disk / 1e6:,.1f} MB"),
@@ -160,7 +224,9 @@ def _show_plan(state: State, plan: Plan, *, as_json: bool) -> None:
 
 
 def _grouped(names: Sequence[str]) -> list[str]:
-    """Tensor names with their numbers left open, and how many there are of each: a line a kind instead of one a layer."""
+    """Tensor names with their numbers left open, and how many there are of each: a line a kind
+    instead of one a layer.
+    """
     counts = Counter(re.sub(r"\.\d+\.", ".*.", name) for name in names)
     return [f"{name} ({count})" if count > 1 else name for name, count in sorted(counts.items())]
 
@@ -171,21 +237,40 @@ def _show_reports(state: State, reports: tuple[Report, ...], *, as_json: bool, a
         return
     for report in reports:
         state.out.heading(report.path)
-        state.out.pairs([("type", report.kind), ("size", f"{report.bytes / 1e6:.1f} MB"), ("sha256", report.sha256)])
-        state.out.pairs([(finding.level, f"{finding.status}: {finding.detail}") for finding in report.findings])
+        state.out.pairs(
+            [
+                ("type", report.kind),
+                ("size", f"{report.bytes / 1e6:.1f} MB"),
+                ("sha256", report.sha256),
+            ]
+        )
+        state.out.pairs(
+            [(finding.level, f"{finding.status}: {finding.detail}") for finding in report.findings]
+        )
         state.out.pairs([("note", note) for note in report.notes])
-    use = "load it beside its base, with llama.cpp's --lora" if alone else "use it with `kmint mint OP --model FILE`"
-    state.err.hint(f"{use}; the report is beside each file")
+    use = (
+        "load it with its base, by llama.cpp's --lora"
+        if alone
+        else "use it with `kmint mint OP --model FILE`"
+    )
+    state.err.hint(f"{use}; each file has its report next to it")
 
 
-def _show_findings(state: State, path: Path, findings: tuple[Finding, ...], *, as_json: bool) -> None:
+def _show_findings(state: State, path: Path, findings: tuple[Proof, ...], *, as_json: bool) -> None:
     if as_json:
-        state.out.document("kmint.convert.verify/1", {"path": str(path), "findings": [finding.to_json() for finding in findings]})
+        state.out.document(
+            "kmint.convert.verify/1",
+            {"path": str(path), "findings": [finding.to_json() for finding in findings]},
+        )
     else:
-        state.out.pairs([(finding.level, f"{finding.status}: {finding.detail}") for finding in findings])
+        state.out.pairs(
+            [(finding.level, f"{finding.status}: {finding.detail}") for finding in findings]
+        )
     failed = [finding for finding in findings if finding.status == "fail"]
     if failed:
-        raise ModelError(f"{path} is not what base and adapter say: {failed[0].detail}", fix="convert it again")
+        raise ModelError(
+            f"{path} differs from base and adapter: {failed[0].detail}", fix="convert it again"
+        )
 
 
 def _translated(error: ConvertError) -> KmintError:
@@ -194,5 +279,15 @@ def _translated(error: ConvertError) -> KmintError:
 
     if isinstance(error, errors.SpaceError):
         return StorageError(error.reason, fix=error.fix)
-    known = (errors.SourceError, errors.AdapterError, errors.ArchitectureError, errors.VocabError, errors.VerifyError)
-    return ModelError(error.reason, fix=error.fix) if isinstance(error, known) else UsageError(error.reason, fix=error.fix)
+    known = (
+        errors.SourceError,
+        errors.AdapterError,
+        errors.ArchitectureError,
+        errors.VocabError,
+        errors.VerifyError,
+    )
+    return (
+        ModelError(error.reason, fix=error.fix)
+        if isinstance(error, known)
+        else UsageError(error.reason, fix=error.fix)
+    )

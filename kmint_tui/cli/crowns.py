@@ -1,47 +1,64 @@
-"""`kmint crowns`: who is fastest at what, on which device; `kmint crowns claim ID` lets a draft try for one."""
+"""`kmint crowns` lists the fastest kernel of each operation and device. `kmint crowns claim ID`
+lets a draft challenge for one crown.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kmint_tui import paths
-from kmint_tui.cli.diagnostics import ExitCode
-from kmint_tui.cli.framework import LazyGroup
+from kmint_tui.cli.framework import LazyGroup, RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Table
 from kmint_tui.cli.state import State
+from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError, storage_error
 
 if TYPE_CHECKING:
-    from kmint_tui.crowns.challenge import Result
     from kmint_tui.crowns.records import Reign
+    from kmint_tui.crowns.store import Result
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True)
-@click.option("--op", metavar="OP", shell_complete=complete_operation, help="Only crowns of this operation.")
+@click.option(
+    "--op", metavar="OP", shell_complete=complete_operation, help="Only crowns of this operation."
+)
 @click.option("--past", is_flag=True, help="Also reigns that have ended.")
-@click.option("--report", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write a report: FILE.md or FILE.html.")
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a report: FILE.md or FILE.html.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.crowns/1).")
 @click.pass_context
-def crowns(context: click.Context, op: str | None, past: bool, report: Path | None, as_json: bool) -> None:
-    """List the crowns: the fastest kernel for each operation, on each device, with each version of torch and Triton.
+def crowns(
+    context: click.Context, op: str | None, past: bool, report: Path | None, as_json: bool
+) -> None:
+    """List the crowns: the fastest kernel for each operation, on each device, with each version of
+    torch and Triton.
 
     \b
       kmint crowns --op softmax --past
       kmint crowns --report crowns.html
       kmint crowns claim 12.3
 
-    A crown changes hands only by a win in a head-to-head replay of both kernels in one run. Nothing compares across devices.
+    A crown changes hands only by a win in a head-to-head replay of both kernels in one run. Nothing
+    compares across devices.
     """
     if context.invoked_subcommand is not None:
         return
     state = context.ensure_object(State)
     if report is not None and report.suffix not in (".md", ".html"):
-        raise UsageError(f"{report} is neither a .md nor a .html file", fix="the ending says which report to write")
+        raise UsageError(
+            f"{report} is neither a .md nor a .html file",
+            fix="the ending says which report to write",
+        )
     reigns = _reigns(op, past or report is not None)
     if report is not None:
         _write(report, reigns)
@@ -50,39 +67,67 @@ def crowns(context: click.Context, op: str | None, past: bool, report: Path | No
     if as_json:
         state.out.document("kmint.crowns/1", {"reigns": [reign.to_json() for reign in reigns]})
         return
-    headers = ("op", "cell", "device", "torch", "triton", "us", "ratio", "against", "draft", "model", "since", "until")
+    headers = (
+        "op",
+        "cell",
+        "device",
+        "torch",
+        "triton",
+        "us",
+        "ratio",
+        "against",
+        "draft",
+        "model",
+        "since",
+        "until",
+    )
     state.out.table(Table(headers, [_row(reign) for reign in reigns], frozenset({"us", "ratio"})))
     if not reigns:
-        state.err.hint("no crown is held yet; `kmint crowns claim ID` with a draft that won is a start")
+        state.err.hint(
+            "no crown is held yet; a draft that won on a GPU claims one with `kmint crowns claim ID`"
+        )
 
 
-@crowns.command("claim", short_help="Let a draft that won claim its crown.")
-@click.argument("wanted", metavar="ID", shell_complete=complete_draft)
+@crowns.command("claim", cls=RunsCandidates, short_help="Let a draft that won claim its crown.")
+@click.argument(
+    "wanted",
+    metavar="ID",
+    shell_complete=complete_draft,
+    help="A draft that won, such as 12.3; `kmint history` lists the sessions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.claim/1).")
 @click.pass_obj
 def claim(state: State, wanted: str, as_json: bool) -> int:
-    """Let a draft that won claim its crown; if the crown is held, both kernels are replayed head to head.
+    """Let a draft that won claim its crown; if the crown is held, both kernels are replayed head to
+    head.
 
     Exit code 0 means that the draft holds the crown now, 1 that it does not.
     """
-    from kmint_tui.cli.duel import head_to_head
-    from kmint_tui.crowns.challenge import challenge
+    from kmint_tui.core.duel import head_to_head
     from kmint_tui.crowns.records import claim as claim_of
-    from kmint_tui.crowns.store import Crowns
+    from kmint_tui.crowns.store import Crowns, challenge
     from kmint_tui.history.records import parse_id
     from kmint_tui.history.store import History
 
     where = parse_id(wanted)
     if where.number is None:
-        raise UsageError(f"{wanted} is a session; name one of its drafts", fix=f"for example {wanted}.0")
+        raise UsageError(
+            f"{wanted} is a session; name one of its drafts", fix=f"for example {wanted}.0"
+        )
     if not paths.history_file().exists():
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
     with History(paths.history_file()) as history:
-        claimed = claim_of(history.session(where.session), history.draft(where.session, where.number))
+        claimed = claim_of(
+            history.session(where.session), history.draft(where.session, where.number)
+        )
     with Crowns(paths.history_file()) as store:
-        result = challenge(store, claimed, head_to_head)
+        result = challenge(store, claimed, partial(head_to_head, demand=state.demand()))
     if as_json:
-        content = {"outcome": result.outcome, "holder": result.holder.to_json(), "duel": result.duel.to_json() if result.duel else None}
+        content = {
+            "outcome": result.outcome,
+            "holder": result.holder.to_json(),
+            "duel": result.duel.to_json() if result.duel else None,
+        }
         state.out.document("kmint.claim/1", content)
     else:
         state.out.text(_told(result))
@@ -92,7 +137,9 @@ def claim(state: State, wanted: str, as_json: bool) -> int:
 def _told(result: Result) -> str:
     crown, duel = result.holder.crown, result.duel
     where = f"the crown for {crown.op} on {crown.device}"
-    against = f": {duel.ratio:.3f}x ({duel.low:.3f} to {duel.high:.3f}), {duel.decision}" if duel else ""
+    against = (
+        f": {duel.ratio:.3f}x ({duel.low:.3f} to {duel.high:.3f}), {duel.decision}" if duel else ""
+    )
     match result.outcome:
         case "vacant":
             return f"{where} was vacant; {result.holder.draft} holds it now"
@@ -127,6 +174,8 @@ def _write(file: Path, reigns: tuple[Reign, ...]) -> None:
     from kmint_tui.crowns.report import html, markdown
 
     try:
-        file.write_text(html(reigns) if file.suffix == ".html" else markdown(reigns), encoding="utf-8")
+        file.write_text(
+            html(reigns) if file.suffix == ".html" else markdown(reigns), encoding="utf-8"
+        )
     except OSError as error:
         raise storage_error(file, error) from error

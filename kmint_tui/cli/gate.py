@@ -1,4 +1,6 @@
-"""`kmint gate ID|FILE`: does a kernel's speed survive being measured again, from scratch, five times?"""
+"""`kmint gate ID|FILE` measures a kernel again in fresh processes, and says whether its claim to be
+faster survives.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +9,82 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
-from kmint_tui.cli.framework import Command
+from kmint_tui.cli.diagnostics import Diagnostics
+from kmint_tui.cli.farm import farm_options
+from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
-from kmint_tui.cli.operations import complete_operation
+from kmint_tui.cli.operations import OPERATION, complete_operation
 from kmint_tui.cli.output import Cell, Output, Table
+from kmint_tui.cli.reference import reference_option
 from kmint_tui.cli.state import State
 from kmint_tui.cli.style import VERDICT_STYLES
+from kmint_tui.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from kmint_tui.cli.kernel_choice import Claim, Kernel
+    from kmint_tui.core.farm.farm import Farm
+    from kmint_tui.core.farm.opening import FarmAsked
+    from kmint_tui.core.kernel_choice import Claim, Kernel
     from referee.gate import GateReport, GateRun
+    from referee.reference.asked import Asked
+    from referee.sandbox.demand import Demand
 
 
-@click.command(cls=Command)
-@click.argument("wanted", metavar="ID|FILE", shell_complete=complete_draft)
-@click.option(
-    "--op", metavar="OP", shell_complete=complete_operation, help="The operation the kernel is for; drafts and saved kernels know it."
+@click.command(cls=RunsCandidates)
+@click.argument(
+    "wanted",
+    metavar="ID|FILE",
+    shell_complete=complete_draft,
+    help="A draft such as 12.3 (`kmint history` lists the sessions), or a kernel file.",
 )
-@click.option("--reference", metavar="FILE.py[:FN]", help="The reference it was minted by, when that was your own.")
-@click.option("--runs", type=click.IntRange(2, 50), default=5, show_default=True, help="How many fresh processes.")
+@click.option(
+    "--op",
+    metavar="OP",
+    type=OPERATION,
+    shell_complete=complete_operation,
+    help="The operation the kernel is for; drafts and saved kernels know it.",
+)
+@reference_option()
+@click.option(
+    "--runs",
+    type=click.IntRange(2, 50),
+    default=5,
+    show_default=True,
+    help="How many fresh processes.",
+)
+@farm_options(ray=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.gate/1).")
 @click.pass_obj
-def gate(state: State, wanted: str, op: str | None, reference: str | None, runs: int, as_json: bool) -> int:
-    """Judge and time a kernel again in fresh processes with fresh seeds: does its claim to be faster survive?
+def gate(
+    state: State,
+    wanted: str,
+    op: str | None,
+    reference: Asked | None,
+    runs: int,
+    farm: FarmAsked,
+    as_json: bool,
+) -> int:
+    """Judge and time a kernel again in fresh processes with fresh seeds: does its claim to be
+    faster survive?
 
     \b
       kmint gate 12.3
       kmint gate softmax.py --op softmax --json
 
-    Every run checks every cell anew, with other inputs, and times the kernel against baselines built in that process. The claim
-    survives when in every run the whole 95 % interval of the ratio to the fastest baseline lies above 1. Exit code 0 means that
-    it does, 1 that it does not or that the kernel was rejected. The result is kept in the history. Needs a GPU.
+    Every run checks every cell anew, with other inputs, and times the kernel against baselines
+    built in that process. The claim survives when in every run the whole 95 % interval of the ratio
+    to the fastest baseline lies above 1. Exit code 0 means that it does, 1 that it does not or that
+    the kernel was rejected. The result is kept in the history. Needs a GPU.
     """
-    from kmint_tui.cli.kernel_choice import chosen_kernel
-    from kmint_tui.cli.measuring import cache, keep, need_gpu
+    from kmint_tui.core.farm.opening import open_farm
+    from kmint_tui.core.kernel_choice import chosen_kernel
+    from kmint_tui.core.measuring import cache, keep, need_gpu
 
     kernel = chosen_kernel(wanted, op, reference)
     need_gpu("a gate")
-    report = measured(kernel, runs, state.err, cache())
+    with open_farm(farm) as devices:
+        report = measured(kernel, runs, state.err, cache(), state.demand(), devices)
     document = as_document(kernel, report)
-    unkept = keep("gate", kernel, report.environment, told(report), document)
+    unkept = keep("gate", kernel, report.environment, summary_line(report), document)
     if as_json:
         state.out.document("kmint.gate/1", document)
     else:
@@ -57,13 +94,24 @@ def gate(state: State, wanted: str, op: str | None, reference: str | None, runs:
     return ExitCode.DONE if report.stable else ExitCode.NOTHING_PASSED
 
 
-def measured(kernel: Kernel, runs: int, err: Diagnostics, cache: Path) -> GateReport:
-    """The gate's report. Raises EnvironmentUnfit when the referee cannot work."""
-    from kmint_tui.cli.measuring import referee_failures
-    from referee.device.candidate import Candidate
+def measured(
+    kernel: Kernel,
+    runs: int,
+    err: Diagnostics,
+    cache: Path,
+    demand: Demand,
+    farm: Farm | None = None,
+) -> GateReport:
+    """The gate's report; with a `farm` its devices share the runs.
+
+    Raises EnvironmentUnfit when the referee cannot work, or the sandbox is weaker than requested.
+    """
+    from convert.files import temporary_folder
+    from kmint_tui.core.measuring import referee_failures
     from referee.gate import gate as measure
-    from referee.sandbox.workers import Workers
-    from referee.subject import Subject
+    from referee.gpu.compile_candidate import CandidateSource
+    from referee.problem import Problem
+    from referee.sandbox.zygote import Workers
 
     done: list[GateRun] = []
 
@@ -72,9 +120,18 @@ def measured(kernel: Kernel, runs: int, err: Diagnostics, cache: Path) -> GateRe
         err.note(f"run {len(done)} of {runs}: {_words(run)}")
 
     err.note(f"{kernel.op.name} in {runs} fresh processes; each builds its baselines anew")
-    with referee_failures(), Workers() as workers:
-        candidate = Candidate(kernel.source, Subject(kernel.task), workers, cache=cache / "kernels")
-        return measure(candidate.everywhere, runs=runs, on_run=show)
+    if farm is not None:
+        from kmint_tui.core.farm.grids import gate_on
+
+        return gate_on(farm, kernel, runs, demand, show)
+    with (
+        referee_failures(demand),
+        Workers(demand=demand) as workers,
+        temporary_folder() as scratch,
+    ):
+        subject = Problem(kernel.task).fitting(kernel.source)
+        candidate = CandidateSource(kernel.source, subject, workers, cache=cache / "kernels")
+        return measure(candidate.everywhere, runs=runs, on_run=show, scratch=scratch)
 
 
 def as_document(kernel: Kernel, report: GateReport) -> dict[str, Any]:
@@ -90,15 +147,15 @@ def as_document(kernel: Kernel, report: GateReport) -> dict[str, Any]:
     }
 
 
-def told(report: GateReport) -> str:
+def summary_line(report: GateReport) -> str:
     """The report in one line."""
     ratio = f", {report.ratio:.3f}x the fastest baseline" if report.ratio is not None else ""
     return f"{'survives' if report.stable else 'does not survive'}: {report.reason}{ratio}"
 
 
 def show_report(out: Output, kernel: Kernel, report: GateReport) -> None:
-    """What was claimed, what was found, and every run."""
-    from kmint_tui.cli.measuring import where
+    """Write the claim, the result and every run."""
+    from kmint_tui.core.measuring import where
 
     claim, changed = kernel.claim, _changed(kernel.claim, report)
     out.pairs(
@@ -110,19 +167,34 @@ def show_report(out: Output, kernel: Kernel, report: GateReport) -> None:
             *([("changed since", ", ".join(changed))] if changed else []),
             ("survives", "yes" if report.stable else "no"),
             ("why", report.reason),
-            *([("ratio", f"{report.ratio:.3f}x, spread {100 * (report.spread or 0):.1f} %")] if report.ratio is not None else []),
+            *(
+                [("ratio", f"{report.ratio:.3f}x, spread {100 * (report.spread or 0):.1f} %")]
+                if report.ratio is not None
+                else []
+            ),
         ]
     )
     out.text("")
     headers = ("run", "decision", "ratio", "low", "high", "baseline", "us", "baseline us", "why")
     right = frozenset({"run", "ratio", "low", "high", "us", "baseline us"})
-    out.table(Table(headers, [_row(number, run) for number, run in enumerate(report.runs, start=1)], right))
+    out.table(
+        Table(
+            headers, [_row(number, run) for number, run in enumerate(report.runs, start=1)], right
+        )
+    )
 
 
 def _changed(claim: Claim | None, report: GateReport) -> list[str]:
-    """What of device and versions is not what it was when the claim was made."""
+    """The device and versions that are not those of the claim."""
+    from referee.versions import compiler_name
+
     then = claim.environment if claim else {}
-    return [f"{name}: {value} -> {report.environment.get(name)}" for name, value in then.items() if value != report.environment.get(name)]
+    now = {**report.environment, "triton": compiler_name(report.environment)}
+    return [
+        f"{name}: {value} -> {now.get(name)}"
+        for name, value in then.items()
+        if value != now.get(name)
+    ]
 
 
 def _words(run: GateRun) -> str:
@@ -133,6 +205,17 @@ def _words(run: GateRun) -> str:
 
 def _row(number: int, run: GateRun) -> tuple[Cell | str, ...]:
     decision = run.decision or "rejected"
-    ratio = (f"{run.ratio.ratio:.3f}x", f"{run.ratio.low:.3f}", f"{run.ratio.high:.3f}") if run.ratio else ("", "", "")
+    ratio = (
+        (f"{run.ratio.ratio:.3f}x", f"{run.ratio.low:.3f}", f"{run.ratio.high:.3f}")
+        if run.ratio
+        else ("", "", "")
+    )
     times = tuple(f"{time:.1f}" if time else "" for time in (run.candidate_us, run.bar_us))
-    return str(number), Cell(decision, VERDICT_STYLES[decision]), *ratio, run.bar or "", *times, run.reason
+    return (
+        str(number),
+        Cell(decision, VERDICT_STYLES[decision]),
+        *ratio,
+        run.bar or "",
+        *times,
+        run.reason,
+    )

@@ -1,8 +1,10 @@
-"""`kmint history`: what was minted; `kmint history show ID`: one session, or one draft with its source and verdict."""
+"""`kmint history` lists the minted kernels. `kmint history show ID` shows one session, or one draft
+with its source and verdict.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +16,18 @@ from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Cell, Table
 from kmint_tui.cli.state import State
 from kmint_tui.cli.style import VERDICT_STYLES
-from kmint_tui.errors import StorageError, UsageError
+from kmint_tui.errors import UsageError
+from kmint_tui.history.documents import (
+    draft_document,
+    history_document,
+    measurements_of,
+    session_document,
+)
+from kmint_tui.minting.reasons import long_reason, short_reason
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from kmint_tui.history.measurements import Measurement
     from kmint_tui.history.records import Draft, Session, Summary
     from kmint_tui.history.store import History
 
@@ -35,12 +43,20 @@ VERBS = {
 
 
 @click.group(cls=LazyGroup, lazy=VERBS, invoke_without_command=True)
-@click.option("--op", metavar="OP", shell_complete=complete_operation, help="Only sessions of this operation.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many sessions.")
+@click.option(
+    "--op", metavar="OP", shell_complete=complete_operation, help="Only sessions of this operation."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most this many sessions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.history/1).")
 @click.pass_context
 def history(context: click.Context, op: str | None, limit: int, as_json: bool) -> None:
-    """List what was minted, the newest first.
+    """List the minted kernels, the newest session first.
 
     \b
       kmint history --op softmax
@@ -55,10 +71,16 @@ def history(context: click.Context, op: str | None, limit: int, as_json: bool) -
         with _open() as store:
             sessions = store.summaries(op=op, limit=limit)
     if as_json:
-        state.out.document("kmint.history/1", {"sessions": [asdict(session) for session in sessions]})
+        state.out.document("kmint.history/1", history_document(sessions))
         return
     headers = ("id", "started", "op", "model", "drafts", "correct", "best", "ratio", "state")
-    state.out.table(Table(headers, [_row(session) for session in sessions], frozenset({"id", "drafts", "correct", "ratio"})))
+    state.out.table(
+        Table(
+            headers,
+            [_row(session) for session in sessions],
+            frozenset({"id", "drafts", "correct", "ratio"}),
+        )
+    )
     if sessions:
         state.err.hint("`kmint history show ID` for one of them")
     elif op is not None:
@@ -68,9 +90,18 @@ def history(context: click.Context, op: str | None, limit: int, as_json: bool) -
 
 
 @history.command("show")
-@click.argument("wanted", metavar="ID", shell_complete=complete_session)
-@click.option("--source", is_flag=True, help="Only the draft's source, as it was written.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.session/1 or kmint.draft/1).")
+@click.argument(
+    "wanted",
+    metavar="ID",
+    shell_complete=complete_session,
+    help="A session such as 12, or a draft such as 12.3; `kmint history` lists the sessions.",
+)
+@click.option(
+    "--source", is_flag=True, help="Only the draft's source, with the imports that it lacks."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document (kmint.session/1 or kmint.draft/1)."
+)
 @click.pass_obj
 def show(state: State, wanted: str, source: bool, as_json: bool) -> None:
     """Show a session (12) or a draft (12.3)."""
@@ -83,17 +114,19 @@ def show(state: State, wanted: str, source: bool, as_json: bool) -> None:
         session = store.session(reference.session)
         if reference.number is None:
             if source:
-                raise UsageError("--source needs a draft's id", fix=f"for example `kmint history show {wanted}.0 --source`")
+                raise UsageError(
+                    "--source needs a draft's id",
+                    fix=f"for example `kmint history show {wanted}.0 --source`",
+                )
             _show_session(state, session, store.drafts(session.id), as_json)
         else:
             _show_draft(state, session, store.draft(session.id, reference.number), source, as_json)
 
 
 def _open() -> AbstractContextManager[History]:
-    from kmint_tui.history.reading import for_reading
-    from kmint_tui.history.store import History
+    from kmint_tui.history.reading import read_history
 
-    return for_reading(paths.history_file(), History)
+    return read_history(paths.history_file())
 
 
 def _row(session: Summary) -> tuple[Cell | str, ...]:
@@ -114,13 +147,16 @@ def _row(session: Summary) -> tuple[Cell | str, ...]:
 
 def _show_session(state: State, session: Session, drafts: tuple[Draft, ...], as_json: bool) -> None:
     if as_json:
-        state.out.document("kmint.session/1", {**asdict(session), "drafts": [_draft_json(draft) for draft in drafts]})
+        state.out.document("kmint.session/1", session_document(session, drafts))
         return
     state.out.pairs(
         [
             ("session", str(session.id)),
             ("op", session.op),
-            ("model", f"{session.model} ({session.model_file}, sha256 {session.model_sha256[:16]}…)"),
+            (
+                "model",
+                f"{session.model} ({session.model_file}, sha256 {session.model_sha256[:16]}…)",
+            ),
             ("seed", str(session.seed)),
             ("started", session.started),
             ("finished", session.finished or f"not finished ({session.state})"),
@@ -128,9 +164,26 @@ def _show_session(state: State, session: Session, drafts: tuple[Draft, ...], as_
         ]
     )
     state.out.text("")
-    derived = any(draft.parent is not None for draft in drafts)
-    rows = [(draft.id, *((_origin(draft),) if derived else ()), str(draft.tokens), draft.finish, *_judged(draft)) for draft in drafts]
-    headers = ("draft", *(("from",) if derived else ()), "tokens", "finish", "verdict", "ratio", "why")
+    derived = any(map(_origin, drafts))
+    rows = [
+        (
+            draft.id,
+            *((_origin(draft),) if derived else ()),
+            str(draft.tokens),
+            draft.finish,
+            *_judged(draft, short_reason),
+        )
+        for draft in drafts
+    ]
+    headers = (
+        "draft",
+        *(("from",) if derived else ()),
+        "tokens",
+        "finish",
+        "verdict",
+        "ratio",
+        "why",
+    )
     state.out.table(Table(headers, rows, frozenset({"tokens", "ratio"})))
 
 
@@ -141,21 +194,26 @@ def _setting(value: Any) -> str:
 
 
 def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_json: bool) -> None:
-    measured = _measurements(draft)
+    from kmint_tui.minting.standalone import standalone
+
+    measured = measurements_of(draft)
     if as_json:
-        again = [{name: value for name, value in asdict(one).items() if name != "document"} for one in measured]
-        state.out.document("kmint.draft/1", {"op": session.op, "model": session.model, **_draft_json(draft), "measurements": again})
+        state.out.document("kmint.draft/1", draft_document(session, draft, measured))
         return
     if source:
-        state.out.text(draft.source)
+        state.out.content(standalone(draft.source))
         return
-    outcome, ratio, why = _judged(draft)
+    outcome, ratio, why = _judged(draft, long_reason)
     state.out.pairs(
         [
             ("draft", draft.id),
             ("op", session.op),
             ("made by", draft.maker(session.model)),
-            *([("round", f"{draft.round}, from draft {draft.session}.{draft.parent}")] if draft.round else []),
+            *(
+                [("round", f"{draft.round}, from draft {draft.session}.{draft.parent}")]
+                if draft.round
+                else []
+            ),
             ("seed", f"{draft.seed} (of session seed {session.seed})"),
             ("tokens", f"{draft.tokens} in {draft.seconds:.1f} s, ended by {draft.finish}"),
             ("verdict", outcome.text + (f", {ratio}" if ratio else "")),
@@ -167,39 +225,35 @@ def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_j
     if checks:
         state.out.text("")
         rows = [
-            (check["name"], Cell(check["status"], VERDICT_STYLES.get(check["status"], "")), check.get("detail", "")) for check in checks
+            (
+                check["name"],
+                Cell(check["status"], VERDICT_STYLES.get(check["status"], "")),
+                check.get("detail", ""),
+            )
+            for check in checks
         ]
         state.out.table(Table(("check", "status", "detail"), rows))
     state.out.text("")
     state.out.text(draft.source)
 
 
-def _measurements(draft: Draft) -> tuple[Measurement, ...]:
-    from kmint_tui.history.measurements import Measurements
-
-    try:
-        with Measurements(paths.history_file()) as store:
-            return store.of(draft.source_sha256)
-    except StorageError:  # where the history can only be read
-        return ()
-
-
 def _origin(draft: Draft) -> str:
-    """The draft that this one repairs, or whose launch constants the tuner changed."""
+    """The template, or the draft that this one repairs or whose launch constants the tuner changed."""
+    if draft.author == "template":
+        return "kmint's template"
     if draft.parent is None:
         return ""
-    return f"{draft.session}.{draft.parent}" + (f" ({draft.changes})" if draft.author == "tuner" else "")
+    return f"{draft.session}.{draft.parent}" + (
+        f" ({draft.changes})" if draft.author == "tuner" else ""
+    )
 
 
-def _judged(draft: Draft) -> tuple[Cell, str, str]:
+def _judged(draft: Draft, reason: Callable[[Mapping[str, Any]], str]) -> tuple[Cell, str, str]:
+    """The outcome, the ratio, and the `reason` of the verdict."""
     if draft.duplicate_of is not None:
         return Cell("same"), "", f"the same kernel as {draft.session}.{draft.duplicate_of}"
     if draft.verdict is None:
         return Cell("not judged"), "", ""
     outcome = draft.outcome or ""
     ratio = f"{draft.ratio:.3f}x" if draft.ratio is not None else ""
-    return Cell(outcome, VERDICT_STYLES.get(outcome, "")), ratio, str(draft.verdict.get("reason", ""))
-
-
-def _draft_json(draft: Draft) -> dict[str, Any]:
-    return {"id": draft.id, **asdict(draft)}
+    return Cell(outcome, VERDICT_STYLES.get(outcome, "")), ratio, reason(draft.verdict)

@@ -1,4 +1,4 @@
-"""`kmint mint OP`: draft kernels, referee every draft, rank them, keep everything in the history."""
+"""`kmint mint OP`: draft kernels, judge every draft, rank them, keep all in the history."""
 
 from __future__ import annotations
 
@@ -14,33 +14,64 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from kmint_tui import paths
-from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
-from kmint_tui.cli.framework import Amount, Command
-from kmint_tui.cli.models import complete_model
-from kmint_tui.cli.operations import complete_operation
-from kmint_tui.cli.patience import Patience
+from kmint_tui.cli.diagnostics import Diagnostics
+from kmint_tui.cli.farm import farm_options
+from kmint_tui.cli.framework import Amount, RunsCandidates
+from kmint_tui.cli.model_ids import complete_model
+from kmint_tui.cli.operations import OPERATION, complete_operation
+from kmint_tui.cli.reference import reference_option
+from kmint_tui.cli.session import session_option
+from kmint_tui.cli.shape import shape_options
+from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 from kmint_tui.cli.termination import Terminated
+from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import KmintError, UsageError
 
 if TYPE_CHECKING:
-    from kmint_tui.mint import Mint
+    from kmint_tui.core.farm.opening import FarmAsked
+    from kmint_tui.core.session import Session
+    from kmint_tui.events import MintEvent
     from kmint_tui.minting.request import MintRequest
     from kmint_tui.minting.result import MintResult
-    from kmint_tui.smith import Smith
-    from kmint_tui.smith.remote import RemoteSmith
+    from kmint_tui.models.registry import Dialect
+    from kmint_tui.save.saving import Saved
+    from referee.reference.asked import Asked
 
 
-@click.command(cls=Command)
-@click.argument("op", required=False, shell_complete=complete_operation)
-@click.option("--drafts", "-n", type=click.IntRange(1, 64), help="How many kernels to draft.  [default: 8]")
-@click.option(
-    "--model", "-m", metavar="ID|PATH|URL", shell_complete=complete_model, help="The smith; by default the best one that is here."
+@click.command(cls=RunsCandidates)
+@click.argument(
+    "op",
+    metavar="[OP]",
+    required=False,
+    type=OPERATION,
+    shell_complete=complete_operation,
+    help='An operation, by its name or by words such as "rmsnorm residual silu"; `kmint ops` lists them.',
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Repeat a session: same model, seed and drafts give the same kernels.")
+@click.option(
+    "--drafts", "-n", type=click.IntRange(1, 64), help="How many kernels to draft.  [default: 8]"
+)
+@click.option(
+    "--model",
+    "-m",
+    "models",
+    metavar="ID|PATH|URL",
+    multiple=True,
+    shell_complete=complete_model,
+    help="The smith; by default the best one that is here. Several URLs share the drafts.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    help="Repeat a session: same model, seed and drafts give the same kernels.",
+)
 @click.option("--temperature", type=Amount(0, 5), help="By default the model's own.")
 @click.option("--top-p", type=Amount(0, 1, min_open=True), help="By default the model's own.")
-@click.option("--max-tokens", type=click.IntRange(16, 32768), help="Longest draft.  [default: the model's own]")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(16, 32768),
+    help="Longest draft.  [default: the model's own]",
+)
 @click.option(
     "--until",
     type=click.Choice(["best", "first"]),
@@ -55,24 +86,50 @@ if TYPE_CHECKING:
     default=0,
     help="Send rejected drafts back with the referee's reason, up to K times.  [default: 0]",
 )
-@click.option("--tune", is_flag=True, help="Sweep block sizes, warps and stages of the best kernel; needs a GPU.")
 @click.option(
-    "--reference",
-    metavar="FILE.py[:FN]",
-    help="Judge by your own PyTorch function instead of an operation of the catalogue. The smith is told the first line of its docstring.",
+    "--tune",
+    is_flag=True,
+    help="Sweep block sizes, warps and stages of the best kernel; needs a GPU.",
 )
-@click.option("--target", metavar="ARCH", help="GPU to compile for, for example sm_90.  [default: the one here]")
-@click.option("--dialect", type=click.Choice(["card", "trained"]), help="Form of the prompt.  [default: the model's own]")
-@click.option("--save", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Save the best kernel into DIR.")
-@click.option("--dry-run", is_flag=True, help="Show the prompt, the plan and the estimate; draft nothing.")
+@reference_option("Mint your own PyTorch function instead of an operation of the catalogue.")
+@shape_options
+@click.option(
+    "--target",
+    metavar="ARCH",
+    help="GPU to compile for, for example sm_90.  [default: the one here]",
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(["card", "trained", "graph", "request"]),
+    help="Form of the prompt.  [default: the model's own]",
+)
+@click.option(
+    "--template/--no-template",
+    default=True,
+    help="Let the kernel that kmint writes itself compete.  [default: yes]",
+)
+@click.option(
+    "--save",
+    "folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Save the best kernel into DIR.",
+)
+@session_option
+@farm_options()
+@click.option(
+    "--dry-run", is_flag=True, help="Show the prompt, the plan and the estimate; draft nothing."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.mint/1).")
-@click.option("--jsonl", is_flag=True, help="A stream of events (kmint.mint-event/1), one JSON object a line.")
+@click.option(
+    "--jsonl", is_flag=True, help="A stream of events (kmint.mint-event/1), one JSON object a line."
+)
 @click.pass_obj
 def mint(
     state: State,
     op: str | None,
     drafts: int | None,
-    model: str | None,
+    models: tuple[str, ...],
     seed: int | None,
     temperature: float | None,
     top_p: float | None,
@@ -80,10 +137,15 @@ def mint(
     until: Literal["best", "first"],
     repair: int,
     tune: bool,
-    reference: str | None,
+    reference: Asked | None,
+    shapes: tuple[str, ...],
+    dtype: str | None,
     target: str | None,
-    dialect: Literal["card", "trained"] | None,
+    dialect: Dialect | None,
+    template: bool,
     folder: Path | None,
+    by_session: bool,
+    farm: FarmAsked,
     dry_run: bool,
     as_json: bool,
     jsonl: bool,
@@ -94,109 +156,181 @@ def mint(
       kmint mint softmax
       kmint mint add_rmsnorm_gelu --drafts 16 --until first
       kmint mint layernorm_mish --repair 2 --tune
-      kmint mint --reference mine.py:fused_norm
+      kmint mint rmsnorm --shape 32768x1024 --dtype bf16
+      kmint mint --reference mine.py:fused_norm --input "x=bf16[B,4096] w=bf16[4096]"
       kmint mint softmax --model http://box:8080/v1
+      kmint mint softmax --model http://a:8080 --model http://b:8080 --drafts 64 --gpus all
 
-    The first Ctrl-C stops drafting and keeps what is done, the second gives up the rest as well. Exit code 0 means that at
-    least one kernel is correct, 1 that none is.
+    The first Ctrl-C stops drafting and keeps the finished drafts, the second gives up the rest as
+    well. Exit code 0 means that at least one kernel is correct, 1 that none is.
     """
-    from kmint_tui.cli.models_pull import offline_reason
-    from kmint_tui.cli.planning import Wishes, plan, show_plan
-    from kmint_tui.cli.referee import unfit
+    from kmint_tui.cli.plan_report import show_plan
+    from kmint_tui.core.offline import offline_reason
+    from kmint_tui.core.planning import MintOptions, plan
+    from kmint_tui.core.referee import unfit
     from kmint_tui.models.endpoint import connect
 
     if as_json and jsonl:
-        raise UsageError("--json and --jsonl exclude each other", fix="--json for one document at the end, --jsonl for a stream")
-    wishes = Wishes(op, reference, model, drafts, seed, temperature, top_p, max_tokens, until, target, dialect, repair, tune)
-    with Patience(state.err) as patience:
-        patience.reading(reference)
+        raise UsageError(
+            "--json and --jsonl exclude each other",
+            fix="--json for one document at the end, --jsonl for a stream",
+        )
+    if tune and by_session:
+        raise UsageError(
+            "--tune and --session exclude each other",
+            fix="leave --session out: only this process times the settings",
+        )
+    options = MintOptions(
+        op=op,
+        reference=reference,
+        model=models[0] if models else None,
+        more=models[1:],
+        drafts=drafts,
+        seed=seed,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+        until=until,
+        target=target,
+        dialect=dialect,
+        repair=repair,
+        tune=tune,
+        template=template,
+        shapes=shapes,
+        dtype=dtype,
+    )
+    with SlowStepNotice(state.err) as notice:
+        notice.reading(reference)
         request = plan(
-            wishes, draw_seed=lambda: secrets.randbelow(2**32), reach=lambda address: connect(address, offline=offline_reason(state))
+            options,
+            draw_seed=lambda: secrets.randbelow(2**32),
+            reach=lambda address: connect(address, offline=offline_reason(flag=state.offline)),
         )
     if dry_run:
         show_plan(state.out, request, as_json=as_json or jsonl)
         return ExitCode.DONE
     err = state.err
-    result, failure, interrupted = _run(state, err, request, jsonl=jsonl, folder=folder, reference=reference)
+    result, saved, failure, interrupted = _run(
+        state,
+        err,
+        request,
+        jsonl=jsonl,
+        folder=folder,
+        reference=reference,
+        by_session=by_session,
+        farm=farm,
+    )
     if as_json:
         state.out.document("kmint.mint/1", result.to_json())
     elif not jsonl:
-        _show(state, err, result, reference)
+        _show(state, err, result, saved, reference)
     if failure is not None:
         raise failure
     if interrupted:
         return ExitCode.INTERRUPTED
-    if result.best is None and (broken := [verdict for verdict in result.verdicts.values() if verdict.verdict == "error"]):
+    if result.best is None and (
+        broken := [verdict for verdict in result.verdicts.values() if verdict.verdict == "error"]
+    ):
         raise unfit(broken[0])
     return ExitCode.DONE if result.best is not None else ExitCode.NOTHING_PASSED
 
 
 def _run(
-    state: State, err: Diagnostics, request: MintRequest, *, jsonl: bool, folder: Path | None, reference: str | None
-) -> tuple[MintResult, Exception | None, bool]:
+    state: State,
+    err: Diagnostics,
+    request: MintRequest,
+    *,
+    jsonl: bool,
+    folder: Path | None,
+    reference: Asked | None,
+    by_session: bool,
+    farm: FarmAsked,
+) -> tuple[MintResult, Saved | None, Exception | None, bool]:
     from kmint_tui.cli.progress import MintProgress
-    from kmint_tui.cli.referee import judges, open_referee
-    from kmint_tui.cli.save import save_draft
-    from kmint_tui.events import Finished, to_json
+    from kmint_tui.core.engine import smith_of
+    from kmint_tui.core.judges import open_judge
+    from kmint_tui.core.referee import judge_threads
+    from kmint_tui.core.save import save_draft
+    from kmint_tui.core.session import Session
+    from kmint_tui.events import to_json
     from kmint_tui.history.store import History
-    from kmint_tui.mint import Mint
-    from kmint_tui.models.usage import note
-    from kmint_tui.smith.log_file import own_log
+    from kmint_tui.smith.engine import own_log
 
     log, out = own_log(), state.out
-    progress = MintProgress(err)
-    result: MintResult | None = None
-    with History(paths.history_file()) as history, open_referee() as referee, _smith(request, log) as smith:
-        if referee.no_gpu:
-            err.note(f"no GPU to time on ({referee.no_gpu}): kernels are checked by Triton's interpreter")
-        session = Mint(request, smith=smith, judge=referee, history=history, times=referee.mode == "replay", judges=judges(), racer=referee)
+    progress = MintProgress(err, debug=state.debug)
+
+    def show(event: MintEvent) -> None:
+        progress.show(event)
+        if jsonl:
+            out.record(to_json(event))
+            if out.unread:
+                session.stop()
+
+    session = Session(request, show)
+    with (
+        History(paths.history_file()) as history,
+        open_judge(
+            state.demand(),
+            state.err.note,
+            by_session=by_session,
+            threads=judge_threads(),
+            asked=farm,
+        ) as judge,
+        smith_of(request, log) as smith,
+    ):
+        if judge.no_gpu:
+            err.note(
+                f"no GPU to time on ({judge.no_gpu}): kernels are checked by Triton's interpreter"
+            )
         with _two_step_interrupt(session, err) as interrupts:
-            for event in session.run():
-                progress.show(event)
-                if jsonl:
-                    out.record(to_json(event))
-                    if out.unread:
-                        session.stop()
-                if isinstance(event, Finished):
-                    result = event.result
+            result = session.run(smith=smith, judge=judge, history=history)
         assert result is not None
-        here = request.endpoint is None
-        if here and (taken := note(log, request.model.file, drafts=request.drafts, max_tokens=request.max_tokens)):
-            err.hint(taken)
-        failure = session.failure
+        if state.debug and request.endpoint is None:
+            _show_memory(err, log, request)
+        failure, saved = session.failure, None
         if folder is not None and result.best_id is not None and failure is None:
             try:
-                saved = save_draft(history, referee, result.best_id, folder, reference=reference)
-                err.note(f"saved {', '.join(str(path) for path in saved.files)}")
+                saved = save_draft(
+                    history, judge.judge, result.best_id, folder, reference=reference
+                )
             except KmintError as error:
                 failure = error
-    return result, failure, bool(interrupts)
+    return result, saved, failure, bool(interrupts)
 
 
-def _smith(request: MintRequest, log: Path) -> Smith | RemoteSmith:
-    """The smith of this request: a process of ours, or an endpoint elsewhere."""
-    from kmint_tui.models.endpoint import Answer
-    from kmint_tui.smith import Options, Smith
-    from kmint_tui.smith.remote import RemoteSmith
+def _show_memory(err: Diagnostics, log: Path, request: MintRequest) -> None:
+    """Compare the memory that the smith took, by its log, with the estimate."""
+    from kmint_tui.models.usage import note
 
-    if request.endpoint is not None:
-        return RemoteSmith(request.endpoint.url, request.endpoint.model, Answer)
-    return Smith(request.model.file.path, Options(log=log, tuning=paths.private_dir(paths.cache_dir()) / "tuning.json"))
+    taken = note(log, request.model.file, drafts=request.drafts, max_tokens=request.max_tokens)
+    if taken:
+        err.hint(taken)
 
 
-def _show(state: State, err: Diagnostics, result: MintResult, reference: str | None) -> None:
+def _show(
+    state: State, err: Diagnostics, result: MintResult, saved: Saved | None, reference: Asked | None
+) -> None:
+    """Write the result and proposals for the next step."""
     from kmint_tui.cli.report import show_result
+    from kmint_tui.core.save import first_call
 
     show_result(state.out, result)
-    if result.best_id is not None:
+    if saved is not None:
+        err.note(f"saved {', '.join(str(path) for path in saved.files)}")
+        if hint := first_call(saved, reference):
+            err.hint(hint)
+    elif result.best_id is not None:
+        by = f" {shlex.join(reference.words())}" if reference else ""
         err.hint(f"see it:  kmint history show {result.best_id}")
-        by = f" --reference {shlex.quote(reference)}" if reference else ""
         err.hint(f"save it: kmint save {result.best_id} --to DIR{by}")
 
 
 @contextmanager
-def _two_step_interrupt(session: Mint, err: Diagnostics) -> Iterator[list[int]]:
-    """The first Ctrl-C stops drafting, the second interrupts everything. Yields the list of interrupts so far."""
+def _two_step_interrupt(session: Session, err: Diagnostics) -> Iterator[list[int]]:
+    """The first Ctrl-C stops drafting, the second interrupts everything.
+
+    Yields the list of interrupts so far.
+    """
     seen: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -209,7 +343,7 @@ def _two_step_interrupt(session: Mint, err: Diagnostics) -> Iterator[list[int]]:
     try:
         yield seen
     except (KeyboardInterrupt, Terminated):
-        err.hint(f"what was done is kept: kmint history show {session.session_id}")
+        err.hint(f"finished drafts are kept: kmint history show {session.id}")
         raise
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,33 +1,40 @@
-"""Operation names on the command line: looked up, completed, and refused with the nearest known names."""
+"""Operations on the command line: resolved by name or by words, completed, refused with the
+nearest known names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import click
 from click.shell_completion import CompletionItem
 
-from kmint_tui.errors import UsageError
-
-if TYPE_CHECKING:
-    import click
-
-    from referee.ops import Op
+from kmint_tui.cli.state import State
+from kmint_tui.core.task import operation
 
 
-def operation(name: str) -> Op:
-    """The op of that name. Raises UsageError naming the nearest ones."""
-    from referee.ops import UnknownOp, get
+class Operation(click.ParamType[str]):
+    """An operation, by its name or by words such as "rmsnorm residual silu"; its value is the
+    operation's name.
 
-    try:
-        return get(name)
-    except UnknownOp as unknown:
-        nearest = ", ".join(unknown.nearest)
-        fix = f"did you mean {nearest}?" if nearest else "`kmint ops` lists them all"
-        raise UsageError(f"no operation is called {name!r}", fix=fix, title="unknown operation") from None
+    A note on stderr says which operation the words were taken for.
+    """
+
+    name = "operation"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        op = operation(value)
+        if op.name != value and ctx is not None and not ctx.resilient_parsing:
+            ctx.ensure_object(State).err.note(f"{value!r} is taken for {op.name}: {op.title}")
+        return op.name
 
 
-def complete_operation(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+OPERATION = Operation()
+
+
+def complete_operation(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Completions for an operation's name."""
-    from referee.ops import catalogue
+    from referee.ops import listed
 
-    return [CompletionItem(op.name, help=op.title) for op in catalogue() if op.name.startswith(incomplete)]
+    return [
+        CompletionItem(op.name, help=op.title) for op in listed() if op.name.startswith(incomplete)
+    ]

@@ -2,63 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kmint_tui.cli.framework import LazyGroup
-from kmint_tui.cli.operations import complete_operation, operation
+from kmint_tui.cli.operations import OPERATION, complete_operation
 from kmint_tui.cli.output import Table
 from kmint_tui.cli.state import State
+from kmint_tui.core.operations import case_lists, op_document, ops_document
+from kmint_tui.core.task import operation
 
 if TYPE_CHECKING:
     from referee.ops import Cell, Op
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True)
-@click.option("--search", "-s", metavar="TEXT", help="Only operations whose name, title or family holds TEXT.")
+@click.option(
+    "--search",
+    "-s",
+    metavar="WORDS",
+    help="Only operations that hold all WORDS, by any of their usual names.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.ops/1).")
 @click.pass_context
 def ops(context: click.Context, search: str | None, as_json: bool) -> None:
     """List the operations kmint has a trusted reference for.
 
     \b
-      kmint ops --search gelu
+      kmint ops --search "layer norm"
+      kmint ops --search "residual rms gelu"
       kmint ops show rmsnorm
 
     Two stacked activations work too, by name: add_rmsnorm_gelu_tanh.
     """
     if context.invoked_subcommand is not None:
         return
-    from referee.ops import catalogue
+    from kmint_tui.core.op_search import find
 
     state = context.ensure_object(State)
-    found = [op for op in catalogue() if _matches(op, search)]
+    found = find(search or "")
     if as_json:
-        state.out.document("kmint.ops/1", {"ops": [_summary(op) for op in found]})
+        state.out.document("kmint.ops/1", ops_document(found))
         return
-    state.out.table(Table(("op", "family", "arguments", "what it does"), [_row(op) for op in found]))
+    state.out.table(
+        Table(("op", "family", "arguments", "what it does"), [_row(op) for op in found])
+    )
     if found:
-        state.err.hint(f"{len(found)} operations; `kmint ops show OP` for one of them, `kmint mint OP` to mint it")
+        state.err.hint(
+            f"{len(found)} operations; `kmint ops show OP` for one of them, `kmint mint OP` to mint it"
+        )
     else:
-        state.err.hint(f"no operation holds {search!r} in name, title or family; `kmint ops` lists all of them")
+        state.err.hint(f"no operation holds all words of {search!r}; `kmint ops` lists all of them")
 
 
 @ops.command("show")
-@click.argument("name", metavar="OP", shell_complete=complete_operation)
+@click.argument(
+    "name",
+    metavar="OP",
+    type=OPERATION,
+    shell_complete=complete_operation,
+    help="An operation, by its name or by words.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.op/1).")
 @click.pass_obj
 def show(state: State, name: str, as_json: bool) -> None:
-    """Show an operation: signature, formula and the cells it is judged at."""
-    from referee.ops import card_text, cells
+    """Show an operation: signature, formula and the test cases it is judged at.
+
+    A verdict has the fixed cases that are listed, and others that its secret seed draws; only their
+    number is known before.
+    """
+    from kmint_tui.core.op_search import other_words
+    from referee.ops import card_text
 
     op = operation(name)
-    profiles = {"cpu": cells(op, profile="cpu"), "gpu": cells(op, profile="gpu")}
     if as_json:
-        content = {**_summary(op), "cells": {profile: [asdict(cell) for cell in points] for profile, points in profiles.items()}}
-        state.out.document("kmint.op/1", content)
+        state.out.document("kmint.op/1", op_document(op))
         return
+    profiles = case_lists(op)
     out = state.out
     out.pairs(
         [
@@ -68,28 +89,20 @@ def show(state: State, name: str, as_json: bool) -> None:
             ("formula", op.formula),
             ("family", op.family),
             ("difficulty", op.difficulty),
+            ("also found by", ", ".join(other_words(op)) or "its name only"),
         ]
     )
-    for profile, points in profiles.items():
+    for profile, cases in profiles.items():
         out.text("")
-        out.heading(f"{len(points)} cells with {'a GPU' if profile == 'gpu' else 'no GPU'}")
-        out.table(Table(("cell", "role", "inputs"), [(cell.name, cell.role, _inputs(cell)) for cell in points]))
-
-
-def _matches(op: Op, search: str | None) -> bool:
-    return search is None or search.lower() in f"{op.name} {op.title} {op.family}".lower()
+        out.heading(f"{'with' if profile == 'gpu' else 'without'} a GPU: {cases.text}")
+        rows = [(case.name, case.role, _inputs(case)) for case in (*cases.fixed, *cases.shown)]
+        out.table(Table(("fixed case", "role", "inputs"), rows))
 
 
 def _row(op: Op) -> tuple[str, ...]:
     from referee.ops import signature
 
     return op.name, op.family, ", ".join(signature(op)), op.title
-
-
-def _summary(op: Op) -> dict[str, Any]:
-    from referee.ops import card_text, signature
-
-    return {**asdict(op), "arguments": list(signature(op)), "signature": card_text(op).signature}
 
 
 def _inputs(cell: Cell) -> str:

@@ -2,32 +2,67 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from kmint_tui.cli.output import Cell, Output, Table
-from kmint_tui.cli.referee import device_microseconds, why
 from kmint_tui.cli.style import VERDICT_STYLES
-from kmint_tui.history.records import draft_id
-from kmint_tui.minting.drafts import Draft
-from kmint_tui.minting.ranking import ratio
-from kmint_tui.minting.result import MintResult
+from kmint_tui.history.verdicts import device_microseconds, ratio
+from kmint_tui.minting.drafts import MintDraft
+from kmint_tui.minting.reasons import reason_without_sandbox, weakness, why
+from kmint_tui.minting.result import MintResult, best_of, how_many, ranges
 from referee.verdict import Verdict
+
+_RIGHT = frozenset({"tokens", "time", "ratio"})
 
 
 def show_result(out: Output, result: MintResult) -> None:
-    """Every draft in the order of its rank, with the reason, and the id of the best. Times are shown where there are any."""
+    """Write every draft in the order of its rank with a short reason, then the best one with the
+    whole reason.
+
+    Drafts that repeat the same kernel share a row. Times are shown where there are any. One line
+    names the missing layers of the sandbox.
+    """
     drafts = {draft.index: draft for draft in result.drafts}
     timed = any(verdict.timing for verdict in result.verdicts.values())
-    rows = [_row(result, drafts[index], timed=timed) for index in result.ranking]
+    ranked = [drafts[index] for index in result.ranking]
+    rows = [
+        _row(result, list(group), timed=timed)
+        for _, group in groupby(ranked, key=lambda draft: _kind(result, draft))
+    ]
     headers = ("draft", "tokens", "verdict", *(("time", "ratio") if timed else ()), "why")
-    out.table(Table(headers, rows, frozenset({"tokens", "time", "ratio"})))
+    out.table(Table(headers, rows, _RIGHT))
     out.text("")
-    counted = f"{result.passed} of {len(result.drafts)} drafts correct"
-    out.text(f"{counted}, best: {result.best_id}" if result.best_id else f"{counted}, no kernel")
+    out.text(how_many(result))
+    out.text(best_of(result))
+    if result.best is not None:
+        out.text(reason_without_sandbox(result.verdicts[result.best]))
+    if weak := next(filter(None, map(_weakness, result.verdicts.values())), ""):
+        out.text(weak)
 
 
-def _row(result: MintResult, draft: Draft, *, timed: bool) -> tuple[Cell | str, ...]:
-    verdict = result.verdicts.get(draft.index)
+def _weakness(verdict: Verdict) -> str:
+    return weakness(verdict.environment)
+
+
+def _kind(result: MintResult, draft: MintDraft) -> object:
+    """Equal for drafts that share a row: those that repeat the same kernel in the same way."""
+    return draft.index if draft.duplicate_of is None else _why(result, draft)
+
+
+def _row(result: MintResult, drafts: list[MintDraft], *, timed: bool) -> tuple[Cell | str, ...]:
+    first = drafts[0]
+    verdict = result.verdicts.get(first.index)
     times = _times(verdict) if timed else ()
-    return draft_id(result.session, draft.index), str(draft.tokens), _outcome(draft, verdict), *times, _why(result, draft, verdict)
+    name = ranges([draft.index for draft in drafts], f"{result.session}.")
+    return name, _tokens(drafts), _outcome(first, verdict), *times, _why(result, first)
+
+
+def _tokens(drafts: list[MintDraft]) -> str:
+    """Tokens of one draft; the template and the tuner write none."""
+    least, most = (limit(draft.tokens for draft in drafts) for limit in (min, max))
+    if drafts[0].author != "smith":
+        return ""
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def _times(verdict: Verdict | None) -> tuple[str, str]:
@@ -36,7 +71,7 @@ def _times(verdict: Verdict | None) -> tuple[str, str]:
     return f"{time:.1f} us" if time else "", f"{gained:.3f}x" if gained else ""
 
 
-def _outcome(draft: Draft, verdict: Verdict | None) -> Cell:
+def _outcome(draft: MintDraft, verdict: Verdict | None) -> Cell:
     if draft.duplicate_of is not None:
         return Cell("same", "dim")
     if verdict is None:
@@ -44,25 +79,6 @@ def _outcome(draft: Draft, verdict: Verdict | None) -> Cell:
     return Cell(verdict.verdict, VERDICT_STYLES[verdict.verdict])
 
 
-def _why(result: MintResult, draft: Draft, verdict: Verdict | None) -> str:
-    origin = _origin(result, draft)
-    found = _reason(result, draft, verdict)
-    return f"{origin}; {found}" if origin and found else origin or found
-
-
-def _origin(result: MintResult, draft: Draft) -> str:
-    """Where a draft comes from that is not of the first round."""
-    if draft.parent is None:
-        return ""
-    parent = draft_id(result.session, draft.parent)
-    return f"by the tuner from {parent} ({draft.changes})" if draft.author == "tuner" else f"repairs {parent}"
-
-
-def _reason(result: MintResult, draft: Draft, verdict: Verdict | None) -> str:
-    if draft.duplicate_of is not None:
-        return f"the same kernel as {draft_id(result.session, draft.duplicate_of)}"
-    if verdict is None:
-        return ""
-    if draft.truncated and not verdict.passed:
-        return f"cut off after {draft.tokens} tokens (raise --max-tokens); {why(verdict)}"
-    return why(verdict)
+def _why(result: MintResult, draft: MintDraft) -> str:
+    verdict = result.verdicts.get(draft.index)
+    return why(draft, verdict, result.id_of, cut_off=" (raise --max-tokens)")

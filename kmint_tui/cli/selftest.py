@@ -1,4 +1,4 @@
-"""`kmint selftest`: is the referee right about kernels whose verdict is known?"""
+"""`kmint selftest` tests whether the referee is right about kernels whose verdict is known."""
 
 from __future__ import annotations
 
@@ -6,48 +6,73 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmint_tui.cli.diagnostics import Diagnostics, ExitCode
-from kmint_tui.cli.framework import Command
+from kmint_tui.cli.diagnostics import Diagnostics
+from kmint_tui.cli.farm import farm_options
+from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.output import Output, Table
 from kmint_tui.cli.state import State
+from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
+    from kmint_tui.core.farm.opening import FarmAsked
     from referee.selftest.corpus import Kind
     from referee.selftest.runner import Result, SelftestReport
 
 _NOTE_EVERY = 50
 
 
-@click.command(cls=Command)
-@click.option("--only", type=click.Choice(["gold", "wrong", "cheats"]), help="Only this kind of kernel.")
+@click.command(cls=RunsCandidates)
+@click.option(
+    "--only", type=click.Choice(["gold", "wrong", "cheats"]), help="Only this kind of kernel."
+)
 @click.option("--name", metavar="TEXT", default="", help="Only kernels with TEXT in their name.")
+@farm_options()
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.selftest/1).")
 @click.pass_obj
-def selftest(state: State, only: Kind | None, name: str, as_json: bool) -> int:
-    """Test the referee: good kernels must pass, wrong ones and cheats must be rejected by the guard meant for them.
+def selftest(state: State, only: Kind | None, name: str, farm: FarmAsked, as_json: bool) -> int:
+    """Test the referee: good kernels must pass, wrong ones and cheats must be rejected by the guard
+    meant for them.
 
     \b
       kmint selftest                        several minutes on two cores
       kmint selftest --only cheats --json
       kmint selftest --name softmax
 
-    Cheats are judged twice, the second time with the screen of host code off. Exit code 0 means that every verdict was right,
-    1 that one was not, be it only a rejection by another guard. Without a GPU, Triton's interpreter stands in for it.
+    Cheats are judged twice: strictly, and as kernels of a user. Exit code 0 means that every
+    verdict was right, 1 that one was not, even if only another guard rejected it. Without a GPU,
+    Triton's interpreter stands in for it.
     """
-    from kmint_tui.cli.referee import judges, no_gpu_reason
+    from kmint_tui.core.farm.judging import FarmJudge
+    from kmint_tui.core.farm.opening import open_farm
+    from kmint_tui.core.referee import MOST_THREADS, judge_threads, no_gpu_reason
+    from kmint_tui.core.sandbox import check
     from referee.selftest.corpus import KINDS
     from referee.selftest.runner import run, specimens
 
     chosen = specimens((only,) if only else KINDS, name)
     if not chosen:
-        raise UsageError(f"no {only or 'known'} kernel has {name!r} in its name", fix="leave --name out to judge all of them")
+        raise UsageError(
+            f"no {only or 'known'} kernel has {name!r} in its name",
+            fix="leave --name out to judge all of them",
+        )
     lonely = no_gpu_reason()
-    if lonely is not None:
-        state.err.note(f"no GPU ({lonely}): kernels are checked by Triton's interpreter, and not timed")
+    if lonely is not None and farm.ray is None:
+        state.err.note(
+            f"no GPU ({lonely}): kernels are checked by Triton's interpreter, and not timed"
+        )
+    wanted = state.demand()
+    check(wanted)
     total = len(chosen) + sum(specimen.kind == "cheats" for specimen in chosen)
     progress = _Progress(state.err, total)
-    report = run(chosen, threads=judges(), on_result=progress.show)
+    with open_farm(farm, threads=judge_threads()) as devices:
+        report = run(
+            chosen,
+            threads=judge_threads() if devices is None else min(devices.places, MOST_THREADS),
+            demand=wanted,
+            on_result=progress.show,
+            judge=None if devices is None else FarmJudge(devices, wanted),
+        )
     progress.close()
     if as_json:
         state.out.document("kmint.selftest/1", report.to_json())
@@ -57,7 +82,9 @@ def selftest(state: State, only: Kind | None, name: str, as_json: bool) -> int:
 
 
 class _Progress:
-    """How far it is, on stderr: a live line on a terminal, a line now and then elsewhere, and every mistake at once."""
+    """The progress on stderr: a live line on a terminal, otherwise one line for every `_NOTE_EVERY`
+    results. It reports every mistake at once.
+    """
 
     def __init__(self, diagnostics: Diagnostics, total: int) -> None:
         self._err, self._total, self._done = diagnostics, total, 0
@@ -81,12 +108,19 @@ def show_report(out: Output, report: SelftestReport) -> None:
     """The confusion matrix, every mistake with the guards expected and met, and the sum of it."""
     from referee.selftest.runner import COLUMNS, failures
 
-    rows = [(row, *(str(counts[column]) for column in COLUMNS)) for row, counts in report.matrix.items() if any(counts.values())]
+    rows = [
+        (row, *(str(counts[column]) for column in COLUMNS))
+        for row, counts in report.matrix.items()
+        if any(counts.values())
+    ]
     out.table(Table(("", *COLUMNS), rows, frozenset(COLUMNS)))
     out.text("")
     mistakes = list(failures(report))
     if mistakes:
-        lines = [(one.status, one.row, one.name, " or ".join(one.expected), one.guard, one.reason) for one in mistakes]
+        lines = [
+            (one.status, one.row, one.name, " or ".join(one.expected), one.guard, one.reason)
+            for one in mistakes
+        ]
         out.table(Table(("mistake", "kind", "kernel", "expected", "got", "reason"), lines))
         out.text("")
     skipped = sum(result.status == "skipped" for result in report.results)

@@ -1,4 +1,4 @@
-"""The standard streams as a command needs them: all three open, able to hold any text, and no fault when their reader goes away."""
+"""The standard streams: all three open, able to hold any text, and robust against a lost reader."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import IO
 
 
 def prepare() -> None:
-    """Give a closed standard stream (`>&-`) the null device, so that no file of ours gets its number and is written over.
+    """Give a closed standard stream (`>&-`) the null device, so that no file of ours gets its
+    number and is written over.
 
-    Text that the terminal's encoding lacks, and bytes of file names that are no text, are written escaped.
+    Text that the terminal's encoding lacks, and bytes of file names that are no text, are written
+    escaped.
     """
     for number in range(3):
         try:
@@ -30,13 +32,13 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def data_only() -> Iterator[None]:
-    """What a user's own reference or a library prints meanwhile goes to stderr: stdout is for data."""
+    """Send the output of a user's function or a library to stderr: stdout is for data."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def drop(stream: IO[str]) -> None:
-    """Send what is still to come on `stream`, whose reader or disk has gone, to the null device."""
+    """Send further output on `stream` to the null device, after its reader or disk has gone."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -1,6 +1,7 @@
-"""Whether to colour, and how: a handful of ANSI styles, nothing else.
+"""Whether to colour, and a handful of ANSI styles.
 
-`--color` beats `NO_COLOR`, which beats `TERM=dumb`, which beats what the stream is. Colour never changes the text itself.
+`--color` goes before `NO_COLOR`, that before `TERM=dumb`, and that before the kind of stream.
+Colour never changes the text itself.
 """
 
 from __future__ import annotations
@@ -25,14 +26,6 @@ VERDICT_STYLES = {
     "skipped": "dim",
     "no": "dim",
 }
-
-
-def cell_status(status: str, role: str) -> str:
-    """How the outcome at a cell is shown.
-
-    A capability that a kernel lacks is "no" and no failure: it costs no verdict, and a saved file refuses such inputs.
-    """
-    return "no" if role == "capability" and status == "fail" else status
 
 
 def colour_wanted(choice: ColourChoice, stream: IO[str], environment: Mapping[str, str]) -> bool:

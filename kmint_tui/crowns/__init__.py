@@ -1,1 +1,3 @@
-"""Who is fastest: one crown for each operation, timed cell, device and versions of torch and Triton."""
+"""Records of the fastest kernels: a crown per operation, timed cell, device, and versions of torch
+and Triton.
+"""

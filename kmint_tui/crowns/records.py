@@ -1,4 +1,4 @@
-"""Crowns as frozen dataclasses: what one is for, who claims it, who reigned, and what a head-to-head replay said."""
+"""Crowns as frozen dataclasses: the crown, the claim, the reigns, and the result of a duel."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kmint_tui.errors import UsageError
 from kmint_tui.history.records import Draft, Session
+from kmint_tui.history.verdicts import speed
+from referee.versions import compiler_name
 
 if TYPE_CHECKING:
-    from referee.measuring.stats import Decision
+    from referee.timing.stats import Decision
 
 Outcome = Literal["vacant", "taken", "kept", "held"]
-"""The claimant got a vacant crown, took it from another kernel, did not, or is the holder already."""
+"""Outcome of a claim: a vacant crown, a crown taken from another kernel, a loss, or no change."""
+
+ASKED = "-asked-"
+"""Part of the name of every case that `--shape` or `--dtype` made."""
 
 
 class NoClaim(UsageError):
-    """A draft that cannot claim a crown; says why."""
+    """A draft that cannot claim a crown, with the reason."""
 
     title = "no claim to a crown"
 
 
 @dataclass(frozen=True)
 class Crown:
-    """What a crown is for. Times on different devices or versions are never compared."""
+    """The operation, timed cell, device and versions of a record. Others are never compared."""
 
     op: str
     cell: str
@@ -32,10 +37,21 @@ class Crown:
     torch: str
     triton: str
 
+    def differences(self, environment: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names that `environment` gives another value: device, torch, or triton and its
+        switches. Names that it lacks do not count.
+        """
+        here = {name: environment[name] for name in ("device", "torch") if name in environment}
+        if "triton" in environment:
+            here["triton"] = compiler_name(environment)
+        return tuple(name for name, value in here.items() if str(value) != getattr(self, name))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A draft that beat every baseline, with its own timing there: microseconds, and the ratio to the fastest baseline."""
+    """A draft that beat every baseline, with its own timing there: microseconds, and the ratio to
+    the fastest baseline.
+    """
 
     crown: Crown
     draft: str
@@ -46,9 +62,11 @@ class Claim:
     bar: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Duel:
-    """A head-to-head replay in one run. `ratio` is champion / challenger, above 1: the challenger is faster."""
+    """A head-to-head replay in one run. `ratio` is champion / challenger, above 1: the challenger
+    is faster.
+    """
 
     decision: Decision
     reason: str
@@ -65,9 +83,12 @@ class Duel:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reign:
-    """One kernel's time on the throne; `ended` is None while it lasts. `duel` is how it was won, None if it was vacant."""
+    """The time in which one kernel held a crown; `ended` is None for the present holder.
+
+    `duel` is the duel that the kernel won, None if the crown was vacant.
+    """
 
     id: int
     crown: Crown
@@ -87,23 +108,57 @@ class Reign:
 
 
 def claim(session: Session, draft: Draft) -> Claim:
-    """The claim of a draft that won. Raises NoClaim for one that did not beat the fastest baseline in a timed verdict."""
+    """The claim of a draft that won. Raises NoClaim for one that did not beat the fastest baseline
+    in a timed verdict.
+    """
     verdict = draft.verdict or {}
-    timing = verdict.get("timing")
-    if draft.outcome != "win" or not timing:
+    timing, found = verdict.get("timing") or {}, speed(verdict)
+    if draft.outcome != "win" or found is None:
         said = draft.outcome or "not judged"
-        raise NoClaim(f"draft {draft.id} is {said}; only a timed win over every baseline can claim a crown")
+        raise NoClaim(
+            f"draft {draft.id} is {said}; only a timed win over every baseline can claim a crown"
+        )
+    if verdict.get("host_code"):
+        line, what = verdict["host_code"][0]["line"], verdict["host_code"][0]["what"]
+        raise NoClaim(
+            f"the verdict on draft {draft.id} does not vouch for its host code (line {line}, "
+            f"{what})",
+            fix="write the host code anew with shapes, allocations and launches alone",
+        )
+    if ASKED in str(timing.get("cell")):
+        raise NoClaim(
+            f"draft {draft.id} was timed at {timing['cell']}, a shape that was asked for",
+            fix="crowns are decided at the usual shape: judge it without --shape",
+        )
+    if verdict.get("holds"):
+        raise NoClaim(
+            f"the verdict on draft {draft.id} does not hold for every case",
+            fix="a crown is for a kernel that holds for every case of its operation",
+        )
     environment = verdict.get("environment") or {}
-    device = {name: environment.get(name) or (timing.get("environment") or {}).get(name) for name in ("device", "torch", "triton")}
+    environment = {
+        **(timing.get("environment") or {}),
+        **{name: value for name, value in environment.items() if value},
+    }
+    device = {name: environment.get(name) for name in ("device", "torch", "triton")}
     unknown = [name for name, value in device.items() if not value]
     if unknown:
-        raise NoClaim(f"the verdict on draft {draft.id} does not say its {' and '.join(unknown)}", fix="judge it again")
+        raise NoClaim(
+            f"the verdict on draft {draft.id} does not say its {' and '.join(unknown)}",
+            fix="judge it again",
+        )
     return Claim(
-        crown=Crown(session.op, str(timing["cell"]), str(device["device"]), str(device["torch"]), str(device["triton"])),
+        crown=Crown(
+            session.op,
+            found.cell,
+            str(device["device"]),
+            str(device["torch"]),
+            compiler_name(environment),
+        ),
         draft=draft.id,
         model=draft.maker(session.model),
         source=draft.source,
-        device_us=float(timing["device"]["candidate"]["median"]),
-        ratio=float(timing["ratio"]["ratio"]),
-        bar=str(timing["bar"]),
+        device_us=found.microseconds,
+        ratio=found.ratio,
+        bar=found.bar,
     )

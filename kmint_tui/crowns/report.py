@@ -1,6 +1,6 @@
-"""Crowns as a report to share: Markdown with bars of text, or one HTML file with drawn bars and nothing fetched.
+"""Crowns as a report: Markdown with bars of text, or one HTML file that loads nothing.
 
-One section for each device and its versions; no number is ever set beside one of another section.
+Each device with its versions has its own section, because times of two sections cannot be compared.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from html import escape
 from itertools import groupby
 
 from kmint_tui.crowns.records import Reign
+from kmint_tui.escapes import visible
 
 _BAR = 30
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}table{border-collapse:collapse;width:100%}"
-    "td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884}td.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 "
+    "1rem}table{border-collapse:collapse;width:100%}"
+    "td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid "
+    "#8884}td.n{text-align:right;font-variant-numeric:tabular-nums}"
     "rect{fill:#3a7}svg{display:block}"
 )
 
@@ -24,36 +27,67 @@ Section = tuple[str, list[Reign]]
 def sections(reigns: Sequence[Reign]) -> list[Section]:
     """The present reigns by device and versions, the largest gain first."""
     present = sorted((reign for reign in reigns if reign.ended is None), key=_place)
-    return [(title, sorted(group, key=lambda reign: -reign.ratio)) for title, group in groupby(present, key=_place)]
+    return [
+        (title, sorted(group, key=lambda reign: -reign.ratio))
+        for title, group in groupby(present, key=_place)
+    ]
 
 
 def markdown(reigns: Sequence[Reign]) -> str:
     """The report as Markdown."""
-    lines = ["# Crowns", "", "Times are device time with a cold L2 cache; the ratio is to the fastest baseline of the same run.", ""]
+    lines = [
+        "# Crowns",
+        "",
+        "Times are device time with a cold L2 cache; the ratio is to the fastest baseline of the "
+        "same run.",
+        "",
+    ]
     for title, group in sections(reigns):
         most = max(reign.ratio for reign in group)
-        lines += [f"## {_cell(title)}", "", "| op | cell | us | ratio | | against | draft | model | since |"]
+        lines += [
+            f"## {_cell(title)}",
+            "",
+            "| op | cell | us | ratio | | against | draft | model | since |",
+        ]
         lines.append("|---|---|--:|--:|---|---|---|---|---|")
         for reign in group:
             bar = "█" * max(1, round(_BAR * reign.ratio / most))
             figures = (f"{reign.device_us:.1f}", f"{reign.ratio:.3f}x", bar, reign.bar)
-            row = (reign.crown.op, reign.crown.cell, *figures, reign.draft, reign.model, reign.began[:10])
+            row = (
+                reign.crown.op,
+                reign.crown.cell,
+                *figures,
+                reign.draft,
+                reign.model,
+                reign.began[:10],
+            )
             lines.append("| " + " | ".join(map(_cell, row)) + " |")
         lines.append("")
     lines += _changes(reigns)
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def html(reigns: Sequence[Reign]) -> str:
     """The report as one self-contained HTML page."""
-    parts = [f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Crowns</title><style>{_STYLE}</style><h1>Crowns</h1>']
-    parts.append("<p>Times are device time with a cold L2 cache; the ratio is to the fastest baseline of the same run.</p>")
+    parts = [
+        '<!doctype html><html lang="en"><meta '
+        f'charset="utf-8"><title>Crowns</title><style>{_STYLE}</style><h1>Crowns</h1>'
+    ]
+    parts.append(
+        "<p>Times are device time with a cold L2 cache; the ratio is to the fastest baseline of "
+        "the same run.</p>"
+    )
     for title, group in sections(reigns):
         most = max(reign.ratio for reign in group)
-        parts.append(f"<h2>{escape(title)}</h2><table><tr><th>op<th>cell<th>us<th>ratio<th><th>against<th>draft<th>model<th>since</tr>")
+        parts.append(
+            f"<h2>{escape(title)}</h2><table><tr><th>op<th>cell<th>us<th>ratio<th><th>against<th>draft<th>model<th>since</tr>"
+        )
         for reign in group:
             width = max(1, round(160 * reign.ratio / most))
-            bar = f'<svg width="160" height="12" role="img" aria-label="{reign.ratio:.3f}"><rect width="{width}" height="12"/></svg>'
+            bar = (
+                f'<svg width="160" height="12" role="img" aria-label="{reign.ratio:.3f}"><rect '
+                f'width="{width}" height="12"/></svg>'
+            )
             parts.append(
                 f"<tr><td>{escape(reign.crown.op)}<td>{escape(reign.crown.cell)}"
                 f"<td class=n>{reign.device_us:.1f}<td class=n>{reign.ratio:.3f}x"
@@ -62,9 +96,13 @@ def html(reigns: Sequence[Reign]) -> str:
         parts.append("</table>")
     changes = _changes(reigns)
     if changes:
-        items = "".join(f"<li>{escape(line.removeprefix('- '))}</li>" for line in changes if line.startswith("- "))
+        items = "".join(
+            f"<li>{escape(line.removeprefix('- '))}</li>"
+            for line in changes
+            if line.startswith("- ")
+        )
         parts.append(f"<h2>Changes of hands</h2><ul>{items}</ul>")
-    return "".join(parts) + "</html>\n"
+    return visible("".join(parts)) + "</html>\n"
 
 
 def _place(reign: Reign) -> str:
@@ -84,7 +122,9 @@ def _changes(reigns: Sequence[Reign]) -> list[str]:
     for reign in won:
         duel = reign.duel or {}
         lines.append(
-            f"- {reign.began[:10]}: {_cell(reign.crown.op)} on {_cell(reign.crown.device)} to {_cell(reign.draft)},"
-            f" {duel['ratio']:.3f}x as fast as its holder ({duel['low']:.3f} to {duel['high']:.3f}, {duel['rounds']} rounds)"
+            f"- {reign.began[:10]}: {_cell(reign.crown.op)} on {_cell(reign.crown.device)} to "
+            f"{_cell(reign.draft)},"
+            f" {duel['ratio']:.3f}x as fast as its holder ({duel['low']:.3f} to "
+            f"{duel['high']:.3f}, {duel['rounds']} rounds)"
         )
     return [*lines, ""]

@@ -1,4 +1,4 @@
-"""What works on this machine and what does not, found without the network and without writing anything."""
+"""Checks of this machine and installation. They use no network and write nothing."""
 
 from kmint_tui.doctor.examination import examine
 from kmint_tui.doctor.finding import Finding, Status, worst_first

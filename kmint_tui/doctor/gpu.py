@@ -1,8 +1,10 @@
-"""The GPU, its driver, and whether driver, CUDA, torch and Triton go together. Asks NVML; loads neither torch nor CUDA."""
+"""Checks of the GPU, its driver, and the match of driver, CUDA, torch and Triton.
+
+The answers come from NVML; neither torch nor CUDA is loaded.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires
@@ -12,29 +14,31 @@ from pathlib import Path
 from kmint_tui.doctor.finding import Finding
 from kmint_tui.doctor.machine import installed_version
 
-LIBRARY = "libnvidia-ml.so.1"
-# Triton's own compatibility statement: NVIDIA GPUs of compute capability 8.0 and later.
+# Source: Triton's compatibility statement.
 LEAST_CAPABILITY = (8, 0)
 INTERPRETED = "kernels are checked by Triton's interpreter and never timed"
-TEXT_BYTES = 96
+LOOK = "run nvidia-smi to see the driver's own report"
 
 
 def usable() -> bool:
-    """True when kernels can be replayed here."""
-    from referee.device.gpu import Replayer
+    """True when this machine can replay kernels on a GPU."""
+    from referee.gpu.replayer import Replayer
 
     return Replayer.available() is None
 
 
 def gpu() -> Iterator[Finding]:
-    """The first GPU, and whether the parts above it match."""
-    from referee.device.gpu import Replayer
-    from referee.measuring.clocks import Clocks
+    """Findings on the first GPU, its clocks, and the versions above it."""
+    from referee.gpu.replayer import Replayer
+    from referee.timing.nvml import Clocks
 
     reason = Replayer.available()
     if reason is not None:
         yield Finding(
-            "gpu", "warn", f"{reason}; {INTERPRETED}", "to time kernels: an NVIDIA GPU with its driver, and a CUDA build of torch"
+            "gpu",
+            "warn",
+            f"{reason}; {INTERPRETED}",
+            "to time kernels: an NVIDIA GPU with its driver, and a CUDA build of torch",
         )
     else:
         yield _device()
@@ -43,63 +47,96 @@ def gpu() -> Iterator[Finding]:
             yield Finding("clocks", "warn", watched, "install the driver's NVML library")
         else:
             others = watched.neighbours()
-            text = "; ".join(f"{one.name} ({one.pid})" for one in others)
-            busy = Finding("clocks", "warn", f"others use the GPU: {text}", "end them before you time kernels")
-            yield busy if others else Finding("clocks", "ok", "clocks are watched, and nobody else is seen on the GPU")
+            users = "; ".join(f"{one.name} ({one.pid})" for one in others)
+            if others:
+                yield Finding(
+                    "clocks",
+                    "warn",
+                    f"other processes use the GPU: {users}",
+                    "end them before you time kernels",
+                )
+            else:
+                text = "clocks are watched, and no other process is seen on the GPU"
+                yield Finding("clocks", "ok", text)
     yield _match(has_gpu=reason is None)
 
 
 def _device() -> Finding:
-    from referee.measuring.clocks import find
+    import pynvml
 
-    library = ctypes.CDLL(LIBRARY)
-    handle, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-    name = ctypes.create_string_buffer(TEXT_BYTES)
-    if code := library.nvmlInit_v2() or find(library, handle):
-        return Finding("gpu", "unknown", f"the driver does not describe the GPU (NVML error {code})", "look at it with nvidia-smi")
-    library.nvmlDeviceGetName(handle, name, ctypes.c_uint(TEXT_BYTES))
-    if code := library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)):
+    from referee.timing.nvml import open_gpu
+
+    try:
+        handle = open_gpu()
+        name = pynvml.nvmlDeviceGetName(handle)
+        capability = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    except pynvml.NVMLError as error:
         return Finding(
-            "gpu", "unknown", f"the driver does not tell the compute capability (NVML error {code})", "look at it with nvidia-smi"
+            "gpu",
+            "unknown",
+            f"the driver does not describe the GPU (NVML error {error.value})",
+            LOOK,
         )
-    text = f"{name.value.decode('utf-8', 'replace')}, compute capability {major.value}.{minor.value}"
-    if (major.value, minor.value) < LEAST_CAPABILITY:
+    text = f"{name}, compute capability {capability[0]}.{capability[1]}"
+    if capability < LEAST_CAPABILITY:
         return Finding(
-            "gpu", "fail", f"{text}: Triton supports 8.0 and later", f"set CUDA_VISIBLE_DEVICES= to do without it: {INTERPRETED}"
+            "gpu",
+            "fail",
+            f"{text}: Triton supports 8.0 and later",
+            f"set CUDA_VISIBLE_DEVICES= to run without it: {INTERPRETED}",
         )
     return Finding("gpu", "ok", text)
 
 
 def _match(*, has_gpu: bool) -> Finding:
-    torch, triton, built_for = installed_version("torch"), installed_version("triton"), _torch_cuda()
+    torch, triton, built_for = (
+        installed_version("torch"),
+        installed_version("triton"),
+        _torch_cuda(),
+    )
     text = f"torch {torch} for {'CUDA ' + built_for if built_for else 'CPU'}, triton {triton}"
     if torch is None or triton is None:
         return Finding("versions", "fail", text.replace("None", "missing"), "install kmint again")
     wanted = _triton_of_torch()
     if wanted and not _same(wanted, triton):
-        return Finding("versions", "warn", f"{text}; this torch was built with triton {wanted}", f"pip install triton=={wanted}")
+        return Finding(
+            "versions",
+            "warn",
+            f"{text}; this torch was built with triton {wanted}",
+            f"pip install triton=={wanted}",
+        )
     if not has_gpu:
         return Finding("versions", "ok", text)
     driver = driver_cuda()
     if driver is None:
-        return Finding("versions", "unknown", f"{text}; the driver does not tell its CUDA version", "look at it with nvidia-smi")
+        return Finding(
+            "versions",
+            "unknown",
+            f"{text}; the driver does not report its CUDA version",
+            LOOK,
+        )
     text = f"driver for CUDA {driver[0]}.{driver[1]}, {text}"
-    # Minor versions of one CUDA generation work with each other's drivers; an older generation's driver does not.
+    # Drivers work with every minor version of their CUDA generation, not with a newer generation.
     if built_for and driver[0] < int(built_for.split(".")[0]):
-        return Finding("versions", "fail", text, "update the NVIDIA driver, or install a torch built for the driver's CUDA version")
+        return Finding(
+            "versions",
+            "fail",
+            text,
+            "update the NVIDIA driver, or install a torch built for the driver's CUDA version",
+        )
     return Finding("versions", "ok", text)
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA version that the driver supports; None when it does not say."""
-    number = ctypes.c_int()
+    """The newest CUDA version (major, minor) that the driver supports; None without an answer."""
+    import pynvml
+
     try:
-        library = ctypes.CDLL(LIBRARY)
-        if library.nvmlInit_v2() or library.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(number)):
-            return None
-    except (OSError, AttributeError):
+        pynvml.nvmlInit()
+        number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+    except pynvml.NVMLError:
         return None
-    return number.value // 1000, number.value % 1000 // 10
+    return number // 1000, number % 1000 // 10
 
 
 def _torch_cuda() -> str | None:

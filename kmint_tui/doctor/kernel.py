@@ -1,4 +1,4 @@
-"""A five-line kernel, really taken through the referee: traced and compiled, and then run."""
+"""A five-line kernel that the referee really traces, compiles and runs."""
 
 from __future__ import annotations
 
@@ -25,27 +25,44 @@ def run(x):
 
 
 def compiled() -> Iterator[Finding]:
-    """Traced and compiled without a GPU; without one here, it is interpreted too."""
-    from referee.device.gpu import Replayer
+    """Findings on tracing and compiling without a GPU; on a machine without one also on
+    interpreting.
+    """
+    from referee.gpu.replayer import Replayer
     from referee.judge import Referee
 
     with Referee(mode="interpret") as referee:
         verdict = referee.judge(SOURCE, OP, level="compile")
         target = verdict.environment.get("target", "?")
-        yield _finding("kernel", verdict, "unsure", f"traced and compiled for {target} in {sum(verdict.seconds.values()):.1f} s")
+        yield _finding(
+            "kernel",
+            verdict,
+            "unsure",
+            f"traced and compiled for {target} in {sum(verdict.seconds.values()):.1f} s",
+        )
         if Replayer.available() is not None:
             verdict = referee.judge(SOURCE, OP, level="correct")
-            yield _finding("kernel run", verdict, "correct", f"interpreted: {_agreeing(verdict)} cells agree with float64")
+            yield _finding(
+                "kernel run",
+                verdict,
+                "correct",
+                f"interpreted: {_agreeing(verdict)} cases agree with float64",
+            )
 
 
 def replayed() -> Iterator[Finding]:
-    """Compiled for the GPU here, replayed on it and compared with float64."""
+    """Findings on compiling for the GPU here, on replay, and on the comparison with float64."""
     from referee.judge import Referee
 
     with Referee(mode="replay") as referee:
         verdict = referee.judge(SOURCE, OP, level="correct")
         device = verdict.environment.get("device", "the GPU")
-        yield _finding("kernel run", verdict, "correct", f"replayed on {device}: {_agreeing(verdict)} cells agree with float64")
+        yield _finding(
+            "kernel run",
+            verdict,
+            "correct",
+            f"replayed on {device}: {_agreeing(verdict)} cases agree with float64",
+        )
 
 
 def _agreeing(verdict: Verdict) -> int:
@@ -55,4 +72,9 @@ def _agreeing(verdict: Verdict) -> int:
 def _finding(name: str, verdict: Verdict, wanted: str, good: str) -> Finding:
     if verdict.verdict == wanted:
         return Finding(name, "ok", good)
-    return Finding(name, "fail", f"{verdict.stage}: {verdict.reason}", "see the other findings; `kmint selftest` tells more")
+    return Finding(
+        name,
+        "fail",
+        f"{verdict.stage}: {verdict.reason}",
+        "see the other findings; `kmint selftest` shows more",
+    )

@@ -1,1 +1,3 @@
-"""Everything that was minted: every draft with its prompt, seed, model, verdict and environment, in one SQLite file."""
+"""Everything that was minted: every draft with its prompt, seed, model, verdict and environment, in
+one SQLite file.
+"""

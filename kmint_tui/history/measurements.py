@@ -1,11 +1,11 @@
-"""Gates and grids in the history: what was measured again, of which kernel, where, and what came of it.
+"""Gates and grids in the history: repeated measurements of a kernel, with their results.
 
-A measurement of a draft goes when the draft does. One of a file keeps the file's name and digest, never its text.
+A measurement of a draft goes when the draft does. A measurement of a file keeps the file's name and
+digest, never its text.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from kmint_tui.documents import compact
-from kmint_tui.history.database import connect, transaction, translated
+from kmint_tui.documents import BadDocument, compact, parse_json
+from kmint_tui.history.database import connect, damaged, transaction, translated
 from kmint_tui.history.records import Reference
+from kmint_tui.typed import Mistyped, made
 
 Kind = Literal["gate", "grid"]
 
 
-@dataclass(frozen=True)
-class NewMeasurement:
-    """What is known when a measurement ends. `name` is the draft's id or the file's path, `result` one line, `document` its JSON."""
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """The measured kernel, the machine, the result in one line, and the JSON document."""
 
     kind: Kind
     name: str
-    draft: Reference | None
     source_sha256: str
     op: str
     device: str
@@ -37,21 +37,19 @@ class NewMeasurement:
     document: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A measurement as it was stored; `made` is UTC, ISO 8601."""
+@dataclass(frozen=True, kw_only=True)
+class NewMeasurement(_Measured):
+    """A measurement that ended. `name` is the draft's id or the file's path."""
+
+    draft: Reference | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(_Measured):
+    """A stored measurement; `made` is UTC, ISO 8601."""
 
     id: int
     made: str
-    kind: Kind
-    name: str
-    source_sha256: str
-    op: str
-    device: str
-    torch: str
-    triton: str
-    result: str
-    document: Mapping[str, Any]
 
 
 class Measurements:
@@ -65,17 +63,25 @@ class Measurements:
     def __enter__(self) -> Measurements:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._connection.close()
 
     def add(self, made: NewMeasurement) -> int:
         """Store a measurement; returns its number. Raises StorageError."""
         place = (made.draft.session, made.draft.number) if made.draft else (None, None)
         with transaction(self._connection, self._path):
-            # A draft that was taken out while it was being measured leaves a measurement of its text alone.
-            known = self._connection.execute("SELECT 1 FROM drafts WHERE session = ? AND number = ?", place).fetchone()
+            # A draft may be removed during its measurement: then only its digest is stored.
+            known = self._connection.execute(
+                "SELECT 1 FROM drafts WHERE session = ? AND number = ?", place
+            ).fetchone()
             cursor = self._connection.execute(
-                "INSERT INTO measurements (made, kind, name, session, number, source_sha256, op, device, torch, triton, result, document)"
+                "INSERT INTO measurements (made, kind, name, session, number, source_sha256,"
+                " op, device, torch, triton, result, document)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -95,20 +101,26 @@ class Measurements:
         return cursor.lastrowid
 
     def of(self, source_sha256: str) -> tuple[Measurement, ...]:
-        """All measurements of a kernel's text, the newest first."""
+        """All measurements of a kernel's text, newest first."""
         with translated(self._path):
             rows = self._connection.execute(
-                "SELECT * FROM measurements WHERE source_sha256 = ? ORDER BY id DESC", (source_sha256,)
+                "SELECT * FROM measurements WHERE source_sha256 = ? ORDER BY id DESC",
+                (source_sha256,),
             ).fetchall()
-        return tuple(_measurement(row) for row in rows)
+        return tuple(self._measurement(row) for row in rows)
 
     def all(self, kind: Kind) -> tuple[Measurement, ...]:
-        """All measurements of a kind, the newest first."""
+        """All measurements of a kind, newest first."""
         with translated(self._path):
-            rows = self._connection.execute("SELECT * FROM measurements WHERE kind = ? ORDER BY id DESC", (kind,)).fetchall()
-        return tuple(_measurement(row) for row in rows)
+            rows = self._connection.execute(
+                "SELECT * FROM measurements WHERE kind = ? ORDER BY id DESC", (kind,)
+            ).fetchall()
+        return tuple(self._measurement(row) for row in rows)
 
-
-def _measurement(row: sqlite3.Row) -> Measurement:
-    kept = {name: row[name] for name in Measurement.__dataclass_fields__ if name != "document"}
-    return Measurement(document=json.loads(row["document"]), **kept)
+    def _measurement(self, row: sqlite3.Row) -> Measurement:
+        try:
+            return made(Measurement, {**row, "document": parse_json(row["document"])})
+        except (BadDocument, Mistyped, TypeError) as error:
+            raise damaged(
+                self._path, f"measurement {row['id']} changed since it was stored: {error}"
+            ) from error

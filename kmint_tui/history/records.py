@@ -1,26 +1,26 @@
-"""What the history holds, as frozen dataclasses, and how its ids are written.
+"""The history's records as frozen dataclasses, and the text form of their ids.
 
 A session is one `kmint mint`; its id is a number ("12"). A draft of it is "12.3".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from kmint_tui.errors import UsageError
 
 State = Literal["running", "done", "stopped", "failed", "cut short"]
-"""How a session stands. "cut short" is never stored: it is what a running one is when its process is gone."""
+"""State of a session. "cut short" is never stored: it stands for "running" without its process."""
 Finish = Literal["stop", "length", "cancelled"]
-Author = Literal["smith", "tuner"]
-"""Who made a draft: the model, or the sweep over a draft's launch constants."""
+Author = Literal["smith", "template", "tuner"]
+"""Author of a draft: the model, kmint's template, or the sweep over a draft's launch constants."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NewSession:
-    """What is known when a session begins. `settings` and `environment` hold JSON values."""
+    """A session that begins. `settings` and `environment` hold JSON values."""
 
     op: str
     model: str
@@ -34,12 +34,27 @@ class NewSession:
     environment: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class NewDraft:
-    """One finished draft, before or without its verdict.
+@dataclass(frozen=True, kw_only=True)
+class Session(NewSession):
+    """A stored session. Times are UTC, ISO 8601; `finished` is None if it was cut short."""
 
-    `round` 0 is the first; a repair in round n was made from the draft `parent` of round n-1. A tuned kernel's `parent` is the
-    draft whose launch constants were swept, and `changes` says which of them differ.
+    id: int
+    started: str
+    finished: str | None
+    state: State
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, for documents."""
+        return _ordered(self, ("id", "started", "finished", "state"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewDraft:
+    """A finished draft before its verdict.
+
+    `round` 0 is the first; a repair in round n comes from the draft `parent` of round n-1. A tuned
+    kernel's `parent` is the draft whose launch constants were swept; `changes` names the constants
+    that differ.
     """
 
     number: int
@@ -56,64 +71,54 @@ class NewDraft:
     changes: str = ""
 
 
-@dataclass(frozen=True)
-class Session:
-    """One session as it was stored. Times are UTC, ISO 8601; `finished` is None if it was cut short."""
-
-    id: int
-    started: str
-    finished: str | None
-    state: State
-    op: str
-    model: str
-    model_file: str
-    model_sha256: str
-    system: str
-    user: str
-    seed: int
-    wanted: int
-    settings: Mapping[str, Any]
-    environment: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Draft:
-    """One draft as it was stored; `verdict` is its `kmint.verdict/1` document, None if it was not judged."""
+@dataclass(frozen=True, kw_only=True)
+class Draft(NewDraft):
+    """A stored draft; `verdict` is its `kmint.verdict/1` document, None before a verdict."""
 
     session: int
-    number: int
-    source: str
     source_sha256: str
-    seed: int
-    temperature: float
-    tokens: int
-    seconds: float
-    finish: Finish
     duplicate_of: int | None
     outcome: str | None
     ratio: float | None
     verdict: Mapping[str, Any] | None
-    round: int = 0
-    parent: int | None = None
-    author: Author = "smith"
-    changes: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, for documents."""
+        return _ordered(self, _DRAFT_ORDER)
 
     @property
     def id(self) -> str:
-        """The id under which `kmint history show` and `kmint save` know it."""
+        """The id for `kmint history show` and `kmint save`."""
         return draft_id(self.session, self.number)
 
     def maker(self, model: str) -> str:
-        """Who to name for it: the session's model, or the tuner that changed constants of one of the model's drafts."""
+        """The author in words: the session's `model`, kmint's template, or the tuner."""
+        if self.author == "template":
+            return "kmint's template"
         if self.author == "smith" or self.parent is None:
             return model
-        return f"the tuner ({self.changes}), from draft {draft_id(self.session, self.parent)} of {model}"
+        parent = draft_id(self.session, self.parent)
+        return f"the tuner ({self.changes}), from draft {parent} of {model}"
+
+
+_DRAFT_ORDER = (
+    "session number source source_sha256 seed temperature tokens seconds finish"
+    " duplicate_of outcome ratio verdict"
+).split()
+
+
+def _ordered(record: Session | Draft, first: Sequence[str]) -> dict[str, Any]:
+    values = asdict(record)
+    return {name: values[name] for name in dict.fromkeys((*first, *values))}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of the list of sessions. `drafted` counts the drafts that were not stopped while they were written, `passed` the correct
-    ones, duplicates included; `ratio` is the best one."""
+    """One line of the list of sessions.
+
+    `drafted` counts the smith's drafts that were not cancelled, `passed` the correct ones with
+    duplicates. `best` and `ratio` cover all kernels, also the template's.
+    """
 
     id: int
     started: str
@@ -141,12 +146,13 @@ def draft_id(session: int, number: int) -> str:
 
 
 def parse_id(text: str) -> Reference:
-    """The session or draft that an id names. Raises UsageError."""
+    """The session or draft of an id. Raises UsageError."""
     session, dot, number = text.partition(".")
     if _is_number(session) and (_is_number(number) if dot else True):
         return Reference(int(session), int(number) if dot else None)
     raise UsageError(
-        f"{text!r} is not an id of the history", fix="a session is a number such as 12, a draft is 12.3; `kmint history` lists them"
+        f"{text!r} is not an id of the history",
+        fix="a session is a number such as 12, a draft is 12.3; `kmint history` lists them",
     )
 
 

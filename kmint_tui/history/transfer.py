@@ -1,46 +1,44 @@
-"""The history as JSON lines, one session a line (`kmint.session/1`), and back; and taking sessions and drafts out.
+"""The history as JSON lines, one session a line (`kmint.session/1`), and back; and removal.
 
-What cannot be read any more, because a page of the file is damaged, is reported and the rest is exported. Importing the same
-lines twice changes nothing: a session is known by its start, op, model and seed.
+An export names every record that a damaged file no longer gives, and writes the rest. A second
+import of the same lines changes nothing: a session is known by its start, op, model and seed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kmint_tui.documents import compact
 from kmint_tui.errors import EnvironmentUnfit, KmintError, UsageError
+from kmint_tui.history.backups import way_out
 from kmint_tui.history.database import Damaged, connect, transaction
-from kmint_tui.history.reading import for_reading
-from kmint_tui.history.records import Draft, Reference, draft_id
-from kmint_tui.history.salvage import salvage
+from kmint_tui.history.reading import for_reading, read_history
+from kmint_tui.history.records import Reference, Session, draft_id
+from kmint_tui.history.session_lines import SCHEMA, BadLine, SessionLine, read_lines
 from kmint_tui.history.store import History
 
-SCHEMA = "kmint.session/1"
+MOST_NAMED, MOST_LEFT_OUT = 20, 100_000
+"""Number of bad lines that an import names, and number after which it ends."""
 
 _UNUSED_TEXTS = (
-    "DELETE FROM texts WHERE sha256 NOT IN (SELECT source_sha256 FROM drafts UNION SELECT system_sha256 FROM sessions"
+    "DELETE FROM texts WHERE sha256 NOT IN (SELECT source_sha256 FROM drafts UNION SELECT "
+    "system_sha256 FROM sessions"
     " UNION SELECT user_sha256 FROM sessions UNION SELECT source_sha256 FROM reigns)"
 )
 
 
-class BadLine(UsageError):
-    """A line that is no session of a history; nothing of it was taken in."""
-
-    title = "not a history"
-
-
 @dataclass(frozen=True)
 class Damage:
-    """A session, or one draft of it, that cannot be read, and why; `session` is None for what is said of the whole file."""
+    """A session, or one of its drafts, that cannot be read, with the reason.
+
+    `session` is None for damage to the whole file.
+    """
 
     session: int | None
     reason: str
@@ -49,48 +47,61 @@ class Damage:
 
 @dataclass(frozen=True)
 class Imported:
-    """How many sessions and drafts were taken in, and how many sessions were there already."""
+    """Numbers of imported sessions and drafts, of sessions that were known, and of bad lines.
+
+    `named` has the first bad lines, with their reasons.
+    """
 
     sessions: int
     drafts: int
     known: int
+    left_out: int
+    named: tuple[BadLine, ...]
 
 
 def export(path: Path) -> Iterator[dict[str, Any] | Damage]:
     """Every session with its drafts, the oldest first.
 
-    Damage to the file is said once, before the first session it concerns; what SQLite then does not give any more is read off
-    the undamaged pages.
+    Damage to the file comes once, before the first session that it concerns, and names the commands
+    that help. Raises Damaged when SQLite cannot open the file at all.
     """
     with ExitStack() as opened:
-        second: History | None = None
+        named = False
         try:
-            history = opened.enter_context(for_reading(path, History))
+            history = opened.enter_context(read_history(path))
         except Damaged as error:
-            yield Damage(None, error.message)
-            history = second = _salvaged(path, opened)
-        try:
-            ids = history.session_numbers()
-        except EnvironmentUnfit as error:
-            yield Damage(None, error.message)
-            second = _salvaged(path, opened)
-            ids = second.session_numbers()
-        for number in ids:
-            document, lost = _read(history, number)
-            if lost and second is None:
-                yield Damage(None, lost[0].reason)
-                second = _salvaged(path, opened)
-            if lost and second is not None:
-                other, still_lost = _read(second, number)
-                if other is not None and (document is None or len(still_lost) < len(lost)):
-                    document, lost = other, still_lost
+            yield _of_file(path, error.message)
+            named = True
+            history = opened.enter_context(for_reading(path, _short_file))
+        ids = history.readable_sessions()
+        if ids.error and not named:
+            yield _of_file(path, ids.error)
+            named = True
+        for number in ids.numbers:
+            document, lost = _read(history, number, guessed=number in ids.guessed)
+            if lost and not named:
+                yield _of_file(path, lost[0].reason)
+                named = True
             yield from lost
             if document is not None:
                 yield document
 
 
-def _read(history: History, number: int) -> tuple[dict[str, Any] | None, list[Damage]]:
-    """A session's document, None if it cannot be read, and what is missing of it."""
+def _short_file(path: Path) -> History:
+    return History(path, damaged=True)
+
+
+def _of_file(path: Path, reason: str) -> Damage:
+    return Damage(None, f"{reason}; {way_out(path)}")
+
+
+def _read(
+    history: History, number: int, *, guessed: bool
+) -> tuple[dict[str, Any] | None, list[Damage]]:
+    """A session's document, None if it cannot be read, and the damage to it.
+
+    A `guessed` number may belong to no session.
+    """
     lost: list[Damage] = []
     try:
         try:
@@ -98,59 +109,70 @@ def _read(history: History, number: int) -> tuple[dict[str, Any] | None, list[Da
         except EnvironmentUnfit as error:
             lost.append(Damage(number, error.message))
             session = history.session(number, whole=False)
-        found = [_draft(history, number, draft) for draft in history.draft_numbers(number)]
+    except UsageError as error:
+        return None, [] if guessed else [Damage(number, error.message)]
     except KmintError as error:
         return None, lost or [Damage(number, error.message)]
-    drafts = [asdict(draft) for draft in found if isinstance(draft, Draft)]
-    return {"schema": SCHEMA, **asdict(session), "drafts": drafts}, lost + [draft for draft in found if isinstance(draft, Damage)]
+    numbers = history.readable_drafts(number)
+    if numbers.error:
+        lost.append(Damage(number, f"not all drafts can be read: {numbers.error}"))
+    drafts = []
+    for draft in numbers.numbers:
+        try:
+            drafts.append(history.draft(number, draft).to_json())
+        except UsageError:
+            # Between the readable ends of a damaged table not every number has a draft.
+            continue
+        except KmintError as error:
+            lost.append(Damage(number, error.message, draft))
+    return {"schema": SCHEMA, **session.to_json(), "drafts": drafts}, lost
 
 
-def _draft(history: History, session: int, number: int) -> Draft | Damage:
-    try:
-        return history.draft(session, number)
-    except KmintError as error:
-        return Damage(session, error.message, number)
+def take_in(path: Path, stream: IO[bytes]) -> Imported:
+    """Add exported sessions, each whole or not at all. Count and name the lines that are bad.
 
-
-def _salvaged(path: Path, opened: ExitStack) -> History:
-    file = Path(opened.enter_context(tempfile.TemporaryDirectory())) / path.name
-    salvage(path, file)
-    return opened.enter_context(History(file))
-
-
-def take_in(path: Path, lines: Iterable[str]) -> Imported:
-    """Add exported sessions, each whole or not at all. Raises BadLine at the first line that is none; those before it stay."""
-    sessions = drafts = known = 0
+    Raises UsageError after too many bad lines, because the file is then no export. The sessions
+    that were added before stay.
+    """
+    sessions = drafts = known = left_out = 0
+    named: list[BadLine] = []
     connection = connect(path)
     try:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
+        for line in read_lines(stream):
+            if isinstance(line, BadLine):
+                left_out += 1
+                named += [line] if left_out <= MOST_NAMED else []
+                if left_out > MOST_LEFT_OUT:
+                    raise UsageError(
+                        f"more than {MOST_LEFT_OUT:,} lines are no session;"
+                        f" line {named[0].number}: {named[0].reason}",
+                        fix=f"the rest was not read; {sessions} sessions were taken in before",
+                        title="not a history",
+                    )
                 continue
-            document = _parse(line, number)
             with transaction(connection, path):
-                if _is_known(connection, document):
+                if _is_known(connection, line.session):
                     known += 1
                     continue
-                try:
-                    drafts += _insert(connection, document)
-                except (KeyError, TypeError, AttributeError, sqlite3.IntegrityError, sqlite3.ProgrammingError) as error:
-                    raise BadLine(f"line {number} lacks something or holds what cannot be: {error}") from error
-                sessions += 1
+                _insert(connection, line)
+            sessions, drafts = sessions + 1, drafts + len(line.drafts)
     finally:
         connection.close()
-    return Imported(sessions, drafts, known)
+    return Imported(sessions, drafts, known, left_out, tuple(named))
 
 
 def remove(path: Path, *references: Reference) -> None:
-    """Take sessions and drafts out, and the texts nothing else uses; all of them or none. Crowns stay.
+    """Remove sessions and drafts, all or none, and the texts that nothing else uses. Crowns stay.
 
-    Raises UsageError, naming the first that is not there or that others are duplicates of.
+    Raises UsageError that names the first one that does not exist or that has duplicates.
     """
     connection = connect(path)
     try:
         with transaction(connection, path):
-            # Drafts before their session, and duplicates, which come later, before the draft they repeat.
-            for reference in sorted(set(references), key=lambda one: (one.number is None, -(one.number or 0))):
+            # Drafts go before their session, and duplicates before the draft that they repeat.
+            for reference in sorted(
+                set(references), key=lambda one: (one.number is None, -(one.number or 0))
+            ):
                 _delete(connection, reference)
             connection.execute(_UNUSED_TEXTS)
     finally:
@@ -159,16 +181,28 @@ def remove(path: Path, *references: Reference) -> None:
 
 def _delete(connection: sqlite3.Connection, reference: Reference) -> None:
     if reference.number is None:
-        gone = connection.execute("DELETE FROM sessions WHERE id = ?", (reference.session,)).rowcount
+        gone = connection.execute(
+            "DELETE FROM sessions WHERE id = ?", (reference.session,)
+        ).rowcount
     else:
         values = (reference.session, reference.number)
-        copies = connection.execute("SELECT number FROM drafts WHERE session = ? AND duplicate_of = ?", values).fetchall()
+        copies = connection.execute(
+            "SELECT number FROM drafts WHERE session = ? AND duplicate_of = ?", values
+        ).fetchall()
         if copies:
             named = ", ".join(draft_id(reference.session, number) for (number,) in copies)
-            raise UsageError(f"{_name(reference)} is also the kernel of {named}", fix=f"delete {named} too, or the whole session")
-        gone = connection.execute("DELETE FROM drafts WHERE session = ? AND number = ?", values).rowcount
+            raise UsageError(
+                f"{_name(reference)} is also the kernel of {named}",
+                fix=f"delete {named} too, or the whole session",
+            )
+        gone = connection.execute(
+            "DELETE FROM drafts WHERE session = ? AND number = ?", values
+        ).rowcount
     if not gone:
-        raise UsageError(f"the history holds no {_name(reference)}; nothing was removed", fix="`kmint history` lists what it holds")
+        raise UsageError(
+            f"the history holds no {_name(reference)}; nothing was removed",
+            fix="`kmint history` lists what it holds",
+        )
 
 
 def _name(reference: Reference) -> str:
@@ -177,43 +211,77 @@ def _name(reference: Reference) -> str:
     return f"draft {draft_id(reference.session, reference.number)}"
 
 
-def _parse(line: str, number: int) -> dict[str, Any]:
-    try:
-        document = json.loads(line)
-    except ValueError as error:
-        raise BadLine(f"line {number} is not JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise BadLine(f"line {number} is not of the schema {SCHEMA}")
-    return document
-
-
-def _is_known(connection: sqlite3.Connection, document: Mapping[str, Any]) -> bool:
-    values = [document.get(name) for name in ("started", "op", "model_sha256", "seed")]
+def _is_known(connection: sqlite3.Connection, session: Session) -> bool:
+    values = (session.started, session.op, session.model_sha256, session.seed)
     query = "SELECT 1 FROM sessions WHERE started = ? AND op = ? AND model_sha256 = ? AND seed = ?"
     return connection.execute(query, values).fetchone() is not None
 
 
-def _insert(connection: sqlite3.Connection, document: Mapping[str, Any]) -> int:
-    plain = ("started", "finished", "state", "op", "model", "model_file", "model_sha256", "seed", "wanted")
-    row = {name: document[name] for name in plain}
-    row |= {name: compact(document[name]) for name in ("settings", "environment")}
-    row |= {f"{name}_sha256": _keep(connection, document[name]) for name in ("system", "user")}
-    # Whatever ran it runs no more, and not here.
-    row |= {"process": "", "state": "stopped" if row["state"] == "running" else row["state"]}
-    session = connection.execute(f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()]).lastrowid
-    for draft in document["drafts"]:
-        names = ("number", "seed", "temperature", "tokens", "seconds", "finish", "duplicate_of", "outcome", "ratio")
-        values = {name: draft[name] for name in names}
-        # Sessions exported before drafts had rounds do not say these.
-        values |= {name: draft[name] for name in ("round", "parent", "author", "changes") if name in draft}
-        verdict = compact(draft["verdict"]) if draft["verdict"] is not None else None
-        values |= {"session": session, "source_sha256": _keep(connection, draft["source"]), "verdict": verdict}
-        connection.execute(f"INSERT INTO drafts ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", [*values.values()])
-    return len(document["drafts"])
+def _insert(connection: sqlite3.Connection, line: SessionLine) -> None:
+    session = line.session
+    row = {
+        name: getattr(session, name)
+        for name in (
+            "started",
+            "finished",
+            "op",
+            "model",
+            "model_file",
+            "model_sha256",
+            "seed",
+            "wanted",
+        )
+    }
+    row |= {name: compact(getattr(session, name)) for name in ("settings", "environment")}
+    row |= {
+        "system_sha256": _keep(connection, session.system),
+        "user_sha256": _keep(connection, session.user),
+    }
+    # The process that ran the session was on another machine, or has ended.
+    row |= {
+        "process": "",
+        "state": "stopped" if session.state in ("running", "cut short") else session.state,
+    }
+    digests = [_keep(connection, draft.source) for draft in line.drafts]
+    row["id"] = line.number if _is_free(connection, line, digests) else None
+    number = _add(connection, "sessions", row)
+    for draft, digest in zip(line.drafts, digests, strict=True):
+        values = {name: value for name, value in vars(draft).items() if name != "source"}
+        verdict = compact(draft.verdict) if draft.verdict is not None else None
+        _add(
+            connection,
+            "drafts",
+            {**values, "session": number, "source_sha256": digest, "verdict": verdict},
+        )
+
+
+def _is_free(connection: sqlite3.Connection, line: SessionLine, digests: Sequence[str]) -> bool:
+    """Whether the number of an imported session is free: no session and no other crown has it."""
+    query = "SELECT 1 FROM sessions WHERE id = :id UNION SELECT 1 FROM drafts WHERE session = :id"
+    if line.number is None or connection.execute(query, {"id": line.number}).fetchone():
+        return False
+    own = {
+        draft_id(line.number, draft.number): digest
+        for draft, digest in zip(line.drafts, digests, strict=True)
+    }
+    reigns = connection.execute(
+        "SELECT draft, source_sha256 FROM reigns WHERE draft LIKE ?", (f"{line.number}.%",)
+    )
+    return all(own.get(draft) == digest for draft, digest in reigns)
+
+
+def _add(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int | None:
+    return connection.execute(
+        f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+        [*row.values()],
+    ).lastrowid
 
 
 def _keep(connection: sqlite3.Connection, text: str) -> str:
     content = text.encode("utf-8", "replace")
     digest = hashlib.sha256(content).hexdigest()
-    connection.execute("INSERT OR IGNORE INTO texts (sha256, content) VALUES (?, ?)", (digest, content.decode("utf-8")))
+    connection.execute(
+        "INSERT OR IGNORE INTO texts (sha256, content) VALUES (?, ?)",
+        (digest, content.decode("utf-8")),
+    )
     return digest

@@ -1,23 +1,28 @@
-"""A finished draft: the kernel source cut from one answer of the smith, and what is known of how it came about."""
+"""A finished draft: the kernel's source from one answer of the smith, and its origin."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kmint_tui.history.records import Author
 from kmint_tui.smith.canonical import canonical
 from kmint_tui.smith.events import DraftDone
 from kmint_tui.smith.extract import Finish, extract
+from kmint_tui.template.write import program_source
+
+if TYPE_CHECKING:
+    from kmint_tui.graph.program import Program
 
 
 @dataclass(frozen=True)
-class Draft:
-    """One draft. `truncated` means that the token limit cut the kernel itself off; `duplicate_of` is another's index.
+class MintDraft:
+    """One draft. `truncated` is True where the token limit cut the kernel off.
 
-    `parent` is the draft that this one repairs, in `round` 1 or later, or whose launch constants the tuner changed; what it
-    changed is in `changes`.
+    `duplicate_of` is the index of an equal draft. `parent` is the draft that this one repairs, or
+    the one that the tuner changed by `changes`. `author` wrote the kernel. `seconds` is the time of
+    drafting.
     """
 
     index: int
@@ -56,17 +61,26 @@ class Draft:
 
 
 class DraftBook:
-    """Turns the smith's answers into drafts and recognises the ones that are the same kernel again."""
+    """Turns the smith's answers into drafts and recognises repeated kernels.
 
-    def __init__(self) -> None:
+    With a `program` an answer is the kernel of its main stage, and kmint writes the rest of the
+    file.
+    """
+
+    def __init__(self, program: Program | None = None) -> None:
+        self._program = program
         self._first: dict[str, int] = {}
 
-    def add(self, done: DraftDone) -> Draft:
-        """The draft of one answer. A cancelled draft is unfinished, so it is never the same as another."""
+    def add(self, done: DraftDone) -> MintDraft:
+        """The draft of one answer. A cancelled draft is unfinished, so it repeats no other."""
         cut = extract(done.text, done.finish)
+        if self._program is not None and cut.source:
+            cut = replace(
+                cut, source=program_source(self._program, {self._program.main: cut.source})
+            )
         duplicate_of = self._known(cut.source, done.draft) if done.finish != "cancelled" else None
         notes = (*cut.notes, done.note) if done.note else cut.notes
-        return Draft(
+        return MintDraft(
             index=done.draft,
             source=cut.source,
             tokens=done.tokens,
@@ -79,8 +93,8 @@ class DraftBook:
             duplicate_of=duplicate_of,
         )
 
-    def add_tuned(self, draft: Draft) -> Draft:
-        """A draft of the tuner, told apart from the smith's."""
+    def add_own(self, draft: MintDraft) -> MintDraft:
+        """A draft of the template or the tuner, compared with the others."""
         return replace(draft, duplicate_of=self._known(draft.source, draft.index))
 
     def _known(self, source: str, index: int) -> int | None:

@@ -1,9 +1,12 @@
-"""The launch constants of a kernel's source that can be changed without touching what it computes, and the changing of them.
+"""Finds the launch constants of a kernel's source, and writes other values in their places.
 
-Found are, for every launch `kernel[grid](...)` of a @triton.jit function defined in the file: the integer powers of two that
-reach its constexpr parameters (written in the call, or in the one assignment of the name that stands there), `num_warps` and
-`num_stages`. Only those places are rewritten; every other character stays. Whether a changed kernel is still right is for the
-referee to say. Kernels with configurations of their own (@triton.autotune, @triton.heuristics) are left alone.
+A launch is a call `kernel[grid](...)` of a @triton.jit function that the file defines. Its launch
+constants are `num_warps`, `num_stages`, and the powers of two that reach its constexpr parameters.
+Such a power stands in the call, or in the only assignment of the name that the call passes.
+
+A new value replaces the constant, and an equal number in the grid of the same call. Every other
+character stays. The referee judges whether the changed kernel is still right. The search leaves out
+kernels with separate configurations (@triton.autotune, @triton.heuristics).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kmint_tui.smith.syntax import parse
+from kmint_tui.smith.canonical import parse
 
 LEAST_BLOCK, MOST_BLOCK = 16, 16384
 WARPS, STAGES = "num_warps", "num_stages"
@@ -23,15 +26,17 @@ _DEFAULTS = {WARPS: 4, STAGES: 3}
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 Place = tuple[int, int]
-"""Byte offsets of the text to be replaced."""
+"""Byte offsets of a replaceable text: its start and its end."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One launch constant: of which launch (in order of appearance), its name, and its present value as written.
+    """One launch constant.
 
-    `value` is None where it is an expression. `places` are what to overwrite with another value; where the constant is not
-    written at all there are none, and `insert` is the offset at which a keyword is to be added.
+    `launch` counts the launches of the file from 0. `value` is None for an expression; `written` is
+    the source text of the value, or the default. A new value replaces the text at each of `places`.
+    A constant that the call does not give has no places; `insert` is then the byte offset for a new
+    keyword.
     """
 
     launch: int
@@ -43,12 +48,14 @@ class Knob:
 
     @property
     def kind(self) -> Literal["block", "option"]:
-        """Whether it is a constexpr argument or an option of the launch."""
+        """`block` for a constexpr argument, `option` for an option of the launch."""
         return "option" if self.name in _DEFAULTS else "block"
 
 
 def knobs(source: str) -> tuple[Knob, ...]:
-    """The launch constants of a kernel file, in order; empty when there are none or the text does not parse."""
+    """The launch constants of a kernel file, in order; empty when there are none or the text does
+    not parse.
+    """
     tree = parse(source)
     if tree is None:
         return ()
@@ -68,8 +75,11 @@ def knobs(source: str) -> tuple[Knob, ...]:
     return tuple(found)
 
 
-def turned(source: str, values: Mapping[Knob, int]) -> str | None:
-    """The source with other values in the knobs' places; None when that is no Python or does not say what was asked for."""
+def with_values(source: str, values: Mapping[Knob, int]) -> str | None:
+    """The source with new values for these knobs.
+
+    None when the result does not parse, or when a knob in it lacks the requested value.
+    """
     edits: list[tuple[int, int, str]] = []
     for knob, value in values.items():
         edits += [(start, end, str(value)) for start, end in knob.places]
@@ -80,33 +90,60 @@ def turned(source: str, values: Mapping[Knob, int]) -> str | None:
         data = data[:start] + new.encode() + data[end:]
     text = data.decode()
     now = {(knob.launch, knob.name): knob.value for knob in knobs(text)}
-    return text if all(now.get((knob.launch, knob.name)) == value for knob, value in values.items()) else None
+    return (
+        text
+        if all(now.get((knob.launch, knob.name)) == value for knob, value in values.items())
+        else None
+    )
 
 
-def described(values: Mapping[Knob, int]) -> str:
+def describe(values: Mapping[Knob, int]) -> str:
     """The changes in words: "BLOCK 1024 -> 2048, num_warps 4 -> 8"."""
-    return ", ".join(f"{knob.name} {knob.written} -> {value}" for knob, value in values.items() if value != knob.value)
+    return ", ".join(
+        f"{knob.name} {knob.written} -> {value}"
+        for knob, value in values.items()
+        if value != knob.value
+    )
 
 
 def _kernels(tree: ast.Module) -> dict[str, list[tuple[str, bool]] | None]:
-    """Parameters and whether they are constexpr, by kernel; None for one that brings its own configurations."""
+    """Parameters and whether they are constexpr, by kernel; None for a kernel with more decorators
+    than @triton.jit.
+    """
     found: dict[str, list[tuple[str, bool]] | None] = {}
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or not any("jit" in ast.unparse(one) for one in node.decorator_list):
+        if not isinstance(node, ast.FunctionDef) or not any(
+            "jit" in ast.unparse(one) for one in node.decorator_list
+        ):
             continue
-        constexpr = [(each.arg, each.annotation is not None and "constexpr" in ast.unparse(each.annotation)) for each in node.args.args]
+        constexpr = [
+            (each.arg, each.annotation is not None and "constexpr" in ast.unparse(each.annotation))
+            for each in node.args.args
+        ]
         found[node.name] = constexpr if len(node.decorator_list) == 1 else None
     return found
 
 
 def _launched(node: ast.AST) -> str | None:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) and isinstance(node.func.value, ast.Name):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Subscript)
+        and isinstance(node.func.value, ast.Name)
+    ):
         return node.func.value.id
     return None
 
 
-def _of_launch(number: int, call: ast.Call, parameters: Sequence[tuple[str, bool]], scopes: Sequence[ast.AST], text: _Text) -> list[Knob]:
-    if any(keyword.arg is None for keyword in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
+def _of_launch(
+    number: int,
+    call: ast.Call,
+    parameters: Sequence[tuple[str, bool]],
+    scopes: Sequence[ast.AST],
+    text: _Text,
+) -> list[Knob]:
+    if any(keyword.arg is None for keyword in call.keywords) or any(
+        isinstance(one, ast.Starred) for one in call.args
+    ):
         return []
     given = {name: value for (name, _), value in zip(parameters, call.args, strict=False)}
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
@@ -117,14 +154,26 @@ def _of_launch(number: int, call: ast.Call, parameters: Sequence[tuple[str, bool
             if literal is given[name]:
                 # A grid that was computed from the same number has to follow it.
                 places += [
-                    text.place(node) for node in ast.walk(call.func) if isinstance(node, ast.Constant) and node.value == literal.value
+                    text.place(node)
+                    for node in ast.walk(call.func)
+                    if isinstance(node, ast.Constant) and node.value == literal.value
                 ]
             found.append(Knob(number, name, _power(literal), text.of(literal), tuple(places)))
-    end = max((text.place(node)[1] for node in (*call.args, *(keyword.value for keyword in call.keywords))), default=None)
+    end = max(
+        (
+            text.place(node)[1]
+            for node in (*call.args, *(keyword.value for keyword in call.keywords))
+        ),
+        default=None,
+    )
     for name, default in _DEFAULTS.items():
         value = given.get(name)
         if value is not None:
-            known = value.value if isinstance(value, ast.Constant) and type(value.value) is int else None
+            known = (
+                value.value
+                if isinstance(value, ast.Constant) and type(value.value) is int
+                else None
+            )
             found.append(Knob(number, name, known, text.of(value), (text.place(value),)))
         elif end is not None:
             found.append(Knob(number, name, default, str(default), (), end))
@@ -132,17 +181,27 @@ def _of_launch(number: int, call: ast.Call, parameters: Sequence[tuple[str, bool
 
 
 def _literal(value: ast.expr, scopes: Sequence[ast.AST]) -> ast.Constant | None:
-    """The block size that an argument is: written there, or in the only assignment of the name that is there."""
+    """The block size that an argument gives: its own literal, or the literal in the only assignment
+    of its name.
+    """
     if isinstance(value, ast.Constant):
         return value if _power(value) else None
     if not isinstance(value, ast.Name):
         return None
     for scope in scopes:
         stored = [
-            node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id == value.id and isinstance(node.ctx, ast.Store)
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Name)
+            and node.id == value.id
+            and isinstance(node.ctx, ast.Store)
         ]
         if stored:
-            assigned = [node.value for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.targets == stored]
+            assigned = [
+                node.value
+                for node in ast.walk(scope)
+                if isinstance(node, ast.Assign) and node.targets == stored
+            ]
             constant = assigned[0] if len(stored) == 1 and assigned else None
             return constant if isinstance(constant, ast.Constant) and _power(constant) else None
     return None
@@ -166,7 +225,9 @@ class _Text:
 
     def place(self, node: ast.expr) -> Place:
         assert node.end_lineno is not None and node.end_col_offset is not None
-        return self._starts[node.lineno - 1] + node.col_offset, self._starts[node.end_lineno - 1] + node.end_col_offset
+        return self._starts[node.lineno - 1] + node.col_offset, self._starts[
+            node.end_lineno - 1
+        ] + node.end_col_offset
 
     def of(self, node: ast.expr) -> str:
         start, end = self.place(node)

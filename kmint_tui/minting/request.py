@@ -1,4 +1,4 @@
-"""What is to be minted, and by whom: everything that decides a session's outcome, in one frozen value."""
+"""The request of a session: everything that decides its outcome, in one frozen value."""
 
 from __future__ import annotations
 
@@ -8,29 +8,36 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from kmint_tui import __version__
-from kmint_tui.history.records import NewSession
-from kmint_tui.models.registry import Feedback
+from kmint_tui.history.records import NewSession, Session
+from kmint_tui.models.registry import Dialect, Feedback
 from kmint_tui.models.store import Choice
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampling import Sampling
 from referee.ops import Op
 
 if TYPE_CHECKING:
+    from kmint_tui.graph.program import Program
     from kmint_tui.models.endpoint import Endpoint
-    from referee.device.jobs import TaskName
+    from referee.problem import TaskName
 
 Until = Literal["best", "first"]
 Level = Literal["screen", "compile", "correct", "full"]
 
+OWN_WORDING = "kmint's own words"
 _VERSIONED = ("llama-cpp-python", "torch", "triton", "textual")
 
 
 @dataclass(frozen=True)
 class MintRequest:
-    """One session. `task` is what the referee judges by: the op's name, or the file of a user's own reference.
+    """One session. `task` is the op's name, or the file of the user's own function.
 
-    `repair` is how many further rounds rejected drafts may get, `feedback` the form of what the smith is then told; `tune` has
-    the best kernel's launch constants swept. With an `endpoint` the smith is there, and there is no model file.
+    `repair` is the maximum number of further rounds, `feedback` the form of the line about a
+    rejected draft. With `tune` the tuner sweeps the best kernel's launch constants. With an
+    `endpoint` the smith is there, and there is no model file; with `more` of them, draft n of a batch
+    comes from endpoint n modulo their number. `program` is the function as a graph,
+    None where it has none. In the dialect "graph" the smith writes the kernel of the program's main
+    stage, and kmint the rest. With `template` kmint's own kernel competes with the drafts.
+    `wording` names the source of the prompt's words.
     """
 
     op: Op
@@ -49,11 +56,40 @@ class MintRequest:
     tune: bool = False
     feedback: Feedback = "full"
     endpoint: Endpoint | None = None
+    more: tuple[Endpoint, ...] = ()
+    dialect: Dialect = "card"
+    program: Program | None = None
+    template: bool = True
+    wording: str = OWN_WORDING
+
+    @property
+    def drafted_stage(self) -> Program | None:
+        """The program whose main stage the smith writes; None where it writes whole files."""
+        return self.program if self.dialect == "graph" else None
 
     def to_session(self) -> NewSession:
-        """What the history stores of it."""
-        names = ("max_tokens", "until", "level", "target", "repair", "tune", "feedback")
+        """The session's row for the history."""
+        names = (
+            "max_tokens",
+            "until",
+            "level",
+            "target",
+            "repair",
+            "tune",
+            "feedback",
+            "dialect",
+            "wording",
+            "template",
+        )
         settings = {**asdict(self.sampling), **{name: getattr(self, name) for name in names}}
+        if self.endpoint is not None and self.more:
+            settings["endpoints"] = [
+                f"{one.url}#{one.model}" for one in (self.endpoint, *self.more)
+            ]
+        if not isinstance(self.task, str):
+            settings |= {
+                name: list(getattr(self.task, name)) for name in ("inputs", "fixed", "shapes")
+            }
         return NewSession(
             op=self.op.name,
             model=self.model.id,
@@ -68,8 +104,16 @@ class MintRequest:
         )
 
 
+def inputs_of(session: Session) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The texts of `--input` and `--fix` that a session was minted with."""
+    inputs, fixed = (session.settings.get(name) for name in ("inputs", "fixed"))
+    return tuple(map(str, inputs if isinstance(inputs, list) else ())), tuple(
+        map(str, fixed if isinstance(fixed, list) else ())
+    )
+
+
 def environment() -> dict[str, Any]:
-    """The machine and the versions of everything that takes part, without importing any of it."""
+    """The machine and the versions of all parts, without an import of any."""
     versions = {name: _version(name) for name in _VERSIONED}
     return {
         "kmint": __version__,

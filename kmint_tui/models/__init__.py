@@ -1,1 +1,1 @@
-"""The smiths kmint can use: what is known of them, which are here, and whether a file is what it claims to be."""
+"""The smiths that kmint can use: their facts, their files here, and the checks of a file."""

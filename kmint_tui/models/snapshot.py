@@ -1,28 +1,28 @@
-"""The parts of a checkpoint or an adapter on the hub that a conversion reads, fetched into the store.
+"""Fetches the parts of a checkpoint or an adapter that a conversion reads into the store.
 
-They lie in `hub/OWNER--NAME/COMMIT` below the models' folder, so that a new commit never mixes with an old one, and an
-interrupted fetch goes on where it ended. Limits: safetensors only, at the repository's root or in one folder of it.
+They lie in `hub/OWNER--NAME/COMMIT` below the models' folder. So a new commit never mixes with an
+old one, and an interrupted fetch continues. Limits: safetensors only, at the repository's root or
+in one folder of it.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from convert.names import BadName, accepted_name
 from kmint_tui import paths
+from kmint_tui.documents import read_json
 from kmint_tui.errors import ModelError
-from kmint_tui.models import download
+from kmint_tui.models import download, hub
 from kmint_tui.models.checkpoints import folder_of
 from kmint_tui.models.download import Progress
-from kmint_tui.models.remote import Remote
+from kmint_tui.models.remote import Remote, is_repo
 
 INDEX = "model.safetensors.index.json"
 CONFIG = ("config.json",)
-CHECKPOINT = (
-    *CONFIG,
+TOKENIZER = (
     "tokenizer.json",
     "tokenizer.model",
     "tokenizer_config.json",
@@ -30,13 +30,14 @@ CHECKPOINT = (
     "chat_template.jinja",
     "chat_template.json",
 )
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors", *CONFIG)
-_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+CHECKPOINT = (*CONFIG, *TOKENIZER)
+# An adapter that added tokens brings its own tokenizer.
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors", *CONFIG, *TOKENIZER)
 
 
 @dataclass(frozen=True)
 class HubFolder:
-    """A folder of a repository at one commit, and where it lies here once fetched."""
+    """A folder of a repository at one commit, and its local place once fetched."""
 
     repo: str
     files: tuple[Remote, ...]
@@ -48,25 +49,40 @@ class HubFolder:
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether `text` reads as OWNER/NAME and is not a path that exists."""
-    return bool(_ID.fullmatch(text)) and not Path(text).expanduser().exists()
+    """True for OWNER/NAME that is not an existing path."""
+    return is_repo(text) and not paths.expanded(text).exists()
 
 
 def look_up(repo: str, *, subfolder: str | None = None, offline: str | None = None) -> HubFolder:
-    """The files of a repository, or of one folder of it. Raises OfflineRefusal, ModelError, StorageError."""
+    """The files of a repository, or of one folder of it.
+
+    Raises OfflineRefusal, ModelError, StorageError.
+    """
     prefix = f"{subfolder.strip('/')}/" if subfolder else ""
-    listed = download.listing(repo, offline=offline)
-    files = tuple(file for file in listed if file.name.startswith(prefix) and "/" not in file.name.removeprefix(prefix))
+    listed = hub.listing(repo, offline=offline)
+    files = tuple(
+        file
+        for file in listed
+        if file.name.startswith(prefix) and "/" not in file.name.removeprefix(prefix)
+    )
     if not files:
-        raise ModelError(f"{repo} has no folder {subfolder!r}", fix="check --subfolder on the repository's page")
+        raise ModelError(
+            f"{repo} has no folder {subfolder!r}", fix="check --subfolder on the repository's page"
+        )
     home = paths.private_dir(folder_of(repo) / files[0].revision)
     return HubFolder(repo, files, paths.private_dir(home / prefix) if prefix else home)
 
 
-def fetch(source: HubFolder, names: Sequence[str], *, weights: bool, progress: Callable[[Remote], Progress]) -> Path:
-    """Fetch those of `names` that the folder has, and with `weights` its safetensors shards; returns the local folder.
+def fetch(
+    source: HubFolder,
+    names: Sequence[str],
+    *,
+    weights: bool,
+    progress: Callable[[Remote], Progress],
+) -> Path:
+    """Fetch those of `names` that the folder has, and with `weights` its safetensors shards.
 
-    Raises ModelError (also when there are no weights), StorageError, TimedOut.
+    Returns the local folder. Raises ModelError (also without weights), StorageError, TimedOut.
     """
     by_name = {file.name.rsplit("/", 1)[-1]: file for file in source.files}
 
@@ -84,15 +100,28 @@ def fetch(source: HubFolder, names: Sequence[str], *, weights: bool, progress: C
         shards = ["model.safetensors"]
     missing = [name for name in shards if name not in by_name]
     if missing:
-        raise ModelError(f"{source.repo} has no {missing[0]}", fix="only checkpoints in safetensors can be converted")
+        raise ModelError(
+            f"{source.repo} has no {missing[0]}",
+            fix="only checkpoints in safetensors can be converted",
+        )
     for name in shards:
         get(name)
     return source.folder
 
 
 def _shards(index: Path, repo: str) -> list[str]:
+    """The files that an index names.
+
+    Raises ModelError, also for a name that is not a plain name of a safetensors file.
+    """
     try:
-        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        listed = read_json(index)["weight_map"].values()
+        names = sorted({accepted_name(name) for name in listed})
+        strange = next((name for name in names if not name.endswith(".safetensors")), None)
+        if strange is not None:
+            raise BadName(f"{strange!r} is not a safetensors file")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{repo}: its {INDEX} cannot be read ({error})", fix="check the repository's page") from error
-    return sorted({str(name) for name in listed})
+        raise ModelError(
+            f"{repo}: its {INDEX} cannot be used ({error})", fix="check the repository's page"
+        ) from error
+    return names

@@ -1,7 +1,8 @@
-"""Which models are here, and which one to use.
+"""The models on this machine, and the choice among them.
 
-A model lives in the store's folder of its id, whatever its file is called; the embedded smith lives inside the package. A
-model that was asked for is used or refused, never replaced; a model that kmint chooses carries the reason.
+A model lives in the store's folder of its id, under any file name; the embedded smith lives inside
+the package. A requested model is used or refused, never replaced. An automatic choice carries its
+reason.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from pathlib import Path
 
 from kmint_tui import paths
 from kmint_tui.errors import ModelError
-from kmint_tui.models.check import ModelFile, check
+from kmint_tui.memory import free_memory
+from kmint_tui.models.check import ModelFile, check, check_template
 from kmint_tui.models.fit import assess
 from kmint_tui.models.registry import ModelEntry, Registry
-from kmint_tui.models.room import room
 
 EMBEDDED = "embedded"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The model to use. `entry` is what the registry says of it, or None for a file the registry does not know."""
+    """The model to use. `entry` is its registry entry, or None for an unknown file."""
 
     id: str
     file: ModelFile
@@ -31,9 +32,11 @@ class Choice:
 
 
 def installed(entry: ModelEntry) -> Path | None:
-    """The entry's file in the store (or in the package), by quant preference; None when it is not here."""
+    """The entry's file in the store (or in the package), by quant preference; None without one."""
     folder = _embedded_dir() if entry.kind == "package" else paths.models_dir() / entry.id
-    found = sorted(path for path in folder.glob("*.gguf") if path.is_file()) if folder.is_dir() else []
+    found = (
+        sorted(path for path in folder.glob("*.gguf") if path.is_file()) if folder.is_dir() else []
+    )
     for quant in entry.quants:
         for path in found:
             if quant.lower() in path.name.lower():
@@ -42,26 +45,31 @@ def installed(entry: ModelEntry) -> Path | None:
 
 
 def resolve(registry: Registry, wanted: str) -> Choice:
-    """The model of that id or path. Raises ModelError when it is unknown, not here, or not usable."""
+    """The model of that id or path. Raises ModelError for an unknown, missing or unusable one.
+
+    A file by its path gets the same checks as an imported file.
+    """
     entry = registry.find(wanted)
     if entry is None:
-        path = Path(wanted).expanduser()
+        path = paths.expanded(wanted)
         if path.exists() or wanted.endswith(".gguf") or "/" in wanted:
-            return Choice(str(path), check(path), None, "asked for by path")
+            file = check(path)
+            check_template(path)
+            return Choice(str(path), file, None, "named by path")
         entry = registry.get(wanted)
     found = installed(entry)
     if found is None:
         raise ModelError(f"{entry.id} ({entry.title}) is not in the store", fix=way_to_get(entry))
-    return Choice(entry.id, check(found), entry, "asked for")
+    return Choice(entry.id, check(found), entry, "named")
 
 
 def choose(registry: Registry, *, drafts: int) -> Choice:
-    """The best usable smith that is here and fits in memory; the embedded one when there is no better.
+    """The best usable smith here that fits in memory, else the embedded one.
 
-    Raises ModelError when not even that is usable.
+    Raises ModelError when that one is not usable either.
     """
     passed_over: list[str] = []
-    embedded, here = registry.get(EMBEDDED), room()
+    embedded, here = registry.get(EMBEDDED), free_memory()
     for entry in registry.entries:
         path = installed(entry)
         if entry.rank <= embedded.rank or path is None:
@@ -76,11 +84,14 @@ def choose(registry: Registry, *, drafts: int) -> Choice:
             passed_over.append(f"{entry.id} {fit.text}")
             continue
         how = "that fits" if fit.verdict == "fits" else "(it is unknown whether it fits)"
-        return Choice(entry.id, file, entry, "; ".join([f"the best smith in the store {how}", *passed_over]))
+        return Choice(
+            entry.id, file, entry, "; ".join([f"the best smith in the store {how}", *passed_over])
+        )
     found = installed(embedded)
     if found is None:
         raise ModelError(
-            "this installation carries no embedded smith, and no other is in the store", fix="install kmint again, or give --model"
+            "this installation carries no embedded smith, and no other is in the store",
+            fix="install kmint again, or give --model",
         )
     reason = "; ".join(passed_over) or "no larger smith is in the store"
     return Choice(embedded.id, check(found), embedded, reason)
@@ -97,4 +108,6 @@ def way_to_get(entry: ModelEntry) -> str:
         return "install kmint again: its own smith is missing from the package"
     if entry.kind == "made":
         return f"make it with `kmint convert`, or put a GGUF file into {where}"
-    return f"`kmint models pull {entry.id}`, or `kmint models import FILE` with a GGUF of {entry.repo}"
+    return (
+        f"`kmint models pull {entry.id}`, or `kmint models import FILE` with a GGUF of {entry.repo}"
+    )

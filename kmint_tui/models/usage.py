@@ -1,7 +1,8 @@
-"""What a loaded smith really takes, as llama.cpp reports it in the engine's log, beside the estimate.
+"""The memory of a loaded smith from the engine's log, compared with the estimate.
 
-llama.cpp writes the size of every buffer when it makes it, in MiB with two decimals. A log may tell of several contexts
-(the engine measures in small ones first): the last of each counts. Where there are buffers on a GPU, only those count.
+llama.cpp writes the size of every new buffer, in MiB with two decimals. A log may hold several
+contexts, because the engine measures in small ones first: the last of each counts. Where GPU
+buffers exist, only those count.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _MODEL_BEGINS, _CONTEXT_BEGINS = "loaded meta data", "constructing llama_context
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Used:
-    """Bytes of llama.cpp's buffers by purpose, in the place where the model is."""
+    """Bytes of llama.cpp's buffers by purpose, in the memory that holds the model."""
 
     weights: int
     cache: int
@@ -31,16 +32,16 @@ class Used:
 
     @property
     def buffers(self) -> int:
-        """All of them."""
+        """Sum of all buffers."""
         return self.weights + self.cache + self.state + self.output + self.compute
 
     def error(self, estimate: Estimate) -> float:
-        """How far the estimate is off, as a part of the real size: above 0 where it was too large."""
+        """The estimate's error as a part of the real size; above 0 when too large."""
         return (estimate.buffers - self.buffers) / self.buffers
 
 
 def read(log: Path) -> Used | None:
-    """The buffers of the last model and the last context in a log; None when it tells of none, or cannot be read."""
+    """The buffers of the last model and context in a log; None without any, or without the log."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -49,20 +50,23 @@ def read(log: Path) -> Used | None:
 
 
 def note(log: Path, model: ModelFile, *, drafts: int, max_tokens: int) -> str | None:
-    """One line that sets what a session took beside what was expected before it; None where the log does not tell.
+    """One line that compares a session's memory with its estimate; None without figures.
 
-    The prompt's length is taken to be the one that the estimate before the session assumed.
+    The prompt's length is that of the estimate before the session.
     """
     real = read(log)
     if real is None:
         return None
     expected = estimate(model, drafts=drafts, max_tokens=max_tokens, gpu=real.on_gpu)
     difference = f"{100 * real.error(expected):+.0f} %"
-    return f"the smith took {readable(real.buffers)}, {readable(expected.buffers)} were expected ({difference})"
+    return (
+        f"the smith took {readable(real.buffers)} for the model; the estimate was "
+        f"{readable(expected.buffers)} ({difference})"
+    )
 
 
 def used(lines: list[str]) -> Used | None:
-    """The buffers that these lines of llama.cpp tell of."""
+    """The buffers in these lines of llama.cpp."""
     sizes: dict[tuple[str, str], int] = {}
     for line in lines:
         if _MODEL_BEGINS in line:
@@ -75,11 +79,22 @@ def used(lines: list[str]) -> Used | None:
     on_gpu = any(_is_gpu(device) for device, _ in sizes)
 
     def total(kind: str) -> int:
-        return sum(size for (device, name), size in sizes.items() if name == kind and (_is_gpu(device) or not on_gpu))
+        return sum(
+            size
+            for (device, name), size in sizes.items()
+            if name == kind and (_is_gpu(device) or not on_gpu)
+        )
 
     if not total("model") or not total("compute"):
         return None
-    return Used(total("model"), total("KV"), total("RS"), total("output"), total("compute"), on_gpu)
+    return Used(
+        weights=total("model"),
+        cache=total("KV"),
+        state=total("RS"),
+        output=total("output"),
+        compute=total("compute"),
+        on_gpu=on_gpu,
+    )
 
 
 def _is_gpu(device: str) -> bool:

@@ -1,1 +1,1 @@
-"""A kernel that passed, put into somebody's project: one file, its receipt and its test."""
+"""Saves a kernel that passed into a user's project: one file, its receipt and its test."""

@@ -1,227 +1,319 @@
-"""The test that is saved beside a kernel. It needs torch, triton and pytest, not kmint; without a GPU its GPU half skips."""
+"""The test that is saved with a kernel. It needs torch, triton and pytest, not kmint.
+
+It fails for a wrong kernel with a GPU and without. Without one, Triton's interpreter runs the
+kernel in a second process, because Triton reads the switch when it is imported.
+"""
 
 from __future__ import annotations
 
-from kmint_tui.save.own_reference import Judged
+from kmint_tui.save.domain import Domain
+from kmint_tui.save.reference_code import ACTIVATIONS, GATES
 from kmint_tui.save.single_file import verify_command
 from kmint_tui.save.support import Support
+from kmint_tui.save.wrapper import WITH_DIM
 from referee.ops import Op
+from referee.ops.catalogue import base_name
 from referee.ops.signatures import KINDS, Parameter, Symbol
 
-_HEAD = '''"""Checks {stem}.py: `python -m pytest test_{stem}.py`. {what}
+_MASKABLE = frozenset(
+    "softmax log_softmax softmax_scale softcap_softmax cross_entropy entropy kl_div".split()
+)
+_DATA = frozenset("x y residual gate up".split())
 
-Whether the file is still the one that was judged, and whether the referee still passes it, says `{verify}`.
+_TEST = '''"""Checks the kernel {stem} against its reference().
+
+With a GPU the kernel runs there. Without one Triton's interpreter runs it on the CPU, in a process
+of its own and at small sizes: that shows wrong numbers, but no fault of the compiled code.
+TOLERANCE is from the receipt. `{verify}` judges the kernel again.
 """
-
-import importlib.util
-from pathlib import Path
+{mypy}
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-_spec = importlib.util.spec_from_file_location("{stem}", Path(__file__).with_name("{stem}.py"))
-kernel = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(kernel)
-'''
+from {module} import {imported}
 
-_CATALOGUE = '''
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+runs_kernel = pytest.mark.skipif(not (GPU or INTERPRETED), reason="see test_kernel_interpreted")
 
-SIZES = {sizes}
-DTYPES = kernel.DTYPES
-# Every size and every dtype, but not every pair: on a GPU each pair is a kernel of its own to compile.
-CASES = [(*size, DTYPES[number % len(DTYPES)]) for number, size in enumerate(SIZES)]
-CASES += [(*SIZES[0], dtype) for dtype in DTYPES[1:]]
-# Relative and absolute; the referee's own budget is tighter and knows every element's conditioning.
-TOLERANCES = {{torch.float32: (1e-4, 1e-4), torch.float16: (4e-3, 4e-3), torch.bfloat16: (3e-2, 3e-2)}}
+SIZES = {small}
+if GPU:
+    SIZES += {large}
+VALUES = {values}
+CASES = [(*SIZES[0], values, dtype) for values in VALUES for dtype in DTYPES]
+CASES += [(*size, "normal", DTYPES[at % len(DTYPES)]) for at, size in enumerate(SIZES)]
+# What sums and functions may be wrong by, as a share of {share}.
+TOLERANCE = {tolerance!r}
 
 
-def arguments(rows, columns, dtype, device):
-    """Fresh inputs; `rows` may be several leading dimensions."""
+def data(values: str, shape: tuple[int, ...]) -> Tensor:
+    x = torch.randn(shape)
+    match values:
+        case "large":
+            return 30 * x
+        case "small":
+            return x / 1000
+        case "shifted":
+            return x + 100
+        case "constant":
+            return torch.full(shape, 0.25)
+{masked}    return x
+
+
+def arguments(
+    rows: int | tuple[int, ...],
+    columns: int,
+    values: str = "normal",
+    dtype: torch.dtype = DTYPES[0],
+    device: str = DEVICE,
+) -> tuple[Tensor, ...]:
+    """Inputs of their own for each case; `rows` may be several leading dimensions."""
     rows = rows if isinstance(rows, tuple) else (rows,)
-    torch.manual_seed(0)
+    torch.manual_seed(len(values) + sum(rows))
     return (
 {arguments}
     )
 
 
-def padded(tensors):
-    """The same values with a gap of three elements after every row of every matrix."""
-
-    def with_gap(tensor):
-        wide = torch.zeros(tensor.shape[0], tensor.shape[1] + 3, dtype=tensor.dtype, device=tensor.device)
-        wide[:, : tensor.shape[1]] = tensor
-        return wide[:, : tensor.shape[1]]
-
-    return tuple(with_gap(tensor) if tensor.dim() == 2 and tensor.shape[1] > 1 else tensor for tensor in tensors)
-
-
-def shifted(tensors):
-    """The same values at an odd offset into their storage."""
-    return tuple(torch.cat((tensor.new_zeros(3), tensor.flatten()))[3:].view(tensor.shape) for tensor in tensors)
+def check(found: Tensor, tensors: tuple[Tensor, ...]) -> None:
+    """At most one and a half steps of the dtype, and TOLERANCE, away from float32."""
+    wanted = reference(*(one.float() if one.is_floating_point() else one for one in tensors))
+    assert (found.shape, found.dtype) == (wanted.shape, {typed_by}.dtype)
+    info = torch.finfo(found.dtype)
+    largest = {largest}
+    allowed = 1.5 * info.eps * (wanted.abs() + info.tiny) + TOLERANCE * largest
+    wrong = ~((found.float() - wanted).abs() <= allowed)
+    places = wrong.nonzero()[:3].tolist()
+    assert not wrong.any(), f"at {{places}}: {{found[wrong][:3]}}, not {{wanted[wrong][:3]}}"
 
 
-def check(tensors, function=kernel.{stem}):
-    with torch.no_grad():
-        found, wanted = function(*tensors), kernel.reference(*tensors)
-    assert (found.shape, found.dtype, found.device) == (wanted.shape, wanted.dtype, wanted.device)
-    rtol, atol = TOLERANCES[found.dtype]
-    torch.testing.assert_close(found.float(), wanted.float(), rtol=rtol, atol=atol)
+# NumPy, by which the interpreter computes, warns of what no GPU warns of.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@runs_kernel
+@pytest.mark.parametrize("rows, columns, values, dtype", CASES)
+def test_kernel(
+    rows: int, columns: int, values: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = arguments(rows, columns, values, dtype)
+    if GPU:
+        check({stem}(*tensors), tensors)
+    else:
+        # On the CPU only _run() launches the kernel; nothing there is compiled.
+        monkeypatch.setitem(_run.__globals__, "wrap_triton", lambda launched: launched)
+        launch: Callable[..., Tensor] = _run
+        check(launch(*tensors), tensors)
 
 
-def devices():
-    return ["cpu", pytest.param("cuda", marks=needs_gpu)]
+@pytest.mark.skipif(GPU or INTERPRETED, reason="test_kernel ran in this process")
+def test_kernel_interpreted() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "test_kernel"]
+    environment = {{**os.environ, "TRITON_INTERPRET": "1"}}
+    done = subprocess.run(
+        [*command, __file__], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("device", devices())
-@pytest.mark.parametrize("rows, columns, dtype", CASES)
-def test_agrees_with_the_reference(rows, columns, dtype, device):
-    check(arguments(rows, columns, dtype, device))
+@pytest.mark.parametrize("rows", [(2, 3), (), (1, 1, 4)])
+def test_leading_dimensions(rows: tuple[int, ...]) -> None:
+    tensors = arguments(rows, {columns})
+    check({stem}(*tensors), tensors)
 
 
-@pytest.mark.parametrize("device", devices())
-def test_leading_dimensions(device):
-    check(arguments((2, 3), {columns}, DTYPES[0], device))
-    check(arguments((), {columns}, DTYPES[0], device))
+@pytest.mark.parametrize("rows", [0, (2, 0), (0, 3)])
+def test_no_rows(rows: int | tuple[int, ...]) -> None:
+    tensors = arguments(rows, {columns})
+    assert {stem}(*tensors).shape == reference(*tensors).shape
 
 
-@pytest.mark.parametrize("device", devices())
-def test_no_rows(device):
-    check(arguments(0, {columns}, DTYPES[0], device))
+def test_views_with_an_offset() -> None:
+    tensors = arguments(5, {columns})
+    offset = tuple(
+        torch.cat((one.new_zeros(3), one.flatten()))[3:].view(one.shape) for one in tensors
+    )
+    check({stem}(*offset), tensors)
 
 
-@pytest.mark.parametrize("device", devices())
-def test_views(device):
-    tensors = arguments(5, {columns}, DTYPES[0], device)
-    check(shifted(tensors))
-{padded}
-    transposed = tensors[0].t().contiguous().t()
-    with pytest.raises(ValueError, match="{lead}"):
-        kernel.{stem}(transposed, *tensors[1:])
+{layouts}
 
 
-@pytest.mark.parametrize("device", devices())
 @pytest.mark.parametrize("position, name", list(enumerate({names})))
-def test_wrong_arguments_are_named(position, name, device):
-    tensors = list(arguments(5, {columns}, DTYPES[0], device))
+def test_wrong_arguments_are_named(position: int, name: str) -> None:
+    tensors: list[Any] = list(arguments(5, {columns}))
     good = tensors[position]
     wrong = [None, 1.0, good.to(torch.complex64), good.to("meta")]
-    for value in wrong if position == 0 else [*wrong, good[None, None], good[..., None]]:
+    # More dimensions are wrong but for the first, which may have several in front.
+    for value in wrong if position == 0 else [*wrong, good[..., None, None]]:
         tensors[position] = value
-        with pytest.raises((TypeError, ValueError), match=r"\\b({alternatives})\\b" if position == 0 else rf"\\b{{name}}\\b"):
-            kernel.{stem}(*tensors)
+        with pytest.raises((TypeError, ValueError), match={named}):
+            {stem}(*tensors)
 
 
-def test_too_many_columns_are_refused():
+def test_too_many_columns_are_refused() -> None:
     with pytest.raises(ValueError, match="last dimension"):
-        kernel.{stem}(*arguments(1, {too_many}, DTYPES[0], "cpu"))
+        {stem}(*arguments(1, {too_many}, device="cpu"))
 
 
-@pytest.mark.parametrize("device", devices())
-def test_opcheck(device):
-    torch.library.opcheck(kernel._op, arguments(5, {columns}, DTYPES[0], device))
+def test_opcheck() -> None:
+    torch.library.opcheck(_op, arguments(5, {columns}))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiles_without_a_graph_break(backend):
+@pytest.mark.parametrize("backend", ["inductor"] if GPU else ["eager", "aot_eager"])
+def test_compiles_without_a_graph_break(backend: str) -> None:
     torch._dynamo.reset()
-    compiled = torch.compile(kernel.{stem}, fullgraph=True, backend=backend)
-    for rows in (3, 5, 8):
-        check(arguments(rows, {columns}, DTYPES[0], "cpu"), compiled)
-
-
-@needs_gpu
-def test_compiles_without_a_graph_break_on_the_gpu():
-    torch._dynamo.reset()
-    compiled = torch.compile(kernel.{stem}, fullgraph=True)
+    compiled = torch.compile({stem}, fullgraph=True, backend=backend)
     for rows, columns in ((3, {columns}), (5, {columns}), (8, {other_columns})):
-        check(arguments(rows, columns, DTYPES[0], "cuda"), compiled)
+        tensors = arguments(rows, columns)
+        check(compiled(*tensors), tensors)
 
 
-@pytest.mark.parametrize("device", devices())
-def test_backward_says_what_to_do(device):
-    tensors = list(arguments(3, {columns}, DTYPES[0], device))
-    position = next(i for i, tensor in enumerate(tensors) if tensor.is_floating_point())
-    tensors[position].requires_grad_()
-    with pytest.raises(NotImplementedError, match="reference"):
-        kernel.{stem}(*tensors).sum().backward()
+{backward}
 '''
 
-_COMPARED = "On a GPU the kernel is compared with its reference."
-_NOT_COMPARED = """Only what it refuses is checked: the kernel is not run,
-for the reference it was judged by is the user's own and is not in this file."""
-
-_USER = """
-
-def judged(number):
-    # On the meta device, where a tensor has no values and takes no memory.
-    return [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in kernel.JUDGED[number]]
-
-
-NUMBERS = range(len(kernel.JUDGED))
-POSITIONS = range(len(kernel.ARGUMENTS))
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_what_was_judged_is_taken_on_a_gpu_only(number):
-    with pytest.raises(ValueError, match="GPU"):
-        kernel.{stem}(*judged(number))
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("position", POSITIONS)
-def test_wrong_arguments_are_named(number, position):
-    good = judged(number)[position]
-    for wrong, error in ((None, TypeError), (good.to(torch.complex64), TypeError), (good[None, None, None], ValueError)):
-        tensors = judged(number)
-        tensors[position] = wrong
-        with pytest.raises(error, match=rf"\\b{kernel.ARGUMENTS[position]}\\b"):
-            kernel.{stem}(*tensors)
+_MASKED = """        case "masked":
+            return x.masked_fill(torch.rand(shape) < 0.5, -1e4)
+        case "below zero":
+            return x - 200
 """
 
-_PADDED = "    check(padded(tensors))"
-_NOT_PADDED = """    with pytest.raises(ValueError, match="contiguous"):
-        kernel.{stem}(*padded(tensors))"""
+_ANY_LENGTH = """
+# The arguments are a tuple of any length, which for mypy could go on with `dim`.
+# mypy: disable-error-code="arg-type"
+"""
+_PADDED = """def test_rows_with_a_gap() -> None:
+    tensors = arguments((2, 3), {columns})
+    padded = tuple(
+        torch.cat((one, one.new_zeros(2, 3, 4)), -1)[..., :-4] if one.dim() == 3 else one
+        for one in tensors
+    )
+    check({stem}(*padded), tensors)"""
+_NOT_PADDED = """def test_rows_with_a_gap_are_refused() -> None:
+    first, *others = arguments(5, {columns})
+    with pytest.raises(ValueError, match="{lead} must be contiguous"):
+        {stem}(torch.cat((first, first), -1)[:, : first.shape[1]], *others)"""
+_COPIED = """
+
+def test_any_layout_with_a_copy() -> None:
+    tensors = arguments(5, {columns})
+    turned = tuple(one.t().contiguous().t() if one.dim() == 2 else one for one in tensors)
+    with pytest.raises(ValueError, match="pass copy=True"):
+        {stem}(*turned)
+    check({stem}(*turned, copy=True), tensors)"""
+
+_BACKWARD = """def test_gradients_are_those_of_the_reference() -> None:
+    tensors = arguments(3, {columns}, dtype=DTYPES[-1])
+    inputs = [one.requires_grad_() for one in tensors if one.is_floating_point()]
+    found, wanted = _op(*tensors), reference(*tensors)
+    given = torch.randn_like(wanted)
+    gradients, others = (torch.autograd.grad(one, inputs, given) for one in (found, wanted))
+    torch.testing.assert_close(gradients, others)
+    torch.library.opcheck(_op, tensors)"""
 
 
-def render_test(op: Op, stem: str, support: Support | Judged) -> str:
-    """The text of `test_<stem>.py`; a user's own reference is not saved with the kernel, which is then not compared with it."""
+def render_test(
+    op: Op,
+    stem: str,
+    support: Support,
+    *,
+    module: str,
+    tolerance: float,
+    limits: Domain | None = None,
+) -> str:
+    """The text of `test_<stem>.py`, which imports the kernel from `module`.
+
+    With `limits` every size of the test is one that the launcher takes.
+    """
     verify = verify_command(stem, support)
-    if isinstance(support, Judged):
-        return _HEAD.format(stem=stem, what=_NOT_COMPARED, verify=verify) + _USER.replace("{stem}", stem)
     parameters = KINDS[op.kind].parameters
     names = tuple(parameter.name for parameter in parameters)
-    sizes = _sizes(support)
+    small, large = _sizes(support, limits)
+    values = ["normal", "large", "small", "shifted", "constant"]
+    maskable = base_name(op) in _MASKABLE
+    named = rf'r"\b({"|".join(names)})\b" if position == 0 else rf"\b{{name}}\b"'
+    share, largest = _largest(op)
+    typed_by = next(at for at, one in enumerate(parameters) if one.dtype == "x")
     fields = {
         "stem": stem,
-        "sizes": repr(sizes),
+        "mypy": _ANY_LENGTH if op.name in WITH_DIM else "",
+        "module": module,
+        "verify": verify,
+        "imported": ", ".join(("DTYPES", "_op", "_run", *sorted(("reference", stem)))),
+        "small": repr(small),
+        "large": repr(large),
+        "values": repr([*values, "masked", "below zero"] if maskable else values).replace("'", '"'),
+        "masked": _MASKED if maskable else "",
+        "share": share,
+        "tolerance": tolerance,
         "arguments": "\n".join(f"        {_draw(parameter)}," for parameter in parameters),
-        "padded": _PADDED if support.padded else _NOT_PADDED.format(stem=stem),
-        "lead": names[0],
-        "names": names,
-        "alternatives": "|".join(names),
-        "columns": sizes[0][1],
-        "other_columns": sizes[-1][1],
+        "typed_by": f"tensors[{typed_by}]",
+        "largest": largest,
+        "names": repr(names).replace("'", '"'),
+        "named": named,
+        "columns": small[0][1],
+        "other_columns": small[-1][1],
         "too_many": 2 * (support.heads[-1] if support.heads else support.max_columns),
     }
-    return _HEAD.format(stem=stem, what=_COMPARED, verify=verify) + "\n" + _CATALOGUE.format(**fields)
+    shared = {"stem": stem, "columns": small[0][1], "lead": names[0]}
+    fields["layouts"] = ((_PADDED if support.padded else _NOT_PADDED) + _COPIED).format(**shared)
+    fields["backward"] = _BACKWARD.format(**shared)
+    return _TEST.format(**fields)
 
 
-def _sizes(support: Support) -> tuple[tuple[int, int], ...]:
-    """Rows and columns: primes, powers of two, one of each, the largest."""
+def _sizes(
+    support: Support, limits: Domain | None
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Rows and columns: few for the interpreter; for a GPU more, up to a vocabulary's columns."""
     if support.heads:
-        return tuple((rows, columns) for rows, columns in zip((37, 1, 3, 8), support.heads, strict=False))
-    wanted = ((37, 257), (1, 128), (3, 1), (5, 1000), (8, 1024), (2, 4097))
-    return tuple((rows, columns) for rows, columns in wanted if columns <= support.max_columns)
+        heads = [one for one in support.heads if limits is None or limits.columns(one) == one]
+        small = list(zip((5, 3, 1, 2), heads or support.heads, strict=False))
+        return small, [(4099, columns) for columns in heads or support.heads]
+    wide = min(support.max_columns, 40000)
+    wanted = ((5, 257), (1, wide), (3, 128), (2, 1), (1, 1000))
+    large = ((37, 4097), (1024, 1024), (8, wide))
+    small, many = (
+        [
+            (rows, limits.columns(columns) if limits else columns)
+            for rows, columns in some
+            if columns <= support.max_columns
+        ]
+        for some in (wanted, large)
+    )
+    return small or [(5, support.max_columns)], many
+
+
+def _largest(op: Op) -> tuple[str, str]:
+    """The scale of an error: the largest output of the row, or one where functions cancel."""
+    if KINDS[op.kind].output == ("M",):
+        largest = "max(1.0, float(wanted.abs().max()), float(tensors[0].abs().max()))"
+        return "the largest number, or of one", largest
+    row = "wanted.abs().amax(-1, keepdim=True)"
+    if op.acts or base_name(op) in {*GATES, *ACTIVATIONS, "bias_gelu"}:
+        return "the row's largest output, or of one", f"{row}.clamp(min=1)"
+    return "the row's largest output", row
 
 
 def _draw(parameter: Parameter) -> str:
-    shape = ", ".join(_SIZES[symbol] for symbol in parameter.shape)
+    sizes = [_SIZES[symbol] for symbol in parameter.shape]
+    shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
     if parameter.dtype == "int8":
-        return f"torch.randint(-128, 128, ({shape},), dtype=torch.int8, device=device)"
+        return f"torch.randint(-128, 128, {shape}, dtype=torch.int8).to(device)"
     if parameter.dtype == "int64":
-        return f"torch.randint(0, columns, ({shape},), device=device)"
-    return f"torch.randn(({shape},), dtype=dtype, device=device)"
+        return f"torch.randint(0, columns, {shape}).to(device)"
+    if parameter.name in _DATA:
+        return f"data(values, {shape}).to(device, dtype)"
+    if parameter.name in ("cos", "sin"):
+        return f"(6 * torch.rand({shape})).{parameter.name}().to(device, dtype)"
+    if parameter.name == "scale":
+        return f"(0.5 + torch.rand({shape})).to(device, dtype)"
+    return f"(1 + torch.randn({shape}) / 2).to(device, dtype)"
 
 
 _SIZES: dict[Symbol, str] = {"M": "*rows", "N": "columns", "H": "columns // 2", "1": "1"}

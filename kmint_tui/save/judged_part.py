@@ -1,11 +1,12 @@
-"""The judged part of a saved file: clean kernels, the constants they use and the host functions, under private names.
+"""The judged part of a saved file: clean kernels, their constants and the host functions, renamed.
 
-It stands between two marker lines, its entry last. What the referee is asked about is exactly this text with two words undone:
-`wrap_triton(kernel)`, which only tells `torch.compile` about a launch, and the entry's name. So a saved file can be judged
-again at any time, by anybody, from its own text.
+It stands between two marker lines, with its entry last. The referee judges exactly this text with
+two changes undone: `wrap_triton(kernel)`, which only announces a launch to `torch.compile`, and the
+name of the entry. So a user can judge a saved file again from its own text.
 
-Where `torch.compile` traces the host code, a block size is found by comparing: a compiled graph then holds for every size up to
-its block, while the bit arithmetic of `triton.next_power_of_2` would compile one for each size and soon reach its limit.
+Where `torch.compile` traces the host code, comparisons find the block size. A compiled graph then
+serves every size up to its block. The bit arithmetic of `triton.next_power_of_2` would compile one
+graph for each size and soon reach the limit.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from dataclasses import dataclass
 
 from kmint_tui.errors import UsageError
 from kmint_tui.save.host_code import ENTRY, HostCode, NotSaveable
-from kmint_tui.save.vocabulary import RESERVED
+from referee.reading.allowed_words import RESERVED
 from referee.reading.constants import canonical_node
 from referee.reading.names import dotted
-from referee.reading.source import tree_of
+from referee.reading.source import parse, tree_of
 
 BEGIN = "# ---- judged by the referee: begin ----"
 END = "# ---- judged by the referee: end ----"
@@ -34,12 +35,17 @@ def {BLOCK_SIZE}(size):
     raise ValueError("size must be below 2**63")
 """
 
-# Names that the rest of a saved file binds; the op's own name is added by the caller.
+# Names that the other code of a saved file binds; the caller adds the operation's own name.
 _TAKEN = frozenset(
-    f"{BLOCK_SIZE} _check _check_tensor _checked_run _cpu _fake _fits _no_backward _not_judged _op _row_gap reference".split()
-    + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS".split()
+    f"{BLOCK_SIZE} _check _check_layout _check_tensor _checked_run _cpu _fake _backward _keep "
+    "_not_judged _op _row_gap _usual _vmap reference".split()
+    + "_alone _bind _expands _fitting _ranges _shaped _size _unflattened _written".split()
+    + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS NUMBERS TENSORS".split()
 )
-_OPTIONAL_IMPORTS = {"math": "import math", "libdevice": "from triton.language.extra import libdevice"}
+_OPTIONAL_IMPORTS = {
+    "math": "import math",
+    "libdevice": "from triton.language.extra import libdevice",
+}
 
 
 class NoJudgedPart(UsageError):
@@ -50,7 +56,7 @@ class NoJudgedPart(UsageError):
 
 @dataclass(frozen=True)
 class JudgedPart:
-    """The text between the markers, and the imports it needs beside torch, triton and triton.language."""
+    """The text between the markers, and its imports except torch, triton and triton.language."""
 
     text: str
     imports: tuple[str, ...]
@@ -62,20 +68,36 @@ class JudgedPart:
 
 
 def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
-    """The judged part of a checked source. `public` is the name of the saved file's function; `wrap` announces launches to
-    `torch.compile`, as `triton_op` needs it. Raises NotSaveable.
+    """The judged part of a checked source. Raises NotSaveable.
+
+    `public` is the name of the saved file's function. `wrap` announces launches to `torch.compile`,
+    as `triton_op` needs.
     """
     clean = tree_of(code.kernels.text).body
-    constants = {node.targets[0].id: node for node in clean if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}
+    constants = {
+        node.targets[0].id: node
+        for node in clean
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
     kernels = [node for node in clean if isinstance(node, ast.FunctionDef)]
     hosts = _reachable(code, {kernel.name for kernel in kernels})
     for name in _constants(hosts, code):
-        constants.setdefault(name, ast.Assign([ast.Name(name, ast.Store())], code.scope.assigned[name], lineno=1))
+        constants.setdefault(
+            name, ast.Assign([ast.Name(name, ast.Store())], code.scope.assigned[name], lineno=1)
+        )
+    for host in hosts:
+        _Asserts().visit(host)
     kept: list[ast.stmt] = [*constants.values(), *kernels, *hosts]
-    names = _private_names([*constants, *(kernel.name for kernel in kernels), *(host.name for host in hosts)], code, public)
+    names = _private_names(
+        [*constants, *(kernel.name for kernel in kernels), *(host.name for host in hosts)],
+        code,
+        public,
+    )
     kernel_names = frozenset(names[kernel.name] for kernel in kernels)
     for node in kept:
-        _Renamer(node, names, code.scope.aliases if node in hosts or isinstance(node, ast.Assign) else {}).apply()
+        _Renamer(
+            node, names, code.scope.aliases if node in hosts or isinstance(node, ast.Assign) else {}
+        ).apply()
     helpers: list[ast.stmt] = []
     if wrap:
         launches = _Launches(kernel_names)
@@ -83,16 +105,25 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
             launches.visit(host)
         helpers = tree_of(_BLOCK_SIZE_CODE).body if launches.sized else []
     functions = (*kernels, *helpers, *hosts)
-    text = "\n\n\n".join(part for part in ("\n".join(map(_unparse, constants.values())), *map(_unparse, functions)) if part)
+    text = "\n\n\n".join(
+        part
+        for part in ("\n".join(map(_unparse, constants.values())), *map(_unparse, functions))
+        if part
+    )
     used = {node.id for node in ast.walk(tree_of(text)) if isinstance(node, ast.Name)}
-    return JudgedPart(text + "\n", tuple(line for name, line in _OPTIONAL_IMPORTS.items() if name in used))
+    return JudgedPart(
+        text + "\n", tuple(line for name, line in _OPTIONAL_IMPORTS.items() if name in used)
+    )
 
 
 def candidate_of(saved: str) -> str:
     """The text to judge of a saved file. Raises NoJudgedPart."""
     begin, end = saved.find(BEGIN + "\n"), saved.find("\n" + END)
     if begin < 0 or end < begin:
-        raise NoJudgedPart("the file has no part marked as judged", fix="`kmint judge FILE --op OP` judges any kernel file")
+        raise NoJudgedPart(
+            "the file has no part marked as judged",
+            fix="`kmint judge FILE --op OP` judges any kernel file",
+        )
     try:
         return _candidate(saved[begin + len(BEGIN) : end])
     except (SyntaxError, ValueError) as error:
@@ -100,7 +131,7 @@ def candidate_of(saved: str) -> str:
 
 
 def _candidate(text: str) -> str:
-    tree = tree_of(text)
+    tree = parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == ENTRY_NAME:
             node.name = ENTRY
@@ -109,22 +140,39 @@ def _candidate(text: str) -> str:
 
 
 def _reachable(code: HostCode, kernels: set[str]) -> list[ast.FunctionDef]:
-    """`run` and the host functions it calls, in the order of the file, `run` last."""
-    functions = {name: function for name, function in code.scope.functions.items() if name not in kernels}
+    """`run` and the host functions that it calls, in the order of the file, with `run` last."""
+    functions = {
+        name: function for name, function in code.scope.functions.items() if name not in kernels
+    }
     wanted, pending = {ENTRY}, [code.run]
     while pending:
         for name in _names(pending.pop()) & functions.keys() - wanted:
             wanted.add(name)
             pending.append(functions[name])
-    return [*(function for name, function in functions.items() if name in wanted and name != ENTRY), code.run]
+    return [
+        *(function for name, function in functions.items() if name in wanted and name != ENTRY),
+        code.run,
+    ]
 
 
 def _constants(hosts: list[ast.FunctionDef], code: HostCode) -> list[str]:
-    """The module's constants that host code uses, and those they are made of; words of torch and triton are written out instead."""
+    """The constants that host code uses, also through other constants.
+
+    Names of torch and triton are written out instead.
+    """
     used = set().union(*(_names(host) - _locals(host) for host in hosts))
-    while mentioned := {part for name in used & code.scope.assigned.keys() for part in _names(code.scope.assigned[name])} - used:
+    while (
+        mentioned := {
+            part
+            for name in used & code.scope.assigned.keys()
+            for part in _names(code.scope.assigned[name])
+        }
+        - used
+    ):
         used |= mentioned
-    found = [name for name in code.scope.assigned if name in used and name not in code.scope.aliases]
+    found = [
+        name for name in code.scope.assigned if name in used and name not in code.scope.aliases
+    ]
     for name in found:
         if name in code.scope.rebound:
             raise NotSaveable(f"`{name}` is assigned more than once at the top level")
@@ -132,8 +180,10 @@ def _constants(hosts: list[ast.FunctionDef], code: HostCode) -> list[str]:
 
 
 def _private_names(names: list[str], code: HostCode, public: str) -> dict[str, str]:
-    """A name with a leading underscore for each, different from every name in the source and in a saved file."""
-    mentioned = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)} | _arguments(code.tree)
+    """For each name one with a leading underscore that neither the source nor a saved file uses."""
+    mentioned = {
+        node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)
+    } | _arguments(code.tree)
     bound = _TAKEN | RESERVED | {public, ENTRY_NAME}
     taken = mentioned | set(names) | bound
     chosen: dict[str, str] = {ENTRY: ENTRY_NAME}
@@ -149,7 +199,7 @@ def _private_names(names: list[str], code: HostCode, public: str) -> dict[str, s
 
 
 class _Renamer(ast.NodeTransformer):
-    """Gives top-level names their private form and writes aliases out, where no local variable hides them."""
+    """Makes top-level names private and writes aliases out, except for local variables."""
 
     def __init__(self, statement: ast.stmt, names: dict[str, str], aliases: dict[str, str]) -> None:
         self._statement = statement
@@ -182,8 +232,21 @@ class _Renamer(ast.NodeTransformer):
         return ast.copy_location(ast.Name(self._names.get(node.id, node.id), node.ctx), node)
 
 
+class _Asserts(ast.NodeTransformer):
+    """Turns `assert` into `raise`, which `python -O` keeps."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.If:
+        words = [] if node.msg is None else [node.msg]
+        error = ast.Call(ast.Name("AssertionError", ast.Load()), words, [])
+        refusal = ast.If(ast.UnaryOp(ast.Not(), node.test), [ast.Raise(error)], [])
+        return ast.fix_missing_locations(ast.copy_location(refusal, node))
+
+
 class _Launches(ast.NodeTransformer):
-    """`kernel[grid]` as `wrap_triton(kernel)[grid]`, and block sizes by comparison; `sized` says whether there was one."""
+    """Writes `kernel[grid]` as `wrap_triton(kernel)[grid]`, and finds block sizes by comparison.
+
+    `sized` is true if there was a block size.
+    """
 
     def __init__(self, kernels: frozenset[str]) -> None:
         self._kernels = kernels
@@ -197,7 +260,11 @@ class _Launches(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        if ast.unparse(node.func) == "triton.next_power_of_2" and len(node.args) == 1 and not node.keywords:
+        if (
+            ast.unparse(node.func) == "triton.next_power_of_2"
+            and len(node.args) == 1
+            and not node.keywords
+        ):
             node.func = ast.Name(BLOCK_SIZE, ast.Load())
             self.sized = True
         return node
@@ -209,7 +276,12 @@ class _Unwrap(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        wraps = isinstance(node.func, ast.Name) and node.func.id == "wrap_triton" and len(node.args) == 1 and not node.keywords
+        wraps = (
+            isinstance(node.func, ast.Name)
+            and node.func.id == "wrap_triton"
+            and len(node.args) == 1
+            and not node.keywords
+        )
         return node.args[0] if wraps else node
 
 
@@ -222,12 +294,16 @@ def _arguments(root: ast.AST) -> set[str]:
 
 
 def _locals(function: ast.FunctionDef) -> set[str]:
-    stored = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    stored = {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     return stored | _arguments(function)
 
 
 def _make_plain(host: ast.FunctionDef) -> None:
-    """No decorators, annotations or docstring: none of them means anything to the launches."""
+    """Remove decorators, annotations and docstring, which have no effect on launches."""
     host.decorator_list, host.returns = [], None
     for argument in host.args.args:
         argument.annotation = None

@@ -1,7 +1,7 @@
-"""The receipt of a saved kernel, `kmint.receipt/1`: all the evidence, and the digests of the files it is about.
+"""The receipt of a saved kernel, `kmint.receipt/1`: all the evidence, and the digests of the files.
 
-Its `digest` covers everything else in it, so that a slip of an editor shows; it is no signature, and proves nothing against
-somebody who means to forge it: `kmint verify` judges again instead.
+`digest` covers all other fields, so that an accidental edit shows. It is no signature and proves
+nothing against forgery: `kmint verify` judges again instead.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-from kmint_tui.documents import finite
+from kmint_tui.documents import BadDocument, finite, parse_json
 from kmint_tui.errors import UsageError
+from kmint_tui.escapes import visible_json
+from kmint_tui.history.verdicts import VerdictDocument
+from kmint_tui.typed import Mistyped, typed
 
 SCHEMA = "kmint.receipt/1"
 
 
 class BadReceipt(UsageError):
-    """A receipt that cannot be read, or is of another schema."""
+    """A receipt that kmint cannot read, or that has another schema."""
 
     title = "receipt not usable"
 
@@ -31,27 +34,63 @@ def sha256(text: str) -> str:
 def seal(content: Mapping[str, Any]) -> str:
     """The receipt's text, with its digest."""
     body = {"schema": SCHEMA, **finite(content)}
-    return json.dumps({**body, "digest": _digest(body)}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return (
+        visible_json(
+            json.dumps(
+                {**body, "digest": _digest(body)}, indent=2, ensure_ascii=False, allow_nan=False
+            )
+        )
+        + "\n"
+    )
+
+
+class RefereeDocument(TypedDict):
+    """The referee of the verdict."""
+
+    version: NotRequired[str]
+    sha256: NotRequired[str]
+
+
+class ReferenceDocument(TypedDict):
+    """The user's own reference that the kernel was judged by."""
+
+    name: NotRequired[str]
+    sha256: NotRequired[str]
+
+
+class ReceiptDocument(TypedDict):
+    """The fields of a receipt that kmint's own readers need."""
+
+    schema: str
+    op: str
+    files: dict[str, str]
+    verdict: VerdictDocument
+    environment: dict[str, Any]
+    id: NotRequired[str]
+    source_sha256: NotRequired[str]
+    referee: NotRequired[RefereeDocument]
+    reference: NotRequired[ReferenceDocument | None]
 
 
 def load(text: str) -> dict[str, Any]:
-    """A receipt from its text. Raises BadReceipt."""
+    """A `ReceiptDocument` with all of its keys, from its text. Raises BadReceipt."""
     try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise BadReceipt(f"it is not JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise BadReceipt(f"it is not of the schema {SCHEMA}", fix="update kmint, or save the kernel again")
-    wanted = {"op": str, "files": dict, "verdict": dict, "environment": dict}
-    missing = [name for name, kind in wanted.items() if not isinstance(found.get(name), kind)]
-    if missing:
-        raise BadReceipt(f"it lacks {', '.join(missing)}")
-    return found
+        found = parse_json(text)
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise BadReceipt(
+                f"it is not of the schema {SCHEMA}", fix="update kmint, or save the kernel again"
+            )
+        receipt: dict[str, Any] = typed(found, ReceiptDocument, "the receipt")
+    except (BadDocument, Mistyped) as error:
+        raise BadReceipt(str(error)) from error
+    return receipt
 
 
 def is_whole(receipt: Mapping[str, Any]) -> bool:
-    """True when nothing in the receipt was changed since it was written."""
-    return receipt.get("digest") == _digest({name: value for name, value in receipt.items() if name != "digest"})
+    """True if the receipt is unchanged since kmint wrote it."""
+    return receipt.get("digest") == _digest(
+        {name: value for name, value in receipt.items() if name != "digest"}
+    )
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
-"""Which referee it was: its version, and a digest of its sources, for an edited or unreleased one has no version of its own.
+"""The identity of a referee: its version and a digest of its sources.
 
-All checks of a referee are released together, so its version is that of every one of them.
+The digest tells an edited or unreleased referee from the released one. All checks of a referee have
+its version.
 """
 
 from __future__ import annotations
@@ -26,5 +27,8 @@ def referee_identity() -> dict[str, str]:
 
 
 def with_versions(verdict: Mapping[str, Any], version: str | None) -> dict[str, Any]:
-    """A verdict's document in which every check says of which version it is."""
-    return {**verdict, "checks": [{**check, "version": version} for check in verdict.get("checks") or ()]}
+    """A verdict's document in which every check has its version."""
+    return {
+        **verdict,
+        "checks": [{**check, "version": version} for check in verdict.get("checks") or ()],
+    }

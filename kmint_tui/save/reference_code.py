@@ -1,7 +1,8 @@
-"""The PyTorch reference of an op as readable source text: what a saved file computes on the CPU and is tested against.
+"""The PyTorch reference of an operation as readable source text.
 
-The same formulas as the referee's eager references (`referee/ops/eager.py`), written out for one op without any table;
-`tests/save` holds the two to the same bits.
+A saved file computes it on the CPU and is tested against it. It has the formulas of the referee's
+eager references (`referee/ops/eager.py`), without tables; `tests/save` checks that both give the
+same bits.
 """
 
 from __future__ import annotations
@@ -46,23 +47,34 @@ EXPLICIT: dict[str, tuple[str, ...]] = {
     "softmax": ("return torch.softmax(x, -1)",),
     "log_softmax": ("return torch.log_softmax(x, -1)",),
     "softmax_scale": ("return torch.softmax(x.float() * scale.float(), -1).to(x.dtype)",),
-    "softcap_softmax": (f"return torch.softmax({SOFTCAP} * torch.tanh(x.float() / {SOFTCAP}), -1).to(x.dtype)",),
+    "softcap_softmax": (
+        f"return torch.softmax({SOFTCAP} * torch.tanh(x.float() / {SOFTCAP}), -1).to(x.dtype)",
+    ),
     "layernorm": (f"return F.layer_norm(x, (x.shape[-1],), w, b, {LAYER_EPS})",),
     "rmsnorm_gemma": (_X, f"return ({_RMS} * (1.0 + w.float())).to(x.dtype)"),
-    "l2norm": (_X, f"return (h * torch.rsqrt(h.square().sum(-1, keepdim=True) + {L2_EPS})).to(x.dtype)"),
+    "l2norm": (
+        _X,
+        f"return (h * torch.rsqrt(h.square().sum(-1, keepdim=True) + {L2_EPS})).to(x.dtype)",
+    ),
     "bias_gelu": ('return F.gelu(x.float() + bias.float(), approximate="tanh").to(x.dtype)',),
     "rope": ("n = x.float()", *_ROTATE),
     "rope_interleaved": (
         "even, odd = x.float().reshape(*x.shape[:-1], x.shape[-1] // 2, 2).unbind(-1)",
         "c, s = cos.float(), sin.float()",
-        "return torch.stack((even * c - odd * s, even * s + odd * c), dim=-1).flatten(-2).to(x.dtype)",
+        "return torch.stack((even * c - odd * s, even * s + odd * c), "
+        "dim=-1).flatten(-2).to(x.dtype)",
     ),
     "qknorm_rope": (_X, f"n = {_RMS} * w.float()", *_ROTATE),
     "add_rmsnorm_rope": (_X_RESIDUAL, f"n = {_RMS} * w.float()", *_ROTATE),
     "dequant_int8": ("return (q.float() * scale.float()).to(scale.dtype)",),
-    "cross_entropy": ("return -torch.log_softmax(x, -1).gather(-1, tgt.unsqueeze(-1)).squeeze(-1)",),
+    "cross_entropy": (
+        "return -torch.log_softmax(x, -1).gather(-1, tgt.unsqueeze(-1)).squeeze(-1)",
+    ),
     "cumsum": ("return torch.cumsum(x.float(), -1).to(x.dtype)",),
-    "entropy": ("logp = torch.log_softmax(x.float(), -1)", "return -(logp.exp() * logp).sum(-1).to(x.dtype)"),
+    "entropy": (
+        "logp = torch.log_softmax(x.float(), -1)",
+        "return -(logp.exp() * logp).sum(-1).to(x.dtype)",
+    ),
     "kl_div": (
         "logp, logq = torch.log_softmax(x.float(), -1), torch.log_softmax(y.float(), -1)",
         "return (logp.exp() * (logp - logq)).sum(-1).to(x.dtype)",
@@ -75,7 +87,10 @@ def _body(op: Op) -> tuple[str, ...]:
     if name in EXPLICIT:
         return EXPLICIT[name]
     if name in GATES:
-        return (f"return ({ACTIVATIONS[GATES[name]].format(n='gate.float()')} * up.float()).to(gate.dtype)",)
+        return (
+            f"return ({ACTIVATIONS[GATES[name]].format(n='gate.float()')} * "
+            "up.float()).to(gate.dtype)",
+        )
     if op.norm is None:
         return (f"return {ACTIVATIONS[name].format(n='x.float()')}.to(x.dtype)",)
     norm = f"{_RMS} * w.float()" if op.norm == "rms" else _LAYER
@@ -88,7 +103,12 @@ def _body(op: Op) -> tuple[str, ...]:
 
 
 def reference_function(op: Op) -> str:
-    """`def reference(...)` of a catalogue or remix op; it needs `torch`, `torch.nn.functional as F` and `Tensor`."""
+    """`def reference(...)` of a catalogue or remix op; it needs `torch`, `torch.nn.functional as F`
+    and `Tensor`.
+    """
     arguments = ", ".join(f"{name}: Tensor" for name in signature(op))
     lines = "\n".join(f"    {line}" for line in _body(op))
-    return f'def reference({arguments}) -> Tensor:\n    """The same in plain PyTorch, as the referee computes it."""\n{lines}\n'
+    return (
+        f'def reference({arguments}) -> Tensor:\n    """The same in plain PyTorch, as the '
+        f'referee computes it."""\n{lines}\n'
+    )

@@ -1,4 +1,4 @@
-"""From a draft that passed to the files in a project: checked, rendered, its judged part judged once more, then written."""
+"""Turns a draft that passed into files of a project: check, render, judge once more, write."""
 
 from __future__ import annotations
 
@@ -12,35 +12,55 @@ from kmint_tui import __version__
 from kmint_tui.errors import UsageError
 from kmint_tui.history.records import Draft, Session, draft_id
 from kmint_tui.history.store import PASSED
+from kmint_tui.history.verdicts import speed
 from kmint_tui.minting.request import environment
 from kmint_tui.save import writer
+from kmint_tui.save.domain import Domain, domain
+from kmint_tui.save.first_call import call, command
 from kmint_tui.save.fixed_configuration import fix_configuration
 from kmint_tui.save.generated_test import render_test
-from kmint_tui.save.hf_kernel import package
+from kmint_tui.save.hf_kernel import package, package_name
 from kmint_tui.save.host_code import NotSaveable, check
+from kmint_tui.save.host_cost import host_cost
 from kmint_tui.save.judged_part import build, candidate_of
 from kmint_tui.save.kernel import Kernel
+from kmint_tui.save.line_width import narrow
 from kmint_tui.save.own_reference import Judged, OwnReference, judged, judged_by_own
+from kmint_tui.save.reach import reach
 from kmint_tui.save.receipt import seal, sha256
 from kmint_tui.save.referee_identity import referee_identity, with_versions
-from kmint_tui.save.single_file import Provenance, file_stem, render
+from kmint_tui.save.reference_copy import small_cases
+from kmint_tui.save.single_file import Provenance, file_stem, render, verify_command
 from kmint_tui.save.support import Support, support
+from kmint_tui.save.tolerance import own_tolerance, tolerance
 from kmint_tui.save.traceable import Registration, registration
+from kmint_tui.save.user_test import render_user_test
 from referee.ops import Op, UnknownOp, get
 from referee.verdict import Verdict
 
 Form = Literal["file", "hf-kernel"]
 
 _GIVE_IT = "give --reference FILE.py[:FN], the one it was minted by"
-_NOT_REGISTERED = "the reference is the user's own and is not saved with the kernel: there is nothing to run on the CPU"
+NO_LICENCE = "NOASSERTION"
+"""SPDX's word for an unknown licence."""
+_NOT_REGISTERED = (
+    "the reference is the user's own and is not saved with the kernel: there is "
+    "nothing to run on the CPU"
+)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The files written, the kernel's first, and the verdict on the saved file."""
+    """The written files, the kernel's first, and the verdict on the saved file.
+
+    `first_call` is a command that calls the kernel once; a package has none. `unjudged` has in words
+    the inputs that were not judged because time ran out.
+    """
 
     files: tuple[Path, ...]
     verdict: Verdict
+    first_call: str
+    unjudged: tuple[str, ...] = ()
 
 
 def save(
@@ -53,26 +73,51 @@ def save(
     own: OwnReference | None = None,
     form: Form = "file",
     force: bool = False,
+    licence: str = NO_LICENCE,
 ) -> Saved:
-    """Save a draft that passed. `judge` gives the referee's verdict on a candidate's text, with a fresh seed.
+    """Save a draft that passed into `folder`.
 
-    `own` is the reference when `op` is of the user's own. Raises UsageError for a draft that did not pass or was minted by something
-    else, NotSaveable for one that may not be saved or whose saved form does not pass, StorageError when it cannot be written.
+    `judge` returns the referee's verdict on a candidate's text, with a fresh seed. `own` is the
+    user's reference that `op` was made from.
+
+    Raises UsageError for a draft that did not pass or that belongs to another operation. Raises
+    NotSaveable for host code outside the allow-list, or a saved form that does not pass. Raises
+    StorageError if kmint cannot write.
     """
-    kernel = prepare(session, draft, op, judge=judge, own=own)
+    module = "." if (folder / "__init__.py").is_file() else ""
+    if form == "hf-kernel":
+        module = f"{package_name(file_stem(op))}."
+    kernel = prepare(session, draft, op, judge=judge, own=own, folder=module, licence=licence)
     if form == "hf-kernel":
         texts, name = package(kernel)
     else:
         texts = {f"{kernel.stem}.py": kernel.code, f"test_{kernel.stem}.py": kernel.test}
+        texts |= kernel.copies
         name = f"{kernel.stem}.receipt.json"
-        texts[name] = seal({**kernel.receipt, "files": {file: sha256(text) for file, text in texts.items()}})
-    return Saved(writer.write(folder, texts, name, force=force), kernel.verdict)
+        texts[name] = seal(
+            {**kernel.receipt, "files": {file: sha256(text) for file, text in texts.items()}}
+        )
+    files = writer.write(folder, texts, name, force=force)
+    first_call = command(files[0], kernel.call) if form == "file" else ""
+    return Saved(files, kernel.verdict, first_call, kernel.unjudged)
 
 
-def prepare(session: Session, draft: Draft, op: Op, *, judge: Callable[[str], Verdict], own: OwnReference | None = None) -> Kernel:
-    """Everything of `save` but the writing."""
+def prepare(
+    session: Session,
+    draft: Draft,
+    op: Op,
+    *,
+    judge: Callable[[str], Verdict],
+    own: OwnReference | None = None,
+    folder: str = "",
+    licence: str = NO_LICENCE,
+) -> Kernel:
+    """The files of `save` before they are written. The test imports the module from `folder`."""
     if draft.outcome not in PASSED or draft.verdict is None:
-        raise UsageError(f"draft {draft.id} is {_said(draft)}; only kernels that passed can be saved", fix=_way_out(draft))
+        raise UsageError(
+            f"draft {draft.id} is {_said(draft)}; only kernels that passed can be saved",
+            fix=_way_out(draft),
+        )
     _check_minted_by(session, draft, op, own)
     source, chosen = fix_configuration(draft.source, draft.verdict)
     code, stem = check(source), file_stem(op)
@@ -81,27 +126,77 @@ def prepare(session: Session, draft: Draft, op: Op, *, judge: Callable[[str], Ve
     verdict = judge(part.candidate)
     if not verdict.passed:
         raise NotSaveable(f"in its saved form it does not pass: {verdict.reason}")
-    able = judged(op.arguments, own, verdict) if own else support(op, [draft.verdict, verdict.to_json()])
+    limits = domain(verdict)
+    able = (
+        judged(op.arguments, own, verdict)
+        if own
+        else support(op, [draft.verdict, verdict.to_json()])
+    )
     namespace = "kmint_" + sha256(f"{op.name}\0{part.text}")[:8]
-    text = render(op, part, able, how, namespace, _origin(session, draft, op, verdict))
+    text = render(
+        op, part, able, how, namespace, _origin(session, draft, op, verdict, licence, limits)
+    )
     if candidate_of(text) != part.candidate:
         raise NotSaveable("its saved form does not hold the code that was judged")
-    test = render_test(op, stem, able)
+    module = folder + stem
+    copies: dict[str, str] = {}
+    if isinstance(able, Support):
+        share = tolerance(op, verdict)
+        test = render_test(op, stem, able, module=module, tolerance=share, limits=limits)
+    else:
+        assert own is not None
+        passed = {one.name for one in verdict.cells if one.status == "pass"}
+        judged_at = [cell for cell in own.cells("cpu") if cell.name in passed]
+        share = own_tolerance(judged_at, verdict)
+        cases = small_cases(judged_at) if own.copy else ()
+        if own.copy and cases:
+            copies[f"{stem}_reference.py"] = own.copy.text
+        test = render_user_test(
+            stem,
+            module,
+            verify_command(stem, able),
+            copy=own.copy,
+            cases=cases,
+            numbers=[number.name for number in own.numbers],
+            tolerance=share,
+        )
+    test = narrow(test)
     _check_python(text)
     _check_python(test)
     receipt = {
         **_receipt(session, draft, verdict, able, how, why),
+        "licence": licence,
+        "reach": reach(verdict).to_json(),
+        "test_tolerance": share,
+        "host": host_cost(op, stem, able).to_json() if isinstance(able, Support) else None,
         "reference": asdict(own.file) if own else None,
+        "inputs": list(own.inputs) if own else [],
+        "fixed": list(own.fixed) if own else [],
         "configuration": chosen.to_json() if chosen else None,
         "namespace": namespace if how else None,
     }
-    return Kernel(stem, text, test, receipt, verdict)
+    expression = call(op, stem, able, gpu=verdict.mode == "replay")
+    return Kernel(
+        stem=stem,
+        code=text,
+        test=test,
+        receipt=receipt,
+        verdict=verdict,
+        call=expression,
+        kind=op.kind,
+        copies=copies,
+        unjudged=able.unjudged if isinstance(able, Support) else (),
+    )
 
 
 def check_needs_no_reference(session: Session, draft: Draft) -> None:
-    """Raises UsageError when the draft was minted by a reference of the user's own, which may have the name of an operation."""
+    """Raises UsageError for a draft that was minted by a user's reference, even if its name is an
+    operation's.
+    """
     if judged_by_own(draft.verdict) or not _in_catalogue(session.op):
-        raise UsageError(f"draft {draft.id} was minted by a reference of your own, {session.op}", fix=_GIVE_IT)
+        raise UsageError(
+            f"draft {draft.id} was minted by a reference of your own, {session.op}", fix=_GIVE_IT
+        )
 
 
 def _in_catalogue(name: str) -> bool:
@@ -113,17 +208,23 @@ def _in_catalogue(name: str) -> bool:
 
 
 def _check_minted_by(session: Session, draft: Draft, op: Op, own: OwnReference | None) -> None:
-    """Raises UsageError when the draft was minted by something else than `op`, or than `own`, the reference that `op` is from."""
+    """Raises UsageError for a draft that was minted by another operation or reference."""
     if own is None:
         check_needs_no_reference(session, draft)
     elif not judged_by_own(draft.verdict):
-        raise UsageError(f"draft {draft.id} was minted by the catalogue's {session.op}, not by a reference", fix="leave out --reference")
+        raise UsageError(
+            f"draft {draft.id} was minted by the catalogue's {session.op}, not by a reference",
+            fix="leave out --reference",
+        )
     if op.name != session.op:
-        raise UsageError(f"draft {draft.id} was minted by {session.op}, not by {op.name}", fix=_GIVE_IT if own else "")
+        raise UsageError(
+            f"draft {draft.id} was minted by {session.op}, not by {op.name}",
+            fix=_GIVE_IT if own else "",
+        )
 
 
 def _check_python(text: str) -> None:
-    """Nothing is written that Python cannot read, whatever the names in it are."""
+    """Raises NotSaveable for text that Python cannot compile."""
     try:
         compile(text, "<saved>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -142,7 +243,14 @@ def _way_out(draft: Draft) -> str:
     return f"`kmint history show {draft.session}` lists the session's drafts"
 
 
-def _origin(session: Session, draft: Draft, op: Op, verdict: Verdict) -> Provenance:
+def _origin(
+    session: Session,
+    draft: Draft,
+    op: Op,
+    verdict: Verdict,
+    licence: str,
+    limits: Domain | None,
+) -> Provenance:
     assert draft.verdict is not None
     return Provenance(
         op=op.name,
@@ -154,28 +262,42 @@ def _origin(session: Session, draft: Draft, op: Op, verdict: Verdict) -> Provena
         seed=session.seed,
         draft_seed=draft.seed,
         source_sha256=draft.source_sha256,
-        verdict=f"{draft.outcome} ({draft.verdict.get('mode')}); as saved {verdict.verdict} ({verdict.mode})",
+        verdict=f"{draft.outcome} ({draft.verdict.get('mode')}); as saved {verdict.verdict} "
+        f"({verdict.mode})",
+        reach=str(reach(verdict)) + (f"; {limits.words}" if limits else ""),
         measured=_measured(draft.verdict),
-        versions={name: value for name, value in session.environment.items() if isinstance(value, str)},
+        licence=licence,
+        versions={
+            name: value for name, value in session.environment.items() if isinstance(value, str)
+        },
     )
 
 
 def _measured(verdict: Mapping[str, Any]) -> str:
-    """One line on speed: where, against what, in which state of the cache; or that nothing was measured."""
-    timing = verdict.get("timing")
-    if not timing or not timing.get("ratio"):
+    """One sentence on speed: the device, the baseline and the state of the cache."""
+    found = speed(verdict)
+    if found is None:
         return "Its speed was not measured."
-    micros = timing["device"]["candidate"]["median"]
     device = (verdict.get("environment") or {}).get("device", "an unknown device")
-    interval = timing["ratio"]
+    bounded = found.low is not None and found.high is not None
+    interval = (
+        f"95 % interval {found.low:.3f} to {found.high:.3f}"
+        if bounded
+        else "too little data for an interval"
+    )
     return (
-        f"Measured on {device} at {timing['cell']}: {micros:.1f} us a call with a cold L2 cache, {interval['ratio']:.3f}x as fast as"
-        f" {timing['bar']} (95 % interval {interval['low']:.3f} to {interval['high']:.3f})."
+        f"Measured on {device} at {found.cell}: {found.microseconds:.1f} us a call with a cold L2"
+        f" cache, {found.ratio:.3f}x as fast as {found.bar} ({interval})."
     )
 
 
 def _receipt(
-    session: Session, draft: Draft, verdict: Verdict, able: Support | Judged, how: Registration | None, why: str
+    session: Session,
+    draft: Draft,
+    verdict: Verdict,
+    able: Support | Judged,
+    how: Registration | None,
+    why: str,
 ) -> dict[str, Any]:
     assert draft.verdict is not None
     return {
@@ -194,11 +316,18 @@ def _receipt(
             "draft_seed": draft.seed,
             "settings": dict(session.settings),
         },
-        "draft": {"author": draft.author, "round": draft.round, "parent": draft.parent, "changes": draft.changes},
+        "draft": {
+            "author": draft.author,
+            "round": draft.round,
+            "parent": draft.parent,
+            "changes": draft.changes,
+        },
         "source_sha256": draft.source_sha256,
         "referee": referee_identity(),
         "verdict": with_versions(verdict.to_json(), __version__),
-        "draft_verdict": with_versions(draft.verdict, (draft.verdict.get("environment") or {}).get("kmint")),
+        "draft_verdict": with_versions(
+            draft.verdict, (draft.verdict.get("environment") or {}).get("kmint")
+        ),
         "timing": draft.verdict.get("timing"),
         "environment": environment(),
     }

@@ -1,6 +1,6 @@
-"""The text of a saved kernel: a docstring for people, a provenance block for machines, the judged code and its wrapper.
+"""The text of a saved kernel: docstring, judged code, wrapper, and a provenance block for programs.
 
-The provenance block is TOML in comments, in the manner of PEP 723, so that a file copied alone still says where it is from.
+The provenance block is TOML in comments, like PEP 723, so that a copied file still says its origin.
 """
 
 from __future__ import annotations
@@ -11,33 +11,46 @@ import keyword
 import re
 import shlex
 import sys
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NotRequired, TypedDict
 
+from kmint_tui.documents import parse_toml
+from kmint_tui.escapes import visible_json
 from kmint_tui.save.judged_part import BEGIN, END, ENTRY_NAME, JudgedPart
-from kmint_tui.save.own_reference import Judged
+from kmint_tui.save.line_width import WIDTH, narrow, paragraph, plain
+from kmint_tui.save.own_reference import Judged, Signature
 from kmint_tui.save.support import Support
 from kmint_tui.save.traceable import Registration
 from kmint_tui.save.user_wrapper import judged_constants, user_wrapper
-from kmint_tui.save.vocabulary import RESERVED
 from kmint_tui.save.wrapper import constants, imports, wrapper
+from kmint_tui.typed import typed
 from referee.ops import Op
 from referee.ops.signatures import KINDS
+from referee.reading.allowed_words import RESERVED
 
 _OPEN, _CLOSE = "# /// kmint", "# ///"
+_MYPY = """# Triton has no types, and its kernels none that a type checker knows.
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls, allow-any-generics
+# mypy: allow-incomplete-defs, disable-error-code="import-untyped"
+"""
+_MOST_SHAPES = 8
 
 _NO_STEMS = (
-    frozenset(keyword.kwlist) | frozenset(dir(builtins)) | frozenset(sys.stdlib_module_names) | RESERVED
-    | frozenset("ARGUMENTS JUDGED conftest numpy pytest".split())
+    frozenset(keyword.kwlist) | frozenset(dir(builtins)) | frozenset(sys.stdlib_module_names)
+    | RESERVED | frozenset("ARGUMENTS JUDGED NUMBERS TENSORS conftest numpy pytest".split())
 )  # fmt: skip
-"""No file is called like these: its function would hide a name that it uses, or the file a module from everything beside it."""
+"""Names that a saved file may not have: its function would hide another name, or the file a module.
+"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where a kernel comes from. `verdict` and `measured` are in words, `versions` by package."""
+    """The origin of a kernel. `verdict`, `reach` and `measured` are in words.
+
+    `licence` is an SPDX expression, NOASSERTION by default; `versions` are by package.
+    """
 
     op: str
     id: str
@@ -49,24 +62,46 @@ class Provenance:
     draft_seed: int
     source_sha256: str
     verdict: str
+    reach: str
     measured: str
+    licence: str
     versions: Mapping[str, str]
 
 
 def file_stem(op: Op) -> str:
-    """The name of the saved file without its ending: the op's, made a name that a Python file and its function may have."""
+    """The name of the saved file without its ending: the operation's name as an identifier."""
     stem = re.sub(r"\W", "_", op.name)
-    # What the file binds beside its function begins with an underscore.
-    return stem if stem.isidentifier() and not stem.startswith("_") and stem not in _NO_STEMS else f"op_{stem}"
+    # The other names in the file begin with an underscore.
+    return (
+        stem
+        if stem.isidentifier() and not stem.startswith("_") and stem not in _NO_STEMS
+        else f"op_{stem}"
+    )
 
 
-def render(op: Op, part: JudgedPart, support: Support | Judged, how: Registration | None, namespace: str, origin: Provenance) -> str:
-    """The saved file's text; for a user's own reference `support` is what it was judged with, and `how` is None."""
+def render(
+    op: Op,
+    part: JudgedPart,
+    support: Support | Judged,
+    how: Registration | None,
+    namespace: str,
+    origin: Provenance,
+) -> str:
+    """The saved file's text.
+
+    For a user's own reference `support` holds its judged inputs, and `how` is None.
+    """
     stem = file_stem(op)
     judged = f"{BEGIN}\n\n{part.text}\n\n{END}\n"
     if isinstance(support, Judged) or how is None:
         assert isinstance(support, Judged)
-        head = ["import torch", "import triton", "import triton.language as tl", "from torch import Tensor", *part.imports]
+        head = [
+            "import torch",
+            "import triton",
+            "import triton.language as tl",
+            "from torch import Tensor",
+            *part.imports,
+        ]
         rest = user_wrapper(support, stem, ENTRY_NAME)
         public = [stem]
         limits = judged_constants(support) + "\n"
@@ -76,11 +111,18 @@ def render(op: Op, part: JudgedPart, support: Support | Judged, how: Registratio
         rest = wrapper(op, stem, namespace, support, how)
         public = [*sorted([stem, "reference"])]
         limits = constants(support) + "\n"
-    head.sort(key=lambda line: (line.startswith("from") and not line.startswith("from torch import"), line.split()[1] != "math"))
+    if "F." not in rest:
+        head = [line for line in head if not line.endswith(" as F")]
+    head.sort(
+        key=lambda line: (
+            line.startswith("from") and not line.startswith("from torch import"),
+            line.split()[1] != "math",
+        )
+    )
     lines = [
+        f"# SPDX-License-Identifier: {origin.licence}",
         _docstring(op, stem, support, how, origin),
-        _block(origin, support),
-        "",
+        _MYPY,
         "\n".join(head),
         "",
         f"__all__ = {json.dumps(public)}",
@@ -88,36 +130,84 @@ def render(op: Op, part: JudgedPart, support: Support | Judged, how: Registratio
         limits + judged,
         "",
         rest,
+        "",
+        _block(origin, support),
     ]
-    return "\n".join(lines)
+    return narrow("\n".join(lines)) + "\n"
+
+
+class ProvenanceBlock(TypedDict):
+    """The fields of a provenance block that kmint's own readers need."""
+
+    op: NotRequired[str]
+    id: NotRequired[str]
+    source_sha256: NotRequired[str]
+    reference: NotRequired[str]
+    reference_sha256: NotRequired[str]
+    inputs: NotRequired[list[str]]
+    fixed: NotRequired[list[str]]
 
 
 def provenance(text: str) -> dict[str, Any] | None:
-    """The provenance block of a saved file; None when there is none that can be read."""
+    """The `ProvenanceBlock` of a saved file with all of its keys; None if it cannot be read."""
     lines = text.splitlines()
     try:
         begin = lines.index(_OPEN)
         end = lines.index(_CLOSE, begin)
-        return tomllib.loads("\n".join(line.removeprefix("#").strip() for line in lines[begin + 1 : end]))
-    except (ValueError, tomllib.TOMLDecodeError):
+        block = parse_toml(
+            "\n".join(line.removeprefix("#").strip() for line in lines[begin + 1 : end])
+        )
+        found: dict[str, Any] = typed(block, ProvenanceBlock)
+    except ValueError:
         return None
+    return found
 
 
 def verify_command(stem: str, support: Support | Judged) -> str:
-    """What to type to have a saved file judged again."""
+    """The command that judges a saved file again."""
     # The folder is left to the reader: the reference may well have the name of the saved file.
-    option = f" --reference {shlex.quote(f'PATH/TO/{support.reference.name}')}" if isinstance(support, Judged) else ""
+    option = (
+        f" --reference {shlex.quote(f'PATH/TO/{support.reference.name}')}"
+        if isinstance(support, Judged)
+        else ""
+    )
     return plain(f"kmint verify {stem}.py{option}")
 
 
-def _docstring(op: Op, stem: str, support: Support | Judged, how: Registration | None, origin: Provenance) -> str:
-    lines = [f'"""{plain(op.title)}.', "", f"    {plain(op.formula)}", ""]
-    lines += _own_contract(stem, support) if isinstance(support, Judged) else _contract(op, stem, support, how)
-    lines += [
+def _docstring(
+    op: Op, stem: str, support: Support | Judged, how: Registration | None, origin: Provenance
+) -> str:
+    """The first line in plain words, five lines of receipt, and how to call it."""
+    judged = isinstance(support, Judged)
+    versions = ", ".join(
+        f"{name} {origin.versions[name]}"
+        for name in ("torch", "triton")
+        if origin.versions.get(name)
+    )
+    receipt = {
+        "What": op.formula,
+        "Inputs": "those in JUDGED" if isinstance(support, Judged) else _accepted(support),
+        "When": f"{origin.created[:10]}{f', with {versions}' if versions else ''}",
+        "Author": f"the model {origin.model}; kmint judged it as draft {origin.id}",
+        "Result": origin.reach,
+    }
+    title = plain(op.title)
+    lines = [
+        *_titled(title[:1].upper() + title[1:]),
         "",
-        f"Written by {plain(origin.model)}, judged by the kmint referee: {plain(origin.verdict)}.",
-        plain(origin.measured),
-        f"{stem}.receipt.json holds the evidence. Judge it again:",
+        *(line for name, text in receipt.items() for line in _field(name, plain(text))),
+        "",
+        *(
+            _own_contract(stem, support)
+            if isinstance(support, Judged)
+            else _contract(op, stem, support, how)
+        ),
+        *paragraph(plain(origin.measured)),
+        *paragraph(
+            f"{stem}.receipt.json holds the "
+            f"evidence{'' if judged else f' and test_{stem}.py tests the kernel'}."
+            " Judge it again:"
+        ),
         "",
         f"    {verify_command(stem, support)}",
         '"""',
@@ -126,41 +216,120 @@ def _docstring(op: Op, stem: str, support: Support | Judged, how: Registration |
     return "\n".join(lines)
 
 
+def _titled(title: str) -> list[str]:
+    """The title; a long one fills separate lines."""
+    long = f'"""{title}, as a fused Triton kernel.'
+    return [long] if len(long) <= WIDTH else paragraph(f'"""{title}.')
+
+
+def _field(name: str, text: str) -> list[str]:
+    """One field of the receipt; a long one continues on lines indented below its text."""
+    return paragraph(f"{name + ':':<9}{text}", after=" " * 9)
+
+
+def _accepted(support: Support) -> str:
+    columns = (
+        f"one of {', '.join(map(str, support.heads))}"
+        if support.heads
+        else f"1 to {support.max_columns}"
+    )
+    layout = "contiguous, or with a gap after rows" if support.padded else "contiguous"
+    late = (
+        f"; not judged, as time ran out: {', '.join(support.unjudged)}" if support.unjudged else ""
+    )
+    return f"{', '.join(support.dtypes)}; last dimension {columns}; {layout}{late}"
+
+
 def _own_contract(stem: str, judged: Judged) -> list[str]:
-    return [
-        f"    {stem}({', '.join(judged.names)})",
-        "",
-        f"Judged by a reference of the user's own, {plain(judged.reference.name)}.",
-        "Accepted: contiguous tensors on one GPU, with the very shapes and dtypes it was judged with: JUDGED below, and in the receipt",
-        "under `support`. For others add them to the examples of the reference, and mint again. Not supported: backward (it raises).",
+    shapes = list(dict.fromkeys(map(_shapes, repeat(judged.tensors), judged.signatures)))
+    numbers = [
+        f"{one.name} judged at {', '.join(f'{value:g}' for value in one.values)}"
+        for one in judged.numbers
     ]
+    wrapped = [line for shape in shapes[:_MOST_SHAPES] for line in paragraph(shape, before="    ")]
+    return [
+        *paragraph(f"{stem}({', '.join(judged.names)})", before="    "),
+        "",
+        *paragraph(
+            f"Judged by a reference of the user's own, {plain(judged.reference.name)}. It takes"
+            " contiguous tensors on one GPU, with the shapes and dtypes that were judged."
+            " They are those in JUDGED below, and in the receipt under `support`. A name is a"
+            " size that was judged at several numbers."
+        ),
+        "",
+        *wrapped,
+        *(["    and others"] if len(shapes) > _MOST_SHAPES else []),
+        "",
+        *([*paragraph(f"Numbers: {'; '.join(numbers)}.")] if numbers else []),
+        *paragraph(
+            "For other shapes give them with --input, or add them to the examples of the reference,"
+            " and mint again. It has no backward, and says so."
+        ),
+    ]
+
+
+def _shapes(names: Sequence[str], signature: Signature) -> str:
+    """The tensors of one signature in one line, with the ranges of their sizes."""
+    leading = signature.leading.symbol if signature.leading else ""
+    tensors = []
+    for name, one in zip(names, signature.tensors, strict=True):
+        sizes = [
+            "..." if leading and str(size) == leading and number == 0 else str(size)
+            for number, size in enumerate(one.shape)
+        ]
+        tensors.append(f"{name} {one.dtype} [{', '.join(sizes)}]")
+    ranges = [
+        f"{symbol} {one.least} to {one.most}{f' by {one.multiple}' if one.multiple > 1 else ''}"
+        for symbol, one in signature.sizes
+        if one.most is not None
+    ]
+    return plain("; ".join([", ".join(tensors), *ranges]))
 
 
 def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> list[str]:
     arguments = ", ".join(parameter.name for parameter in KINDS[op.kind].parameters)
-    columns = f"one of {', '.join(map(str, support.heads))}" if support.heads else f"1 to {support.max_columns}"
-    layout = "contiguous, or matrices with one gap after every row" if support.padded else "contiguous"
+    layout = "matrices may have a gap after every row, " if support.padded else ""
+    most = "of any size" if support.large else "of at most 2**31 - 1 elements"
+    kept = "propagate" if support.nonfinite else "in the input are not promised to propagate"
     return [
         f"    {stem}({arguments}) -> Tensor",
         "",
-        f"Accepted: {', '.join(support.dtypes)}; last dimension {columns}; {layout}; views with an offset; no rows at all;",
-        f"{'any number of elements' if support.large else 'at most 2**31 - 1 elements a tensor'}; on a GPU, or on the CPU, where"
-        " reference() computes it.",
-        f"NaN and infinities {'propagate' if support.nonfinite else 'in the input are not promised to propagate'} as in PyTorch.",
-        f"Works under torch.compile(fullgraph=True) as a {how}. Not supported: backward (it raises).",
+        *paragraph(
+            f"It takes contiguous tensors {most}, also views with an offset and no rows at all;"
+            f" {layout}and there may be several leading dimensions. copy=True takes any layout. "
+            "On the"
+            f" CPU reference() computes the answer. NaN and infinities {kept} as in PyTorch."
+            f" It works under torch.compile(fullgraph=True) as a {how}. Gradients are those of"
+            " reference(), which is then computed again."
+        ),
     ]
 
 
 def _block(origin: Provenance, support: Support | Judged) -> str:
-    values = {name: value for name, value in vars(origin).items() if name != "versions"}
+    told = ("versions", "reach", "measured")
+    values = {name: value for name, value in vars(origin).items() if name not in told}
     if isinstance(support, Judged):
-        values |= {"reference": support.reference.name, "reference_sha256": support.reference.sha256}
-    # A JSON string in ASCII is a TOML string as well.
-    lines = [f"# {name} = {json.dumps(value)}" for name, value in values.items()]
-    lines += [f'# versions."{name}" = {json.dumps(version)}' for name, version in origin.versions.items() if '"' not in name]
+        values |= {
+            "reference": support.reference.name,
+            "reference_sha256": support.reference.sha256,
+        }
+        values |= {"inputs": list(support.inputs), "fixed": list(support.fixed)}
+    lines = [line for name, value in values.items() for line in _entry(name, value)]
+    lines += [
+        f"# versions.{_toml(name)} = {_toml(version)}" for name, version in origin.versions.items()
+    ]
     return "\n".join([_OPEN, *lines, _CLOSE])
 
 
-def plain(text: str) -> str:
-    """Text that can neither end the docstring nor put an escape into it."""
-    return " ".join(text.replace("\\", "/").replace('"', "'").split())
+def _entry(name: str, value: str | int | list[str]) -> list[str]:
+    """One value; a list takes several lines."""
+    if not isinstance(value, list) or not value:
+        return [f"# {name} = {_toml(value)}"]
+    return [f"# {name} = [", *(f"#   {_toml(one)}," for one in value), "# ]"]
+
+
+def _toml(value: str | int | list[str]) -> str:
+    """A value as TOML: a JSON string in ASCII, with the one character escaped that TOML does not
+    allow.
+    """
+    return visible_json(json.dumps(value))

@@ -1,8 +1,11 @@
-"""What a saved kernel may be called with: read off the cells at which the referee passed it, nothing beyond.
+"""The inputs that a saved kernel accepts: those of the cells that the referee passed, and no
+others.
 
-A badge counts when a verdict earned it and none lost it. Where a badge is missing, the saved file's own checks refuse such inputs;
-two things cannot be guarded by a check and therefore decide whether a kernel can be saved at all, or are only told:
-an offset into the storage (`torch.compile` cannot ask for it) and NaN or infinities (asking would cost a pass over the data).
+A capability counts if one verdict passed it and none failed it. One that no verdict decided, because
+time ran out, does not count either, but no message calls it wrong. The saved file's own checks
+refuse inputs without their capability. Two capabilities have no check: `torch.compile` cannot ask for a
+storage offset, so it is required; NaN and infinities would cost a pass over the data, so the file
+only documents them.
 """
 
 from __future__ import annotations
@@ -12,15 +15,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from kmint_tui.save.host_code import NotSaveable
+from referee.case_runs import TIMEOUT
 from referee.ops import Cell, Op, cells
+from referee.ops.fresh_long import VOCABULARIES
 from referee.ops.signatures import ROPE_KINDS
 
 INT32_ELEMENTS = 2**31 - 1
+_WORDS = {
+    "-padded-": "rows with a gap",
+    "-halves-": "the halves of chunk(2, -1)",
+    "-head80-": "80 columns",
+    "-nonfinite-": "NaN and infinities",
+    "-large-": "tensors of 2**31 elements or more",
+}
+"""The inputs of a capability, by a part of its cells' names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Support:
-    """Judged dtypes and numbers of columns (`heads`: exactly these, where a kernel is judged at a few sizes only), and badges."""
+    """Judged dtypes, columns and capabilities. `heads` lists the only columns of a kernel for
+    rotary embeddings, `unjudged` in words the inputs that were not judged because time ran out.
+    """
 
     dtypes: tuple[str, ...]
     max_columns: int
@@ -28,6 +43,7 @@ class Support:
     padded: bool
     large: bool
     nonfinite: bool
+    unjudged: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """For the receipt."""
@@ -38,37 +54,81 @@ class Support:
             "padded": self.padded,
             "large": self.large,
             "nonfinite": self.nonfinite,
+            "not_judged": list(self.unjudged),
         }
 
 
 def support(op: Op, verdicts: Sequence[Mapping[str, Any]]) -> Support:
-    """What the verdicts (`kmint.verdict/1`) on one kernel vouch for. Raises NotSaveable for a kernel wrong on offset views."""
+    """The inputs that the verdicts (`kmint.verdict/1`) on one kernel cover.
+
+    Raises NotSaveable for a kernel that is wrong on views with an offset, or was not judged there.
+    """
     known = {cell.name: cell for profile in ("cpu", "gpu") for cell in cells(op, profile=profile)}
-    # Of cells that were drawn only the names are known here.
+    # Drawn cells are known here by name only.
     passed_names, failed_names = _by_status(verdicts, "pass"), _by_status(verdicts, "fail")
     passed = [known[name] for name in sorted(passed_names) if name in known]
 
     def badge(mark: str) -> bool:
-        return any(mark in name for name in passed_names) and not any(mark in name for name in failed_names)
+        return _any(mark, passed_names) and not _any(mark, failed_names)
 
+    undecided = _out_of_time(verdicts) - passed_names - failed_names
+    seen = passed_names | failed_names | undecided
     if not badge("-offset-"):
-        raise NotSaveable("it is not right on views with an offset, which no check can keep out under torch.compile")
+        if _any("-offset-", undecided) and not _any("-offset-", failed_names):
+            raise NotSaveable(
+                "views with an offset were not judged: time ran out",
+                fix="save it again when the machine is less busy",
+            )
+        raise NotSaveable(
+            "it is not right on views with an offset, which no check can keep out under "
+            "torch.compile"
+        )
     required = [cell for cell in passed if cell.role != "capability"]
-    columns = {cell.inputs[0].shape[-1] for cell in required}
+    columns = {cell.inputs[0].shape[-1] for cell in required} | _vocabularies(passed_names)
     if op.kind in ROPE_KINDS and badge("-head80-"):
         columns |= {cell.inputs[0].shape[-1] for cell in passed if "-head80-" in cell.name}
     return Support(
         dtypes=tuple(sorted({_dtype(cell) for cell in required})),
         max_columns=max(columns),
         heads=tuple(sorted(columns)) if op.kind in ROPE_KINDS else (),
-        padded=badge("-padded-"),
+        padded=badge("-padded-") and (badge("-halves-") or not _any("-halves-", seen)),
         large=badge("-large-"),
         nonfinite=badge("-nonfinite-"),
+        unjudged=tuple(
+            words
+            for mark, words in _WORDS.items()
+            if _any(mark, undecided) and not _any(mark, passed_names | failed_names)
+        ),
     )
 
 
+def _any(mark: str, names: set[str]) -> bool:
+    return any(mark in name for name in names)
+
+
 def _by_status(verdicts: Sequence[Mapping[str, Any]], status: str) -> set[str]:
-    return {cell["name"] for verdict in verdicts for cell in verdict["cells"] if cell["status"] == status}
+    return {
+        cell["name"]
+        for verdict in verdicts
+        for cell in verdict.get("cells") or ()
+        if cell["status"] == status and cell.get("guard") != TIMEOUT
+    }
+
+
+def _out_of_time(verdicts: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The cells without an answer in time; a verdict of an older kmint calls them failed."""
+    return {
+        cell["name"]
+        for verdict in verdicts
+        for cell in verdict.get("cells") or ()
+        if cell.get("guard") == TIMEOUT
+    }
+
+
+def _vocabularies(names: set[str]) -> set[int]:
+    """The vocabulary sizes of drawn cells that passed, read from the cells' names."""
+    found = {int(name.split("-")[1].partition("x")[2]) for name in names if "-vocabulary-x" in name}
+    return found & set(VOCABULARIES)
 
 
 def _dtype(cell: Cell) -> str:

@@ -1,12 +1,12 @@
-"""The part of a saved file around the judged one: argument checks, the registered op, the public function, the reference.
+"""The code around the judged part: argument checks, the public function, the reference.
 
-Written out for the op at hand, so that it reads like code an engineer wrote for it. Matrices may have any number of leading
-dimensions; they are flattened to the two that were judged, without copying.
+It is written out for one operation, so that it reads like code by an engineer. Matrices may have
+any number of leading dimensions; the wrapper flattens them to the judged two without a copy.
 """
 
 from __future__ import annotations
 
-from kmint_tui.save.judged_part import ENTRY_NAME
+from kmint_tui.save.operator_code import names_of, parameters_of, registered, typed_names
 from kmint_tui.save.reference_code import reference_function
 from kmint_tui.save.support import INT32_ELEMENTS, Support
 from kmint_tui.save.traceable import Registration
@@ -14,45 +14,61 @@ from referee.ops import Op
 from referee.ops.signatures import KINDS, Parameter
 
 _CHECK_TENSOR = '''def _check_tensor(
-    name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], shape: tuple[int, ...], device: torch.device
+    name: str,
+    tensor: Tensor,
+    dtypes: tuple[torch.dtype, ...],
+    shape: tuple[int, ...],
+    device: torch.device,
 ) -> None:
     """Raises TypeError or ValueError naming the argument."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.dtype not in dtypes:
-        raise TypeError(f"{name} must be {' or '.join(str(dtype) for dtype in dtypes)}, not {tensor.dtype}")
+        raise TypeError(f"{name} must be {' or '.join(map(str, dtypes))}, not {tensor.dtype}")
     if tuple(tensor.shape) != tuple(shape):
         raise ValueError(f"{name} must have shape {tuple(shape)}, not {tuple(tensor.shape)}")
     if tensor.device != device:
         raise ValueError(f"{name} must be on {device}, not on {tensor.device}")
     if tensor.device.type not in ("cuda", "cpu"):
-        raise ValueError(f"{name} must be on a GPU (or on the CPU, for the reference), not on {tensor.device}")
+        raise ValueError(f"{name} must be on a GPU or the CPU, not on {tensor.device}")
 '''
 _CHECK_ELEMENTS = """    if tensor.numel() > MAX_ELEMENTS:
-        raise ValueError(f"{name} has {tensor.numel()} elements; the kernel was judged with at most {MAX_ELEMENTS}")
-"""
-_CHECK_CONTIGUOUS = """    if not tensor.is_contiguous():
-        raise ValueError(f"{name} must be contiguous; pass {name}.contiguous()")
+        raise ValueError(f"{name} must have at most {MAX_ELEMENTS} elements, as judged")
 """
 _PADDED = '''
 
 def _row_gap(name: str, tensor: Tensor) -> int:
-    """Elements between the end of a row and the next one. Raises ValueError for a layout the kernel was not judged with."""
+    """Elements between two rows. Raises ValueError for a layout that was not judged."""
     if tensor.is_contiguous():
         return 0
-    if tensor.dim() != 2 or tensor.stride(1) != 1 or tensor.stride(0) < tensor.shape[1]:
-        raise ValueError(f"{name} must be contiguous, or a matrix with contiguous rows; pass {name}.contiguous()")
-    return tensor.stride(0) - tensor.shape[1]
+    columns, strides = tensor.shape[-1], tensor.stride()
+    rows = [(size, strides[at]) for at, size in enumerate(tensor.shape[:-1]) if size != 1]
+    inner = [size * stride for size, stride in rows[1:]]
+    even = inner == [stride for _, stride in rows[:-1]]
+    distance = rows[-1][1] if rows else 0
+    if strides[-1] != 1 or distance < columns or not even:
+        raise ValueError(
+            f"{name} must be contiguous, or have rows at equal distances; pass copy=True"
+        )
+{span}    return distance - columns
 '''
+_SPAN = """    if tensor.numel() // columns * distance > MAX_ELEMENTS:
+        raise ValueError(f"{name} must span at most {MAX_ELEMENTS} elements, as judged")
+"""
+WITH_DIM = frozenset({"softmax", "log_softmax", "cumsum"})
+"""Operations that have a `dim` argument in PyTorch."""
 
 
 def imports() -> str:
-    """What every saved file imports."""
-    return "import torch\nimport torch.nn.functional as F\nimport triton\nimport triton.language as tl\nfrom torch import Tensor\n"
+    """The imports of every saved file."""
+    return (
+        "import torch\nimport torch.nn.functional as F\nimport triton\nimport triton.language "
+        "as tl\nfrom torch import Tensor\n"
+    )
 
 
 def constants(support: Support) -> str:
-    """The limits that the checks hold callers to."""
+    """The limits that the checks enforce."""
     dtypes = ", ".join(f"torch.{dtype}" for dtype in support.dtypes)
     lines = [f"DTYPES = ({dtypes}{',' if len(support.dtypes) == 1 else ''})"]
     if support.heads:
@@ -65,33 +81,83 @@ def constants(support: Support) -> str:
 
 
 def wrapper(op: Op, name: str, namespace: str, support: Support, how: Registration) -> str:
-    """Everything after the judged part. `name` is the public function's."""
-    parts = [
-        reference_function(op),
-        _CHECK_TENSOR + ("" if support.large else _CHECK_ELEMENTS) + (_PADDED if support.padded else _CHECK_CONTIGUOUS),
+    """The code after the judged part. `name` is the public function's."""
+    operator = registered(op, name, namespace, how)
+    public = _public(op, name, namespace)
+    return "\n\n".join([reference_function(op), *_checks(op, support), operator, public])
+
+
+def checked_function(op: Op, name: str, support: Support) -> str:
+    """The checks and the public function alone. On the CPU it calls `reference`."""
+    return "\n\n".join([*_checks(op, support), _public(op, name, "kmint")])
+
+
+def _checks(op: Op, support: Support) -> list[str]:
+    return [
+        _CHECK_TENSOR + ("" if support.large else _CHECK_ELEMENTS),
+        _usual(op, support),
         _check(op, support),
-        _registered(op, name, namespace, how),
-        _public(op, name),
+        _check_layout(op, support),
     ]
-    return "\n\n".join(parts)
 
 
-def _parameters(op: Op) -> tuple[Parameter, ...]:
-    return KINDS[op.kind].parameters
+def _usual(op: Op, support: Support) -> str:
+    """A quick form of all checks, which passes contiguous tensors. It must pass nothing that the
+    checks refuse.
+    """
+    lead, *rest = parameters_of(op)
+    one = lead.name
+    first_float = next(parameter.name for parameter in parameters_of(op) if parameter.dtype == "x")
+    conditions = [
+        *(f"isinstance({other.name}, Tensor)" for other in parameters_of(op)),
+        f"len(shape := {one}.shape) > 0",
+        "shape[-1] in COLUMNS" if support.heads else "0 < shape[-1] <= MAX_COLUMNS",
+        f"({one}.is_cpu or {one}.is_cuda)",
+        f"{one}.is_contiguous()",
+        *([] if support.large else [f"{one}.numel() <= MAX_ELEMENTS"]),
+        f"{one}.dtype in {_dtypes(lead, first_float)}",
+    ]
+    for other in rest:
+        name, wanted = other.name, _dtypes(other, first_float)
+        several = other.name == first_float or other.dtype != "x"
+        conditions += [
+            f"{name}.dtype in {wanted}" if several else f"{name}.dtype == {first_float}.dtype",
+            f"{name}.shape == {_shape_by_lead(other)}",
+            f"{name}.device == {one}.device",
+            f"{name}.is_contiguous()",
+        ]
+    return "\n".join(
+        [
+            f"def _usual({typed_names(op)}) -> bool:",
+            '    """Whether all checks pass, asked in few words: False where they must be asked."""',
+            "    return (",
+            f"        {conditions[0]}",
+            *(f"        and {condition}" for condition in conditions[1:]),
+            "    )",
+            "",
+        ]
+    )
 
 
-def _typed(op: Op) -> str:
-    return ", ".join(f"{parameter.name}: Tensor" for parameter in _parameters(op))
-
-
-def _names(op: Op) -> str:
-    return ", ".join(parameter.name for parameter in _parameters(op))
+def _shape_by_lead(parameter: Parameter) -> str:
+    match parameter.shape:
+        case ("M", "N"):
+            return "shape"
+        case ("M", "H"):
+            return "(*shape[:-1], shape[-1] // 2)"
+        case ("M", "1"):
+            return "(*shape[:-1], 1)"
+        case ("M",):
+            return "shape[:-1]"
+        case ("N",):
+            return "shape[-1:]"
+    return "(1,)"
 
 
 def _check(op: Op, support: Support) -> str:
-    lead = _parameters(op)[0].name
+    lead = parameters_of(op)[0].name
     lines = [
-        f"def _check({_typed(op)}) -> None:",
+        f"def _check({typed_names(op)}) -> None:",
         f"    if not isinstance({lead}, Tensor):",
         f'        raise TypeError(f"{lead} must be a torch.Tensor, not {{type({lead}).__name__}}")',
         f"    if {lead}.dim() == 0:",
@@ -101,36 +167,61 @@ def _check(op: Op, support: Support) -> str:
     if support.heads:
         lines += [
             "    if columns not in COLUMNS:",
-            f'        raise ValueError(f"the last dimension of {lead} must be one of {{COLUMNS}}, not {{columns}}")',
+            f'        raise ValueError(f"{lead}: the last dimension must be one of {{COLUMNS}}, '
+            f'not {{columns}}")',
         ]
     else:
         lines += [
             "    if not 1 <= columns <= MAX_COLUMNS:",
-            f'        raise ValueError(f"the last dimension of {lead} must be 1 to {{MAX_COLUMNS}}, as judged, not {{columns}}")',
+            "        raise ValueError(",
+            f'            f"{lead}: the last dimension must be 1 to {{MAX_COLUMNS}}, as judged, '
+            f'not {{columns}}"',
+            "        )",
         ]
-    first_float = next(parameter.name for parameter in _parameters(op) if parameter.dtype == "x")
-    for parameter in _parameters(op):
+    first_float = next(parameter.name for parameter in parameters_of(op) if parameter.dtype == "x")
+    for parameter in parameters_of(op):
         lines.append(
-            f'    _check_tensor("{parameter.name}", {parameter.name}, {_dtypes(parameter, first_float)}, {_shape(parameter)}, device)'
+            f'    _check_tensor("{parameter.name}", {parameter.name}, '
+            f"{_dtypes(parameter, first_float)}, {_shape(parameter)}, device)"
         )
-    if support.padded:
-        lines += _layout(op)
     return "\n".join(lines) + "\n"
 
 
+def _check_layout(op: Op, support: Support) -> str:
+    head = f"def _check_layout({typed_names(op)}) -> None:"
+    if not support.padded:
+        return "\n".join([head, *_contiguous([one.name for one in parameters_of(op)])]) + "\n"
+    gap = _PADDED.lstrip("\n").replace("{span}", "" if support.large else _SPAN)
+    return "\n".join([gap, "", head, *_layout(op)]) + "\n"
+
+
+def _contiguous(names: list[str]) -> list[str]:
+    lines = []
+    for name in names:
+        lines += [
+            f"    if not {name}.is_contiguous():",
+            f'        raise ValueError("{name} must be contiguous; pass copy=True")',
+        ]
+    return lines
+
+
 def _layout(op: Op) -> list[str]:
-    """Matrices may have a gap after every row, the same in all of them, as they were judged; the rest is contiguous."""
-    matrices = [parameter.name for parameter in _parameters(op) if parameter.shape[0] == "M" and len(parameter.shape) == 2]
+    """Checks of the layout: all matrices may have the same gap after every row; the rest is
+    contiguous.
+    """
+    matrices = [
+        parameter.name
+        for parameter in parameters_of(op)
+        if parameter.shape[0] == "M" and len(parameter.shape) == 2
+    ]
     lead, *rest = matrices
     lines = [f'    gap = _row_gap("{lead}", {lead})' if rest else f'    _row_gap("{lead}", {lead})']
     for name in rest:
         lines += [
             f'    if _row_gap("{name}", {name}) != gap:',
-            f'        raise ValueError("{name} must have the same gap between its rows as {lead}; pass {name}.contiguous()")',
+            f'        raise ValueError("{name} must have the row gap of {lead}; pass copy=True")',
         ]
-    for name in (parameter.name for parameter in _parameters(op) if parameter.name not in matrices):
-        lines += [f"    if not {name}.is_contiguous():", f'        raise ValueError("{name} must be contiguous; pass {name}.contiguous()")']
-    return lines
+    return lines + _contiguous([one.name for one in parameters_of(op) if one.name not in matrices])
 
 
 def _dtypes(parameter: Parameter, first_float: str) -> str:
@@ -154,53 +245,70 @@ def _shape(parameter: Parameter) -> str:
     return "(1,)"
 
 
-def _registered(op: Op, name: str, namespace: str, how: Registration) -> str:
-    lead = _parameters(op)[0].name
-    dtype_of = next(parameter.name for parameter in _parameters(op) if parameter.dtype == "x")
-    shape = f"{lead}.shape" if KINDS[op.kind].output == ("M", "N") else f"{lead}.shape[:1]"
-    empty = f"torch.empty({shape}, dtype={dtype_of}.dtype, device={lead}.device)"
-    body = [f"    if {lead}.shape[0] == 0:", f"        return {empty}", f"    with torch.cuda.device({lead}.device):"]
-    body.append(f"        return {ENTRY_NAME}({_names(op)})")
-    cpu = [
-        f'    if {lead}.device.type == "cpu":',
-        "        # torch.compile looks into this function also when the tensors are on the CPU.",
-        f"        return reference({_names(op)})",
-    ]
-    lines = [f'@{"torch.library.custom_op" if how == "custom_op" else "triton_op"}("{namespace}::{name}", mutates_args=())']
-    lines += [f"def _op({_typed(op)}) -> Tensor:", *(cpu if how == "triton_op" else []), *body, "", ""]
-    if how == "custom_op":
-        lines += ["@_op.register_fake", f"def _fake({_typed(op)}) -> Tensor:", f"    return {empty}", "", ""]
-    lines += ['@_op.register_kernel("cpu")', f"def _cpu({_typed(op)}) -> Tensor:", f"    return reference({_names(op)})", "", ""]
-    message = f"{name} has no backward: call it under torch.no_grad(), or train with reference()"
-    lines += ["def _no_backward(ctx: object, *gradients: Tensor) -> None:", f'    raise NotImplementedError("{message}")', "", ""]
-    lines.append("_op.register_autograd(_no_backward)")
-    return "\n".join(lines) + "\n"
-
-
-def _public(op: Op, name: str) -> str:
-    parameters = _parameters(op)
+def _public(op: Op, name: str, namespace: str) -> str:
+    parameters = parameters_of(op)
     lead = parameters[0].name
-    flat = [_flat(parameter) if parameter.shape[0] == "M" else parameter.name for parameter in parameters]
+    flat = [
+        _flat(parameter) if parameter.shape[0] == "M" else parameter.name
+        for parameter in parameters
+    ]
     result = f"{lead}.shape" if KINDS[op.kind].output == ("M", "N") else f"{lead}.shape[:-1]"
+    copies = [f"            {one.name} = {one.name}.contiguous()" for one in parameters]
+    dim = op.name in WITH_DIM
     return (
         "\n".join(
             [
-                f"def {name}({_typed(op)}) -> Tensor:",
-                f'    """{_sentence(op)}"""',
-                f"    _check({_names(op)})",
-                f"    rows = {lead}.shape[:-1].numel()",
-                f"    return _op({', '.join(flat)}).reshape({result})",
+                f"def {name}({typed_names(op)}{', dim: int = -1' if dim else ''}, *, copy: bool = "
+                "False) -> Tensor:",
+                f'    """{_sentence(op, dim=dim)}"""',
+                *(_moved(name, lead) if dim else []),
+                "    traced = torch.compiler.is_compiling()",
+                f"    if traced or not _usual({names_of(op)}):",
+                f"        _check({names_of(op)})",
+                "        if copy:",
+                *copies,
+                "        else:",
+                f"            _check_layout({names_of(op)})",
+                f'    if {lead}.device.type == "cpu" and not traced:',
+                f"        return reference({names_of(op)})",
+                f"    rows = {lead}.numel() // {lead}.shape[-1]",
+                "    # Not _op: a second import of this file by another name ends that operator.",
+                f"    found: Tensor = torch.ops.{namespace}.{name}({', '.join(flat)})",
+                f"    return found.reshape({result})",
             ]
         )
         + "\n"
     )
 
 
+def _moved(name: str, lead: str) -> list[str]:
+    """Code that moves another dimension to the end, if the user allows a copy."""
+    return [
+        f"    if isinstance({lead}, Tensor) and dim not in (-1, {lead}.dim() - 1):",
+        "        if not copy:",
+        '            raise ValueError(f"dim must be the last dimension, as judged, not {dim}; '
+        'pass copy=True")',
+        f"        return {name}({lead}.movedim(dim, -1), copy=True).movedim(-1, dim)",
+    ]
+
+
 def _flat(parameter: Parameter) -> str:
-    return f"{parameter.name}.reshape(rows)" if len(parameter.shape) == 1 else f"{parameter.name}.reshape(rows, {parameter.name}.shape[-1])"
+    return (
+        f"{parameter.name}.reshape(rows)"
+        if len(parameter.shape) == 1
+        else f"{parameter.name}.reshape(rows, {parameter.name}.shape[-1])"
+    )
 
 
-def _sentence(op: Op) -> str:
-    shapes = ", ".join(f"{p.name} ({', '.join('...' if s == 'M' else s for s in p.shape)})" for p in KINDS[op.kind].parameters)
+def _sentence(op: Op, *, dim: bool) -> str:
+    shapes = ", ".join(
+        f"{p.name} ({', '.join('...' if s == 'M' else s for s in p.shape)})"
+        for p in KINDS[op.kind].parameters
+    )
     out = ", ".join("..." if symbol == "M" else symbol for symbol in KINDS[op.kind].output)
-    return f"{shapes} -> ({out}). Raises TypeError or ValueError naming the argument that is wrong."
+    last = "    Then dim may be any dimension, which is brought to the end.\n" if dim else ""
+    return (
+        f"{shapes} -> ({out}).\n\n    With copy, tensors that are not contiguous are copied "
+        f"first.\n{last}"
+        "    Raises TypeError or ValueError naming the argument that is wrong.\n    "
+    )

@@ -1,1 +1,1 @@
-"""One screen a task, each with its style sheet beside it."""
+"""One screen a task, each with its style sheet next to it."""

@@ -1,4 +1,4 @@
-"""The `kmint` commands of what can be done on a screen, one of which is copied."""
+"""A list of the `kmint` commands for the actions of a screen. The user copies one of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,17 @@ class CommandList(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "Close", id="commands.close", tooltip="Copy nothing"),
-        Binding("j", "move('cursor_down')", "Down", show=False, id="commands.down", tooltip="Next command"),
-        Binding("k", "move('cursor_up')", "Up", show=False, id="commands.up", tooltip="Command before"),
+        Binding(
+            "j",
+            "move('cursor_down')",
+            "Down",
+            show=False,
+            id="commands.down",
+            tooltip="Next command",
+        ),
+        Binding(
+            "k", "move('cursor_up')", "Up", show=False, id="commands.up", tooltip="Command before"
+        ),
     ]
 
     def __init__(self, commands: list[tuple[str, str]]) -> None:
@@ -31,7 +40,13 @@ class CommandList(ModalScreen[str | None]):
         widest = max(len(what) for what, _ in self._commands)
         with Vertical(classes="dialog wide"):
             yield Label("Copy which command?", classes="title")
-            yield OptionList(*(Option(Content(f"{what:<{widest}}  {command}")) for what, command in self._commands), compact=True)
+            yield OptionList(
+                *(
+                    Option(Content(f"{what:<{widest}}  {command}"))
+                    for what, command in self._commands
+                ),
+                compact=True,
+            )
 
     def on_mount(self) -> None:
         self.query_one(OptionList).highlighted = 0

@@ -1,4 +1,4 @@
-"""A question with two answers, for what cannot be undone; and a question for a line of text."""
+"""A question with two answers, for an action without undo; and a question for a line of text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,30 @@ COPY_KEY = "f2"
 
 
 class Confirm(ModalScreen[bool]):
-    """Ends with True for yes. Escape is no. `command` is the `kmint` command that does what yes does."""
+    """Ends with True for yes. Escape is no. `command` is the `kmint` command that does the same as
+    yes.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(COPY_KEY, "copy_command", "Copy command", id="confirm.command", tooltip="Copy the kmint command that does the same"),
+        Binding(
+            COPY_KEY,
+            "copy_command",
+            "Copy command",
+            id="confirm.command",
+            tooltip="Copy the kmint command that does the same",
+        ),
         Binding("y", "answer(True)", "Yes", id="confirm.yes", tooltip="Do it"),
-        Binding("n,escape", "answer(False)", "No", id="confirm.no", tooltip="Leave everything as it is"),
-        Binding("left,right", "app.focus_next", "Other answer", show=False, id="confirm.other", tooltip="Go to the other answer"),
+        Binding(
+            "n,escape", "answer(False)", "No", id="confirm.no", tooltip="Leave everything as it is"
+        ),
+        Binding(
+            "left,right",
+            "app.focus_next",
+            "Other answer",
+            show=False,
+            id="confirm.other",
+            tooltip="Go to the other answer",
+        ),
     ]
 
     def __init__(self, question: str, detail: str, yes: str, command: str | None = None) -> None:
@@ -57,18 +74,36 @@ class Confirm(ModalScreen[bool]):
 
 
 class Ask(ModalScreen[str | None]):
-    """Ends with the text, or None. Enter is yes, escape is no. `command` makes of the text the `kmint` command that does the same."""
+    """Ends with the text, or None. Enter is yes, escape is no. `command` makes of the text the
+    `kmint` command that does the same.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "Cancel", id="ask.cancel", tooltip="Leave everything as it is"),
-        Binding(COPY_KEY, "copy_command", "Copy command", id="ask.command", tooltip="Copy the kmint command that does the same"),
+        Binding(
+            COPY_KEY,
+            "copy_command",
+            "Copy command",
+            id="ask.command",
+            tooltip="Copy the kmint command that does the same",
+        ),
     ]
 
     def __init__(
-        self, question: str, detail: str, value: str = "", placeholder: str = "", command: Callable[[str], str] | None = None
+        self,
+        question: str,
+        detail: str,
+        value: str = "",
+        placeholder: str = "",
+        command: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
-        self._question, self._detail, self._value, self._placeholder = question, detail, value, placeholder
+        self._question, self._detail, self._value, self._placeholder = (
+            question,
+            detail,
+            value,
+            placeholder,
+        )
         self._command = command
 
     def compose(self) -> ComposeResult:

@@ -1,4 +1,4 @@
-"""Doctor: what works on this machine, what does not, and what to do about it."""
+"""Doctor: the parts that work on this machine, and a fix for each one that fails."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
+from kmint_tui.core import command_line
+from kmint_tui.core.jobs import Job
 from kmint_tui.doctor import examine, worst_first
 from kmint_tui.doctor.finding import Finding
-from kmint_tui.screens.base import ACT, COPY, KmintScreen
+from kmint_tui.screens.base import ACT, COPY, KmintScreen, key
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench import command_line
-from kmint_tui.workbench.jobs import Job
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from kmint_tui.doctor.child import Child
+    from kmint_tui.doctor.examination import Child
 
 
 class DoctorScreen(KmintScreen):
-    """Looks when it is first shown, and when asked to; shows each finding as soon as there is one."""
+    """Examines the machine when first shown and on request; shows each finding at once."""
 
     mode = "doctor"
     CSS_PATH = "doctor.tcss"
     AUTO_FOCUS = "#findings"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "look", "Look again", id="doctor.look", tooltip="Look at everything again", group=ACT),
-        Binding("x", "cancel", "Cancel", id="doctor.cancel", tooltip="End looking; what was found stays", group=ACT),
-        Binding("y", "copy_report", "Copy report", id="copy.report", tooltip="Copy everything that was found", group=COPY),
-    ]
+        key("r", "look", "Look again", "doctor.look", "Look at everything again", ACT, show=True),
+        key("x", "cancel", "Cancel", "doctor.cancel", "End looking; the findings stay", ACT, show=True),
+        key("y", "copy_report", "Copy report", "copy.report", "Copy everything that was found", COPY, show=True),
+    ]  # fmt: skip
 
     @dataclass
     class Found(Message):
-        """What was found so far, and whether that is all."""
+        """The findings so far; `over` says whether they are complete."""
 
         findings: tuple[Finding, ...]
         over: bool
@@ -57,7 +57,10 @@ class DoctorScreen(KmintScreen):
         yield Static("", id="detail", markup=False)
 
     def commands(self) -> list[tuple[str, str]]:
-        return [("examine", command_line.command("doctor")), ("redacted report", command_line.command("doctor", "--report", "FILE"))]
+        return [
+            ("examine", command_line.command("doctor")),
+            ("redacted report", command_line.command("doctor", "--report", "FILE")),
+        ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "look":
@@ -75,7 +78,9 @@ class DoctorScreen(KmintScreen):
     def action_look(self) -> None:
         if self._job is None:
             started: list[Child] = []
-            self._job = self.kmint.jobs.begin("looking at this machine", cancelled=lambda: _end(started), light=True)
+            self._job = self.kmint.jobs.begin(
+                "looking at this machine", cancelled=lambda: _end(started), light=True
+            )
             self._findings = ()
             self.query_one("#detail", Static).update("looking … (x ends it)")
             self.refresh_bindings()
@@ -88,10 +93,13 @@ class DoctorScreen(KmintScreen):
     @work(thread=True, exclusive=True, group="doctor", exit_on_error=False)
     def _look(self, job: Job, started: list[Child]) -> None:
         found: list[Finding] = []
-        looking = cast("Generator[Finding, None, None]", examine(offline=self.kmint.offline_reason is not None, started=started))
+        looking = cast(
+            "Generator[Finding, None, None]",
+            examine(offline=self.kmint.offline_reason is not None, started=started),
+        )
         with job, closing(looking):
             for finding in looking:
-                # What a child that was closed has to say is about its end, not about the machine.
+                # A finding of a closed child is about its end, not about the machine.
                 if job.cancelled:
                     break
                 found.append(finding)
@@ -107,7 +115,14 @@ class DoctorScreen(KmintScreen):
         table = self.query_one(Table)
         at_top = table.cursor_row == 0
         table.fill(
-            (item.name, (item.name, styled(self.app, item.status, "pass" if item.status == "ok" else item.status), item.detail))
+            (
+                item.name,
+                (
+                    item.name,
+                    styled(self.app, item.status, "pass" if item.status == "ok" else item.status),
+                    item.detail,
+                ),
+            )
             for item in self._findings
         )
         if at_top:
@@ -116,17 +131,24 @@ class DoctorScreen(KmintScreen):
 
     @on(DataTable.RowHighlighted)
     def _show_detail(self) -> None:
-        item = next((item for item in self._findings if item.name == self.query_one(Table).key), None)
+        item = next(
+            (item for item in self._findings if item.name == self.query_one(Table).key), None
+        )
         if item is not None:
-            self.query_one("#detail", Static).update(f"{item.name}: {item.detail}" + (f"\nfix: {item.fix}" if item.fix else ""))
+            self.query_one("#detail", Static).update(
+                f"{item.name}: {item.detail}" + (f"\nfix: {item.fix}" if item.fix else "")
+            )
 
     def action_copy_report(self) -> None:
-        lines = [f"{item.name}: {item.status}: {item.detail}" + (f" ({item.fix})" if item.fix else "") for item in self._findings]
+        lines = [
+            f"{item.name}: {item.status}: {item.detail}" + (f" ({item.fix})" if item.fix else "")
+            for item in self._findings
+        ]
         self.copy("\n".join(lines), "report")
 
 
 def _end(children: list[Child]) -> None:
-    """Kill them; the examination, which waits for one, then goes on and closes them."""
+    """Kill the children; the examination, which waits for one, then goes on and closes them."""
     for child in tuple(children):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

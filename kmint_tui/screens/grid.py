@@ -1,34 +1,33 @@
-"""Grid: one kernel timed over shapes and dtypes, as a heat map, with every cell at which it loses named."""
+"""Grid: one kernel timed over shapes and dtypes, as a heat map, with a list of its losing cells."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from textual import events, on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
 from kmint_tui import paths
-from kmint_tui.cli.referee import no_gpu_reason
+from kmint_tui.core import command_line
+from kmint_tui.core.grid_report import GridReport, load, stored
+from kmint_tui.core.grid_run import Places, measure
+from kmint_tui.core.jobs import Cancelled, Job
+from kmint_tui.core.referee import no_gpu_reason
 from kmint_tui.errors import EnvironmentUnfit, KmintError
-from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen
+from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen, key
 from kmint_tui.screens.confirm import Ask
 from kmint_tui.screens.messages import Refused
 from kmint_tui.widgets.heat_map import HeatMap
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench import command_line
-from kmint_tui.workbench.grid_report import GridReport, load, stored
-from kmint_tui.workbench.grid_run import Places, measure
-from kmint_tui.workbench.jobs import Cancelled, Job
 from referee.grid import GridPoint
-from referee.grid_picture import describe, text_map, told
+from referee.grid_picture import describe, summary_lines, text_map
 
 WHAT = (
     "A grid times one kernel at every combination of rows, columns and dtype against the fastest baseline, and names every cell at "
@@ -37,22 +36,22 @@ WHAT = (
 
 
 class GridScreen(KmintScreen):
-    """Shows one grid: stored in the history, opened from a file, or being measured. One measuring at a time."""
+    """Shows one grid: stored in the history, opened from a file, or being measured. It measures
+    one grid at a time.
+    """
 
     mode = "grid"
     CSS_PATH = "grid.tcss"
     AUTO_FOCUS = "#map"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "r", "measure", "Measure", id="grid.measure", tooltip="Measure the grid of a draft or file; goes on where it ended", group=ACT
-        ),
-        Binding("x", "cancel", "Cancel", id="grid.cancel", tooltip="Stop measuring; finished cells are kept", group=ACT),
-        Binding("o", "open", "Open file", id="grid.open", tooltip="Open a grid report or record from a file", group=VIEW),
-        Binding("n", "losing", "Next loss", id="grid.losing", tooltip="Go to the next losing cell", group=VIEW),
-        Binding("left_square_bracket", "step(1)", "Older", id="grid.older", tooltip="Grid before", group=VIEW, key_display="["),
-        Binding("right_square_bracket", "step(-1)", "Newer", id="grid.newer", tooltip="Next grid", group=VIEW, key_display="]"),
-        Binding("y", "copy_grid", "Copy grid", show=False, id="copy.grid", tooltip="Copy the grid as text", group=COPY),
-    ]
+        key("r", "measure", "Measure", "grid.measure", "Measure the grid of a draft or file; goes on where it ended", ACT, show=True),
+        key("x", "cancel", "Cancel", "grid.cancel", "Stop measuring; finished cells are kept", ACT, show=True),
+        key("o", "open", "Open file", "grid.open", "Open a grid report or record from a file", VIEW, show=True),
+        key("n", "losing", "Next loss", "grid.losing", "Go to the next losing cell", VIEW, show=True),
+        key("left_square_bracket", "step(1)", "Older", "grid.older", "Grid before", VIEW, show=True, shown_as="["),
+        key("right_square_bracket", "step(-1)", "Newer", "grid.newer", "Next grid", VIEW, show=True, shown_as="]"),
+        key("y", "copy_grid", "Copy grid", "copy.grid", "Copy the grid as text", COPY),
+    ]  # fmt: skip
 
     @dataclass
     class Found(Message):
@@ -69,14 +68,14 @@ class GridScreen(KmintScreen):
 
     @dataclass
     class Began(Message):
-        """A grid is about to be measured: of which kernel, and at which cells."""
+        """A grid measurement is about to begin; `report` names its kernel, `places` its cells."""
 
         report: GridReport
         places: Places
 
     @dataclass
     class Ended(Message):
-        """The measuring is over; `error` is why it failed, if it did."""
+        """The measuring is over; `error` is the failure, or None."""
 
         text: str
         error: Exception | None = None
@@ -100,7 +99,9 @@ class GridScreen(KmintScreen):
                     yield Table("losing")
 
     def on_mount(self) -> None:
-        self.query_one("#losing", Table).head(("shape", 14), ("dtype", 8), ("verdict", 8), ("ratio", 7), ("why", None))
+        self.query_one("#losing", Table).head(
+            ("shape", 14), ("dtype", 8), ("verdict", 8), ("ratio", 7), ("why", None)
+        )
         self._show()
 
     def on_screen_resume(self) -> None:
@@ -111,7 +112,10 @@ class GridScreen(KmintScreen):
         name = self.report.name if self.report is not None else "ID"
         return [
             ("measure", command_line.command("grid", name)),
-            ("measure and write a picture", command_line.command("grid", name, "--save", "grid.svg")),
+            (
+                "measure and write a picture",
+                command_line.command("grid", name, "--save", "grid.svg"),
+            ),
             ("write a report", command_line.command("grid", name, "--save", "grid.json")),
         ]
 
@@ -153,14 +157,16 @@ class GridScreen(KmintScreen):
 
     def action_open(self) -> None:
         detail = "A JSON report of `kmint grid`, or the record of a grid (JSON lines)."
-        self.app.push_screen(Ask("Open which grid report?", detail, placeholder="grid.json"), self.open_file)
+        self.app.push_screen(
+            Ask("Open which grid report?", detail, placeholder="grid.json"), self.open_file
+        )
 
     def open_file(self, path: str | None) -> None:
-        """Show the grid of a report or record; what is none becomes a message."""
+        """Show the grid of a report or record; any other file leads to an error message."""
         if path is None:
             return
         try:
-            self.report = load(Path(path).expanduser())
+            self.report = load(paths.expanded(path))
         except KmintError as error:
             self.tell(error)
             return
@@ -175,8 +181,14 @@ class GridScreen(KmintScreen):
             return
         reason = no_gpu_reason()
         if reason is not None:
-            fix = "o opens a grid that was measured elsewhere"
-            self.tell(EnvironmentUnfit(f"a grid is measured on a GPU: {reason}", fix=fix, title="nothing can be timed here"))
+            fix = "o opens a grid of another machine"
+            self.tell(
+                EnvironmentUnfit(
+                    f"a grid is measured on a GPU: {reason}",
+                    fix=fix,
+                    title="nothing can be timed here",
+                )
+            )
             return
         try:
             self.kmint.refuse_to_disturb("a grid")
@@ -184,7 +196,13 @@ class GridScreen(KmintScreen):
             self.tell(error)
             return
         detail = "A draft's id, or a kernel that kmint saved. Building baselines for a shape takes up to a minute the first time."
-        ask = Ask("Measure the grid of which kernel?", detail, name, "12.3", command=lambda text: command_line.command("grid", text))
+        ask = Ask(
+            "Which kernel's grid shall be measured?",
+            detail,
+            name,
+            "12.3",
+            command=lambda text: command_line.command("grid", text),
+        )
         self.app.push_screen(ask, self._begin)
 
     def _begin(self, wanted: str | None) -> None:
@@ -200,7 +218,9 @@ class GridScreen(KmintScreen):
 
         with job:
             try:
-                text = measure(wanted, job, began, lambda point: self.post_message(self.Measured(point)))
+                text = measure(
+                    wanted, job, began, lambda point: self.post_message(self.Measured(point))
+                )
                 message = self.Ended(text)
             except Cancelled:
                 message = self.Ended(f"{wanted}: stopped; the finished cells are kept")
@@ -239,16 +259,26 @@ class GridScreen(KmintScreen):
         if not self._stored:
             return
         names = [report.key for report in self._stored]
-        at = names.index(self.report.key) if self.report is not None and self.report.key in names else -by
+        at = (
+            names.index(self.report.key)
+            if self.report is not None and self.report.key in names
+            else -by
+        )
         self.report = self._stored[(at + by) % len(self._stored)]
         self._show()
 
     def action_losing(self) -> None:
-        losing = [point for point in self.report.points if point.loses] if self.report is not None else []
+        losing = (
+            [point for point in self.report.points if point.loses]
+            if self.report is not None
+            else []
+        )
         if losing:
             table = self.query_one(HeatMap)
             now = table.point
-            table.go_to(losing[(losing.index(now) + 1) % len(losing)] if now in losing else losing[0])
+            table.go_to(
+                losing[(losing.index(now) + 1) % len(losing)] if now in losing else losing[0]
+            )
             table.focus()
 
     def action_copy_grid(self) -> None:
@@ -263,13 +293,25 @@ class GridScreen(KmintScreen):
         self.refresh_bindings()
         if report is None:
             reason = no_gpu_reason()
-            there = f"Nothing can be timed here: {reason}." if reason else "r measures the grid of a draft or of a saved kernel."
-            empty.update(f"No grid was measured.\n\n{WHAT}\n\n{there} o opens the report of a grid that was measured elsewhere.")
+            there = (
+                f"Nothing can be timed here: {reason}."
+                if reason
+                else "r measures the grid of a draft or of a saved kernel."
+            )
+            empty.update(
+                f"No grid was measured.\n\n{WHAT}\n\n{there} o opens a grid report of another machine."
+            )
             return
         total = len(self._places)
-        state = f"{self._job.title}: {len(report.points)} of {total} cells (x stops)  ·  " if self._job is not None and total else ""
-        summary = told(report.points)[0] if report.points else ""
-        self.query_one("#head", Static).update("\n".join(part for part in (f"{state}{report.title}", summary) if part))
+        state = (
+            f"{self._job.title}: {len(report.points)} of {total} cells (x stops)  ·  "
+            if self._job is not None and total
+            else ""
+        )
+        summary = summary_lines(report.points)[0] if report.points else ""
+        self.query_one("#head", Static).update(
+            "\n".join(part for part in (f"{state}{report.title}", summary) if part)
+        )
         self.query_one(HeatMap).show(report.points, self._places.shapes, self._places.dtypes)
         self._show_losing([point for point in report.points if point.loses])
         self._show_cell()
@@ -311,7 +353,11 @@ class GridScreen(KmintScreen):
 
     @on(DataTable.RowSelected, "#losing")
     def _losing_selected(self, event: DataTable.RowSelected) -> None:
-        losing = [point for point in self.report.points if point.loses] if self.report is not None else []
+        losing = (
+            [point for point in self.report.points if point.loses]
+            if self.report is not None
+            else []
+        )
         if event.row_key.value is not None:
             self.query_one(HeatMap).go_to(losing[int(event.row_key.value)])
             self.query_one(HeatMap).focus()

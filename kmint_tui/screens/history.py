@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
 from kmint_tui import paths
+from kmint_tui.core import command_line
+from kmint_tui.core.stages import SYMBOLS, marks
 from kmint_tui.errors import KmintError
+from kmint_tui.history.reading import read_history
 from kmint_tui.history.records import Draft, Summary, parse_id
-from kmint_tui.history.store import PASSED, History
+from kmint_tui.history.store import PASSED
 from kmint_tui.history.transfer import remove
-from kmint_tui.screens.base import ACT, VIEW
+from kmint_tui.minting.reasons import short_reason
+from kmint_tui.screens.base import ACT, VIEW, key
 from kmint_tui.screens.confirm import Confirm
 from kmint_tui.screens.messages import Refused, answer
 from kmint_tui.screens.rejudging import RejudgingScreen
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench import command_line
-from kmint_tui.workbench.listing import SORTS, listed
-from kmint_tui.workbench.stages import SYMBOLS, marks, why
 
 EMPTY = "Nothing was minted yet. [b]1[/b] goes to Mint."
+SORTS = ("newest", "operation", "correct", "ratio", "state")
 
 
 class HistoryScreen(RejudgingScreen):
@@ -37,12 +40,12 @@ class HistoryScreen(RejudgingScreen):
     CSS_PATH = "history.tcss"
     AUTO_FOCUS = "#sessions"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", id="history.filter", tooltip="Show only what holds some words", group=VIEW),
-        Binding("o", "sort", "Sort", id="history.sort", tooltip="Sort by the next column", group=VIEW),
-        Binding("s", "save", "Save", id="history.save", tooltip="Save the draft under the cursor into a folder", group=ACT),
-        Binding("D", "delete", "Delete", id="history.delete", tooltip="Delete the session or draft; asks first", group=ACT),
-        Binding("escape", "back", "Back", show=False, id="history.back", tooltip="Back to the sessions", group=VIEW),
-    ]
+        key("slash", "filter", "Filter", "history.filter", "Show only rows with some words", VIEW, show=True),
+        key("o", "sort", "Sort", "history.sort", "Sort by the next column", VIEW, show=True),
+        key("s", "save", "Save", "history.save", "Save the draft under the cursor into a folder", ACT, show=True),
+        key("D", "delete", "Delete", "history.delete", "Delete the session or draft; asks first", ACT, show=True),
+        key("escape", "back", "Back", "history.back", "Back to the sessions", VIEW),
+    ]  # fmt: skip
 
     @dataclass
     class Found(Message):
@@ -63,6 +66,7 @@ class HistoryScreen(RejudgingScreen):
         self._drafts: tuple[Draft, ...] = ()
         self._sort = 0
         self._session: int | None = None
+        self._wanted: int | None = None
 
     def body(self) -> ComposeResult:
         yield Input(placeholder="words of the operation, model, state …", compact=True, id="filter")
@@ -75,8 +79,12 @@ class HistoryScreen(RejudgingScreen):
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
         outcome = (("best", 8), ("correct", 7), ("drafts", 6), ("ratio", 6), ("state", 7))
-        self.query_one("#sessions", Table).head(("id", 4), ("operation", 26), *outcome, ("model", 16), ("started", 16))
-        self.query_one("#drafts", Table).head(("draft", 8), ("tokens", 6), ("stages", 6), ("verdict", 10), ("ratio", 7), ("why", None))
+        self.query_one("#sessions", Table).head(
+            ("id", 4), ("operation", 26), *outcome, ("model", 16), ("started", 16)
+        )
+        self.query_one("#drafts", Table).head(
+            ("draft", 8), ("tokens", 6), ("stages", 6), ("verdict", 10), ("ratio", 7), ("why", None)
+        )
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
@@ -101,6 +109,11 @@ class HistoryScreen(RejudgingScreen):
         if action in ("delete", "sort", "filter"):
             return bool(self._sessions)
         return super().check_action(action, parameters)
+
+    def go_to(self, session: int) -> None:
+        """Put the cursor on a session once the list is read."""
+        self._wanted = session
+        self._read()
 
     def chosen(self) -> Draft | None:
         return self._draft
@@ -129,7 +142,7 @@ class HistoryScreen(RejudgingScreen):
             answer(self, self.Found(()))
             return
         try:
-            with History(paths.history_file()) as history:
+            with read_history(paths.history_file()) as history:
                 answer(self, self.Found(history.summaries()))
         except KmintError as error:
             answer(self, Refused(error))
@@ -143,7 +156,11 @@ class HistoryScreen(RejudgingScreen):
         wanted = self.query_one("#filter", Input).value
         sessions = listed(self._sessions, wanted, SORTS[self._sort])
         empty = self.query_one("#empty", Static)
-        empty.update(EMPTY if not self._sessions else "No session holds these words. [b]Escape[/b] shows all.")
+        empty.update(
+            EMPTY
+            if not self._sessions
+            else "No session holds these words. [b]Escape[/b] shows all."
+        )
         empty.display = not sessions
         self.query_one("#lists").display = bool(sessions)
         table = self.query_one("#sessions", Table)
@@ -164,6 +181,9 @@ class HistoryScreen(RejudgingScreen):
             )
             for session in sessions
         )
+        if self._wanted is not None:
+            table.go_to(str(self._wanted))
+            self._wanted = None
         if self.focused is None and sessions:
             table.focus()
         self.refresh_bindings()
@@ -176,7 +196,7 @@ class HistoryScreen(RejudgingScreen):
     @work(thread=True, exclusive=True, group="drafts", exit_on_error=False)
     def _read_drafts(self, session: int) -> None:
         try:
-            with History(paths.history_file()) as history:
+            with read_history(paths.history_file()) as history:
                 answer(self, self.DraftsFound(session, history.drafts(session)))
         except KmintError as error:
             answer(self, Refused(error))
@@ -186,12 +206,18 @@ class HistoryScreen(RejudgingScreen):
         self._drafts, self._session = message.drafts, message.session
         if self._judging is None:
             self.query_one("#under", Static).update(self._order())
-        self.query_one("#drafts", Table).fill((draft.id, self._cells(draft)) for draft in message.drafts)
+        self.query_one("#drafts", Table).fill(
+            (draft.id, self._cells(draft)) for draft in message.drafts
+        )
         self.refresh_bindings()
 
     def _order(self) -> str:
         sort = f"sorted by {SORTS[self._sort]}"
-        return f"session {self._session}: {len(self._drafts)} drafts   ({sort}; enter goes in)" if self._session is not None else ""
+        return (
+            f"session {self._session}: {len(self._drafts)} drafts   ({sort}; enter goes in)"
+            if self._session is not None
+            else ""
+        )
 
     def _cells(self, draft: Draft) -> tuple[object, ...]:
         if draft.duplicate_of is not None:
@@ -199,11 +225,18 @@ class HistoryScreen(RejudgingScreen):
         elif draft.verdict is None:
             outcome, reason = "not judged", f"ended by {draft.finish}"
         else:
-            outcome, reason = draft.outcome or "", why(draft.verdict)
+            outcome, reason = draft.outcome or "", short_reason(draft.verdict)
         stage = draft.verdict.get("stage") if draft.verdict else None
         symbols = "".join(SYMBOLS[mark] for mark in marks(draft.outcome, stage))
         ratio = f"{draft.ratio:.2f}x" if draft.ratio is not None else ""
-        return draft.id, str(draft.tokens), symbols, styled(self.app, outcome, outcome), ratio, reason
+        return (
+            draft.id,
+            str(draft.tokens),
+            symbols,
+            styled(self.app, outcome, outcome),
+            ratio,
+            reason,
+        )
 
     @on(Refused)
     def _refused(self, message: Refused) -> None:
@@ -258,15 +291,26 @@ class HistoryScreen(RejudgingScreen):
         if state == "running" and self.kmint.run_now is not None:
             self.notify("This session is running; cancel it first.", severity="warning")
             return
-        what, detail = f"session {key}", "Its drafts, their verdicts and their sources go with it. Saved files and crowns stay."
+        what, detail = (
+            f"session {key}",
+            "Its drafts, their verdicts and their sources go with it. Saved files and crowns stay.",
+        )
         if self.draft_id is not None:
-            what, detail = f"draft {key}", "Its verdict and its source go with it. Saved files and crowns stay."
+            what, detail = (
+                f"draft {key}",
+                "Its verdict and its source go with it. Saved files and crowns stay.",
+            )
 
         def answered(yes: bool | None) -> None:
             if yes:
                 self._delete(key)
 
-        self.app.push_screen(Confirm(f"Delete {what}?", detail, "Delete", command_line.command("history", "rm", key)), answered)
+        self.app.push_screen(
+            Confirm(
+                f"Delete {what}?", detail, "Delete", command_line.command("history", "rm", key)
+            ),
+            answered,
+        )
 
     @work(thread=True, exclusive=True, group="delete", exit_on_error=False)
     def _delete(self, identity: str) -> None:
@@ -279,3 +323,24 @@ class HistoryScreen(RejudgingScreen):
     def action_save(self) -> None:
         if self.draft_id is not None:
             self.kmint.save_draft(self.draft_id)
+
+
+def listed(sessions: Iterable[Summary], wanted: str, sort: str) -> list[Summary]:
+    """The sessions that hold all the words, sorted; equal ones stay in order, the newest first."""
+    words = wanted.lower().split()
+    found = [session for session in sessions if all(word in _text(session) for word in words)]
+    match sort:
+        case "operation":
+            return sorted(found, key=lambda session: session.op)
+        case "correct":
+            return sorted(found, key=lambda session: -session.passed)
+        case "ratio":
+            return sorted(found, key=lambda session: -(session.ratio or 0.0))
+        case "state":
+            return sorted(found, key=lambda session: session.state)
+        case _:
+            return sorted(found, key=lambda session: -session.id)
+
+
+def _text(session: Summary) -> str:
+    return f"{session.id} {session.started} {session.op} {session.model} {session.state} {session.best or ''}".lower()

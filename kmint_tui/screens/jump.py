@@ -17,7 +17,9 @@ from textual.widgets import Label
 class Jump(ModalScreen[Widget | None]):
     """Ends with the widget that was chosen, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Stay", id="jump.cancel", tooltip="Stay where you are")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", "Stay", id="jump.cancel", tooltip="Stay where you are")
+    ]
 
     def __init__(self, screen: Screen[None]) -> None:
         super().__init__()

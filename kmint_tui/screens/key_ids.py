@@ -1,4 +1,6 @@
-"""The ids of all keys that can be rebound: of the application, its screens and their parts. Importing all of them takes a moment."""
+"""The ids of all keys that can be rebound: of the application, its screens and their parts.
+Importing all of them takes a moment.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,17 @@ from kmint_tui import screens, widgets
 def key_ids(app: type[App[int]]) -> frozenset[str]:
     """Every id under which a key can be rebound."""
     modules = [
-        import_module(f"{package.__name__}.{found.name}") for package in (screens, widgets) for found in iter_modules(package.__path__)
+        import_module(f"{package.__name__}.{found.name}")
+        for package in (screens, widgets)
+        for found in iter_modules(package.__path__)
     ]
     kinds = [app, *(kind for module in modules for kind in _nodes(module))]
-    return frozenset(binding.id for kind in kinds for binding in kind.BINDINGS if isinstance(binding, Binding) and binding.id)
+    return frozenset(
+        binding.id
+        for kind in kinds
+        for binding in kind.BINDINGS
+        if isinstance(binding, Binding) and binding.id
+    )
 
 
 def unknown_keys(chosen: Mapping[str, str], app: type[App[int]]) -> tuple[str, ...]:
@@ -32,7 +41,10 @@ def unknown_keys(chosen: Mapping[str, str], app: type[App[int]]) -> tuple[str, .
     for identity in chosen:
         if identity not in known:
             near = difflib.get_close_matches(identity, known, n=1)
-            lines.append(f"no key has the id {identity!r}" + (f"; did you mean {near[0]!r}?" if near else "; ? shows the ids"))
+            lines.append(
+                f"no key has the id {identity!r}"
+                + (f"; did you mean {near[0]!r}?" if near else "; ? shows the ids")
+            )
     return tuple(lines)
 
 

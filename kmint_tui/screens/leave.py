@@ -1,4 +1,6 @@
-"""Leaving: asks while something is under way, then waits until the smith and the referee are gone, so that no process is left."""
+"""Leaving: asks while something is under way, then waits until the smith and the referee are gone,
+so that no process is left.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,34 @@ if TYPE_CHECKING:
 
 
 LAST_SECONDS = 3.0
-"""After a signal the process ends this long after its children did, also where the terminal is gone and writing to it blocks."""
+"""After a signal the process ends this long after its children did, also where the terminal is gone
+and writing to it blocks.
+"""
 CLOSING = "Closing the smith and the referee …"
 
 
 class Leave(ModalScreen[None]):
-    """`ask` shows the question first. The application ends with exit code `code` when everything is closed."""
+    """`ask` shows the question first. The application ends with exit code `code` when everything is
+    closed.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "leave", "Quit", id="leave.yes", tooltip="Stop the session and quit; finished drafts are kept"),
+        Binding(
+            "y",
+            "leave",
+            "Quit",
+            id="leave.yes",
+            tooltip="Stop the session and quit; finished drafts are kept",
+        ),
         Binding("n,escape", "stay", "Stay", id="leave.no", tooltip="Go on"),
-        Binding("left,right", "app.focus_next", "Other answer", show=False, id="leave.other", tooltip="Go to the other answer"),
+        Binding(
+            "left,right",
+            "app.focus_next",
+            "Other answer",
+            show=False,
+            id="leave.other",
+            tooltip="Go to the other answer",
+        ),
     ]
 
     def __init__(self, *, ask: bool, code: int = 0) -> None:
@@ -40,9 +59,15 @@ class Leave(ModalScreen[None]):
         app = cast("KmintApp", self.app)
         under_way = [*(["a session"] if app.run_now is not None else []), *app.jobs.weighty]
         with Vertical(classes="dialog"):
-            yield Label(f"Under way: {', '.join(under_way)}" if self.asking else CLOSING, classes="title", markup=False)
+            yield Label(
+                f"Under way: {', '.join(under_way)}" if self.asking else CLOSING,
+                classes="title",
+                markup=False,
+            )
             if self.asking:
-                yield Label("Quitting ends it. What is done is kept: drafts in the history, parts of a pull, cells of a grid.")
+                yield Label(
+                    "Quitting ends it. Finished parts are kept: drafts in the history, parts of a pull, cells of a grid."
+                )
                 with Horizontal(classes="buttons"):
                     yield Button("Quit (y)", variant="error", id="yes", compact=True)
                     yield Button("Stay (n)", id="no", compact=True)

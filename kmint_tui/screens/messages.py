@@ -8,9 +8,9 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.worker import get_current_worker
 
+from kmint_tui.core.facts import Facts
+from kmint_tui.core.smiths import SmithState
 from kmint_tui.history.records import Draft, Session
-from kmint_tui.workbench.facts import Facts
-from kmint_tui.workbench.smiths import SmithState
 
 
 @dataclass
@@ -38,7 +38,7 @@ class DraftFound(Message):
 
 @dataclass
 class Refused(Message):
-    """What was asked of a worker cannot be had."""
+    """A worker cannot deliver its result; `error` is the reason."""
 
     error: Exception
 
@@ -50,14 +50,15 @@ class RunReady(Message):
 
 @dataclass
 class JobsChanged(Message):
-    """Work besides the session began or ended."""
+    """Work other than the session began or ended."""
 
 
 def answer(to: MessagePump, message: Message) -> None:
-    """Post what an exclusive worker has read, unless the next one of its group has begun.
+    """Post the result of an exclusive worker, unless the next worker of its group has begun.
 
-    A worker's thread goes on when the worker is cancelled, and may then be slower than its successor; what it read is out of date.
-    Workers begin and are cancelled where callbacks run, so no worker can begin between the look and the post.
+    A worker's thread goes on when the worker is cancelled, and may then be slower than its
+    successor; its result is out of date. Workers begin and are cancelled where callbacks run, so
+    no worker can begin between the look and the post.
     """
     worker = get_current_worker()
     to.call_later(lambda: None if worker.is_cancelled else to.post_message(message))

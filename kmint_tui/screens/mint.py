@@ -1,4 +1,4 @@
-"""Mint: say what is wanted, watch the drafts being written and judged, open or save the best."""
+"""Mint: the user composes a request, watches drafts get written and judged, and saves the best."""
 
 from __future__ import annotations
 
@@ -8,29 +8,38 @@ from typing import ClassVar
 
 from textual import events, on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.widgets import DataTable, Static
 
+from kmint_tui.core import command_line, smiths
+from kmint_tui.core.facts import NO_GPU
+from kmint_tui.core.run import Ended, Failure, MintRun, RunEvent, Step
+from kmint_tui.core.session_state import LiveSession
+from kmint_tui.core.session_words import summary, what_next
 from kmint_tui.errors import KmintError
-from kmint_tui.events import MintEvent, Notice, Progress, Swept
-from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen
+from kmint_tui.events import Finished, MintEvent, Notice, Progress, Started, Swept
+from kmint_tui.minting.result import MintResult
+from kmint_tui.minting.standalone import standalone
+from kmint_tui.screens.base import ACT, COPY, VIEW, KmintScreen, key
 from kmint_tui.screens.messages import ModelsFound, RunReady, answer
 from kmint_tui.widgets.bars import TimeBars
 from kmint_tui.widgets.code import CodeView
 from kmint_tui.widgets.composer import Composer
 from kmint_tui.widgets.draft_table import DraftTable
-from kmint_tui.workbench import command_line, smiths
-from kmint_tui.workbench.live import LiveSession
-from kmint_tui.workbench.run import Ended, Failure, MintRun, RunEvent, Step
+from kmint_tui.widgets.start_list import OPERATION, OWN, SESSION, StartList
+from referee.ops.catalogue import get
+from referee.reference.asked import Asked
 
 REFRESH_SECONDS = 0.12
 SHARE_OF_IDLE = 4
 COUNT_SECONDS = 0.5
-"""The table of drafts is drawn as a whole when one count in it changes, so counts are brought up to date less often."""
+"""Seconds between two updates of the counts in the table of drafts. One changed count draws the
+whole table, so counts change less often.
+"""
 EMPTY = (
-    "Put a block together above, or choose an operation, and press [b]m[/b] to mint.\n\n"
-    "A small model on this machine drafts kernels; the referee throws away every draft that is wrong, dishonest or slow."
+    "Compose a block above and press [b]m[/b] to mint, or choose below. A small model on this machine "
+    "drafts kernels; the referee rejects every draft that is wrong, dishonest or slow."
 )
 
 
@@ -41,14 +50,15 @@ class MintScreen(KmintScreen):
     CSS_PATH = "mint.tcss"
     AUTO_FOCUS = "#way"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m,f5", "start", "Mint", id="mint.start", tooltip="Draft and judge what the form says", group=ACT),
-        Binding("x", "cancel", "Cancel", id="mint.cancel", tooltip="Stop drafting; once more gives up the judging too", group=ACT),
-        Binding("s", "save", "Save", id="mint.save", tooltip="Save the draft under the cursor into a folder", group=ACT),
-        Binding("y", "copy_code", "Copy code", show=False, id="copy.code", tooltip="Copy the code that is shown", group=COPY),
-        Binding("b", "best", "Best", show=False, id="mint.best", tooltip="Go to the best draft", group=VIEW),
-        Binding("e,slash", "edit", "Edit", show=False, id="mint.edit", tooltip="Go to the form", group=VIEW),
-        Binding("escape", "table", "Table", show=False, id="mint.table", tooltip="Go from the form to the table", group=VIEW),
-    ]
+        key("m,f5", "start", "Mint", "mint.start", "Draft and judge what the form says", ACT, show=True),
+        key("x", "cancel", "Cancel", "mint.cancel", "Stop drafting; once more gives up the judging too", ACT, show=True),
+        key("s", "save", "Save", "mint.save", "Save the draft under the cursor into a folder", ACT, show=True),
+        key("y", "copy_code", "Copy code", "copy.code", "Copy the code that is shown", COPY),
+        key("v", "editor", "Editor", "mint.editor", "Open the code in $EDITOR; an edited kernel can be judged", ACT),
+        key("b", "best", "Best", "mint.best", "Go to the best draft", VIEW),
+        key("e,slash", "edit", "Edit", "mint.edit", "Go to the form", VIEW),
+        key("escape", "table", "Table", "mint.table", "Go from the form to the table", VIEW),
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +76,10 @@ class MintScreen(KmintScreen):
         yield Composer(id="composer")
         yield Static("", id="trouble", markup=False)
         yield Static("", id="status", markup=False)
-        yield Static(EMPTY, id="empty", classes="empty")
+        yield Static("", id="next", markup=False)
+        with Vertical(id="start-page"):
+            yield Static(EMPTY, classes="empty")
+            yield StartList(id="start-list")
         with Container(id="work"):
             yield DraftTable("table")
             with Vertical(id="side"):
@@ -77,12 +90,10 @@ class MintScreen(KmintScreen):
                     yield Static("", id="why", markup=False)
                     yield TimeBars("", id="bars")
 
-    def on_mount(self) -> None:
-        self._look_for_models()
-
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         self._look_for_models()
+        self.query_one(StartList).read()
 
     @on(events.Resize)
     def _resized(self) -> None:
@@ -106,7 +117,7 @@ class MintScreen(KmintScreen):
             return self._run is not None
         if action == "start":
             return self._run is None
-        if action in ("open", "best", "table", "copy_code"):
+        if action in ("open", "best", "table", "copy_code", "editor"):
             return bool(self.session.drafts)
         if action == "save":
             index = self.selected
@@ -117,7 +128,7 @@ class MintScreen(KmintScreen):
     @property
     def selected(self) -> int | None:
         """The number of the draft under the cursor."""
-        # Keys are looked at before the screen is composed.
+        # Textual checks the keys before it composes the screen.
         tables = self.query(DraftTable)
         key = tables.first().key if tables else None
         return int(key) if key is not None else None
@@ -135,9 +146,23 @@ class MintScreen(KmintScreen):
     def _look_for_models(self) -> None:
         answer(self, ModelsFound(tuple(smiths.usable())))
 
+    @on(StartList.OptionSelected, "#start-list")
+    def _start_chosen(self, event: StartList.OptionSelected) -> None:
+        chosen = str(event.option.id)
+        composer = self.query_one(Composer)
+        if chosen.startswith(SESSION):
+            self.kmint.open_session(int(chosen.removeprefix(SESSION)))
+        elif chosen == OWN:
+            composer.ask_for_own()
+        else:
+            composer.ask_for(get(chosen.removeprefix(OPERATION)))
+            composer.query_one("#start").focus()
+
     @on(ModelsFound)
     def _models_found(self, message: ModelsFound) -> None:
-        self.query_one(Composer).offer_models([(smith.title, smith.id) for smith in message.smiths], "")
+        self.query_one(Composer).offer_models(
+            [(smith.title, smith.id) for smith in message.smiths], ""
+        )
 
     @on(Composer.Started)
     def action_start(self) -> None:
@@ -158,15 +183,17 @@ class MintScreen(KmintScreen):
         self._execute(run)
 
     def attach(self, run: MintRun) -> None:
-        """Show what comes from this run."""
+        """Show the events of this run."""
         self._run = self.kmint.run_now = run
         self.begin()
 
     def begin(self) -> None:
-        """Make room for a new session."""
-        self.session, self._followed, self._chosen, self._counted = LiveSession(), None, False, set()
+        """Reset the screen for a new session."""
+        self.session, self._counted = LiveSession(), set()
+        self._followed, self._chosen = None, False
         self.query_one("#trouble").remove_class("-shown")
-        self.query_one("#empty").display = False
+        self.query_one("#next").remove_class("-shown")
+        self.query_one("#start-page").display = False
         self.query_one("#work").add_class("-shown")
         self.query_one(Composer).add_class("-folded")
         self.query_one(DraftTable).shape(narrow=self._narrow, session=self.session)
@@ -188,11 +215,12 @@ class MintScreen(KmintScreen):
         if self._run is not None:
             began = time.monotonic()
             self.follow(self._run.take())
-            # A slow terminal or a busy machine gets fewer pictures, and keys are still handled between them.
+            # A slow terminal or a busy machine gets fewer pictures, and keys are still handled
+            # between them.
             self._pause = max(REFRESH_SECONDS, SHARE_OF_IDLE * (time.monotonic() - began))
 
     def follow(self, events: Iterable[RunEvent]) -> None:
-        """Show what these events change."""
+        """Show the changes that these events make."""
         changed: set[int] = set()
         only_tokens = True
         for event in events:
@@ -211,6 +239,10 @@ class MintScreen(KmintScreen):
                         self.app.notify(event.sweep.reason, title="tuner", markup=False)
                     changed |= self.session.apply((event,))
                     self._note_loaded(event)
+                    if isinstance(event, Started):
+                        self.query_one(Composer).describe(event.request)
+                    if isinstance(event, Finished):
+                        self._show_next(event.result)
         if changed:
             self._show(changed, only_tokens=only_tokens)
         if self.kmint.doing != self.session.doing:
@@ -218,7 +250,11 @@ class MintScreen(KmintScreen):
             self.kmint.show_facts()
 
     def _note_loaded(self, event: MintEvent) -> None:
-        if isinstance(event, Progress) and self.kmint.facts is not None and self.kmint.facts.offload == "not loaded":
+        if (
+            isinstance(event, Progress)
+            and self.kmint.facts is not None
+            and self.kmint.facts.offload == "not loaded"
+        ):
             self.kmint.look_at_machine()
 
     def _show(self, changed: set[int], *, only_tokens: bool) -> None:
@@ -230,56 +266,55 @@ class MintScreen(KmintScreen):
                 self._counted, self._counted_at = set(), time.monotonic()
         else:
             best = self.session.best
-            table.show_changes(self.session, changed if self._followed == best else {*self.session.drafts})
+            table.show_changes(
+                self.session, changed if self._followed == best else {*self.session.drafts}
+            )
             if best is not None and best != self._followed and not self._chosen:
                 table.go_to(str(best))
             self._followed = best
             self.refresh_bindings()
         if self.selected in changed or (self.selected == self._followed and not only_tokens):
             self._show_code()
-        self.query_one("#status", Static).update(self._summary(), layout=False)
+        self.query_one("#status", Static).update(summary(self.session), layout=False)
 
-    def _summary(self) -> str:
-        session = self.session
-        if session.request is None:
-            return ""
-        drafts = list(session.drafts.values())
-        judged = sum(row.phase in ("judged", "same", "stopped", "to be timed") for row in drafts)
-        head = f"session {session.session}: {session.request.op.name}, {session.request.model.id}, seed {session.request.seed}"
-        tokens = sum(row.tokens for row in drafts)
-        state = f"{session.result.state} in {session.result.seconds:.1f} s" if session.result else "stopping" if session.stopping else ""
-        counted = f"{judged}/{len(drafts)} judged, {session.passed} correct"
-        return "  ·  ".join(part for part in (counted, state, f"{tokens} tokens", head) if part)
+    def _show_next(self, result: MintResult) -> None:
+        line = self.query_one("#next", Static)
+        line.update(what_next(result))
+        line.add_class("-shown")
 
     def _say(self, text: str) -> None:
         self.query_one("#status", Static).update(text)
 
     def _fail(self, failure: Failure) -> None:
         trouble = self.query_one("#trouble", Static)
-        trouble.update("\n".join(part for part in (f"{failure.title}: {failure.message}", failure.fix) if part))
+        trouble.update(
+            "\n".join(part for part in (f"{failure.title}: {failure.message}", failure.fix) if part)
+        )
         trouble.add_class("-shown")
 
     def _ended(self) -> None:
         run, self._run, self.kmint.run_now = self._run, None, None
-        composer = self.query_one(Composer)
-        composer.remove_class("-folded")
         if not self.session.drafts:
+            composer = self.query_one(Composer)
+            composer.remove_class("-folded")
             self.query_one("#work").remove_class("-shown")
-            self.query_one("#empty").display = True
-            self._say("stopped before the session began" if run is not None and run.stopped() else "")
+            self.query_one("#start-page").display = True
+            self._say(
+                "stopped before the session began" if run is not None and run.stopped() else ""
+            )
             composer.query_one("#way").focus()
         self.kmint.look_at_machine()
         self.kmint.show_facts()
         self.refresh_bindings()
         if not self.is_current and self.session.result is not None:
-            self.app.notify(self._summary(), title="session finished", markup=False)
+            self.app.notify(summary(self.session), title="session finished", markup=False)
 
     @on(DataTable.RowHighlighted)
     def _highlighted(self) -> None:
         self._show_code()
         saveable = self.check_action("save", ())
         if saveable != self._saveable:
-            # Drawing the keys anew is dear, and moving through the table should be quick.
+            # Drawing the keys again takes long, and moving through the table should be quick.
             self._saveable = saveable
             self.refresh_bindings()
 
@@ -305,18 +340,20 @@ class MintScreen(KmintScreen):
             code.show(row.source, top=self._shown != (row.index, writing))
         self._shown = (row.index, writing)
         timing = row.verdict.timing if row.verdict is not None else None
-        self.query_one(TimeBars).show(timing, untimed=self._untimed(row.verdict is not None and row.verdict.passed))
+        self.query_one(TimeBars).show(
+            timing, untimed=self._untimed(row.verdict is not None and row.verdict.passed)
+        )
 
     def _untimed(self, passed: bool) -> str:
         gpu = self.kmint.facts.gpu if self.kmint.facts is not None else ""
-        return "not timed: no GPU" if gpu == "no GPU" else "not timed yet" if passed else ""
+        return "not timed: no GPU" if gpu == NO_GPU else "not timed yet" if passed else ""
 
     def action_cancel(self) -> None:
         if self._run is None:
             return
         if self._run.stopped():
             self._run.abandon()
-            self._say("giving up: what is done is in the history")
+            self._say("giving up: finished drafts are in the history")
         else:
             self._run.stop()
             self._say("stopping: finished drafts are still judged; x again gives that up too")
@@ -334,14 +371,19 @@ class MintScreen(KmintScreen):
             self.kmint.save_draft(identity, self._reference)
 
     @property
-    def _reference(self) -> str | None:
+    def _reference(self) -> Asked | None:
         task = self.session.request.task if self.session.request else None
         return None if task is None or isinstance(task, str) else self.query_one(Composer).reference
 
     def action_copy_code(self) -> None:
         row = self.session.drafts.get(self.selected) if self.selected is not None else None
         if row is not None:
-            self.copy(row.source, f"draft {row.index}")
+            self.copy(standalone(row.source), f"draft {row.index}")
+
+    def action_editor(self) -> None:
+        row = self.session.drafts.get(self.selected) if self.selected is not None else None
+        if row is not None and row.draft is not None and self.session.request is not None:
+            self.edit(standalone(row.source), f"draft-{row.index}", self.session.request.op.name)
 
     def action_best(self) -> None:
         if self.session.best is None:

@@ -1,53 +1,54 @@
-"""Models: which smiths there are, whether they are here and fit, and moving them: pull, import, verify, remove."""
+"""Models: the known smiths, whether each is here and fits, and the actions pull, import, verify and
+remove.
+"""
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import DataTable, ProgressBar, Static
 
 from kmint_tui import paths
+from kmint_tui.core import command_line, smiths
+from kmint_tui.core.jobs import Cancelled, Job
+from kmint_tui.core.pulling import PULLING, Pull, Pulled
+from kmint_tui.core.smiths import SmithState
 from kmint_tui.errors import ModelError
 from kmint_tui.models import digest, registry
 from kmint_tui.models.fit import Fit, readable
-from kmint_tui.models.intake import import_file, remove
+from kmint_tui.models.intake import import_any, remove
 from kmint_tui.models.remote import Remote
-from kmint_tui.screens.base import ACT, KmintScreen
+from kmint_tui.screens.base import ACT, KmintScreen, key
 from kmint_tui.screens.confirm import Ask, Confirm
 from kmint_tui.screens.messages import ModelsFound, Refused, answer
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench import command_line, smiths
-from kmint_tui.workbench.jobs import Cancelled, Job
-from kmint_tui.workbench.pulling import Pull, Pulled
-from kmint_tui.workbench.smiths import SmithState
 
 
 class ModelsScreen(KmintScreen):
-    """Reads registry and store each time it is shown. One pull at a time."""
+    """Reads the registry and the store each time it is shown. It runs one pull at a time."""
 
     mode = "models"
     CSS_PATH = "models.tcss"
     AUTO_FOCUS = "#smiths"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "pull", "Pull", id="models.pull", tooltip="Fetch the model from the hub; goes on where it ended", group=ACT),
-        Binding("x", "cancel", "Cancel", id="models.cancel", tooltip="Cancel the pull; what arrived is kept", group=ACT),
-        Binding("i", "import", "Import", id="models.import", tooltip="Bring a GGUF file or a bundle into the store", group=ACT),
-        Binding("v", "verify", "Verify", id="models.verify", tooltip="Read the whole file for its sha256 and compare", group=ACT),
-        Binding("D", "remove", "Remove", id="models.remove", tooltip="Take the model out of the store; asks first", group=ACT),
-    ]
+        key("p", "pull", "Pull", "models.pull", "Fetch the model from the hub; goes on where it ended", ACT, show=True),
+        key("x", "cancel", "Cancel", "models.cancel", "Cancel the pull; the part that arrived is kept", ACT, show=True),
+        key("i", "import", "Import", "models.import", "Bring a GGUF file or a bundle into the store", ACT, show=True),
+        key("v", "verify", "Verify", "models.verify", "Read the whole file for its sha256 and compare", ACT, show=True),
+        key("D", "remove", "Remove", "models.remove", "Take the model out of the store; asks first", ACT, show=True),
+    ]  # fmt: skip
 
     @dataclass
     class Moved(Message):
-        """Something was done; says what, and whether it is a warning."""
+        """An action is over; `text` says which one, and `good` is False for a warning."""
 
         text: str
         good: bool = True
@@ -62,13 +63,13 @@ class ModelsScreen(KmintScreen):
 
     @dataclass
     class PullSaid(Message):
-        """The pull under way got on."""
+        """The pull under way has made progress."""
 
         progress: Pulled
 
     @dataclass
     class PullEnded(Message):
-        """The pull is over; `error` is why it failed, if it did."""
+        """The pull is over; `error` is the failure, or None."""
 
         text: str
         error: Exception | None = None
@@ -86,7 +87,9 @@ class ModelsScreen(KmintScreen):
             yield Static("", id="facts-of-model", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one("#smiths", Table).head(("id", 18), ("state", 8), ("file", 8), ("size", 9), ("fit", None))
+        self.query_one("#smiths", Table).head(
+            ("id", 18), ("state", 8), ("file", 8), ("size", 9), ("fit", None)
+        )
         self.query_one("#bar").display = False
 
     def on_screen_resume(self) -> None:
@@ -98,15 +101,33 @@ class ModelsScreen(KmintScreen):
         verbs = []
         if smith is not None:
             missing = smith.state == "not here" and smith.entry.kind == "hub"
-            allowed = {"pull": missing, "show": True, "verify": smith.state == "here", "rm": bool(self.check_action("remove", ()))}
+            allowed = {
+                "pull": missing,
+                "show": True,
+                "verify": smith.state == "here",
+                "rm": bool(self.check_action("remove", ())),
+            }
             verbs = [verb for verb, possible in allowed.items() if possible]
-        found = [(verb, command_line.command("models", verb, smith.id)) for verb in verbs if smith is not None]
-        return [*found, ("import", command_line.command("models", "import", "FILE")), ("list", command_line.command("models", "ls"))]
+        found = [
+            (verb, command_line.command("models", verb, smith.id))
+            for verb in verbs
+            if smith is not None
+        ]
+        return [
+            *found,
+            ("import", command_line.command("models", "import", "FILE")),
+            ("list", command_line.command("models", "ls")),
+        ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         smith = self.smith
         if action == "pull":
-            return smith is not None and smith.entry.kind == "hub" and smith.state != "here" and self._pull is None
+            return (
+                smith is not None
+                and smith.entry.kind == "hub"
+                and smith.state != "here"
+                and self._pull is None
+            )
         if action == "cancel":
             return self._pull is not None
         if action == "verify":
@@ -132,14 +153,26 @@ class ModelsScreen(KmintScreen):
     @on(ModelsFound)
     def _found(self, message: ModelsFound) -> None:
         self._smiths = message.smiths
-        self.query_one("#smiths", Table).fill((smith.id, self._cells(smith)) for smith in message.smiths)
+        self.query_one("#smiths", Table).fill(
+            (smith.id, self._cells(smith)) for smith in message.smiths
+        )
         self._describe()
 
     def _cells(self, smith: SmithState) -> tuple[object, ...]:
         file = smith.file
-        fit = styled(self.app, smith.fit, "fits" if smith.fits else "warn") if smith.fit else smith.trouble
+        fit = (
+            styled(self.app, smith.fit, "fits" if smith.fits else "warn")
+            if smith.fit
+            else smith.trouble
+        )
         state = styled(self.app, smith.state, smith.state)
-        return smith.id, state, file.quant if file else "", readable(file.nbytes) if file else "", fit
+        return (
+            smith.id,
+            state,
+            file.quant if file else "",
+            readable(file.nbytes) if file else "",
+            fit,
+        )
 
     @on(DataTable.RowHighlighted)
     def _describe(self) -> None:
@@ -151,14 +184,26 @@ class ModelsScreen(KmintScreen):
             ("model", f"{entry.title} ({entry.id})"),
             ("licence", entry.licence),
             ("base", entry.base or ""),
-            ("from", {"package": "ships inside kmint", "hub": entry.repo or "", "made": "made here with `kmint convert`"}[entry.kind]),
+            (
+                "from",
+                {
+                    "package": "ships inside kmint",
+                    "hub": entry.repo or "",
+                    "made": "made here with `kmint convert`",
+                }[entry.kind],
+            ),
             ("file", str(file.path) if file else smith.trouble),
             ("memory", smith.fit),
             ("prompt", f"{entry.dialect} form"),
-            ("sampling", f"temperature {entry.temperature:g}, top-p {entry.top_p:g}, at most {entry.max_tokens} tokens"),
+            (
+                "sampling",
+                f"temperature {entry.temperature:g}, top-p {entry.top_p:g}, at most {entry.max_tokens} tokens",
+            ),
             ("note", entry.note),
         ]
-        self.query_one("#facts-of-model", Static).update("\n".join(f"{name:<8} {value}" for name, value in lines if value))
+        self.query_one("#facts-of-model", Static).update(
+            "\n".join(f"{name:<8} {value}" for name, value in lines if value)
+        )
         self.refresh_bindings()
 
     @on(Refused)
@@ -169,15 +214,22 @@ class ModelsScreen(KmintScreen):
     @on(Moved)
     def _moved(self, message: Moved) -> None:
         self._say("")
-        self.notify(message.text, severity="information" if message.good else "warning", timeout=10, markup=False)
+        self.notify(
+            message.text,
+            severity="information" if message.good else "warning",
+            timeout=10,
+            markup=False,
+        )
         self._read()
         self.kmint.look_at_machine()
 
     def action_pull(self) -> None:
         smith = self.smith
         if smith is not None and self._pull is None:
-            job = self.kmint.jobs.begin(f"pulling {smith.id}")
-            self._pull = Pull(smith.entry, lambda progress: self.post_message(self.PullSaid(progress)), job)
+            job = self.kmint.jobs.begin(f"{PULLING}{smith.id}")
+            self._pull = Pull(
+                smith.entry, lambda progress: self.post_message(self.PullSaid(progress)), job
+            )
             self.refresh_bindings()
             self._look(self._pull)
 
@@ -194,7 +246,9 @@ class ModelsScreen(KmintScreen):
     def _pull_looked(self, message: PullLooked) -> None:
         pull, remote = message.pull, message.remote
         if message.fit.verdict != "does not fit":
-            self.notify(message.fit.text, title=f"{remote.name}, {remote.nbytes / 1e9:.2f} GB", markup=False)
+            self.notify(
+                message.fit.text, title=f"{remote.name}, {remote.nbytes / 1e9:.2f} GB", markup=False
+            )
             self._fetch(pull, remote)
             return
 
@@ -205,7 +259,9 @@ class ModelsScreen(KmintScreen):
                 self._over(pull, Cancelled(pull.entry.id))
 
         detail = f"{remote.name}, {remote.nbytes / 1e9:.2f} GB. {message.fit.text}"
-        self.app.push_screen(Confirm("It does not fit here. Pull it all the same?", detail, "Pull"), answered)
+        self.app.push_screen(
+            Confirm("It does not fit here. Pull it all the same?", detail, "Pull"), answered
+        )
 
     @work(thread=True, group="pull", exit_on_error=False)
     def _fetch(self, pull: Pull, remote: Remote) -> None:
@@ -220,7 +276,9 @@ class ModelsScreen(KmintScreen):
     def _over(self, pull: Pull, error: Exception) -> None:
         pull.job.end()
         if isinstance(error, Cancelled):
-            self.post_message(self.PullEnded(f"{pull.entry.id}: pull cancelled; what arrived is kept"))
+            self.post_message(
+                self.PullEnded(f"{pull.entry.id}: pull cancelled; the part that arrived is kept")
+            )
         else:
             self.post_message(self.PullEnded("", error))
 
@@ -234,7 +292,9 @@ class ModelsScreen(KmintScreen):
         bar.display = True
         bar.update(total=done.total, progress=done.done)
         left = f", {(done.total - done.done) / done.rate:.0f} s left" if done.rate > 0 else ""
-        self._say(f"{done.model}: {done.done / 1e6:.0f} of {done.total / 1e6:.0f} MB at {done.rate / 1e6:.1f} MB/s{left}   (x cancels)")
+        self._say(
+            f"{done.model}: {done.done / 1e6:.0f} of {done.total / 1e6:.0f} MB at {done.rate / 1e6:.1f} MB/s{left}   (x cancels)"
+        )
 
     @on(PullEnded)
     def _pull_ended(self, message: PullEnded) -> None:
@@ -256,7 +316,9 @@ class ModelsScreen(KmintScreen):
             self._say(f"{self._pull.entry.id}: cancelling …")
 
     def action_import(self) -> None:
-        detail = "A GGUF file or a bundle made with `kmint models bundle`. A GGUF is linked, not copied."
+        detail = (
+            "A GGUF file or a bundle made with `kmint models bundle`. A GGUF is linked, not copied."
+        )
         ask = Ask("Import which file?", detail, placeholder="smith-Q8_0.gguf",
                   command=lambda file: command_line.command("models", "import", file))  # fmt: skip
         self.app.push_screen(ask, self._import)
@@ -264,7 +326,9 @@ class ModelsScreen(KmintScreen):
     def _import(self, source: str | None) -> None:
         if source is not None:
             self._say(f"reading {source} …")
-            self._bring(Path(source).expanduser(), self.kmint.jobs.begin(f"importing {Path(source).name}"))
+            self._bring(
+                paths.expanded(source), self.kmint.jobs.begin(f"importing {Path(source).name}")
+            )
 
     @work(thread=True, exclusive=True, group="import", exit_on_error=False)
     def _bring(self, source: Path, job: Job) -> None:
@@ -272,17 +336,8 @@ class ModelsScreen(KmintScreen):
             self._import_from(source)
 
     def _import_from(self, source: Path) -> None:
-        from kmint_tui.models import bundle
-
         try:
-            known = registry.load(paths.user_models_file())
-            if bundle.is_bundle(source):
-                folder = paths.private_dir(paths.models_dir())
-                with tempfile.TemporaryDirectory(dir=folder, prefix=".unpack-") as scratch:
-                    manifest, model = bundle.unpack(source, Path(scratch))
-                    done = import_file(known, model, as_id=manifest.model_id, copy=True)
-            else:
-                done = import_file(known, source)
+            done = import_any(registry.load(paths.user_models_file()), source)
         except Exception as error:
             self.post_message(Refused(error))
         else:
@@ -305,7 +360,9 @@ class ModelsScreen(KmintScreen):
         pinned = dict(smith.entry.sha256).get(smith.file.path.name)
         compared = "as in models.toml" if pinned == actual else "NOT as in models.toml"
         said = "models.toml names no sha256 for it" if pinned is None else compared
-        self.post_message(self.Moved(f"{smith.id}: sha256 {actual}, {said}", good=pinned in (None, actual)))
+        self.post_message(
+            self.Moved(f"{smith.id}: sha256 {actual}, {said}", good=pinned in (None, actual))
+        )
 
     def action_remove(self) -> None:
         smith = self.smith
@@ -318,7 +375,13 @@ class ModelsScreen(KmintScreen):
                 self._remove(smith)
 
         self.app.push_screen(
-            Confirm(f"Remove {smith.id} from the store?", detail, "Remove", command_line.command("models", "rm", smith.id)), answered
+            Confirm(
+                f"Remove {smith.id} from the store?",
+                detail,
+                "Remove",
+                command_line.command("models", "rm", smith.id),
+            ),
+            answered,
         )
 
     @work(thread=True, exclusive=True, group="remove", exit_on_error=False)

@@ -1,4 +1,4 @@
-"""Having a stored draft judged again: shared by the screens that show stored drafts."""
+"""The screens that show stored drafts share this part: it has a draft judged again."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 
 from kmint_tui import paths
+from kmint_tui.core import command_line, rejudge
+from kmint_tui.core.jobs import Cancelled, Job
+from kmint_tui.core.reference import parse_reference
 from kmint_tui.errors import KmintError
+from kmint_tui.history.reading import read_history
 from kmint_tui.history.records import Draft
 from kmint_tui.history.store import History
-from kmint_tui.screens.base import ACT, KmintScreen
+from kmint_tui.screens.base import ACT, KmintScreen, key
 from kmint_tui.screens.confirm import Ask
-from kmint_tui.workbench import command_line, rejudge
-from kmint_tui.workbench.jobs import Cancelled, Job
+from referee.reference.asked import Asked
 
 
 class RejudgingScreen(KmintScreen):
-    """Subclasses say in `chosen` which draft it is about, and in `judging_changed` what to show; one is judged at a time."""
+    """Subclasses name the draft in `chosen`, and show the state in `judging_changed`. One draft is
+    judged at a time.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "rejudge", "Re-judge", id="draft.rejudge", tooltip="Have the referee judge the draft again", group=ACT),
-        Binding("x", "cancel", "Cancel", id="draft.cancel", tooltip="Cancel the judging; the verdict stays as it was", group=ACT),
-    ]
+        key("r", "rejudge", "Re-judge", "draft.rejudge", "Have the referee judge the draft again", ACT, show=True),
+        key("x", "cancel", "Cancel", "draft.cancel", "Cancel the judging; the verdict stays as it was", ACT, show=True),
+    ]  # fmt: skip
 
     @dataclass
     class Rejudged(Message):
-        """The judging of a draft is over: with a verdict, an error, or neither when it was cancelled."""
+        """The judging of a draft is over: with a verdict, an error, or neither when it was
+        cancelled.
+        """
 
         identity: str
         text: str
@@ -44,7 +51,7 @@ class RejudgingScreen(KmintScreen):
         raise NotImplementedError
 
     def judging_changed(self, title: str | None) -> None:
-        """Show that this is being judged, or with None that nothing is any more."""
+        """Show `title` while a draft is being judged; None means that the judging is over."""
         raise NotImplementedError
 
     def judged_again(self, identity: str) -> None:
@@ -65,29 +72,33 @@ class RejudgingScreen(KmintScreen):
         except KmintError as error:
             self.tell(error)
             return
-        with History(paths.history_file()) as history:
-            op = history.session(draft.session).op
+        try:
+            with read_history(paths.history_file()) as history:
+                op = history.session(draft.session).op
+        except KmintError as error:
+            self.tell(error)
+            return
         if rejudge.in_catalogue(op):
             self._begin(draft, None)
             return
 
-        def answered(reference: str | None) -> None:
-            if reference is not None:
-                self._begin(draft, reference)
+        def answered(text: str | None) -> None:
+            if text is not None:
+                self._begin(draft, parse_reference(text))
 
         detail = f"{op} is no operation of the catalogue; it was minted by an own reference file."
         ask = Ask("Judge by which reference?", detail, placeholder="reference.py:function",
                   command=lambda text: command_line.command("history", "rejudge", draft.id, "--reference", text))  # fmt: skip
         self.app.push_screen(ask, answered)
 
-    def _begin(self, draft: Draft, reference: str | None) -> None:
+    def _begin(self, draft: Draft, reference: Asked | None) -> None:
         self._judging = self.kmint.jobs.begin(f"judging draft {draft.id} again", timing=True)
         self.judging_changed(f"{draft.id} is being judged again … (x cancels)")
         self.refresh_bindings()
         self._rejudge(self._judging, draft, reference)
 
     @work(thread=True, exclusive=True, group="rejudge", exit_on_error=False)
-    def _rejudge(self, job: Job, draft: Draft, reference: str | None) -> None:
+    def _rejudge(self, job: Job, draft: Draft, reference: Asked | None) -> None:
         with job:
             try:
                 with History(paths.history_file()) as history:
@@ -97,11 +108,13 @@ class RejudgingScreen(KmintScreen):
                 message = self.Rejudged(draft.id, "")
             except Exception as error:
                 if self.kmint.run_now is None:
-                    # What is broken in it must not meet the next one.
+                    # A broken referee must not judge the next draft.
                     self.kmint.engine.forget_referee()
                 message = self.Rejudged(draft.id, "", None if job.cancelled else error)
             else:
-                message = self.Rejudged(draft.id, f"{verdict.verdict}, was {draft.outcome or 'not judged'}")
+                message = self.Rejudged(
+                    draft.id, f"{verdict.verdict}, was {draft.outcome or 'not judged'}"
+                )
         self.post_message(message)
 
     @on(Rejudged)
@@ -111,7 +124,9 @@ class RejudgingScreen(KmintScreen):
         if message.error is not None:
             self.tell(message.error)
         elif message.text:
-            self.app.notify(message.text, title=f"draft {message.identity} judged again", markup=False)
+            self.app.notify(
+                message.text, title=f"draft {message.identity} judged again", markup=False
+            )
             self.judged_again(message.identity)
         self.refresh_bindings()
 

@@ -1,4 +1,6 @@
-"""Saving: asks for a folder, has the referee judge the file as it will stand, writes it with its receipt and its test."""
+"""Saving: asks for a folder, has the referee judge the file as it will stand, writes it with its
+receipt and its test.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +17,52 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
 from kmint_tui import paths
-from kmint_tui.history.store import History
-from kmint_tui.workbench import command_line
-from kmint_tui.workbench.run import Failure, failure_of
+from kmint_tui.core import command_line
+from kmint_tui.core.run import Failure, failure_of
+from kmint_tui.history.reading import read_history
 
 if TYPE_CHECKING:
     from kmint_tui.app import KmintApp
+    from referee.reference.asked import Asked
 
 
 class Saving(ModalScreen[None]):
-    """Stays open until the files are written, so that a refusal can be answered with another folder."""
+    """Stays open until the files are written, so that a refusal can be answered with another
+    folder.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss", "Close", id="save.close", tooltip="Close; a save under way goes on"),
-        Binding("f2", "copy_command", "Copy command", id="save.command", tooltip="Copy the kmint command that does the same"),
+        Binding(
+            "escape", "dismiss", "Close", id="save.close", tooltip="Close; a save under way goes on"
+        ),
+        Binding(
+            "f2",
+            "copy_command",
+            "Copy command",
+            id="save.command",
+            tooltip="Copy the kmint command that does the same",
+        ),
     ]
 
     @dataclass
     class Done(Message):
-        """The files that were written, or why none were."""
+        """The written files and the command that calls the kernel once, or the failure."""
 
         files: tuple[Path, ...]
+        first_call: str
         failure: Failure | None
 
-    def __init__(self, identity: str, reference: str | None) -> None:
+    def __init__(self, identity: str, reference: Asked | None) -> None:
         super().__init__()
         self._identity, self._reference = identity, reference
         self._busy = False
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(f"Save draft {self._identity}", classes="title")
-            yield Label("Folder to save into; the kernel, its receipt and its test are written there.")
+            yield Label(f"Save draft {self._identity}", classes="title", markup=False)
+            yield Label(
+                "Folder to save into; the kernel, its receipt and its test are written there."
+            )
             yield Input(placeholder="my_project/kernels", compact=True, id="folder")
             yield Static("", id="said", markup=False)
 
@@ -57,19 +73,21 @@ class Saving(ModalScreen[None]):
             return
         self._busy = True
         self._say("The referee judges the file as it will stand …")
-        self._save(Path(folder).expanduser())
+        self._save(paths.expanded(folder))
 
     @work(thread=True, exclusive=True, group="save", exit_on_error=False)
     def _save(self, folder: Path) -> None:
-        from kmint_tui.cli.save import save_draft
+        from kmint_tui.core.save import save_draft
 
         app = cast("KmintApp", self.app)
         try:
-            with History(paths.history_file()) as history:
-                saved = save_draft(history, app.engine.referee(), self._identity, folder, reference=self._reference)
-            message = self.Done(tuple(saved.files), None)
+            with read_history(paths.history_file()) as history:
+                saved = save_draft(
+                    history, app.engine.referee(), self._identity, folder, reference=self._reference
+                )
+            message = self.Done(tuple(saved.files), saved.first_call, None)
         except Exception as error:
-            message = self.Done((), failure_of(error))
+            message = self.Done((), "", failure_of(error))
         self.post_message(message)
 
     @on(Done)
@@ -77,13 +95,23 @@ class Saving(ModalScreen[None]):
         self._busy = False
         failure = message.failure
         if failure is not None:
-            self._say("\n".join(part for part in (f"{failure.title}: {failure.message}", failure.fix) if part))
+            self._say(
+                "\n".join(
+                    part for part in (f"{failure.title}: {failure.message}", failure.fix) if part
+                )
+            )
             return
-        self.app.notify("\n".join(str(path) for path in message.files), title=f"saved {self._identity}", markup=False, timeout=8)
+        lines = [
+            *map(str, message.files),
+            *([f"use it: {message.first_call}"] if message.first_call else []),
+        ]
+        self.app.notify("\n".join(lines), title=f"saved {self._identity}", markup=False, timeout=20)
         self.dismiss()
 
     def action_copy_command(self) -> None:
-        text = command_line.save(self._identity, self.query_one(Input).value.strip() or "DIR", self._reference)
+        text = command_line.save(
+            self._identity, self.query_one(Input).value.strip() or "DIR", self._reference
+        )
         self.app.copy_to_clipboard(text)
         self.app.notify(text, title="copied: command", markup=False)
 

@@ -1,8 +1,10 @@
-"""A fingerprint under which two drafts that differ only in names, comments, docstrings and layout are the same.
+"""A fingerprint of a draft that ignores names, comments, docstrings and layout.
 
-Numbers are kept: a different block size is a different kernel. Names are compared per scope, so it does not matter whether
-a kernel's parameter happens to be called like a variable of `run`. Keyword arguments and the strings that autotuning and
-grid functions use follow the parameter they name. Limits: nested functions share their parent's scope.
+Numbers count: a different block size is a different kernel. Names are compared per scope, so a
+kernel's parameter may share its name with a variable of `run`. Keyword arguments, and the strings
+that autotuning and grid functions use, follow the parameter they name.
+
+Limits: nested functions share their parent's scope.
 """
 
 from __future__ import annotations
@@ -10,13 +12,11 @@ from __future__ import annotations
 import ast
 import hashlib
 
-from kmint_tui.smith.syntax import parse
-
 ENTRY = "run"
 
 
 def canonical(source: str) -> str:
-    """A 32-digit fingerprint of Python source; text that does not parse is compared word by word."""
+    """A 32-digit fingerprint of Python source. Text that does not parse is compared by words."""
     tree = parse(source)
     if tree is None:
         return _digest("text " + " ".join(source.split()))
@@ -31,23 +31,34 @@ def _digest(text: str) -> str:
 
 
 class _Renamer(ast.NodeTransformer):
-    """Replaces every name the source binds by its position: functions ·f0…, module names ·g0…, parameters and locals ·v0….
+    """Replaces every bound name by its position: functions ·f0…, module names ·g0…, variables ·v0….
 
-    The dot cannot begin a name in Python, so a new name never meets one that was there.
+    No Python name begins with the dot, so a new name never equals an existing one.
     """
 
     def __init__(self, tree: ast.Module) -> None:
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         named = [node.name for node in functions if node.name != ENTRY]
         self._module = {name: f"·f{index}" for index, name in enumerate(dict.fromkeys(named))}
-        assigned = [name for node in tree.body if not isinstance(node, ast.FunctionDef) for name in _stored(node)]
-        self._module |= {name: f"·g{index}" for index, name in enumerate(dict.fromkeys(assigned)) if name not in self._module}
+        assigned = [
+            name
+            for node in tree.body
+            if not isinstance(node, ast.FunctionDef)
+            for name in _stored(node)
+        ]
+        self._module |= {
+            name: f"·g{index}"
+            for index, name in enumerate(dict.fromkeys(assigned))
+            if name not in self._module
+        }
         self._parameters = {node.name: _scope(node) for node in functions}
         self._any_parameter: dict[str, str] = {}
         for node in functions:
             if node.name != ENTRY:
                 for argument in _arguments(node):
-                    self._any_parameter.setdefault(argument.arg, self._parameters[node.name][argument.arg])
+                    self._any_parameter.setdefault(
+                        argument.arg, self._parameters[node.name][argument.arg]
+                    )
         self._inside = False
         self._local: dict[str, str] = {}
         self._words: dict[str, str] = {}
@@ -126,6 +137,20 @@ def _stored(node: ast.AST) -> list[str]:
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     first = body[0] if body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
         return body[1:] or [ast.Pass()]
     return body
+
+
+def parse(source: str) -> ast.Module | None:
+    """The syntax tree, or None for text that Python's parser refuses."""
+    from referee.reading.source import tree_of
+
+    try:
+        return tree_of(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -1,6 +1,7 @@
 """The engine's process, and the thread that reads its events.
 
-What the process says comes as events, in order; the last one, a `Failed`, says how it ended. Closing waits until it is gone.
+Events arrive in order; the last one is a `Failed` with the reason for the process's end. `close`
+waits until the process is gone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +17,58 @@ from queue import SimpleQueue
 from typing import IO
 
 from kmint_tui.smith.events import Event, Failed, decode
+from referee import python_child
 
 _CRASHES = {signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE}
 _CLOSING_SECONDS = 5.0
+"""Seconds between the command to close and SIGKILL."""
+
 _LOG_TAIL = 4096
+"""Bytes at the log's end that hold its last line."""
+
+# The longest event ends a draft: its text, and the number of each of its tokens.
+_LINE_CHARACTERS = 16 << 20
+_VARIABLES = (
+    *(
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "LANG",
+        "TZ",
+        "LC_",
+        "LD_",
+        "OMP_",
+        "GOMP_",
+        "KMP_",
+        "OPENBLAS_",
+        "MKL_",
+        "MALLOC_",
+    ),
+    *(
+        "GGML_",
+        "LLAMA_",
+        "CUDA",
+        "NVIDIA_",
+        "NV_",
+        "HIP_",
+        "ROCR_",
+        "ROCM_",
+        "HSA_",
+        "GPU_",
+        "VK_",
+        "SYCL_",
+        "ONEAPI_",
+        "ZE_",
+    ),
+    "KMINT_SMITH_",
+)
 
 
 class Child:
-    """The process and the thread that reads its events.
+    """The process and the thread that reads its events. Raises OSError when it cannot start.
 
-    The same thread starts the process: the kernel sends a parent-death signal when the *thread* that forked ends.
+    The same thread starts the process, because the kernel sends a parent-death signal when the
+    *thread* that forked ends.
     """
 
     def __init__(self, log: Path) -> None:
@@ -49,7 +91,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the process is still there and being listened to. One that was killed a moment ago is not."""
+        """True while the process runs and its reader listens; False at once after a kill."""
         try:
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -58,17 +100,17 @@ class Child:
 
     @property
     def crashed(self) -> bool:
-        """Whether the process ended itself by a fault or an abort."""
+        """True when a fault or an abort ended the process."""
         return self._process.returncode is not None and -self._process.returncode in _CRASHES
 
     @property
     def signal_name(self) -> str:
-        """The signal that ended the process, or "" when none did."""
+        """The signal that ended the process, or ""."""
         code = self._process.returncode
         return _signal_name(-code) if code is not None and code < 0 else ""
 
     def send(self, command: dict[str, object]) -> None:
-        """Write a command; one that a dead process cannot read is dropped, for its end is reported anyway."""
+        """Write a command. A dead process drops it, because its end is reported anyway."""
         with self._writing:
             try:
                 _pipe(self._process.stdin).write(json.dumps(command) + "\n")
@@ -77,7 +119,7 @@ class Child:
                 return
 
     def pause(self) -> None:
-        """Stop the process and wait until the kernel says that it has stopped, or is gone."""
+        """Stop the process and wait until the kernel reports that it has stopped or ended."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGSTOP)
             try:
@@ -87,13 +129,13 @@ class Child:
             self.paused = found is not None and found.si_code == os.CLD_STOPPED
 
     def resume(self) -> None:
-        """Let a stopped process go on."""
+        """Continue a stopped process."""
         if self.paused:
             self.paused = False
             self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End the process: politely, then by force. Waits until it is gone."""
+        """End the process: by a command, then by force. Waits until it is gone."""
         self.resume()
         self.send({"do": "close"})
         with self._writing:
@@ -115,49 +157,63 @@ class Child:
             return
         self._started.put(process)
         odd = ""
-        for line in _pipe(process.stdout):
+        out = _pipe(process.stdout)
+        while line := out.readline(_LINE_CHARACTERS):
             try:
                 event = decode(line)
-                self.events.put(replace(event, log=str(self._log)) if isinstance(event, Failed) else event)
+                self.events.put(
+                    replace(event, log=str(self._log)) if isinstance(event, Failed) else event
+                )
             except (ValueError, RecursionError) as error:
                 odd = str(error)
                 process.kill()
                 break
-        _pipe(process.stdout).close()
+        out.close()
         code = process.wait()
         if odd:
-            self.events.put(Failed("protocol", f"the engine sent something else than events: {odd}", str(self._log)))
+            self.events.put(
+                Failed("protocol", f"the engine sent invalid events: {odd}", str(self._log))
+            )
         else:
             self.events.put(self._ending(code))
 
     def _spawn(self) -> subprocess.Popen[str]:
-        # Threads that wait for one another spin some microseconds before they sleep. libgomp's default is milliseconds: a
-        # thread whose partner was descheduled then burns its time slice, and two threads were seen to be 170 times slower
-        # than one. Not spinning at all costs a factor of six on an idle machine, this much 1 %.
-        spin = {} if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ) else {"GOMP_SPINCOUNT": "10000"}
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        # Threads that wait for one another spin some microseconds before they sleep. libgomp's
+        # default is milliseconds: a thread whose partner was descheduled then burns its time slice.
+        # In a measurement two such threads were 170 times slower than one. No spinning at all costs
+        # a factor of six on an idle machine; this number costs 1 %.
+        spin = (
+            {}
+            if {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ)
+            else {"GOMP_SPINCOUNT": "10000"}
+        )
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "kmint_tui.smith.worker", str(os.getpid())],
+                python_child.module_command("kmint_tui.smith.worker", str(os.getpid())),
+                cwd=python_child.WORKING_FOLDER,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 encoding="utf-8",
-                # What is no text is no event either, and is reported like everything that is none.
+                # Bytes that are not UTF-8 make an invalid event, which is reported as such.
                 errors="replace",
-                # Ctrl-C at the terminal is for the application; an assertion must not start a debugger.
+                # Ctrl-C at the terminal is for the application; an assertion must not start a
+                # debugger.
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path, "GGML_NO_BACKTRACE": "1", **spin},
+                env={**_environment(), "GGML_NO_BACKTRACE": "1", **spin},
             )
 
     def _ending(self, code: int) -> Failed:
         if code >= 0:
-            return Failed("native", f"the engine ended with status {code}{self._last_words()}", str(self._log))
+            return Failed(
+                "native", f"the engine ended with status {code}{self._last_words()}", str(self._log)
+            )
         name = _signal_name(-code)
         if -code in _CRASHES:
-            return Failed("native", f"llama.cpp crashed ({name}){self._last_words()}", str(self._log))
+            return Failed(
+                "native", f"llama.cpp crashed ({name}){self._last_words()}", str(self._log)
+            )
         hint = "; the system kills processes when memory runs out" if name == "SIGKILL" else ""
         return Failed("killed", f"the engine was killed ({name}){hint}", str(self._log))
 
@@ -172,8 +228,13 @@ class Child:
         return f": {lines[-1][:300]}" if lines else ""
 
 
+def _environment() -> dict[str, str]:
+    """The variables for llama.cpp, its threads and a GPU's driver; no token or password passes."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+
+
 def _signal_name(number: int) -> str:
-    """SIGKILL, for example; most real-time signals have no name."""
+    """The signal's name, such as SIGKILL; most real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

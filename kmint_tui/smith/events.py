@@ -1,7 +1,8 @@
-"""What the engine tells the application, as frozen dataclasses, and their form on the pipe: one JSON object a line.
+"""The engine's messages to the application: frozen dataclasses, one JSON object a line on the pipe.
 
-A run gives any number of `Token`s and `Note`s, one `DraftDone` for every draft, and ends with exactly one `RunDone` or
-`Failed`. `Loading` and `Loaded` come before the first run's events.
+A run gives any number of `Token`s and `Note`s, one `DraftDone` for every draft, and ends with
+exactly one `RunDone` or `Failed`. `Loading` and `ModelLoaded` come before the first run's events;
+`Measured` and `Chat` do not leave the engine.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from kmint_tui import typed
 from kmint_tui.smith.extract import Finish
 
-FailureCode = Literal["environment", "gpu", "model", "template", "memory", "request", "native", "killed", "protocol"]
+FailureCode = Literal[
+    "environment", "gpu", "model", "template", "memory", "request", "native", "killed", "protocol"
+]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Something the engine decided by itself, with its reason."""
+    """A decision of the engine, with its reason."""
 
     name: str
     value: str
@@ -32,8 +36,28 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """The model is ready. `template_refused` is the reason why it cannot take prompts in chat form, or ""."""
+class Measured:
+    """A measurement to store under `key` for the next start; internal to the engine."""
+
+    key: str
+    entry: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The model file's own chat template and the text of its BOS token.
+
+    `adds_bos`: prompts begin with that token.
+    """
+
+    template: str
+    bos: str
+    adds_bos: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelLoaded:
+    """The model is ready."""
 
     path: str
     description: str
@@ -45,7 +69,6 @@ class Loaded:
     trained_context: int
     recurrent: bool
     gpu_layers: int
-    template_refused: str
     choices: tuple[Choice, ...]
     seconds: float
 
@@ -59,9 +82,9 @@ class Token:
     tokens: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DraftDone:
-    """One draft is finished. `ids` are its tokens, so that the text can be had again without the model."""
+    """The end of one draft. `ids` are its tokens, which reproduce the text without the model."""
 
     draft: int
     text: str
@@ -76,16 +99,16 @@ class DraftDone:
 
 @dataclass(frozen=True)
 class Note:
-    """Something a person should know while the run goes on."""
+    """Information for the user during the run."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunDone:
-    """Figures of one run. Times are seconds; `sampling_share` is the part of the step time spent choosing tokens.
+    """Figures of one run. Times are seconds; `sampling_share` is sampling's part of the step time.
 
-    `host_seconds` is the part of the median step in which the model waited for anything but itself, sampling included.
+    `host_seconds` is the part of the median step in which the model waited, sampling included.
     """
 
     drafts: int
@@ -107,7 +130,10 @@ class RunDone:
 
 @dataclass(frozen=True)
 class Failed:
-    """The run, or loading, cannot go on. Drafts that were done before stay valid. `log` is a file with llama.cpp's words."""
+    """The run, or loading, cannot continue. Drafts that are done stay valid.
+
+    `log` is a file with llama.cpp's output.
+    """
 
     code: FailureCode
     reason: str
@@ -115,34 +141,47 @@ class Failed:
 
     @property
     def exit_code(self) -> int:
-        """The command line's exit code for this failure: 2 request, 3 environment, 4 model, 70 internal."""
-        return {"request": 2, "environment": 3, "gpu": 3, "memory": 3, "model": 4, "template": 4}.get(self.code, 70)
+        """The command's exit code: 2 request, 3 environment, 4 model, 70 internal."""
+        return {
+            "request": 2,
+            "environment": 3,
+            "gpu": 3,
+            "memory": 3,
+            "model": 4,
+            "template": 4,
+        }.get(self.code, 70)
 
 
-Event = Loading | Loaded | Token | DraftDone | Note | RunDone | Failed
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Loading, Loaded, Token, DraftDone, Note, RunDone, Failed)}
+Event = Loading | Measured | Chat | ModelLoaded | Token | DraftDone | Note | RunDone | Failed
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Loading, Measured, Chat, ModelLoaded, Token, DraftDone, Note, RunDone, Failed)
+}
 
 
 def encode(event: Event) -> str:
-    """One line without a line break; ASCII only."""
-    # `asdict` copies every token id on its own: with many drafts that end at once it takes longer than a step.
-    return json.dumps({"event": type(event).__name__, **vars(event)}, separators=(",", ":"), default=vars)
+    """One line of ASCII without a line break."""
+    # `asdict` copies every token id on its own. When many drafts end at once that takes longer than
+    # a step.
+    return json.dumps(
+        {"event": type(event).__name__, **vars(event)}, separators=(",", ":"), default=vars
+    )
 
 
 def decode(line: str) -> Event:
-    """The event of one line. Raises ValueError when it is not one of ours."""
-    data = json.loads(line)
-    if not isinstance(data, dict) or not isinstance(data.get("event"), str) or data["event"] not in _KINDS:
+    """The event of one line. Raises ValueError for any other text."""
+    try:
+        data = json.loads(line)
+    except RecursionError:
+        raise ValueError("an engine event that is nested too deeply") from None
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("event"), str)
+        or data["event"] not in _KINDS
+    ):
         raise ValueError(f"not an engine event: {line[:80]!r}")
     kind = _KINDS[data.pop("event")]
     if set(data) != {field.name for field in fields(kind)}:
         raise ValueError(f"a {kind.__name__} event with other fields: {line[:80]!r}")
-    try:
-        if "choices" in data:
-            data["choices"] = tuple(Choice(**choice) for choice in data["choices"])
-        if "ids" in data:
-            data["ids"] = tuple(data["ids"])
-    except TypeError as error:
-        raise ValueError(f"a {kind.__name__} event with odd fields: {error}") from None
-    event: Event = kind(**data)
+    event: Event = typed.made(kind, data, kind.__name__)
     return event

@@ -1,8 +1,9 @@
-"""The two example kernels that prompts show the smith, in the form each prompt dialect expects.
+"""The two example kernels of the prompts, in the form that each prompt dialect expects.
 
-The public smiths learned to copy the structure of one row-wise reduction kernel: one program a row, a loop over the row in
-blocks of 1024, sums in float32, no imports. An elementwise example would teach them elementwise code for reductions.
-The kernels are complete and correct for contiguous rows; the tests run them through the referee's rules like any draft.
+The public smiths learned to copy the structure of one row-wise reduction kernel. It has one program
+a row, a loop over the row in blocks of 1024, sums in float32, and no imports. An elementwise
+example would teach them elementwise code for reductions. The kernels are complete and correct for
+contiguous rows; the tests judge them like any draft.
 """
 
 from __future__ import annotations
@@ -111,10 +112,10 @@ def run(x):
 
 
 def exemplar_for(op_name: str) -> str:
-    """The op whose kernel is shown for `op_name`: rmsnorm, or softmax when rmsnorm itself is asked for."""
+    """The operation whose kernel the prompt shows: rmsnorm, or softmax for rmsnorm itself."""
     return "softmax" if op_name == "rmsnorm" else "rmsnorm"
 
 
 def exemplar_source(op_name: str, dialect: Dialect) -> str:
-    """Source of the exemplar kernel named `op_name` ("rmsnorm" or "softmax") in one dialect, ending in a newline."""
+    """Source of the example kernel "rmsnorm" or "softmax" in one dialect; it ends in a newline."""
     return (_CARD if dialect == "card" else _TRAINED)[op_name]

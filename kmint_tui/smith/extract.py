@@ -1,7 +1,7 @@
-"""From an answer to kernel source: fenced or bare, without prose, thoughts or a second block.
+"""Cuts kernel source out of an answer: fenced or bare, without prose, thoughts or a second block.
 
-Nothing is repaired: the source is always a piece of the answer as it was written. Whether it is any good is the
-referee's business.
+Nothing is repaired: the source is always an unchanged piece of the answer. The referee judges
+whether it is correct.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kmint_tui.smith.canonical import canonical
-from kmint_tui.smith.syntax import parse
-
-__all__ = ["Extracted", "Finish", "canonical", "extract"]
+from kmint_tui.smith.canonical import parse
 
 Finish = Literal["stop", "length", "cancelled"]
 
-_CODE_START = re.compile(r"^(?:@triton\b|import\s|from\s+\w[\w.]*\s+import\s|def\s+\w+\s*\()", re.MULTILINE)
+_CODE_START = re.compile(
+    r"^(?:@triton\b|import\s|from\s+\w[\w.]*\s+import\s|def\s+\w+\s*\()", re.MULTILINE
+)
 _STATEMENT_START = re.compile(r"^[^\s#)\]}]", re.MULTILINE)
 _RUN = re.compile(r"^(?:async\s+)?def\s+run\s*\(", re.MULTILINE)
 _MAX_CUTS = 200
@@ -28,7 +27,8 @@ _MAX_CUTS = 200
 class Extracted:
     """Kernel source cut from one answer; it ends in a newline unless empty.
 
-    `truncated` means that the token limit cut the kernel itself off. `notes` says what was dropped, for people.
+    `truncated` means that the token limit cut the kernel itself off. `notes` name the dropped parts
+    for the user.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Extracted:
 
 
 def extract(text: str, finish: Finish, *, inside: bool = False) -> Extracted:
-    """The kernel in an answer. `inside` says that the prompt had already opened the code fence."""
+    """The kernel in an answer. `inside` means that the prompt had already opened the code fence."""
     notes: list[str] = []
     body, fenced = _unfenced(_without_thoughts(text, notes), inside, notes)
     tree = parse(body)
@@ -56,7 +56,7 @@ def extract(text: str, finish: Finish, *, inside: bool = False) -> Extracted:
 
 
 def _unfenced(text: str, inside: bool, notes: list[str]) -> tuple[str, bool]:
-    """The text of the block to look at, and whether it was fenced."""
+    """The text of the block to read, and whether it was fenced."""
     from referee.reading.markdown import blocks_with_run, fenced_blocks, joined
 
     before, fence, _ = text.partition("```")
@@ -94,7 +94,9 @@ def _from_first_code(body: str, notes: list[str]) -> str:
 
 
 def _up_to_last_statement(body: str) -> str | None:
-    """The longest piece, ending where a top-level statement begins, that is Python and defines `run`; None without one."""
+    """The longest Python text with a `run` that ends before a top-level statement; None without
+    one.
+    """
     starts = [match.start() for match in _STATEMENT_START.finditer(body)]
     for start in reversed(starts[-_MAX_CUTS:]):
         piece = body[:start]
@@ -104,22 +106,28 @@ def _up_to_last_statement(body: str) -> str | None:
 
 
 def _without_loose_expressions(body: str, tree: ast.Module, notes: list[str]) -> str:
-    """Drop expressions before the first and after the last definition: prose that happens to parse, demonstration calls."""
+    """Drop expressions before the first and after the last definition, such as example calls."""
     solid = [index for index, node in enumerate(tree.body) if not _is_loose(node)]
     if not solid or len(solid) == solid[-1] - solid[0] + 1 == len(tree.body):
         return body
     first, last = tree.body[solid[0]], tree.body[solid[-1]]
     if solid[0] > 0 or solid[-1] < len(tree.body) - 1:
         notes.append("loose expressions around the kernel dropped")
-    start = min([first.lineno, *(node.lineno for node in getattr(first, "decorator_list", []))]) if solid[0] else 1
+    start = (
+        min([first.lineno, *(node.lineno for node in getattr(first, "decorator_list", []))])
+        if solid[0]
+        else 1
+    )
     return "".join(body.splitlines(keepends=True)[start - 1 : last.end_lineno])
 
 
 def _is_loose(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and not (isinstance(node.value, ast.Constant) and isinstance(node.value.value, str))
+    return isinstance(node, ast.Expr) and not (
+        isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
 
 
 def _run_returns(tree: ast.Module) -> bool:
-    """Whether the last `run` holds a return statement, the sign that it was not cut short at a place that still parses."""
+    """True when the last `run` holds a return statement, the sign of a complete function."""
     runs = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run"]
     return bool(runs) and any(isinstance(node, ast.Return) for node in ast.walk(runs[-1]))

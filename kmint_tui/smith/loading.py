@@ -1,6 +1,6 @@
-"""Loading a model in the engine's child process: which way, and with what reasons.
+"""Loads a model in the engine's child process and reports every automatic choice.
 
-Every automatic choice becomes a `Choice` in the `Loaded` event, for `kmint doctor` and `--json`.
+Every such choice becomes a `Choice` in the `ModelLoaded` event, for `kmint doctor` and `--json`.
 """
 
 from __future__ import annotations
@@ -8,50 +8,43 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kmint_tui.memory import available_memory
 from kmint_tui.smith import machine, tuning
+from kmint_tui.smith.context_pool import ContextPool
 from kmint_tui.smith.decoder import Decoder
-from kmint_tui.smith.events import Choice, Event, Loaded, Loading, Note
-from kmint_tui.smith.lanes import Lanes
+from kmint_tui.smith.events import Choice, Event, Loading, Measured, ModelLoaded, Note
 from kmint_tui.smith.native import LEVEL_ERROR, Log, Model, NativeError, free_on_gpu, library
-from kmint_tui.smith.prompts import Prompt
+from kmint_tui.smith.order import Order
 from kmint_tui.smith.sampler import Picker
-from kmint_tui.smith.shares import crowded
-from kmint_tui.smith.template import TemplateRefused, render
+from kmint_tui.smith.split_drafts import gpu_memory_short
 from kmint_tui.smith.threads import ThreadWatch, counts
 
 ALL_LAYERS = -1
 _MEMORY_SHARE = 0.6
+"""Largest part of the free memory for which a file is read instead of mapped."""
+
 _SLOW_FACTOR = 10
+"""Ratio of a step to one read of the weights above which memory counts as short."""
+
 _BIG = 200_000_000
+"""Bytes of weights below which a slow step is not reported."""
+
 _BUSY = 0.3
+"""Number of cores in use by other programs that makes a measurement unreliable."""
+
 _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers to GPU")
-_PROBE = Prompt("Write kernels.", "Op `probe`: nothing.")
-
-
-@dataclass(frozen=True)
-class Order:
-    """What the parent asks for. None leaves a decision to the engine; `..._reason` says why one has been taken from it, or is ""."""
-
-    path: Path
-    gpu_layers: int | None = None
-    allow_cpu: bool = False
-    threads: int | None = None
-    sampling: str | None = None
-    lanes: int | None = None
-    max_cells: int | None = None
-    tuning: Path | None = None
-    plain_reason: str = ""
-    single_reason: str = ""
 
 
 @dataclass
 class Words:
-    """What llama.cpp said while loading: its errors, and the number of layers it put on a GPU. All of it goes to `log`."""
+    """llama.cpp's messages while loading: its errors, and the number of layers on a GPU.
+
+    Every line goes to `log`.
+    """
 
     log: Callable[[str], None]
     errors: list[str] = field(default_factory=list)
@@ -69,16 +62,16 @@ class Words:
 
 @dataclass(frozen=True)
 class Ready:
-    """A model ready to draft, and the event that says so."""
+    """A loaded model, and its `ModelLoaded` event."""
 
     model: Model
-    decoder: Lanes
-    loaded: Loaded
+    decoder: ContextPool
+    loaded: ModelLoaded
     log: Log
 
 
 def load(order: Order, emit: Callable[[Event], None], log: Callable[[str], None]) -> Ready:
-    """Load and measure. Raises NativeError with a code and a reason fit for people."""
+    """Load and measure. Raises NativeError with a code and a reason for the user."""
     _check_file(order.path)
     attempt = _Attempt(library(), order, emit, log)
     plain = order.plain_reason or attempt.remembered_plain or _distrust(attempt.lib)
@@ -86,26 +79,33 @@ def load(order: Order, emit: Callable[[Event], None], log: Callable[[str], None]
         return attempt.run(plain)
     except tuning.WrongResults as wrong:
         if plain:
-            raise NativeError("native", f"llama.cpp gives wrong results on this machine: {wrong}") from None
+            raise NativeError(
+                "native", f"llama.cpp gives wrong results on this machine: {wrong}"
+            ) from None
         plain = f"with weights repacked for this processor, {wrong}"
     emit(Note(f"loading again with plain weights: {plain}"))
     return attempt.run(plain)
 
 
 class _Attempt:
-    """Loading under fixed circumstances, with plain or with repacked weights."""
+    """One attempt to load, with plain or with repacked weights."""
 
-    def __init__(self, lib: Any, order: Order, emit: Callable[[Event], None], log: Callable[[str], None]) -> None:
+    def __init__(
+        self, lib: Any, order: Order, emit: Callable[[Event], None], log: Callable[[str], None]
+    ) -> None:
         self.lib, self._order, self._emit = lib, order, emit
         self._start = time.perf_counter()
         self._words = Words(log)
         self._log = Log(lib, self._words.hear)
         self._key = tuning.key(machine.machine_key(), machine.file_key(order.path))
-        self._known = tuning.load(order.tuning, self._key)
+        self._known = tuning.recall(order.known, self._key)
         self.remembered_plain = self._known.plain if self._known is not None else ""
 
     def run(self, plain: str) -> Ready:
-        """Load; `plain` is the reason for plain weights, or "". Raises WrongResults and NativeError, leaving nothing loaded."""
+        """Load; `plain` is the reason for plain weights, or "".
+
+        Raises WrongResults and NativeError; nothing stays loaded then.
+        """
         order = self._order
         choices: list[Choice] = []
         layers = _gpu_layers(self.lib, order, choices)
@@ -117,15 +117,23 @@ class _Attempt:
             offloaded = self._words.offloaded
             if layers != 0 and offloaded == 0 and not order.allow_cpu:
                 raise NativeError(
-                    "gpu", "no layer went to the GPU although it was asked for: check its driver and the llama-cpp-python build"
+                    "gpu",
+                    "no layer went to the GPU, although the settings request it: check its "
+                    "driver and the llama-cpp-python build",
                 )
-            choices.append(Choice("gpu_layers", str(offloaded), f"llama.cpp reports {offloaded} of {model.layers + 1} layers on a GPU"))
+            choices.append(
+                Choice(
+                    "gpu_layers",
+                    str(offloaded),
+                    f"llama.cpp reports {offloaded} of {model.layers + 1} layers on a GPU",
+                )
+            )
             tuned = self._tuned(model, plain, choices)
             _warn_if_slow(model, tuned, mapped and offloaded == 0, self._emit)
         except Exception:
             model.close()
             raise
-        loaded = Loaded(
+        loaded = ModelLoaded(
             path=str(order.path),
             description=model.describe(),
             architecture=model.meta("general.architecture"),
@@ -136,57 +144,81 @@ class _Attempt:
             trained_context=model.trained_context,
             recurrent=model.recurrent,
             gpu_layers=offloaded,
-            template_refused=_template_refusal(model),
             choices=tuple(choices),
             seconds=time.perf_counter() - self._start,
         )
         return Ready(model, _lanes(model, order, tuned, offloaded > 0), loaded, self._log)
 
     def _tuned(self, model: Model, plain: str, choices: list[Choice]) -> tuning.Tuned:
-        """Threads, way of sampling and lanes: as asked for, else as remembered, else as measured now."""
+        """Threads, sampling and contexts: from the settings, else remembered, else measured now."""
         tuned, source = self._known, "remembered from an earlier start"
         if tuned is None or not tuned.quiet or bool(tuned.plain) != bool(plain):
             tuned, source = _measure(model, self._words.offloaded, plain), "measured now"
-            tuning.save(self._order.tuning, self._key, tuned)
-        threads, way = self._order.threads or tuned.threads, self._order.sampling or tuned.sampling
-        choices.append(Choice("threads", str(threads), "asked for" if self._order.threads else f"{source}: {tuned.reason}"))
-        reason = "asked for" if self._order.sampling else source if self._words.offloaded else "a small part of a step on a CPU"
-        choices.append(Choice("sampling", way, reason))
-        lanes, reason = self._lanes(model, tuned, way, source)
+            self._emit(Measured(self._key, asdict(tuned)))
+        threads, method = (
+            self._order.threads or tuned.threads,
+            self._order.sampling or tuned.sampling,
+        )
+        choices.append(
+            Choice(
+                "threads",
+                str(threads),
+                "requested" if self._order.threads else f"{source}: {tuned.reason}",
+            )
+        )
+        reason = (
+            "requested"
+            if self._order.sampling
+            else source
+            if self._words.offloaded
+            else "a small part of a step on a CPU"
+        )
+        choices.append(Choice("sampling", method, reason))
+        lanes, reason = self._lanes(model, tuned, method, source)
         choices.append(Choice("lanes", str(lanes), reason))
-        return replace(tuned, threads=threads, sampling=way, lanes=lanes)
+        return replace(tuned, threads=threads, sampling=method, lanes=lanes)
 
-    def _lanes(self, model: Model, tuned: tuning.Tuned, way: str, source: str) -> tuple[int, str]:
-        """How many lanes a run may have, with the reason. A measurement that had to end early is not remembered."""
+    def _lanes(
+        self, model: Model, tuned: tuning.Tuned, method: str, source: str
+    ) -> tuple[int, str]:
+        """The largest number of contexts of a run, and the reason.
+
+        A measurement that ended early is not remembered.
+        """
         order = self._order
-        single = order.single_reason or _single(model, self._words.offloaded, way)
+        single = order.single_reason or _single(model, self._words.offloaded, method)
         if single:
-            return 1, single if order.lanes in (None, 1) else f"{order.lanes} asked for; {single}"
+            return 1, single if order.lanes in (None, 1) else f"{order.lanes} requested; {single}"
         if order.lanes is not None:
-            return max(1, order.lanes), "asked for"
+            return max(1, order.lanes), "requested"
         if tuned.lanes:
             return tuned.lanes, f"{source}: {tuned.lanes_reason}"
-        times, short = tuning.measure_lanes(model, _workers(way), lambda: crowded(free_on_gpu(model.lib)))
+        times, short = tuning.measure_contexts(
+            model, _workers(method), lambda: gpu_memory_short(free_on_gpu(model.lib))
+        )
         shown = ", ".join(f"{lanes}: {1000 * seconds:.2f} ms" for lanes, seconds in times.items())
-        best, reason = tuning.best_lanes(times), f"a step of many rows takes, by number of lanes, {shown}"
+        best, reason = (
+            tuning.best_context_count(times),
+            f"a step of many rows takes, by number of contexts, {shown}",
+        )
         if short:
-            return best, f"measured now: {reason}; no more of them, for {short}"
-        tuning.save(order.tuning, self._key, replace(tuned, lanes=best, lanes_reason=reason))
+            return best, f"measured now: {reason}; no more of them: {short}"
+        self._emit(Measured(self._key, asdict(replace(tuned, lanes=best, lanes_reason=reason))))
         return best, f"measured now: {reason}"
 
 
-def _single(model: Model, offloaded: int, way: str) -> str:
-    """Why all drafts of a run must share one context, or ""."""
+def _single(model: Model, offloaded: int, method: str) -> str:
+    """The reason for one shared context of all drafts, or ""."""
     if offloaded <= model.layers:
         return "the CPU computes all or some of the layers"
     if model.recurrent:
         return "a recurrent model's state is large"
-    if way == "device":
+    if method == "device":
         return "the GPU chooses the tokens"
-    return crowded(free_on_gpu(model.lib))
+    return gpu_memory_short(free_on_gpu(model.lib))
 
 
-def _lanes(model: Model, order: Order, tuned: tuning.Tuned, on_gpu: bool) -> Lanes:
+def _lanes(model: Model, order: Order, tuned: tuning.Tuned, on_gpu: bool) -> ContextPool:
     cores = machine.cores()
     choices = (tuned.threads,) if order.threads is not None or on_gpu else counts(cores.count)
     preferred = tuned.threads if tuned.quiet else max(choices)
@@ -195,20 +227,29 @@ def _lanes(model: Model, order: Order, tuned: tuning.Tuned, on_gpu: bool) -> Lan
         watch = ThreadWatch(choices, tuned.threads, tuned.step, preferred)
         picker = Picker(_workers(tuned.sampling))
         on_device = tuned.sampling == "device"
-        decoders.append(Decoder(model, picker, watch, on_gpu=on_gpu, on_device=on_device, max_cells=order.max_cells))
-    return Lanes(decoders, max_cells=order.max_cells, free=(lambda: free_on_gpu(model.lib)) if on_gpu else None)
+        decoders.append(
+            Decoder(
+                model, picker, watch, on_gpu=on_gpu, on_device=on_device, max_cells=order.max_cells
+            )
+        )
+    return ContextPool(
+        decoders,
+        max_cells=order.max_cells,
+        free=(lambda: free_on_gpu(model.lib)) if on_gpu else None,
+    )
 
 
-def _workers(way: str) -> int:
-    """Threads that choose the tokens of one context."""
-    return min(8, machine.cores().count) if way == "pool" else 1
+def _workers(method: str) -> int:
+    """Number of threads that choose the tokens of one context."""
+    return min(8, machine.cores().count) if method == "pool" else 1
 
 
 def _distrust(lib: Any) -> str:
-    """Why not to let llama.cpp repack weights for this processor, or ""."""
+    """The reason against llama.cpp's repacking of weights for this processor, or ""."""
     if b"AMX_INT8 = 1" in lib.llama_print_system_info():
         return (
-            "this llama.cpp's AMX kernels are not used: built by gcc 12 they crash on quantised weights, "
+            "this llama.cpp's AMX kernels are not used: built by gcc 12 they crash on "
+            "quantised weights, "
             "and with batched recurrent layers they give wrong results"
         )
     return ""
@@ -225,7 +266,7 @@ def _check_file(path: Path) -> None:
 
 
 def _gpu_layers(lib: Any, order: Order, choices: list[Choice]) -> int:
-    """How many layers to ask for: all of them when llama.cpp sees a GPU."""
+    """Number of layers to request: all of them when llama.cpp sees a GPU."""
     if order.gpu_layers is not None:
         return order.gpu_layers
     if lib.llama_supports_gpu_offload():
@@ -236,17 +277,29 @@ def _gpu_layers(lib: Any, order: Order, choices: list[Choice]) -> int:
 
 
 def _memory_mapped(path: Path, choices: list[Choice]) -> bool:
-    """Plain memory cannot be taken back by the system in the middle of a run; a mapped file can."""
+    """The system can take a mapped file's pages back during a run, but not plain memory."""
     size, free = path.stat().st_size, available_memory()
     if free is not None and size < _MEMORY_SHARE * free:
-        choices.append(Choice("memory", "plain", f"the file's {_gib(size)} are well below the {_gib(free)} free"))
+        choices.append(
+            Choice(
+                "memory", "plain", f"the file's {_gib(size)} are well below the {_gib(free)} free"
+            )
+        )
         return False
     known = "an unknown amount" if free is None else _gib(free)
     choices.append(Choice("memory", "mapped", f"the file has {_gib(size)}, {known} is free"))
     return True
 
 
-def _load_model(lib: Any, order: Order, words: Words, layers: int, mapped: bool, plain: bool, emit: Callable[[Event], None]) -> Model:
+def _load_model(
+    lib: Any,
+    order: Order,
+    words: Words,
+    layers: int,
+    mapped: bool,
+    plain: bool,
+    emit: Callable[[Event], None],
+) -> Model:
     shown = -1.0
 
     def progress(fraction: float) -> bool:
@@ -257,7 +310,14 @@ def _load_model(lib: Any, order: Order, words: Words, layers: int, mapped: bool,
         return True
 
     try:
-        return Model(lib, order.path, gpu_layers=layers, memory_map=mapped, plain_weights=plain, progress=progress)
+        return Model(
+            lib,
+            order.path,
+            gpu_layers=layers,
+            memory_map=mapped,
+            plain_weights=plain,
+            progress=progress,
+        )
     except NativeError as error:
         detail = next((line for line in words.errors if "failed to load model" not in line), "")
         reason = detail.split(": ", 1)[-1] if detail else error.reason
@@ -267,8 +327,10 @@ def _load_model(lib: Any, order: Order, words: Words, layers: int, mapped: bool,
 def _measure(model: Model, offloaded: int, plain: str) -> tuning.Tuned:
     cores, on_gpu = machine.cores(), offloaded > 0
     others = machine.OtherWork()
-    # With every layer on a GPU there is next to nothing to share out, and waking threads costs more than it brings.
-    choices = (1, min(4, cores.count)) if on_gpu and offloaded > model.layers else counts(cores.count)
+    # With every layer on a GPU little work is left to share, and waking threads costs more.
+    choices = (
+        (1, min(4, cores.count)) if on_gpu and offloaded > model.layers else counts(cores.count)
+    )
     times = tuning.measure_threads(model, tuple(sorted(set(choices))), on_gpu=on_gpu)
     busy = others.cores()
     threads = min(times, key=lambda count: times[count])
@@ -276,30 +338,41 @@ def _measure(model: Model, offloaded: int, plain: str) -> tuning.Tuned:
     reason = f"a step of eight rows takes, by number of threads, {shown} ({cores.reason})"
     if busy > _BUSY:
         reason += f"; other programs were using {busy:.1f} cores, so this will be measured again"
-    way = "turn"
+    method = "turn"
     if on_gpu:
-        ways = tuning.measure_sampling(model, _workers("pool"))
-        way = min(ways, key=lambda name: ways[name])
-        reason += "; with sampling, " + ", ".join(f"{name}: {1000 * seconds:.2f} ms" for name, seconds in ways.items())
-    return tuning.Tuned(threads, times[threads], way, plain, busy <= _BUSY, reason)
+        by_method = tuning.measure_sampling(model, _workers("pool"))
+        method = min(by_method, key=lambda name: by_method[name])
+        reason += "; with sampling, " + ", ".join(
+            f"{name}: {1000 * seconds:.2f} ms" for name, seconds in by_method.items()
+        )
+    return tuning.Tuned(
+        threads=threads,
+        step=times[threads],
+        sampling=method,
+        plain=plain,
+        quiet=busy <= _BUSY,
+        reason=reason,
+    )
 
 
-def _warn_if_slow(model: Model, tuned: tuning.Tuned, mapped: bool, emit: Callable[[Event], None]) -> None:
-    """Say so when a step takes far longer than reading the weights from memory would: they are probably read from disk."""
+def _warn_if_slow(
+    model: Model, tuned: tuning.Tuned, mapped: bool, emit: Callable[[Event], None]
+) -> None:
+    """Warn when a step takes far longer than a read of the weights from memory.
+
+    The weights are then probably read from disk.
+    """
     if not mapped or model.bytes < _BIG:
         return
     bound = model.bytes / machine.copy_bandwidth()
     if tuned.step > _SLOW_FACTOR * bound:
         times = tuned.step / bound
-        emit(Note(f"memory is short: a step takes {tuned.step:.2f} s, {times:.0f} times as long as reading the weights"))
-
-
-def _template_refusal(model: Model) -> str:
-    try:
-        render(_PROBE, model.template(), bos=model.bos(), add_bos=model.adds_bos)
-    except TemplateRefused as refused:
-        return refused.reason
-    return ""
+        emit(
+            Note(
+                f"memory is short: a step takes {tuned.step:.2f} s, {times:.0f} times as "
+                "long as reading the weights"
+            )
+        )
 
 
 def _gib(size: int) -> str:

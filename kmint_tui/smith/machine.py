@@ -1,6 +1,6 @@
-"""What the machine offers the engine: cores, speed of memory, and a key under which measurements are remembered.
+"""The machine's cores and memory speed, and a key that names it in remembered measurements.
 
-Linux answers through /proc and /sys; elsewhere the answers are coarser and say so.
+Linux answers through /proc and /sys; on other systems the answers are coarser and say so.
 """
 
 from __future__ import annotations
@@ -21,24 +21,32 @@ _GROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Cores:
-    """Physical cores this process may use, and where the number comes from."""
+    """Number of physical cores that this process may use, and the source of the number."""
 
     count: int
     reason: str
 
 
 def cores() -> Cores:
-    """Physical cores among the processors this process may run on, cut down to the container's quota."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    physical = {_read(_CPUS / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu) for cpu in allowed}
+    """Physical cores among this process's processors, limited by the container's quota."""
+    allowed = (
+        os.sched_getaffinity(0)
+        if hasattr(os, "sched_getaffinity")
+        else set(range(os.cpu_count() or 1))
+    )
+    physical = {
+        _read(_CPUS / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu) for cpu in allowed
+    }
     quota = _quota()
     if quota is not None and quota < len(physical):
-        return Cores(max(1, math.floor(quota)), f"the container may use {quota:g} of {len(physical)} cores")
+        return Cores(
+            max(1, math.floor(quota)), f"the container may use {quota:g} of {len(physical)} cores"
+        )
     return Cores(len(physical), f"{len(physical)} physical cores ({len(allowed)} hardware threads)")
 
 
 def copy_bandwidth() -> float:
-    """Bytes a second that one core reads and writes when it copies a block larger than its caches."""
+    """Bytes a second that one core reads and writes in a copy larger than its caches."""
     source = np.ones(1 << 23, np.float64)
     target = np.empty_like(source)
     best = math.inf
@@ -50,7 +58,7 @@ def copy_bandwidth() -> float:
 
 
 class OtherWork:
-    """How much of the machine other processes use between making this object and asking."""
+    """The processor use of other processes since this object was made."""
 
     def __init__(self) -> None:
         self._before = _busy_seconds()
@@ -58,7 +66,7 @@ class OtherWork:
         self._start = time.perf_counter()
 
     def cores(self) -> float:
-        """Cores' worth of work that was not ours; 0 when the system does not say."""
+        """Number of cores that other processes kept busy; 0 when the system does not report it."""
         wall, before, now = time.perf_counter() - self._start, self._before, _busy_seconds()
         if before is None or now is None or wall <= 0:
             return 0.0
@@ -66,14 +74,21 @@ class OtherWork:
 
 
 def machine_key() -> str:
-    """A name for "this kind of machine": processor model, cores and system, as 16 hexadecimal digits."""
-    model = next((line for line in _read(Path("/proc/cpuinfo")).splitlines() if line.startswith("model name")), platform.processor())
+    """16 hexadecimal digits that stand for the processor model, its cores and the system."""
+    model = next(
+        (
+            line
+            for line in _read(Path("/proc/cpuinfo")).splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
     text = f"{model}/{cores().count}/{platform.machine()}/{platform.system()}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def file_key(path: Path) -> str:
-    """A name for a model file's content without reading all of it: size, time of change, and its first and last MiB."""
+    """A key of a model file from its size, time of change, and first and last MiB."""
     state = path.stat()
     digest = hashlib.blake2b(f"{state.st_size}/{state.st_mtime_ns}".encode(), digest_size=8)
     with path.open("rb") as file:
@@ -84,7 +99,7 @@ def file_key(path: Path) -> str:
 
 
 def _busy_seconds() -> float | None:
-    """Seconds that all processors together have worked so far (user, nice, system, interrupts, stolen)."""
+    """Seconds of work of all processors since the start: all times but idle and waiting."""
     fields = _read(Path("/proc/stat")).partition("\n")[0].split()
     if len(fields) < 9 or fields[0] != "cpu":
         return None

@@ -1,11 +1,11 @@
 """A thin typed layer over llama.cpp's C API, as bound by llama-cpp-python's low-level module.
 
-Only the engine's child process imports this. llama.cpp answers a wrong call with abort(), so every size and index is
-checked here first, and what cannot be checked is survived by the parent. The bindings are pinned to one version because
-struct layouts and argument orders change between releases. The high-level class `Llama` is not used: it knows one
-sequence only and copies every row of logits.
+Only the engine's child process imports this. llama.cpp answers a wrong call with abort(), so every
+size and index is checked here first; the parent survives the rest. The bindings are pinned to one
+version, because struct layouts and argument orders change between releases. The high-level class
+`Llama` is not used: it has one sequence only and copies every row of logits.
 
-Protocol facts are from include/llama.h of the revision vendored by llama-cpp-python 0.3.36.
+Source: include/llama.h of the revision vendored by llama-cpp-python 0.3.36.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from kmint_tui.installed import llama_version
 
 PINNED = "0.3.36"
 MAX_SEQUENCES = 256
@@ -31,7 +32,7 @@ Ids = npt.NDArray[np.int32]
 
 
 class NativeError(Exception):
-    """llama.cpp refused; `code` is a failure code of `events.py`, `reason` one line for people."""
+    """llama.cpp refused; `code` is a code of `events.py`, `reason` one line for the user."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -40,14 +41,21 @@ class NativeError(Exception):
 
 
 def library() -> Any:
-    """The low-level bindings, after checking that they are the pinned version. Raises NativeError("environment")."""
-    try:
-        installed = metadata.version("llama-cpp-python")
-    except metadata.PackageNotFoundError:
-        raise NativeError("environment", f"llama-cpp-python is not installed: pip install llama-cpp-python=={PINNED}") from None
+    """The low-level bindings of the pinned version.
+
+    Raises NativeError("environment") without them.
+    """
+    installed = llama_version()
+    if installed is None:
+        raise NativeError(
+            "environment",
+            f"llama-cpp-python is not installed: pip install llama-cpp-python=={PINNED}",
+        )
     if installed != PINNED:
         raise NativeError(
-            "environment", f"llama-cpp-python {installed} is installed and kmint needs {PINNED}: pip install llama-cpp-python=={PINNED}"
+            "environment",
+            f"llama-cpp-python {installed} is installed and kmint needs {PINNED}: pip "
+            f"install llama-cpp-python=={PINNED}",
         )
     try:
         from llama_cpp import llama_cpp
@@ -57,13 +65,15 @@ def library() -> Any:
 
 
 def free_on_gpu(lib: Any) -> int:
-    """Bytes that are free on the GPU with the fewest, of those that llama.cpp uses; 0 where it uses none."""
-    # ggml's own calls, which the bindings leave out; their library is loaded together with llama.cpp's.
+    """Free bytes of the fullest GPU that llama.cpp uses; 0 without a GPU."""
+    # The bindings lack these calls of ggml, whose library is loaded together with llama.cpp's.
     count = ctypes.CFUNCTYPE(ctypes.c_size_t)(("ggml_backend_dev_count", lib._lib))
     get = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("ggml_backend_dev_get", lib._lib))
     kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(("ggml_backend_dev_type", lib._lib))
     size = ctypes.POINTER(ctypes.c_size_t)
-    memory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, size, size)(("ggml_backend_dev_memory", lib._lib))
+    memory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, size, size)(
+        ("ggml_backend_dev_memory", lib._lib)
+    )
     free, total, found = ctypes.c_size_t(), ctypes.c_size_t(), []
     for device in map(get, range(count())):
         if kind(device) == _DEVICE_IS_GPU:
@@ -73,7 +83,10 @@ def free_on_gpu(lib: Any) -> int:
 
 
 class Log:
-    """Routes llama.cpp's log lines, but for debugging ones, to `sink(level, line)`. Keep the object: a collected callback is a crash."""
+    """Routes llama.cpp's log lines, except debugging ones, to `sink(level, line)`.
+
+    Keep the object: llama.cpp would crash in a collected callback.
+    """
 
     def __init__(self, lib: Any, sink: Callable[[int, str], None]) -> None:
         self._begun: dict[int, tuple[int, str]] = {}
@@ -82,7 +95,7 @@ class Log:
         lib.llama_log_set(self._callback, ctypes.c_void_p(0))
 
     def _receive(self, level: int, text: bytes, _data: object) -> None:
-        # Several threads may be in here at once, each with a line of its own.
+        # Several threads may log at once, so each thread has its own unfinished line.
         thread = threading.get_ident()
         before, begun = self._begun.get(thread, (LEVEL_INFO, ""))
         level = before if level == LEVEL_CONTINUED else level
@@ -97,11 +110,19 @@ class Model:
     """A loaded GGUF file and its vocabulary."""
 
     def __init__(
-        self, lib: Any, path: Path, *, gpu_layers: int, memory_map: bool, plain_weights: bool, progress: Callable[[float], bool]
+        self,
+        lib: Any,
+        path: Path,
+        *,
+        gpu_layers: int,
+        memory_map: bool,
+        plain_weights: bool,
+        progress: Callable[[float], bool],
     ) -> None:
-        """Load it. `plain_weights` forgoes weights repacked for the CPU's matrix units; `progress` returns False to stop.
+        """Load the file. `plain_weights` forgoes weights repacked for the CPU's matrix units.
 
-        Raises NativeError("model") when llama.cpp does not accept the file; the reason is in its log.
+        `progress` returns False to stop. Raises NativeError("model") when llama.cpp refuses the
+        file; the reason is in its log.
         """
         self.lib = lib
         parameters = lib.llama_model_default_params()
@@ -119,13 +140,15 @@ class Model:
         self.trained_context = int(lib.llama_model_n_ctx_train(self.pointer))
         self.parameters = int(lib.llama_model_n_params(self.pointer))
         self.bytes = int(lib.llama_model_size(self.pointer))
-        self.recurrent = bool(lib.llama_model_is_recurrent(self.pointer) or lib.llama_model_is_hybrid(self.pointer))
+        self.recurrent = bool(
+            lib.llama_model_is_recurrent(self.pointer) or lib.llama_model_is_hybrid(self.pointer)
+        )
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self.vocabulary))
         self._ends: dict[int, bool] = {}
         self._pieces: dict[int, bytes] = {}
 
     def meta(self, key: str) -> str:
-        """One metadata value as text; "" when the file has none."""
+        """One metadata value as text; "" for a missing one."""
         size = int(self.lib.llama_model_meta_val_str(self.pointer, key.encode(), None, 0))
         if size < 0:
             return ""
@@ -140,13 +163,13 @@ class Model:
         return buffer.value.decode("utf-8", "replace")
 
     def bos(self) -> str:
-        """Text of the beginning-of-sequence token; "" when there is none."""
+        """Text of the beginning-of-sequence token; "" without one."""
         token = int(self.lib.llama_vocab_bos(self.vocabulary))
         text = self.lib.llama_vocab_get_text(self.vocabulary, token) if token >= 0 else None
         return text.decode("utf-8", "replace") if text else ""
 
     def template(self) -> str:
-        """The chat template that the file carries; "" when it has none."""
+        """The chat template in the file; "" without one."""
         text = self.lib.llama_model_chat_template(self.pointer, None)
         return text.decode("utf-8", "replace") if text else ""
 
@@ -155,27 +178,31 @@ class Model:
         raw = text.encode("utf-8", "replace")
         room = len(raw) + 8
         buffer = (ctypes.c_int32 * room)()
-        count = int(self.lib.llama_tokenize(self.vocabulary, raw, len(raw), buffer, room, False, True))
+        count = int(
+            self.lib.llama_tokenize(self.vocabulary, raw, len(raw), buffer, room, False, True)
+        )
         if count < 0:
             raise NativeError("native", f"tokenising {len(raw)} bytes failed ({count})")
         return list(buffer[:count])
 
     def is_end(self, token: int) -> bool:
-        """Whether a token ends an answer (end of sequence, end of turn)."""
+        """True for a token that ends an answer (end of sequence, end of turn)."""
         known = self._ends.get(token)
         if known is None:
             known = self._ends[token] = bool(self.lib.llama_vocab_is_eog(self.vocabulary, token))
         return known
 
     def piece(self, token: int) -> bytes:
-        """The bytes a token stands for; control tokens stand for none."""
+        """The bytes of a token; none for control tokens."""
         known = self._pieces.get(token)
         if known is None:
             buffer = ctypes.create_string_buffer(256)
             size = int(self.lib.llama_token_to_piece(self.vocabulary, token, buffer, 256, 0, False))
             if size < 0:
                 buffer = ctypes.create_string_buffer(-size)
-                size = int(self.lib.llama_token_to_piece(self.vocabulary, token, buffer, -size, 0, False))
+                size = int(
+                    self.lib.llama_token_to_piece(self.vocabulary, token, buffer, -size, 0, False)
+                )
             known = self._pieces[token] = buffer.raw[: max(size, 0)]
         return known
 
@@ -187,7 +214,7 @@ class Model:
 
 
 class Batch:
-    """Room for `capacity` tokens, each in one sequence, handed to llama.cpp without copying."""
+    """A buffer of `capacity` tokens, each in one sequence, that llama.cpp reads without a copy."""
 
     def __init__(self, lib: Any, capacity: int) -> None:
         self.capacity = capacity
@@ -208,8 +235,16 @@ class Batch:
             logits=self._outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
 
-    def fill(self, tokens: Sequence[int], positions: Sequence[int], sequences: Sequence[int], outputs: Sequence[bool]) -> None:
-        """Set the batch: one entry a token in each argument; `outputs` marks the rows whose logits are wanted."""
+    def fill(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        sequences: Sequence[int],
+        outputs: Sequence[bool],
+    ) -> None:
+        """Set the batch, one entry a token in each argument; `outputs` marks the rows that give
+        logits.
+        """
         count = len(tokens)
         if not 0 < count <= self.capacity:
             raise NativeError("native", f"a batch of {count} tokens does not fit {self.capacity}")
@@ -221,16 +256,21 @@ class Batch:
 
 
 class Context:
-    """The key-value cache of up to `sequences` sequences in one pool of `cells`, and the calls that advance them."""
+    """The key-value cache of up to `sequences` sequences in one pool of `cells`, and its calls."""
 
-    def __init__(self, model: Model, *, cells: int, sequences: int, batch: int, threads: int, on_gpu: bool) -> None:
-        """Raises NativeError("memory") when llama.cpp cannot make it.
+    def __init__(
+        self, model: Model, *, cells: int, sequences: int, batch: int, threads: int, on_gpu: bool
+    ) -> None:
+        """Make the context. Raises NativeError("memory") when llama.cpp cannot.
 
-        Flash attention is left to llama.cpp on a GPU and off on a CPU, where it goes through the cells one by one: a step
-        of eight drafts takes half the time without it, and does not depend on the number of threads.
+        llama.cpp chooses flash attention on a GPU. On a CPU it is off, because it reads the cells
+        one by one there. Without it a step of eight drafts takes half the time and does not depend
+        on the number of threads.
         """
         if not 0 < sequences <= MAX_SEQUENCES:
-            raise NativeError("request", f"{sequences} sequences asked for, llama.cpp has {MAX_SEQUENCES}")
+            raise NativeError(
+                "request", f"{sequences} sequences requested, llama.cpp has {MAX_SEQUENCES}"
+            )
         lib = model.lib
         parameters = lib.llama_context_default_params()
         parameters.n_ctx = cells
@@ -239,36 +279,50 @@ class Context:
         parameters.n_outputs_max = sequences
         parameters.n_threads = parameters.n_threads_batch = threads
         parameters.kv_unified = True
-        parameters.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_AUTO if on_gpu else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        parameters.flash_attn_type = (
+            lib.LLAMA_FLASH_ATTN_TYPE_AUTO if on_gpu else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        )
         self._abort = ctypes.create_string_buffer(2)
-        # llama.cpp asks this between two operations of a graph whether to give up. strlen answers without the
-        # interpreter lock: non-zero as soon as the first byte of `_abort` is.
+        # llama.cpp calls this between two operations of a graph; a non-zero result stops the
+        # decode. strlen needs no interpreter lock and returns non-zero once the first byte of
+        # `_abort` is set.
         parameters.abort_callback = ctypes.cast(ctypes.CDLL(None).strlen, lib.ggml_abort_callback)
         parameters.abort_callback_data = ctypes.addressof(self._abort)
         self.model, self._lib, self.cells, self.sequences = model, lib, cells, sequences
         self.pointer = lib.llama_init_from_model(model.pointer, parameters)
         if not self.pointer:
-            raise NativeError("memory", f"no memory for a context of {cells} tokens in {sequences} sequences")
+            raise NativeError(
+                "memory", f"no memory for a context of {cells} tokens in {sequences} sequences"
+            )
         self._memory = lib.llama_get_memory(self.pointer)
         self._place = (0, 0)
         self._logits: Logits = np.empty((0, 0), np.float32)
         self.batch = Batch(lib, batch)
 
     def decode(self) -> int:
-        """Run the batch: DECODED, NO_SLOT (cache full, nothing changed) or ABORTED. Raises NativeError("native") else."""
+        """Run the batch: DECODED, NO_SLOT (cache full, nothing changed) or ABORTED.
+
+        Raises NativeError("native") for any other result.
+        """
         code = int(self._lib.llama_decode(self.pointer, self.batch.struct))
         if code not in (DECODED, NO_SLOT, ABORTED):
             raise NativeError("native", f"llama_decode failed with {code}")
         return code
 
     def logits(self, rows: int) -> Logits:
-        """The logits of the last decode's output rows, in batch order: shape (rows, vocabulary), a view until the next one."""
+        """The logits of the last decode's output rows, in batch order: shape (rows, vocabulary).
+
+        The view is valid until the next decode.
+        """
         pointer = self._lib.llama_get_logits(self.pointer)
         if not pointer:
             raise NativeError("native", "llama.cpp has no logits")
         place = (ctypes.addressof(pointer.contents), rows)
         if place != self._place:
-            self._place, self._logits = place, np.ctypeslib.as_array(pointer, shape=(rows, self.model.tokens))
+            self._place, self._logits = (
+                place,
+                np.ctypeslib.as_array(pointer, shape=(rows, self.model.tokens)),
+            )
         return self._logits
 
     def synchronize(self) -> None:
@@ -276,11 +330,13 @@ class Context:
         self._lib.llama_synchronize(self.pointer)
 
     def set_threads(self, threads: int) -> None:
-        """CPU threads for all following decodes."""
+        """Set the number of CPU threads of all following decodes."""
         self._lib.llama_set_n_threads(self.pointer, threads, threads)
 
     def abort(self, wanted: bool) -> None:
-        """Make a decode that runs on the CPU give up within one operation, from any thread; False allows decoding again."""
+        """Stop a decode on the CPU within one operation, from any thread; False allows decoding
+        again.
+        """
         self._abort[0] = b"\1" if wanted else b"\0"
 
     def copy(self, source: int, target: int) -> None:
@@ -288,11 +344,17 @@ class Context:
         self._lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
     def remove(self, sequence: int, start: int = 0) -> bool:
-        """Forget a sequence from position `start` on. Recurrent models can only forget whole sequences: False otherwise."""
-        return bool(self._lib.llama_memory_seq_rm(self._memory, sequence, start if start else -1, -1))
+        """Remove a sequence from position `start`. Returns False where only whole ones can be
+        removed.
+
+        Recurrent models keep one state a sequence and can remove only the whole sequence.
+        """
+        return bool(
+            self._lib.llama_memory_seq_rm(self._memory, sequence, start if start else -1, -1)
+        )
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove every sequence."""
         self._lib.llama_memory_clear(self._memory, True)
 
     def attach(self, sequence: int, chain: object | None) -> bool:

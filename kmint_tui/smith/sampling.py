@@ -1,7 +1,8 @@
-"""How drafts are drawn: sampling settings, the temperature ladder and the seed of each draft.
+"""Sampling settings, the temperature ladder and the seed of each draft.
 
-The chain is top-k, then top-p, then min-p (all at temperature 1), then temperature, then the draw: llama.cpp's order, in
-which truncation does not depend on the temperature. Hugging Face applies the temperature first.
+The chain is top-k, then top-p, then min-p (all at temperature 1), then temperature, then the draw.
+This is llama.cpp's order, in which truncation does not depend on the temperature. Hugging Face
+applies the temperature first.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import hashlib
 import math
 from dataclasses import dataclass
 
-RANDOM_SEED = 0xFFFFFFFF  # llama.cpp's "draw a seed yourself"
+RANDOM_SEED = 0xFFFFFFFF  # llama.cpp then draws a seed itself
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """One request's settings. Temperature 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 switch a filter off.
+    """One request's settings. Temperature 0 is greedy; `top_k` 0, `top_p` 1, `min_p` 0 mean no
+    filter.
 
-    `ladder` spreads the temperatures of N drafts evenly over `temperature` plus or minus `ladder`, for more diversity at
-    the same cost. Raises ValueError when a value is out of range.
+    `ladder` spreads the temperatures of N drafts evenly over `temperature` plus or minus `ladder`,
+    for more diversity at the same cost. Raises ValueError when a value is out of range.
     """
 
     temperature: float = 0.7
@@ -40,7 +42,9 @@ class Sampling:
                 raise ValueError(rule)
 
     def temperatures(self, drafts: int) -> tuple[float, ...]:
-        """The temperature of each draft: equal without a ladder, rising from the lowest to the highest rung with one."""
+        """The temperature of each draft: equal, or rising from the lowest to the highest of the
+        ladder.
+        """
         if drafts < 2 or self.ladder == 0:
             return (self.temperature,) * drafts
         lowest = self.temperature - self.ladder
@@ -48,11 +52,11 @@ class Sampling:
 
 
 def draft_seed(seed: int, draft: int) -> int:
-    """The 32-bit seed of draft number `draft` in a run seeded with `seed`; never the value that means "random"."""
+    """The 32-bit seed of draft number `draft` in a run with seed `seed`; never RANDOM_SEED."""
     digest = hashlib.blake2b(f"{seed}/{draft}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") % RANDOM_SEED
 
 
 def is_greedy(temperature: float) -> bool:
-    """Whether a temperature means "take the likeliest token"."""
+    """True for a temperature that takes the likeliest token."""
     return temperature <= 0 or math.isclose(temperature, 0, abs_tol=1e-6)

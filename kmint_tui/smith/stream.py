@@ -1,6 +1,6 @@
-"""From token bytes to text as it streams: UTF-8 across token borders, and stop strings across them too.
+"""Turns token bytes into streamed text; UTF-8 and stop strings may cross token borders.
 
-Nothing that might still turn out to be part of a stop string is let through; it is held back until it is decided.
+Text that may still become part of a stop string is held back until that is decided.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ CLOSING_FENCE = "\n```"
 
 
 class Utf8Stream:
-    """Decodes bytes that may be cut anywhere. Invalid bytes become U+FFFD, also a character left open at the end."""
+    """Decodes bytes that may be cut anywhere.
+
+    Invalid bytes, also an incomplete character at the end, become U+FFFD.
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -23,15 +26,15 @@ class Utf8Stream:
         return self._decoder.decode(piece)
 
     def finish(self) -> str:
-        """What is left over, after the last bytes."""
+        """The rest of the text, after the last bytes."""
         return self._decoder.decode(b"", final=True)
 
 
 class StopMatcher:
-    """Lets text through up to the first stop string, which is swallowed.
+    """Passes text up to the first stop string, which is removed.
 
-    With an `opener`, stops count only after it has gone by: a closing fence stops an answer only once a fence was opened.
-    The text let through never depends on how the input was cut.
+    With an `opener`, stops count only after it: a closing fence stops an answer only after an
+    opening one. The passed text never depends on the cuts of the input.
     """
 
     def __init__(self, stops: Sequence[str], *, opener: str = "") -> None:
@@ -43,7 +46,7 @@ class StopMatcher:
         self.stopped = False
 
     def feed(self, text: str) -> str:
-        """The text that is now known to come before any stop string; "" once stopped."""
+        """The text that certainly precedes any stop string; "" once stopped."""
         if self.stopped:
             return ""
         self._held += text
@@ -54,7 +57,7 @@ class StopMatcher:
                 return self._release(_overlap(self._held, (self._opener,)))
             end = at + len(self._opener)
             passed, self._held, self._opener = self._held[:end], self._held[end:], ""
-        # The stop that is complete first wins, so that the outcome is the same however the text was cut.
+        # The stop that is complete first wins, so that the cuts of the input change nothing.
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.stopped = True
@@ -63,7 +66,7 @@ class StopMatcher:
         return passed + self._release(_overlap(self._held, self._stops))
 
     def finish(self) -> str:
-        """The text held back, once it is known that nothing follows."""
+        """The text held back, once the input has ended."""
         return self._release(0)
 
     def _release(self, keep: int) -> str:
@@ -75,7 +78,7 @@ class StopMatcher:
 class DraftText:
     """The text of one draft: bytes in, text out, up to the closing fence.
 
-    `inside` says that the prompt already opened the fence.
+    `inside` means that the prompt already opened the fence.
     """
 
     def __init__(self, *, inside: bool) -> None:
@@ -85,15 +88,15 @@ class DraftText:
 
     @property
     def stopped(self) -> bool:
-        """Whether the closing fence has gone by."""
+        """True once the closing fence has passed."""
         return self._stop.stopped
 
     def feed(self, piece: bytes) -> str:
-        """Add one token's bytes; returns the newly certain text, which is also appended to `text`."""
+        """Add one token's bytes. Returns the newly certain text and appends it to `text`."""
         return self._append(self._stop.feed(self._bytes.feed(piece)))
 
     def finish(self) -> str:
-        """Release what was held back; a fence that ends exactly here still counts as a stop."""
+        """Release the held text; a fence at the very end still counts as a stop."""
         return self._append(self._stop.feed(self._bytes.finish()) + self._stop.finish())
 
     def _append(self, text: str) -> str:

@@ -1,8 +1,9 @@
-"""How many CPU threads a step gets: measured when a model is loaded, watched while it runs.
+"""Chooses the number of CPU threads of a step: measured at loading, watched during a run.
 
-llama.cpp's threads spin at barriers. When another program takes one of their cores, all of them wait for the one that was
-descheduled, and two threads can be twenty times slower than one. So a count that became slow is compared with the others
-on the next real steps, and the fastest is kept. Tokens do not depend on the count (see `decoder.py`).
+llama.cpp's threads spin at barriers. When another program takes one of their cores, all of them
+wait for the descheduled one. Two threads can then be twenty times slower than one. So a count that
+became slow is compared with the others on the next real steps, and the fastest stays. Tokens do not
+depend on the count (`decoder.py`).
 """
 
 from __future__ import annotations
@@ -12,33 +13,49 @@ from collections import deque
 from dataclasses import dataclass
 
 REFERENCE_WIDTH = 8
+"""Number of rows of the reference step."""
+
 _WINDOW = 8
+"""Number of latest steps whose median is compared."""
+
 _SLOW = 3.0
+"""Ratio to the expected step time above which a trial starts."""
+
 _TRIAL_STEPS = 3
+"""Number of steps a thread count in a trial."""
+
 _PAUSE = 64
+"""Number of steps between two trials."""
+
 _RETURN = 256
+"""Number of steps after which the preferred count is tried again."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """The count to use from now on; `reason` is empty while counts are only being tried."""
+    """The new count; `reason` is empty during a trial."""
 
     threads: int
     reason: str = ""
 
 
 def counts(cores: int) -> tuple[int, ...]:
-    """The thread counts worth measuring on `cores` physical cores: 1, 2, 4, … and all of them."""
-    return tuple(sorted({*(1 << power for power in range(cores.bit_length()) if 1 << power <= cores), cores}))
+    """The thread counts to measure on `cores` physical cores: 1, 2, 4, … and all of them."""
+    return tuple(
+        sorted({*(1 << power for power in range(cores.bit_length()) if 1 << power <= cores), cores})
+    )
 
 
 class ThreadWatch:
-    """Follows step times and says when to change the count. `reference` is a normal step of REFERENCE_WIDTH rows.
+    """Follows step times and changes the count. `reference` is seconds of a normal REFERENCE_WIDTH
+    step.
 
-    A count other than the `preferred` one is reconsidered from time to time.
+    A count other than the `preferred` one is tried again from time to time.
     """
 
-    def __init__(self, choices: tuple[int, ...], chosen: int, reference: float, preferred: int | None = None) -> None:
+    def __init__(
+        self, choices: tuple[int, ...], chosen: int, reference: float, preferred: int | None = None
+    ) -> None:
         self.threads = chosen
         self._choices = choices
         self._preferred = chosen if preferred is None else preferred
@@ -52,7 +69,7 @@ class ThreadWatch:
         self._since = 0
 
     def observe(self, width: int, seconds: float) -> Change | None:
-        """Take in one step of `width` rows. Returns the change to make before the next step, if any."""
+        """Take in one step of `width` rows. Returns the change before the next step, if any."""
         if len(self._choices) < 2:
             return None
         if self._trial:
@@ -66,10 +83,14 @@ class ThreadWatch:
         if len(self._recent) < _WINDOW:
             return None
         usual = statistics.median(self._recent)
-        expected = min(self._best.get(width, usual), self._reference * max(1.0, width / REFERENCE_WIDTH))
+        expected = min(
+            self._best.get(width, usual), self._reference * max(1.0, width / REFERENCE_WIDTH)
+        )
         self._best[width] = min(self._best.get(width, usual), usual)
         slow = usual > _SLOW * expected
-        if self._wait == 0 and (slow or (self.threads != self._preferred and self._since >= _RETURN)):
+        if self._wait == 0 and (
+            slow or (self.threads != self._preferred and self._since >= _RETURN)
+        ):
             self._tried = {self.threads: [usual]}
             self._trial = [count for count in self._choices if count != self.threads]
             self.threads = self._trial[0]
@@ -77,7 +98,7 @@ class ThreadWatch:
         return None
 
     def _during_trial(self, width: int, seconds: float) -> Change | None:
-        """Collect a few steps a count, cutting short one that is already slower than what there was."""
+        """Collect a few steps a count; stop early at one that is already slower than the first."""
         times = self._tried.setdefault(self.threads, [])
         times.append(seconds)
         before = next(iter(self._tried.values()))[0]

@@ -1,4 +1,4 @@
-"""Where the time of a run's steps goes."""
+"""The time that a run's steps take, by purpose."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Step:
-    """Seconds of one step: all of it, until the model's results were there, and for choosing tokens from them."""
+class StepTime:
+    """Seconds of one step: in total, until the model's results, and for choosing tokens."""
 
     whole: float
     model: float
@@ -16,12 +16,12 @@ class Step:
 
 @dataclass
 class Times:
-    """The steps of one run. A step that ended nothing but a full cache does not count."""
+    """The steps of one run, without those that only ended a draft because the cache was full."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StepTime] = field(default_factory=list)
 
-    def add(self, step: Step) -> None:
-        """One more step."""
+    def add(self, step: StepTime) -> None:
+        """Add one step."""
         self.steps.append(step)
 
     @property
@@ -31,7 +31,7 @@ class Times:
 
     @property
     def host(self) -> float:
-        """Seconds of the median step in which the model waited: choosing tokens, and what else was not in its shadow."""
+        """Seconds of the median step in which the model waited for token choices and other work."""
         return _median([step.whole - step.model for step in self.steps])
 
     @property

@@ -1,8 +1,9 @@
-"""The engine's child process: `python -m kmint_tui.smith.worker`, commands on stdin, events on stdout, one JSON a line.
+"""The engine's child process: commands on stdin, events on stdout, one JSON object a line.
 
-llama.cpp ends the process when something is wrong; that is why it has one of its own. File descriptor 2 is a log file,
-descriptor 1 is taken away from C code before anything is loaded. The process ends when its parent does: by a signal
-from the kernel where there is one (Linux), and in any case when stdin closes.
+It is a separate process because llama.cpp ends the process on an error. File descriptor 2 is a
+log file; descriptor 1 leads there too before any C code is loaded. The first command names the
+model file; the process then confines itself to that file (`confined.py`). It ends with its parent:
+by a signal from the kernel on Linux, and in any case when stdin closes.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
 
-from kmint_tui.smith.events import Event, Failed, encode
-from kmint_tui.smith.prompts import Prompt
+from kmint_tui.smith.confined import as_choice, confine
+from kmint_tui.smith.events import Chat, Event, Failed, encode
+from kmint_tui.smith.order import Order
 from kmint_tui.smith.sampling import Sampling
+from kmint_tui.smith.template import MAX_TEMPLATE
 
 _PR_SET_PDEATHSIG = 1
 
 
 class Channel:
-    """The pipe to the parent. A parent that is gone ends this process."""
+    """The pipe to the parent. Without a parent this process ends."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -36,7 +40,7 @@ class Channel:
         self.emit_all([event])
 
     def emit_all(self, events: Sequence[Event]) -> None:
-        """Send events in one piece: each piece wakes the parent."""
+        """Send events in one piece, because each piece wakes the parent."""
         try:
             self._stream.write("".join(encode(event) + "\n" for event in events))
             self._stream.flush()
@@ -45,7 +49,10 @@ class Channel:
 
 
 class Commands:
-    """Reads commands in a thread, so that a cancel is seen while decoding. Runs are numbered, so that none hits the next."""
+    """Reads commands in a thread, so that a cancel works during a decode.
+
+    Runs are numbered, so that a cancel never hits the next run.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._queue: SimpleQueue[dict[str, Any]] = SimpleQueue()
@@ -62,7 +69,7 @@ class Commands:
         return command
 
     def cancelled(self) -> bool:
-        """Whether the run under way is to stop."""
+        """True when the current run must stop."""
         return self._cancelled >= self._run
 
     def _read(self) -> None:
@@ -78,36 +85,34 @@ class Commands:
 
 
 def main() -> int:
-    """Serve one parent until it closes stdin or says "close". Returns the exit status."""
+    """Serve one parent until it closes stdin or sends "close". Returns the exit status."""
     _die_with_parent(int(sys.argv[1]))
     channel = Channel(_private_stdout())
+    # No thread exists yet; an earlier one would not be confined.
+    first = sys.stdin.readline()
+    if not first:
+        return 0
+    order = _order(json.loads(first))
+    confinement = as_choice(confine(order.path))
     commands = Commands(sys.stdin)
 
     from kmint_tui.smith import loading
     from kmint_tui.smith.native import NativeError
-    from kmint_tui.smith.run import Job, split
-    from kmint_tui.smith.template import FENCE, TemplateRefused, render
+    from kmint_tui.smith.run import DraftJob, split
 
-    order = _order(commands.next())
     try:
         ready = loading.load(order, channel.emit, _log)
     except NativeError as error:
         channel.emit(Failed(error.code, error.reason))  # type: ignore[arg-type]
         return 1
     commands.on_cancel = ready.decoder.abort
-    channel.emit(ready.loaded)
     model = ready.model
+    channel.emit(Chat(model.template()[: MAX_TEMPLATE + 1], model.bos(), model.adds_bos))
+    channel.emit(replace(ready.loaded, choices=(*ready.loaded.choices, confinement)))
     while (command := commands.next())["do"] == "draft":
         try:
-            prefill = FENCE if command["fence"] else ""
-            texts = [
-                prompt + prefill
-                if isinstance(prompt, str)
-                else render(Prompt(**prompt), model.template(), bos=model.bos(), add_bos=model.adds_bos, prefill=prefill)
-                for prompt in command["prompts"]
-            ]
-            shared, tails = split([tuple(model.tokenize(text)) for text in texts])
-            job = Job(
+            shared, tails = split([tuple(model.tokenize(text)) for text in command["texts"]])
+            job = DraftJob(
                 prompt=shared,
                 tails=tails,
                 drafts=command["drafts"],
@@ -117,8 +122,6 @@ def main() -> int:
                 inside=command["fence"],
             )
             ready.decoder.run(job, channel.emit_all, commands.cancelled)
-        except TemplateRefused as refused:
-            channel.emit(Failed("template", refused.reason))
         except NativeError as error:
             channel.emit(Failed(error.code, error.reason))  # type: ignore[arg-type]
             if error.code == "native":
@@ -128,16 +131,14 @@ def main() -> int:
     return 0
 
 
-def _order(command: dict[str, Any]) -> Any:
-    from kmint_tui.smith.loading import Order
-
-    path, tuning = Path(command.pop("path")), command.pop("tuning")
+def _order(command: dict[str, Any]) -> Order:
+    path = Path(command.pop("path"))
     del command["do"]
-    return Order(path=path, tuning=Path(tuning) if tuning else None, **command)
+    return Order(path=path, **command)
 
 
 def _die_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent's thread ends; leave at once when it already has."""
+    """Let the kernel send SIGKILL when the parent's thread ends; leave at once when it has."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -145,7 +146,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _private_stdout() -> TextIO:
-    """The pipe to the parent under a number of its own; descriptor 1 goes where 2 goes."""
+    """The pipe to the parent under a new number; descriptor 1 now leads to the log."""
     private = os.dup(1)
     os.dup2(2, 1)
     return os.fdopen(private, "w", encoding="ascii")
@@ -156,7 +157,7 @@ def _log(line: str) -> None:
 
 
 if __name__ == "__main__":
-    # Without the library's clean-up at exit: it waits for threads that may be stuck.
+    # Without the library's clean-up at exit, which waits for threads that may be stuck.
     status = main()
     sys.stderr.flush()
     os._exit(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from textual.content import Content
 from textual.widgets import Static
 
 WIDTH = 24
@@ -16,18 +17,28 @@ def in_order(timed: Iterable[str]) -> list[str]:
     return sorted(timed, key=lambda name: (name != "candidate", name == "floor"))
 
 
-def bars(timing: Mapping[str, Any], width: int = WIDTH) -> list[str]:
-    """One line of markup for each that was timed, the kernel first, the floor last; the longest bar is `width` cells."""
-    medians = {name: float(summary["median"]) for name, summary in dict(timing.get("device") or {}).items()}
+def bars(timing: Mapping[str, Any], width: int = WIDTH) -> list[Content]:
+    """One line for each that was timed, the kernel first, the floor last; the longest bar is
+    `width` cells."""
+    medians = {
+        name: float(summary["median"]) for name, summary in dict(timing.get("device") or {}).items()
+    }
     if not medians:
         return []
     longest = max(medians.values())
     lines = []
     for name in in_order(sorted(medians, key=lambda name: medians[name])):
         filled = max(1, round(width * medians[name] / longest)) if longest else 1
-        colour = "$success" if name == "candidate" else "$text-muted" if name == "floor" else "$secondary"
+        colour = (
+            "$success"
+            if name == "candidate"
+            else "$text-muted"
+            if name == "floor"
+            else "$secondary"
+        )
         shown = NAMES.get(name, name)
-        lines.append(f"{shown:<14.14} [{colour}]{'━' * filled}[/]{' ' * (width - filled)} {medians[name]:8.1f} us")
+        bar, rest = "━" * filled, f"{' ' * (width - filled)} {medians[name]:8.1f} us"
+        lines.append(Content.assemble(f"{shown:<14.14} ", (bar, colour), rest))
     return lines
 
 
@@ -37,6 +48,10 @@ class TimeBars(Static):
     def show(self, timing: Mapping[str, Any] | None, *, untimed: str) -> None:
         """Show a verdict's timing; `untimed` is said when there is none."""
         lines = bars(timing) if timing else []
-        missing = [f"{name}: missing ({reason})" for name, reason in dict((timing or {}).get("missing") or {}).items()]
-        escaped = [line.replace("[", "\\[") for line in missing]
-        self.update("\n".join([*lines, *escaped]) if lines else untimed.replace("[", "\\["))
+        missing = [
+            f"{name}: missing ({reason})"
+            for name, reason in dict((timing or {}).get("missing") or {}).items()
+        ]
+        self.update(
+            Content("\n").join([*lines, *map(Content, missing)]) if lines else Content(untimed)
+        )

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
+from kmint_tui.core.session_state import LiveDraft, LiveSession
+from kmint_tui.core.stages import STAGES, SYMBOLS
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
-from kmint_tui.workbench.live import LiveDraft, LiveSession
-from kmint_tui.workbench.stages import STAGES, SYMBOLS
 
 _FIRST_TOKENS = 64
 """A draft turns from waiting to writing within its first tokens."""
@@ -26,9 +26,13 @@ class DraftTable(Table):
         times = [("time", 7), ("ratio", 6)] if narrow else [("device time", 11), ("ratio", 7)]
         key = self.key
         columns = [("draft", 5), ("tokens", 6), *stages, *times]
-        used = sum(width + 2 * self.cell_padding for _, width in columns) + 2 * self.cell_padding + 1
+        used = (
+            sum(width + 2 * self.cell_padding for _, width in columns) + 2 * self.cell_padding + 1
+        )
         self.head(*columns, ("why", max(24, self.app.size.width - used)))
-        self.fill((str(row.index), self._cells(row, session.best)) for row in session.drafts.values())
+        self.fill(
+            (str(row.index), self._cells(row, session.best)) for row in session.drafts.values()
+        )
         self.go_to(key)
 
     def show_tokens(self, session: LiveSession, changed: Iterable[int]) -> None:
@@ -50,19 +54,27 @@ class DraftTable(Table):
                 self.add_row(*cells, key=str(row.index))
 
     def _cells(self, row: LiveDraft, best: int | None) -> list[Text]:
-        number = styled(self.app, f"{'★' if row.index == best else ' '}{row.index:>3}", "win" if row.index == best else "plain")
+        outcome = (
+            row.verdict.verdict
+            if row.verdict
+            else "busy"
+            if row.phase in ("writing", "judging")
+            else "plain"
+        )
+        number = styled(
+            self.app,
+            f"{'★' if row.index == best else ' '}{row.index:>3}",
+            "win" if row.index == best else outcome if outcome == "rejected" else "plain",
+        )
         marks = [styled(self.app, SYMBOLS[mark], mark) for mark in row.stage_marks]
         time, gained = row.microseconds, row.ratio
-        outcome = row.verdict.verdict if row.verdict else "busy" if row.phase in ("writing", "judging") else "plain"
         return [
             number,
             _tokens(row),
             *marks,
             Text(f"{time:.1f} us" if time else ""),
             styled(self.app, f"{gained:.2f}x" if gained else "", outcome),
-            Text(row.why, no_wrap=True, overflow="ellipsis")
-            if row.verdict is not None and not row.verdict.passed
-            else styled(self.app, row.why, outcome),
+            styled(self.app, row.brief, outcome),
         ]
 
 

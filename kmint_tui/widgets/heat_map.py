@@ -1,6 +1,8 @@
-"""A grid as a heat map: shapes down, dtypes across, each cell with its ratio, its mark and a colour by how much it wins or loses.
+"""A grid as a heat map: shapes down, dtypes across. Each cell has its ratio, its mark and a colour
+for the size of its win or loss.
 
-The mark says the same as the colour, so the map can be read without colours: + win, = tie, - loss, ? unsure, x rejected, ! error.
+The mark says the same as the colour, so the map can be read without colours. The marks are + win,
+= tie, - loss, ? unsure, x rejected, ! error.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from referee.grid_picture import cell_text
 Shape = tuple[int, int]
 WIDTH = 18
 LOW_SCREEN = 30
-"""Lines; on a lower screen a cell has one line."""
+"""Number of lines of a screen below which a cell has one line."""
 FULL = 1.0
-"""|log2 ratio| at which a colour is as strong as it gets: twice or half as fast."""
+"""Smallest |log2 ratio| with the strongest colour: twice or half as fast."""
 FAINTEST, STRONGEST = 0.18, 0.75
 
 
@@ -32,20 +34,42 @@ class HeatMap(DataTable[Any]):
     """The cursor goes from cell to cell; `point` is the one under it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("h", "cursor_left", "Left", show=False, id="grid.left", tooltip="Cell to the left", group=MOVE),
-        Binding("l", "cursor_right", "Right", show=False, id="grid.right", tooltip="Cell to the right", group=MOVE),
-        Binding("j", "cursor_down", "Down", show=False, id="grid.down", tooltip="Cell below", group=MOVE),
+        Binding(
+            "h",
+            "cursor_left",
+            "Left",
+            show=False,
+            id="grid.left",
+            tooltip="Cell to the left",
+            group=MOVE,
+        ),
+        Binding(
+            "l",
+            "cursor_right",
+            "Right",
+            show=False,
+            id="grid.right",
+            tooltip="Cell to the right",
+            group=MOVE,
+        ),
+        Binding(
+            "j", "cursor_down", "Down", show=False, id="grid.down", tooltip="Cell below", group=MOVE
+        ),
         Binding("k", "cursor_up", "Up", show=False, id="grid.up", tooltip="Cell above", group=MOVE),
     ]
 
     def __init__(self, name: str) -> None:
-        super().__init__(id=name, cursor_type="cell", cell_padding=0, zebra_stripes=False, fixed_columns=1)
+        super().__init__(
+            id=name, cursor_type="cell", cell_padding=0, zebra_stripes=False, fixed_columns=1
+        )
         self._points: dict[tuple[Shape, str], GridPoint] = {}
         self._shapes: list[Shape] = []
         self._dtypes: list[str] = []
 
     def on_mount(self) -> None:
-        self.app.theme_changed_signal.subscribe(self, lambda _: self.show(tuple(self._points.values()), self._shapes, self._dtypes))
+        self.app.theme_changed_signal.subscribe(
+            self, lambda _: self.show(tuple(self._points.values()), self._shapes, self._dtypes)
+        )
 
     @property
     def point(self) -> GridPoint | None:
@@ -55,7 +79,9 @@ class HeatMap(DataTable[Any]):
             return None
         return self._points.get((self._shapes[row], self._dtypes[column - 1]))
 
-    def show(self, points: Sequence[GridPoint], shapes: Sequence[Shape] = (), dtypes: Sequence[str] = ()) -> None:
+    def show(
+        self, points: Sequence[GridPoint], shapes: Sequence[Shape] = (), dtypes: Sequence[str] = ()
+    ) -> None:
         """Show these cells. `shapes` and `dtypes` name cells that are still to be measured."""
         before, shape_before = self.cursor_coordinate, (self._shapes, self._dtypes)
         self._points = {((point.rows, point.columns), point.dtype): point for point in points}
@@ -67,33 +93,52 @@ class HeatMap(DataTable[Any]):
             self.add_column(Text(dtype.center(WIDTH)), width=WIDTH, key=dtype)
         for shape in self._shapes:
             cells = [self._cell(self._points.get((shape, dtype))) for dtype in self._dtypes]
-            self.add_row(Text(f"{shape[0]} x {shape[1]}"), *cells, height=1 if self._low else 2, key=f"{shape[0]}x{shape[1]}")
+            self.add_row(
+                Text(f"{shape[0]} x {shape[1]}"),
+                *cells,
+                height=1 if self._low else 2,
+                key=f"{shape[0]}x{shape[1]}",
+            )
         same = shape_before == (self._shapes, self._dtypes)
         self.move_cursor(row=before.row if same else 0, column=max(1, before.column) if same else 1)
 
     def go_to(self, point: GridPoint) -> None:
         """Put the cursor on this cell."""
-        self.move_cursor(row=self._shapes.index((point.rows, point.columns)), column=1 + self._dtypes.index(point.dtype))
+        self.move_cursor(
+            row=self._shapes.index((point.rows, point.columns)),
+            column=1 + self._dtypes.index(point.dtype),
+        )
 
     @property
     def _low(self) -> bool:
         return self.app.size.height < LOW_SCREEN
 
     def _cell(self, point: GridPoint | None) -> Text:
-        time = f"{point.candidate_us:.1f} us" if point is not None and point.candidate_us is not None else ""
+        time = (
+            f"{point.candidate_us:.1f} us"
+            if point is not None and point.candidate_us is not None
+            else ""
+        )
         lines = [f"{cell_text(point)}  {time}".strip()] if self._low else [cell_text(point), time]
         text = Text("\n".join(line.center(WIDTH) for line in lines), no_wrap=True)
         colour = self._colour(point)
         if colour is not None:
             theme = theme_of(self.app)
             foreground = Color.parse(theme.foreground or "white")
-            text.stylize(f"{'bold ' if point is not None and point.loses else ''}{foreground.hex} on {colour.hex}")
+            text.stylize(
+                f"{'bold ' if point is not None and point.loses else ''}{foreground.hex} on {colour.hex}"
+            )
         else:
             text.stylize("dim")
         return text
 
     def _colour(self, point: GridPoint | None) -> Color | None:
-        """Towards the colour of success or error by the logarithm of the ratio; full for a cell that cannot be used at all."""
+        """The background of a cell; None for the plain one.
+
+        A win or loss has more of the success or error colour the farther its ratio is from 1. A tie
+        or an unsure cell has a faint secondary colour. A losing cell without a ratio has the
+        strongest error colour.
+        """
         theme = theme_of(self.app)
         ground = Color.parse(theme.background or "black")
         if point is None or (point.ratio is None and not point.loses):

@@ -1,7 +1,8 @@
-"""What comes in from the terminal: bytes that are no UTF-8 are shown as a replacement character and end nothing.
+"""Input from the terminal: a byte that is no UTF-8 becomes a replacement character and ends
+nothing.
 
-Textual decodes strictly, so that a pasted binary file or a terminal set to Latin-1 would end the application and the session
-that is being minted in it.
+Textual decodes strictly. A pasted binary file or a terminal set to Latin-1 would end the
+application, and with it the session under way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from textual.driver import Driver
 
 
 def read_anything(driver: type[Driver]) -> type[Driver]:
-    """`driver`, whose module from now on decodes leniently. One that does not decode is returned as it is."""
+    """`driver`, whose module from now on decodes leniently. A driver whose module does not decode
+    stays as it is.
+    """
     module = sys.modules[driver.__module__]
     if getattr(module, "getincrementaldecoder", None) is codecs.getincrementaldecoder:
         setattr(module, "getincrementaldecoder", _lenient)  # noqa: B010 - a module has no such attribute for the type checker

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 from textual.widgets.data_table import CellDoesNotExist, RowDoesNotExist, RowKey
 
+from kmint_tui.escapes import visible_line
 from kmint_tui.widgets.themes import Styled, styled
 
 MOVE = Binding.Group("Move")
@@ -19,11 +20,38 @@ class Table(DataTable[Any]):
     """Rows are known by a key, so that the cursor stays on its row when the content is renewed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Open", id="table.open", tooltip="Open the row under the cursor", group=MOVE),
-        Binding("j", "cursor_down", "Down", show=False, id="table.down", tooltip="Next row", group=MOVE),
-        Binding("k", "cursor_up", "Up", show=False, id="table.up", tooltip="Row before", group=MOVE),
-        Binding("g", "scroll_top", "First", show=False, id="table.first", tooltip="First row", group=MOVE),
-        Binding("G", "scroll_bottom", "Last", show=False, id="table.last", tooltip="Last row", group=MOVE),
+        Binding(
+            "enter",
+            "select_cursor",
+            "Open",
+            id="table.open",
+            tooltip="Open the row under the cursor",
+            group=MOVE,
+        ),
+        Binding(
+            "j", "cursor_down", "Down", show=False, id="table.down", tooltip="Next row", group=MOVE
+        ),
+        Binding(
+            "k", "cursor_up", "Up", show=False, id="table.up", tooltip="Row before", group=MOVE
+        ),
+        Binding(
+            "g",
+            "scroll_top",
+            "First",
+            show=False,
+            id="table.first",
+            tooltip="First row",
+            group=MOVE,
+        ),
+        Binding(
+            "G",
+            "scroll_bottom",
+            "Last",
+            show=False,
+            id="table.last",
+            tooltip="Last row",
+            group=MOVE,
+        ),
     ]
 
     def __init__(self, name: str, *, opens: bool = True) -> None:
@@ -60,7 +88,9 @@ class Table(DataTable[Any]):
             self.add_column(title, width=width, key=title)
 
     def fill(self, rows: Iterable[tuple[str, Sequence[object]]]) -> None:
-        """Replace all rows, keeping the cursor on the row of its key. Plain texts are shown as they are, without markup."""
+        """Replace all rows, keeping the cursor on the row of its key. Plain texts are shown as they
+        are, without markup.
+        """
         before = self.key
         with self.prevent(DataTable.RowHighlighted):
             self.clear()
@@ -89,4 +119,8 @@ class Table(DataTable[Any]):
 
 
 def _plain(cell: object) -> Text:
-    return cell if isinstance(cell, Text) else Text(str(cell), no_wrap=True, overflow="ellipsis")
+    return (
+        cell
+        if isinstance(cell, Text)
+        else Text(visible_line(str(cell)), no_wrap=True, overflow="ellipsis")
+    )

@@ -1,4 +1,6 @@
-"""The themes and the styles of marks and outcomes. Screens name roles; only this file names colours."""
+"""The themes and the styles of marks and outcomes. Screens name roles; only this file names
+colours.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def theme_of(app: App[Any]) -> Theme:
 
 
 class Styled(Text):
-    """A text that knows the role it is coloured by, so that it can be coloured anew when the theme changes."""
+    """A text that knows the role it is coloured by, so that it can be coloured anew when the theme
+    changes.
+    """
 
     role = ""
 
@@ -91,6 +95,11 @@ class Styled(Text):
 def styled(app: App[Any], text: str, role: str) -> Text:
     """`text` in the colour of a role (an outcome, a mark, a state); roles without a colour are dim."""
     name = ROLES.get(role)
-    made = Styled(text, style=getattr(theme_of(app), name) if name else "dim", no_wrap=True, overflow="ellipsis")
+    made = Styled(
+        text,
+        style=getattr(theme_of(app), name) if name else "dim",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
     made.role = role
     return made

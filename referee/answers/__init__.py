@@ -1,1 +1,3 @@
-"""Whether an answer is right: float64, the error budget of every element, and one line on what is wrong."""
+"""Correctness of answers: the float64 reference, the error budget of every element, and one line of
+feedback on an error.
+"""

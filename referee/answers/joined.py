@@ -1,7 +1,8 @@
-"""Which outputs of a reference are a few tensors side by side: each part is then judged as an output of its own.
+"""Finds outputs that consist of a few tensors side by side; each part is judged as its own output.
 
-Seen is a `cat` or `stack` along the last dimension, of at most MOST_PARTS, whose result is returned as it is or copied. Many parts are
-the steps of one calculation more often than quantities of their own; parts written into a tensor made before are not seen.
+It sees a `cat` or `stack` of at most MOST_PARTS tensors along the last dimension, returned as it is
+or copied. More parts are usually the steps of one calculation. Limits: parts that are written into
+an existing tensor are not seen.
 """
 
 from __future__ import annotations
@@ -10,29 +11,40 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from referee.ops.dispatch import Mode
 
 MOST_PARTS = 8
 _SAME = frozenset("alias detach clone contiguous _to_copy".split())
 
 
-def with_parts(function: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[list[int]]]:
-    """The outputs, always as a tuple, and of each the widths of its parts, in order: one where it is not joined."""
+def with_parts(
+    function: Callable[..., Any], inputs: Sequence[Tensor]
+) -> tuple[tuple[Tensor, ...], list[list[int]]]:
+    """The outputs as a tuple, and for each the widths of its parts: a single one if it is not
+    joined.
+    """
     with _Joined() as joined:
         result = function(*inputs)
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    return outputs, [joined.widths.get(output) or [output.shape[-1] if output.dim() else 1] for output in outputs]
+    return outputs, [
+        joined.widths.get(output) or [output.shape[-1] if output.dim() else 1] for output in outputs
+    ]
 
 
-class _Joined(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Joined(Mode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.widths: Any = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name = str(func).removeprefix("aten.").partition(".")[0]
@@ -40,11 +52,13 @@ class _Joined(TorchDispatchMode):  # type: ignore[no-untyped-call]
             tensors = args[0]
             along = args[1] if len(args) > 1 else (kwargs or {}).get("dim", 0)
             if along in (-1, result.dim() - 1) and 1 < len(tensors) <= MOST_PARTS:
-                self.widths[result] = [tensor.shape[-1] if name == "cat" else 1 for tensor in tensors]
+                self.widths[result] = [
+                    tensor.shape[-1] if name == "cat" else 1 for tensor in tensors
+                ]
         elif name in _SAME and args[0] in self.widths:
             self.widths[result] = self.widths[args[0]]
         elif func._schema.is_mutable:
-            # What is written afterwards is no longer what was joined.
+            # A tensor that is written afterwards no longer consists of its parts.
             for tensor in tree_leaves(result):
                 self.widths.pop(tensor, None)
         return result

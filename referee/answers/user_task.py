@@ -1,4 +1,4 @@
-"""What a task that a user brought would accept besides the right answer."""
+"""Finds the wrong answers that a user's task would accept."""
 
 from __future__ import annotations
 
@@ -13,35 +13,38 @@ from torch import Tensor
 
 from referee.answers.compare import compare
 from referee.answers.tolerance import Expected, expectations
+from referee.ops.mutation_check import IN_OUTPUT, check_task
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.ops.vacuity import IN_OUTPUT, prove
 
 
-def accepted_impostors(task: Task, seed: int) -> tuple[str, ...]:
-    """Names of the impostors that pass at every required cell, or are the right answer there: zeros for a reference of zeros.
+def accepted_wrong_answers(task: Task, seed: int) -> tuple[str, ...]:
+    """Names of the wrong answers that pass at every required cell, or that are always the right
+    answer.
 
-    What is right for one of several outputs and wrong for another is nothing to tell, because not every output has every input or dtype;
-    but an output of zeros is.
+    A wrong answer that is right for one output and wrong for another is not named, because not
+    every output has every input or dtype. An output of zeros is named.
     """
-    # Some fifty evaluations a cell are of the same few inputs, and a user's reference may take seconds.
+    # About fifty evaluations of a cell use the same few inputs, and a reference may take seconds.
     eager = _once(task.eager)
     judged, task = replace(task, eager=eager), replace(task, eager=eager, oracle=_once(task.oracle))
     known: dict[str, tuple[Expected, ...]] = {}
 
     def once_a_cell(_: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expected, ...]:
         if cell.name not in known:
-            # They look at how the oracle calculates, which what it remembers does not show.
+            # Expectations watch the oracle's operations, which a cached result does not have.
             known[cell.name] = expectations(judged, cell, inputs)
         return known[cell.name]
 
-    found = prove(task, partial(compare, expected_of=once_a_cell, briefly=True), seed=seed, once=True)
-    elsewhere = {_what(finding.impostor) for finding in found.findings} - {"zeros"}
-    return (*found.accepted, *(name for name in found.unheard if _what(name) not in elsewhere))
+    found = check_task(
+        task, partial(compare, expected_of=once_a_cell, briefly=True), seed=seed, once=True
+    )
+    elsewhere = {_what(finding.wrong_answer) for finding in found.findings} - {"zeros"}
+    return (*found.accepted, *(name for name in found.never_wrong if _what(name) not in elsewhere))
 
 
-def _what(impostor: str) -> str:
-    return impostor.partition(IN_OUTPUT)[0]
+def _what(name: str) -> str:
+    return name.partition(IN_OUTPUT)[0]
 
 
 def _once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,7 +57,11 @@ def _once(function: Callable[..., Any]) -> Callable[..., Any]:
         if key not in known:
             known[key] = function(*inputs)
         result = known[key]
-        return tuple(tensor.clone() for tensor in result) if isinstance(result, (tuple, list)) else result.clone()
+        return (
+            tuple(tensor.clone() for tensor in result)
+            if isinstance(result, (tuple, list))
+            else result.clone()
+        )
 
     return remembered
 

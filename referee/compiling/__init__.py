@@ -1,1 +1,3 @@
-"""From the kernels of a plan to machine code for a target, in the sandbox, and back as data."""
+"""From a plan's kernels to machine code for a target, compiled in the sandbox and returned as
+data.
+"""

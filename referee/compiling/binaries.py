@@ -1,12 +1,20 @@
-"""Compiled kernels as data: what a launch needs besides a plan, and the strict parser of what a compile worker reports."""
+"""Compiled kernels: the input of a launch except the plan, a strict parser of worker reports, and a
+cache of files. Only the judge writes entries of the cache, after it has checked them.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import fcntl
+import json
+import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 MAX_IMAGE_BYTES = 16 << 20
@@ -14,24 +22,26 @@ MAX_SHARED_BYTES = 1 << 20
 MAX_PARAMETERS = 256
 MAX_LINES = 1 << 16
 KIND = re.compile(r"(\*k?)?(fp8\w{1,8}|fp16|fp32|fp64|bf16|[iu](1|8|16|32|64))")
-# What a compile worker answers when a program that the compiler ran was ended from outside: nothing is known of the kernels.
+# The answer of a compile worker when a tool of the compiler was killed from outside: the kernels'
+# state is unknown.
 TOOL_LOST = b'"tool lost"'
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
 class BinaryError(ValueError):
-    """A compile worker's report is not one."""
+    """A compile worker's report is malformed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Binary:
     """One kernel compiled for one specialisation.
 
-    `parameters` are Triton's types ("*fp16", "i32", "fp32") of the arguments that are passed, in order; those that became
-    constants are not among them. `paths` tells where each is found: the position in the launch's arguments, followed by
-    positions within tuples. Two null pointers follow them in every launch (scratch that no accepted kernel uses).
-    `shared` is dynamic shared memory in bytes; `registers` and `spills` (bytes) are per thread, None if ptxas did not say.
-    `unread` are lines of the module with atomics whose results nothing reads (`ttgir`).
+    `parameters` are Triton's types ("*fp16", "i32", "fp32") of the passed arguments in order,
+    without those that became constants. `paths` gives each one's position in the launch's
+    arguments, followed by positions within tuples. Two null pointers follow them in every launch
+    (scratch that no accepted kernel uses). `shared` is dynamic shared memory in bytes. `registers`
+    and `spills` (bytes) are per thread, or None if ptxas did not report them. `unread` are lines of
+    the module with atomics whose results are unused (`ttgir`).
     """
 
     kernel: str
@@ -49,19 +59,21 @@ class Binary:
 
 @dataclass(frozen=True)
 class Binaries:
-    """A plan's compiled kernels by (step number, configuration number), and why configurations are missing."""
+    """A plan's compiled kernels by (step number, configuration number), and the reasons for missing
+    ones.
+    """
 
     found: Mapping[tuple[int, int], Binary]
     dropped: Mapping[tuple[int, int], str]
 
 
 def unread_lines(binaries: Iterable[Binary]) -> frozenset[int]:
-    """Where an atomic's result is read in none, or not in all, of these kernels."""
+    """Lines with an atomic whose result is unused in at least one of these kernels."""
     return frozenset(line for binary in binaries for line in binary.unread)
 
 
 def dump_binary(binary: Binary) -> dict[str, Any]:
-    """The JSON form of a compiled kernel without its kernel name and key, which the reader knows."""
+    """The JSON form of a compiled kernel, without its kernel name and key."""
     return {
         "image": base64.b64encode(binary.image).decode(),
         "name": binary.name,
@@ -77,13 +89,37 @@ def dump_binary(binary: Binary) -> dict[str, Any]:
 
 def parse_binary(data: object, kernel: str, key: str) -> Binary:
     """The inverse of `dump_binary`. Raises BinaryError for anything else."""
-    fields = ("image", "name", "shared", "num_warps", "registers", "spills", "parameters", "paths", "unread")
-    if not isinstance(data, dict) or len(data) != len(fields) or any(field not in data for field in fields):
+    fields = (
+        "image",
+        "name",
+        "shared",
+        "num_warps",
+        "registers",
+        "spills",
+        "parameters",
+        "paths",
+        "unread",
+    )
+    if (
+        not isinstance(data, dict)
+        or len(data) != len(fields)
+        or any(field not in data for field in fields)
+    ):
         raise BinaryError("a compiled kernel does not have the expected fields")
-    name, parameters, paths, unread = data["name"], data["parameters"], data["paths"], data["unread"]
+    name, parameters, paths, unread = (
+        data["name"],
+        data["parameters"],
+        data["paths"],
+        data["unread"],
+    )
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BinaryError("a compiled kernel has no proper name")
-    if not isinstance(parameters, list) or not isinstance(paths, list) or len(parameters) != len(paths) or len(parameters) > MAX_PARAMETERS:
+    if (
+        not isinstance(parameters, list)
+        or not isinstance(paths, list)
+        or len(parameters) != len(paths)
+        or len(parameters) > MAX_PARAMETERS
+    ):
         raise BinaryError("a compiled kernel's parameters are not listed")
     if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in parameters):
         raise BinaryError("a compiled kernel has a parameter of a kind that no plan can pass")
@@ -126,3 +162,64 @@ def _path(data: object) -> tuple[int, ...]:
     if not isinstance(data, list) or not 1 <= len(data) <= 8:
         raise BinaryError("a compiled kernel's parameter has no place among the arguments")
     return tuple(_number(position, MAX_PARAMETERS) for position in data)
+
+
+MAX_ENTRIES = 4096
+UNFINISHED = "unfinished"
+
+
+class CompileCache:
+    """A directory with one file per compiled kernel, named by its key. A full one loses its oldest
+    quarter.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def load(self, key: str, kernel: str) -> Binary | None:
+        """The kernel with this key, or None; an unreadable entry counts as missing."""
+        try:
+            return parse_binary(
+                json.loads((self._directory / f"{key}.json").read_bytes()), kernel, key
+            )
+        except (OSError, ValueError, RecursionError, BinaryError):
+            return None
+
+    def store(self, binary: Binary) -> None:
+        """Keeps a kernel. An unwritable directory is no error: the next judgement compiles
+        again.
+        """
+        try:
+            unfinished = self._directory / UNFINISHED
+            unfinished.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=unfinished)
+            with os.fdopen(handle, "w") as file:
+                # Another process's `prune` removes a part whose lock is free, because its writer
+                # was killed.
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                json.dump(dump_binary(binary), file)
+                file.flush()
+                os.replace(name, self._directory / f"{binary.key}.json")
+        except OSError:
+            return
+
+    def prune(self) -> None:
+        """Drops the oldest quarter if there are more than MAX_ENTRIES entries, and files of killed
+        writers.
+        """
+        try:
+            files = [entry for entry in os.scandir(self._directory) if entry.is_file()]
+            entries = sorted((entry.stat().st_mtime, entry.path) for entry in files)
+            for _, path in entries[: len(entries) // 4] if len(entries) > MAX_ENTRIES else []:
+                os.unlink(path)
+            for part in os.scandir(self._directory / UNFINISHED):
+                _drop_abandoned(part.path)
+        except OSError:
+            return
+
+
+def _drop_abandoned(path: str) -> None:
+    """Removes a part whose writer has ended."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)

@@ -1,38 +1,146 @@
-"""The judge's side of compilation: plans in, compiled kernels for every launch and configuration out, or a rejection.
+"""The judge's side of compilation: plans in, compiled kernels for every launch and configuration out.
 
-Equal specialisations are compiled once over all plans of a judgement, in several sandboxed workers at a time, and kept in
-an optional cache. Who can use a plan while others are still being compiled takes the plans in parts. Needs no GPU.
+Equal specialisations compile once over all plans of a judgement, in several sandboxed workers at a
+time, with an optional cache. A caller that can use a plan while others still compile takes the
+plans in parts. The module needs no GPU.
+
+`CompileAhead` compiles kernels while their candidate is still being traced, from plans that the
+trace reports early. Early plans may be forged, and so may final ones. They decide only which
+kernels compile early. A kernel is found again by all inputs of its compilation, and unused kernels
+are dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from referee.compiling.binaries import Binaries, Binary
-from referee.compiling.compile_ahead import CompileAhead
-from referee.compiling.compile_cache import CompileCache
-from referee.compiling.compile_jobs import PATIENCE, SECONDS, Begun, Request, Results, compile_jobs, request_effort, requests
-from referee.plans.plan import Launch, LaunchPlan
+from referee.compiling.binaries import Binaries, Binary, CompileCache
+from referee.compiling.compile_jobs import (
+    PATIENCE,
+    SECONDS,
+    Begun,
+    CompileJobs,
+    Request,
+    Results,
+    compile_jobs,
+    request_effort,
+    requests,
+    worker_count,
+)
+from referee.concurrency import CancelToken, TaskScope
+from referee.ops.spec import Cell
+from referee.plans.plan import LaunchPlan
+from referee.plans.plan_parse import PlanError, parse
 from referee.reading.kernels import KernelModule
 from referee.sandbox.zygote import Zygote
 from referee.target import Target
 from referee.verdict import Rejection
 
-__all__ = ["Binaries", "Binary", "Part", "compile_in_parts", "compile_plan", "compile_plans", "effort"]
+MAX_KERNELS = 16
+"""Maximum number of speculative compilations; the number of processors limits it further."""
+MAX_LINE = 1 << 20
+
+
+class CompileAhead:
+    """Speculative compilation of one candidate's kernels. Leaving the context stops all of it.
+
+    `begun` holds all compilations of this judgement, whether they began here or in another stage.
+    """
+
+    def __init__(self, jobs: CompileJobs, cache_dir: Path | None) -> None:
+        self._jobs = jobs
+        self._cache = CompileCache(cache_dir) if cache_dir is not None else None
+        self._left = worker_count(MAX_KERNELS)
+        self._scope = TaskScope("ahead", self._left)
+        self.begun = Begun()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._scope.__exit__(kind, error, trace)
+
+    @contextlib.contextmanager
+    def listening(self, cells: Sequence[Cell]) -> Iterator[int]:
+        """A file descriptor to which a trace of `cells` writes early plans, one per line: the
+        case's number, and its plan.
+        """
+        read, write = os.pipe()
+        listener = threading.Thread(target=self._listen, args=(read, cells), name="listening")
+        listener.start()
+        try:
+            yield write
+        finally:
+            os.close(write)
+            listener.join()
+
+    def _listen(self, descriptor: int, cells: Sequence[Cell]) -> None:
+        with open(descriptor, "rb") as lines:
+            for _ in cells:
+                try:
+                    number, data = json.loads(lines.readline(MAX_LINE))
+                    cell = cells[number]
+                    plan = parse(data, cell.inputs, cell.outputs, self._jobs.module)
+                except (ValueError, TypeError, IndexError, RecursionError, PlanError):
+                    # The end of the reports, or a malformed one. The final answer is checked in any
+                    # case.
+                    return
+                for _, request in requests(plan):
+                    self._begin(self._jobs.key(request), request)
+
+    def _begin(self, key: str, request: Request) -> None:
+        kept = self._cache is not None and self._cache.load(key, request["kernel"]) is not None
+        # Without a free processor, kernels compile later in groups.
+        if not kept and key not in self.begun and self._left and self._jobs.idle() > 0:
+            self._left -= 1
+            self.begun.unless_begun(
+                key,
+                partial(
+                    self._scope.submit, partial(self._jobs.run, {key: request}, self._scope.cancel)
+                ),
+            )
+
+
+__all__ = [
+    "Binaries",
+    "Binary",
+    "Part",
+    "compile_in_parts",
+    "compile_plan",
+    "compile_plans",
+    "effort",
+]
 
 # The kernels of some plans, by the plan's number.
 Part = Mapping[int, Binaries]
 
 
 def compile_plan(
-    zygote: Zygote, module: KernelModule, plan: LaunchPlan, target: Target, cache_dir: Path | None = None
+    zygote: Zygote,
+    module: KernelModule,
+    plan: LaunchPlan,
+    target: Target,
+    cache_dir: Path | None = None,
 ) -> Binaries | Rejection:
     """The kernels of one plan.
 
-    Raises ToolchainError, UnknownTriton or ZygoteError when this host cannot compile, JobLost if a worker was ended from outside.
+    Raises ToolchainError, UnknownTriton or ZygoteError if this host cannot compile, JobLost if a
+    worker was killed from outside.
     """
     compiled = compile_plans(zygote, module, [plan], target, cache_dir)
     return compiled if isinstance(compiled, Rejection) else compiled[0]
@@ -48,16 +156,27 @@ def compile_plans(
     seconds: float = SECONDS,
     patience: float = PATIENCE,
     ahead: CompileAhead | None = None,
-    stop: int | None = None,
+    cancel: CancelToken | None = None,
 ) -> tuple[Binaries, ...] | Rejection:
     """The kernels of several plans of one candidate, in the plans' order. Raises as `compile_plan`.
 
-    `seconds` of processor time are what each process of a worker gets, and `patience` times as many by the clock; time is up at once when
-    something can be read from `stop`. What was begun `ahead` is not compiled again, and what is begun here is noted there. A
-    configuration of an autotuned launch that Triton's autotuner would skip is dropped, unless none is left.
+    `seconds` is the processor time of each worker process, `patience` times that the wall-clock
+    limit; a readable `cancel` ends the time at once. Compilations in `ahead` are not repeated, and
+    new ones are noted there. A configuration that Triton's autotuner would skip is dropped, unless
+    none is left.
     """
     found: dict[int, Binaries] = {}
-    parts = compile_in_parts(zygote, module, plans, target, cache_dir, seconds=seconds, patience=patience, ahead=ahead, stop=stop)
+    parts = compile_in_parts(
+        zygote,
+        module,
+        plans,
+        target,
+        cache_dir,
+        seconds=seconds,
+        patience=patience,
+        ahead=ahead,
+        cancel=cancel,
+    )
     for part in parts:
         if isinstance(part, Rejection):
             return part
@@ -75,11 +194,11 @@ def compile_in_parts(
     seconds: float = SECONDS,
     patience: float = PATIENCE,
     ahead: CompileAhead | None = None,
-    stop: int | None = None,
+    cancel: CancelToken | None = None,
 ) -> Generator[Part | Rejection, None, None]:
-    """As `compile_plans`, each plan as soon as all its kernels are compiled.
+    """As `compile_plans`, but yields each plan as soon as all its kernels are compiled.
 
-    A rejection comes last, when everything else has ended: which one it is does not depend on who was faster.
+    A rejection comes last, when all workers have ended, so it does not depend on their speed.
     """
     jobs = compile_jobs(zygote, module, target, seconds=seconds, patience=patience)
     wanted: dict[str, Request] = {}
@@ -98,8 +217,10 @@ def compile_in_parts(
     missing = {key: wanted[key] for key in wanted if key not in results}
     waiting = dict(enumerate(keys))
     rejections: dict[int, Rejection] = {}
-    # What the cache held may already be all that some plans need.
-    with closing(jobs.run_all(missing, ahead.begun if ahead is not None else Begun(), stop)) as parts:
+    # The cache may already hold all kernels of some plans.
+    with closing(
+        jobs.run_all(missing, ahead.begun if ahead is not None else Begun(), cancel)
+    ) as parts:
         for made in chain([Results()], parts):
             if isinstance(made, Rejection):
                 yield made
@@ -109,10 +230,21 @@ def compile_in_parts(
                     if isinstance(result, Binary):
                         cache.store(result)
             results.update(made)
-            complete = [number for number, places in waiting.items() if all(key in results for key in places.values())]
-            assembled = {number: _assemble(plans[number], waiting.pop(number), results, target) for number in complete}
-            rejections |= {number: found for number, found in assembled.items() if isinstance(found, Rejection)}
-            if ready := {number: found for number, found in assembled.items() if isinstance(found, Binaries)}:
+            complete = [
+                number
+                for number, places in waiting.items()
+                if all(key in results for key in places.values())
+            ]
+            assembled = {
+                number: _assemble(plans[number], waiting.pop(number), results, target)
+                for number in complete
+            }
+            rejections |= {
+                number: found for number, found in assembled.items() if isinstance(found, Rejection)
+            }
+            if ready := {
+                number: found for number, found in assembled.items() if isinstance(found, Binaries)
+            }:
                 yield ready
     if cache is not None and missing:
         cache.prune()
@@ -121,11 +253,15 @@ def compile_in_parts(
 
 
 def effort(plan: LaunchPlan) -> int:
-    """A number that is larger for plans whose kernels take longer to compile; a guess."""
-    return max((request_effort(compile_request) for _, compile_request in requests(plan)), default=0)
+    """A guess at a plan's compile time; larger is longer."""
+    return max(
+        (request_effort(compile_request) for _, compile_request in requests(plan)), default=0
+    )
 
 
-def _assemble(plan: LaunchPlan, places: Mapping[tuple[int, int], str], results: Results, target: Target) -> Binaries | Rejection:
+def _assemble(
+    plan: LaunchPlan, places: Mapping[tuple[int, int], str], results: Results, target: Target
+) -> Binaries | Rejection:
     found: dict[tuple[int, int], Binary] = {}
     dropped: dict[tuple[int, int], str] = {}
     for place, key in places.items():
@@ -137,8 +273,8 @@ def _assemble(plan: LaunchPlan, places: Mapping[tuple[int, int], str], results: 
         if not skippable:
             return Rejection("compile", "compile_error", reason)
         dropped[place] = reason
-    for number, step in enumerate(plan.steps):
-        if isinstance(step, Launch) and not any((number, position) in found for position in range(len(step.configs))):
+    for number, launch in plan.launches():
+        if not any((number, position) in found for position in range(len(launch.configs))):
             return Rejection("compile", "compile_error", dropped[number, 0])
     return Binaries(found, dropped)
 
@@ -146,5 +282,11 @@ def _assemble(plan: LaunchPlan, places: Mapping[tuple[int, int], str], results: 
 def _within_limits(result: Binary | tuple[str, bool], target: Target) -> Binary | tuple[str, bool]:
     limit = target.properties.shared_memory_per_block_optin
     if isinstance(result, Binary) and result.shared > limit:
-        return f"kernel `{result.kernel}` needs {result.shared} bytes of shared memory; {target.name} has {limit}: use smaller blocks", True
+        return (
+            (
+                f"kernel `{result.kernel}` needs {result.shared} bytes of shared memory; "
+                f"{target.name} has {limit}: use smaller blocks"
+            ),
+            True,
+        )
     return result

@@ -1,7 +1,13 @@
-"""Kernels as jobs for sandboxed workers: requests in, compiled kernels or the compiler's complaints out. Needs no GPU."""
+"""Compile requests: the facts of a launch that decide its compilation.
+
+Triton compiles a kernel anew for these facts: argument types, divisibility of pointers and integers
+by 16, integers equal to 1, and every constexpr. Representatives replace all other values, so equal
+requests compile once.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -11,29 +17,90 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from referee.aside import Aside
 from referee.compiling.binaries import TOOL_LOST, Binary, BinaryError, parse_binary
-from referee.compiling.specialise import key_of, request
-from referee.compiling.toolchain import Toolchain, toolchain
-from referee.plans.plan import Launch, LaunchPlan
+from referee.concurrency import CancelToken, TaskScope
+from referee.plans.plan import LaunchConfig, LaunchPlan, Value, View
+from referee.plans.plan_parse import dump_value
 from referee.reading.kernels import KernelModule
-from referee.sandbox.workers import JobLost
-from referee.sandbox.zygote import Limits, Outcome, Zygote
+from referee.sandbox.zygote import JobLost, Limits, Outcome, Zygote
 from referee.target import Target
 from referee.verdict import Rejection
+from referee.versions import Toolchain, toolchain
+
+# The judge aligns every buffer at least this far, so the alignment of a view is that of its offset.
+BASE_ALIGNMENT = 16
+
+
+def request(kernel: str, config: LaunchConfig) -> dict[str, Any]:
+    """The JSON form of one compilation: kernel, arguments as [name, value, constexpr], launch
+    options.
+    """
+    return {
+        "kernel": kernel,
+        "arguments": [
+            [a.name, dump_value(a.value) if a.constexpr else _reduced(a.value), a.constexpr]
+            for a in config.arguments
+        ],
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
+        "maxnreg": config.maxnreg,
+    }
+
+
+def key_of(compile_request: dict[str, Any], *context: str) -> str:
+    """A hash of a request and its context (kernel text, target, versions)."""
+    content = json.dumps([compile_request, *context], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def representative(value: int) -> int:
+    """The smallest integer that Triton specialises like `value`.
+
+    Triton distinguishes integer arguments by three properties only: equal to 1, divisible by 16,
+    and the narrowest of int32, int64 and uint64 that holds them.
+    """
+    if value == 1:
+        return 1
+    multiple = value % 16 == 0
+    if -(2**31) <= value < 2**31:
+        return 16 if multiple else 17
+    if -(2**63) <= value < 2**63:
+        return 2**32 if multiple else 2**32 + 1
+    return 2**63 if multiple else 2**63 + 1
+
+
+def _reduced(value: Value) -> Any:
+    if isinstance(value, View):
+        return {"pointer": value.dtype, "offset": value.offset % BASE_ALIGNMENT}
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return representative(value)
+    if isinstance(value, float):
+        return 0.5
+    if isinstance(value, tuple):
+        return {"tuple": [_reduced(item) for item in value]}
+    return dump_value(value)
+
 
 ENTRY = "referee.compiling.compile_worker:compile_entry"
 SECONDS = 60.0
-"""Of processor time, for each process of a worker."""
+"""Seconds of processor time for each process of a worker."""
 PATIENCE = 4.0
-"""How many times as long as a worker may take by the clock: others may keep the processors busy, and beside a GPU they go first."""
+"""Wall-clock limit as a multiple of the processor seconds: other work, such as a GPU replay, may
+keep the processors busy.
+"""
 CHECKED = "addresses"
-"""What is looked at in compiled kernels: part of their keys, so that none comes out of a cache that was not looked at so."""
+"""Name of the checks on compiled kernels. It is part of cache keys, so that a cache never returns a
+kernel without these checks.
+"""
 MEMORY_BYTES = 3 << 30
 OUTPUT_BYTES = 64 << 20
 MAX_WORKERS = 16
 MOST_TOGETHER = 4
-"""So many kernels one worker compiles where all processors are busy: one more kernel takes it three quarters of what a new worker takes."""
+"""Maximum number of kernels per worker when all processors are busy; one more kernel costs three
+quarters of a new worker's time.
+"""
 MAX_REASON = 400
 
 _ENDINGS = {
@@ -45,12 +112,14 @@ _ENDINGS = {
 }
 
 Request = dict[str, Any]
-# A request's key -> the compiled kernel, or (reason, whether an autotuner would skip it).
+# Maps a request's key to the compiled kernel, or to (reason, whether an autotuner would skip it).
 Results = dict[str, Binary | tuple[str, bool]]
 
 
 class Begun:
-    """The kernels of one candidate that somebody is compiling, or has, by the keys of their requests."""
+    """The kernels of one candidate whose compilation has begun or ended, by the keys of their
+    requests.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,11 +132,11 @@ class Begun:
         return iter(tuple(self._futures))
 
     def futures(self) -> tuple[Future[Results | Rejection], ...]:
-        """Everything that was begun."""
+        """The futures of all compilations that have begun."""
         return tuple(self._futures.values())
 
     def unless_begun(self, key: str, begin: Callable[[], Future[Results | Rejection]]) -> None:
-        """Begin this one if nobody has."""
+        """Begins this compilation unless it has begun."""
         with self._lock:
             if key not in self._futures:
                 self._futures[key] = begin()
@@ -77,8 +146,12 @@ class Begun:
         keys: Sequence[str],
         groups: Callable[[Sequence[str]], Sequence[Sequence[str]]],
         begin: Callable[[Sequence[str]], Future[Results | Rejection]],
-    ) -> tuple[dict[Future[Results | Rejection], Sequence[str]], frozenset[Future[Results | Rejection]]]:
-        """The keys by the jobs that compile them, and which of these others have begun; what nobody has begun is, in groups."""
+    ) -> tuple[
+        dict[Future[Results | Rejection], Sequence[str]], frozenset[Future[Results | Rejection]]
+    ]:
+        """Maps the compiling jobs to keys, and names the jobs that had begun before; it begins the
+        missing ones, in groups.
+        """
         running: dict[Future[Results | Rejection], Sequence[str]] = {}
         with self._lock:
             for key in keys:
@@ -93,7 +166,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class CompileJobs:
-    """What compiles the kernels of one candidate for one target."""
+    """Compiles the kernels of one candidate for one target."""
 
     zygote: Zygote
     module: KernelModule
@@ -102,11 +175,22 @@ class CompileJobs:
     limits: Limits
 
     def key(self, wanted: Request) -> str:
-        """Equal for kernels that come out the same."""
-        return key_of(wanted, self.module.text, json.dumps(self.target.to_json(), sort_keys=True), self.tools.identity, CHECKED)
+        """A key that is equal for requests with the same result."""
+        return key_of(
+            wanted,
+            self.module.text,
+            json.dumps(self.target.to_json(), sort_keys=True),
+            self.tools.identity,
+            CHECKED,
+        )
 
-    def run(self, wanted: Mapping[str, Request], stop: int | None = None) -> Results | Rejection:
-        """The kernels of these requests, by their keys, from one worker; its time is up when `stop` can be read. Raises JobLost."""
+    def run(
+        self, wanted: Mapping[str, Request], cancel: CancelToken | None = None
+    ) -> Results | Rejection:
+        """The kernels of these requests by key, from one worker; a readable `cancel` ends it.
+
+        Raises JobLost.
+        """
         job = {
             "text": self.module.text,
             "target": self.target.to_json(),
@@ -115,38 +199,43 @@ class CompileJobs:
         }
         payload = json.dumps(job).encode()
         for _ in range(2):
-            outcome = self.zygote.run(ENTRY, payload, limits=self.limits, stop=stop)
+            outcome = self.zygote.run(ENTRY, payload, limits=self.limits, cancel=cancel)
             if outcome.status != "ok" or outcome.data != TOOL_LOST:
                 return _results(outcome, wanted)
         raise JobLost("ptxas was ended from outside twice")
 
-    def run_all(self, wanted: Mapping[str, Request], begun: Begun, stop: int | None = None) -> Generator[Results | Rejection, None, None]:
-        """Results in the order in which workers end; a worker's failure last. What others have `begun` is not begun twice, but where they
-        lose it. `stop` as in `run`.
+    def run_all(
+        self, wanted: Mapping[str, Request], begun: Begun, cancel: CancelToken | None = None
+    ) -> Generator[Results | Rejection, None, None]:
+        """Yields results in the order in which workers end; a worker's failure comes last.
 
+        Compilations in `begun` are not repeated unless they were lost. `cancel` is as in `run`.
         Raises JobLost.
         """
-        # Children are forked one after the other, so the one that will take longest goes first.
+        # Children are forked one after the other, so the longest job goes first.
         keys = sorted(wanted, key=lambda key: request_effort(wanted[key]), reverse=True)
         failed: dict[int, Rejection] = {}
-        # What nobody waits for any more is stopped.
-        with Aside("compile", worker_count(len(keys))) as aside:
-            ends = aside.stop if stop is None else stop
+        # Leaving the block stops compilations that are no longer needed.
+        with TaskScope("compile", worker_count(len(keys))) as scope:
+            ends = scope.cancel if cancel is None else cancel
 
             def begin(group: Sequence[str]) -> Future[Results | Rejection]:
-                return aside.submit(partial(self.run, {key: wanted[key] for key in group}, ends))
+                return scope.submit(partial(self.run, {key: wanted[key] for key in group}, ends))
 
             running, others = begun.by_future(keys, self._groups, begin)
             while running:
                 made: Results = {}
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     group = running.pop(future)
-                    lost = future in others and (future.cancelled() or future.exception() is not None)
+                    lost = future in others and (
+                        future.cancelled() or future.exception() is not None
+                    )
                     found = None if lost else future.result()
                     if isinstance(found, dict):
                         made |= {key: found[key] for key in group}
                     elif found is None or future in others or len(group) > 1:
-                        # What others were told may be of their time and their kernels; of several kernels nobody knows which it was.
+                        # A shared job's failure may come from its other kernels or its time limit;
+                        # a group's failure names no kernel.
                         running |= {begin([key]): [key] for key in group}
                     else:
                         failed[keys.index(group[0])] = found
@@ -156,7 +245,7 @@ class CompileJobs:
             yield failed[min(failed)]
 
     def idle(self) -> int:
-        """How many more workers there are processors for."""
+        """Number of further workers for which there are free processors."""
         return worker_count(MAX_WORKERS) - self.zygote.running(ENTRY)
 
     def _groups(self, keys: Sequence[str]) -> list[Sequence[str]]:
@@ -165,46 +254,63 @@ class CompileJobs:
 
 
 def compile_jobs(
-    zygote: Zygote, module: KernelModule, target: Target, *, seconds: float = SECONDS, patience: float = PATIENCE
+    zygote: Zygote,
+    module: KernelModule,
+    target: Target,
+    *,
+    seconds: float = SECONDS,
+    patience: float = PATIENCE,
 ) -> CompileJobs:
-    """`seconds` of processor time are what each process of a worker gets, and `patience` times as many by the clock.
+    """The compile jobs of a candidate for one target.
 
-    Raises ToolchainError or UnknownTriton when this host cannot compile.
+    `seconds` is the processor time of each worker process, `patience` times that the wall-clock
+    limit. Raises ToolchainError or UnknownTriton if this host cannot compile.
     """
     tools = toolchain(target)
-    limits = Limits(patience * seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,), processor_seconds=seconds)
+    limits = Limits(
+        patience * seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,), processor_seconds=seconds
+    )
     return CompileJobs(zygote, module, target, tools, limits)
 
 
 def requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], Request]]:
-    """What a plan's launches are compiled of, by the numbers of step and configuration."""
-    for number, step in enumerate(plan.steps):
-        if isinstance(step, Launch):
-            for position, config in enumerate(step.configs):
-                yield (number, position), request(step.kernel, config)
+    """The compile requests of a plan's launches, by step and configuration number."""
+    for number, launch in plan.launches():
+        for position, config in enumerate(launch.configs):
+            yield (number, position), request(launch.kernel, config)
 
 
 def worker_count(jobs: int) -> int:
-    """How many workers compile at a time."""
+    """Number of workers that compile at the same time."""
     return max(1, min(jobs, os.cpu_count() or 1, MAX_WORKERS))
 
 
 def request_effort(wanted: Request) -> int:
-    """The largest constant, as a rule the size of a block, says most about how long it takes."""
-    constants = [value for _, value, constexpr in wanted["arguments"] if constexpr and isinstance(value, int)]
+    """A guess at the compile time: the largest integer constant, usually a block size."""
+    constants = [
+        value for _, value, constexpr in wanted["arguments"] if constexpr and isinstance(value, int)
+    ]
     return max(constants, default=0)
 
 
 def _results(outcome: Outcome, wanted: Mapping[str, Request]) -> Results | Rejection:
-    """What one worker's end means. Raises JobLost."""
+    """The meaning of one worker's end. Raises JobLost."""
     if outcome.killed_outside:
         raise JobLost("a compile worker was lost")
     if outcome.status != "ok":
-        return Rejection("compile", "compile_error" if outcome.status == "exited" else outcome.status, _ENDINGS[outcome.status])
+        return Rejection(
+            "compile",
+            "compile_error" if outcome.status == "exited" else outcome.status,
+            _ENDINGS[outcome.status],
+        )
     try:
         return _read(outcome.data, wanted)
     except (BinaryError, ValueError, RecursionError) as error:
-        return Rejection("compile", "compile_error", f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON])
+        return Rejection(
+            "compile",
+            "compile_error",
+            f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON],
+        )
 
 
 def _read(data: bytes, wanted: Mapping[str, Request]) -> Results:
@@ -213,7 +319,11 @@ def _read(data: bytes, wanted: Mapping[str, Request]) -> Results:
         raise BinaryError("not one result for each kernel")
     results: Results = {}
     for (key, asked), item in zip(wanted.items(), answer, strict=True):
-        if isinstance(item, dict) and isinstance(item.get("error"), str) and isinstance(item.get("skippable"), bool):
+        if (
+            isinstance(item, dict)
+            and isinstance(item.get("error"), str)
+            and isinstance(item.get("skippable"), bool)
+        ):
             results[key] = (" ".join(item["error"].split())[:MAX_REASON], item["skippable"])
         elif isinstance(item, dict) and "binary" in item:
             results[key] = parse_binary(item["binary"], asked["kernel"], key)

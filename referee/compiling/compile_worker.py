@@ -1,7 +1,8 @@
-"""Compiles kernels of a clean kernel module to machine code for a target, without a GPU. Runs in the sandbox.
+"""Compiles kernels of a clean module to machine code for a target, without a GPU, in the sandbox.
 
-The text holds nothing but checked kernels (`kernels.py`); it is compiled in a sandbox all the same, because a compiler
-given hostile input may crash, hang or grow. Triton decides about specialisation itself, from stand-in arguments.
+The text holds only checked kernels (`kernels`). It still compiles in a sandbox, because hostile
+input may crash, hang or inflate a compiler. Triton itself decides the specialisation, from stand-in
+arguments.
 """
 
 from __future__ import annotations
@@ -18,61 +19,79 @@ from typing import Any
 
 import torch
 
-# Triton imports it at the first launch; here the fork server does, once.
+# Triton imports it at the first launch; here the fork server imports it once.
 import triton.experimental.gluon  # noqa: F401
 import triton.language as tl
 
-from referee import triton_private
 from referee.compiling.binaries import TOOL_LOST, Binary, dump_binary
 from referee.compiling.ttgir import takes_addresses, unread_atomics
 from referee.sandbox.limits import TIME_UP
 from referee.target import Target
-from referee.triton_version import check_triton
+from referee.triton_compat import compiler, jit_kernels, stand_in_driver
+from referee.versions import check_triton
 
 BASE_ADDRESS = 1 << 40
 MAX_MESSAGE = 240
-ADDRESSES = "takes an address for a number, which is another one at every call; add offsets to pointers and nothing else"
+ADDRESSES = (
+    "takes an address for a number, which is another one at every call; add offsets to "
+    "pointers and nothing else"
+)
 NO_METHOD = "'int' object has no attribute"
-A_NUMBER = ": constants and integer arguments that are 1 are plain numbers; write tl.cast(N, tl.float32) for N.to(tl.float32)"
+A_NUMBER = (
+    ": constants and integer arguments that are 1 are plain numbers; write tl.cast(N, "
+    "tl.float32) for N.to(tl.float32)"
+)
 COMPILER_FAILED = "PassManager::run failed"
-FAILED_ITSELF = ": Triton's compiler stopped in the middle of its own work, perhaps by a fault of its own; write this in another way"
+FAILED_ITSELF = (
+    ": Triton's compiler failed, perhaps through an error in the compiler; write this in "
+    "another way"
+)
 OUTSIDE = "Did you forget to add @triton.jit"
-OF_NUMBERS = "functions of `triton` take numbers that are known at compile time; use tl.cdiv, or pass the number to the kernel"
+OF_NUMBERS = (
+    "functions of `triton` take numbers that are known at compile time; use tl.cdiv, or "
+    "pass the number to the kernel"
+)
 
-# What an autotuner skips: the configuration asks for too much, or an assertion of the kernel rules it out.
 SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
+"""Errors for which an autotuner skips a configuration: it needs too much, or a kernel's assertion
+excludes it.
+"""
 
 
 class ToolLost(Exception):
-    """A program that the compiler ran was ended from outside; nothing is known of the kernel."""
+    """A tool of the compiler was killed from outside, so the kernel's state is unknown."""
 
 
 class Pointer:
-    """Stands in for a tensor: Triton reads its dtype and its address's alignment."""
+    """Stands in for a tensor: Triton reads its dtype and the alignment of its address."""
 
     def __init__(self, dtype: str, offset: int) -> None:
         self.dtype: torch.dtype = getattr(torch, dtype)
         self._address = BASE_ADDRESS + offset
 
     def data_ptr(self) -> int:
-        """An address as aligned as the view is."""
+        """An address with the view's alignment."""
         return self._address
 
 
 def compile_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
-    """Sandbox entry. JSON in: text, target, ptxas_version, requests (`specialise.request`). JSON out: one result each.
+    """Sandbox entry. JSON in: text, target, ptxas_version, requests (`specialise.request`). JSON
+    out: one result each.
 
-    A result is {"binary": ...} or {"error": one line, "skippable": bool}. The answer is TOOL_LOST instead when a program that the
-    compiler ran was ended from outside. The process ends with TIME_UP when one used up its processor time.
+    A result is {"binary": ...} or {"error": one line, "skippable": bool}. The answer is TOOL_LOST
+    if a tool of the compiler was killed from outside. The process ends with TIME_UP if a tool used
+    up its processor time.
     """
     job = json.loads(payload)
     check_triton()
-    triton_private.prepare_compiler(job["ptxas_version"], os.path.join(scratch, "triton"))
-    with triton_private.active_driver(Target.from_json(job["target"])):
+    compiler.prepare_compiler(job["ptxas_version"], os.path.join(scratch, "triton"))
+    with stand_in_driver.active_driver(Target.from_json(job["target"])):
         try:
             module = import_text(job["text"], os.path.join(scratch, "kernels.py"))
         except Exception as error:
-            results = [{"error": describe(error, "the constants"), "skippable": False}] * len(job["requests"])
+            results = [{"error": describe(error, "the constants"), "skippable": False}] * len(
+                job["requests"]
+            )
         else:
             try:
                 results = [compile_one(module, request) for request in job["requests"]]
@@ -82,7 +101,7 @@ def compile_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 
 
 def import_text(text: str, path: str) -> ModuleType:
-    """Import a clean kernel module from a file it is written to."""
+    """Imports a clean kernel module from a file that it writes."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
     spec = importlib.util.spec_from_file_location("clean_kernels", path)
@@ -95,39 +114,60 @@ def import_text(text: str, path: str) -> ModuleType:
 def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
     """One result, as `compile_entry` sends it. Raises ToolLost."""
     kernel = getattr(module, request["kernel"])
-    declared = triton_private.constexpr_names(kernel)
-    arguments = {name: argument(value, constexpr and name not in declared) for name, value, constexpr in request["arguments"]}
+    declared = jit_kernels.constexpr_names(kernel)
+    arguments = {
+        name: argument(value, constexpr and name not in declared)
+        for name, value, constexpr in request["arguments"]
+    }
     options = {"num_warps": request["num_warps"], "num_stages": request["num_stages"]}
     if request["maxnreg"] is not None:
         options["maxnreg"] = request["maxnreg"]
     log = io.StringIO()
     try:
         with contextlib.redirect_stdout(log):
-            # A parameter may share its name with a launch option; Triton then takes its value for both.
-            compiled = triton_private.read_compiled(kernel.run(grid=(1,), warmup=True, **{**options, **arguments}))
+            # A parameter may have the name of a launch option; Triton then uses its value for both.
+            compiled = compiler.read_compiled(
+                kernel.run(grid=(1,), warmup=True, **{**options, **arguments})
+            )
         if compiled.needs:
-            return {"error": f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which is not supported", "skippable": False}
+            return {
+                "error": (
+                    f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which "
+                    "is not supported"
+                ),
+                "skippable": False,
+            }
         if takes_addresses(compiled.ttgir):
             return {"error": f"kernel `{request['kernel']}` {ADDRESSES}", "skippable": False}
     except Exception as error:
-        if triton_private.tool_ran_out_of_time(error):
-            # As if this process itself had: an autotuner must not take it for a configuration to skip.
+        if compiler.tool_ran_out_of_time(error):
+            # This process ends as if it had run out of time itself, so that no autotuner skips the
+            # configuration.
             os._exit(TIME_UP)
-        if triton_private.tool_was_ended(error):
+        if compiler.tool_was_ended(error):
             raise ToolLost from error
         told = describe(error, f"kernel `{request['kernel']}`", specialised(request["arguments"]))
         return {"error": told, "skippable": type(error).__name__ in SKIPPABLE}
     registers, spills = ptxas_report(log.getvalue())
     parameters, paths = passed(compiled.signature)
     binary = Binary(
-        request["kernel"], "", compiled.image, compiled.name, compiled.shared, compiled.num_warps, registers, spills, parameters, paths,
-        unread_atomics(compiled.ttgir, str(module.__file__)),
-    )  # fmt: skip
+        kernel=request["kernel"],
+        key="",
+        image=compiled.image,
+        name=compiled.name,
+        shared=compiled.shared,
+        num_warps=compiled.num_warps,
+        registers=registers,
+        spills=spills,
+        parameters=parameters,
+        paths=paths,
+        unread=unread_atomics(compiled.ttgir, str(module.__file__)),
+    )
     return {"binary": dump_binary(binary)}
 
 
 def argument(value: Any, wrapped: bool) -> Any:
-    """The Python object that stands for one argument of a request; `wrapped` makes a constant of it."""
+    """The Python object for one argument of a request; `wrapped` makes it a constant."""
     if wrapped:
         return tl.constexpr(argument(value, False))
     if isinstance(value, dict):
@@ -141,15 +181,19 @@ def argument(value: Any, wrapped: bool) -> Any:
     return value
 
 
-def passed(signature: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-    """Types of the arguments that a launch passes, in order, and the path to each; constants are left out."""
+def passed(
+    signature: tuple[tuple[str, Any], ...],
+) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """Types of the arguments that a launch passes, in order, and the path to each, without
+    constants.
+    """
     found: list[tuple[str, tuple[int, ...]]] = []
 
     def walk(kind: Any, path: tuple[int, ...]) -> None:
         if isinstance(kind, (tuple, list)):
             for position, inner in enumerate(kind):
                 walk(inner, (*path, position))
-        elif kind != triton_private.CONSTANT:
+        elif kind != compiler.CONSTANT:
             found.append((kind, path))
 
     for position, (_, kind) in enumerate(signature):
@@ -161,23 +205,35 @@ def ptxas_report(log: str) -> tuple[int | None, int | None]:
     """Registers per thread and bytes spilled, from ptxas's verbose output."""
     registers = re.search(r"Used (\d+) registers", log)
     spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    return (int(registers[1]) if registers else None), (int(spills[1]) + int(spills[2]) if spills else None)
+    return (int(registers[1]) if registers else None), (
+        int(spills[1]) + int(spills[2]) if spills else None
+    )
 
 
 def specialised(arguments: Sequence[tuple[str, Any, bool]]) -> str:
-    """What is constant in the kernel that these arguments launch, in words: constants, and numbers that are 1."""
-    numbers = [f"{name} = {value}" for name, value, constexpr in arguments if not isinstance(value, dict) and (constexpr or value == 1)]
+    """The constants of a launch in words: constexpr arguments, and numbers equal to 1."""
+    numbers = [
+        f"{name} = {value}"
+        for name, value, constexpr in arguments
+        if not isinstance(value, dict) and (constexpr or value == 1)
+    ]
     return f" launched with {', '.join(numbers)}"[:MAX_MESSAGE] if numbers else ""
 
 
 def describe(error: BaseException, what: str, launched: str = "") -> str:
-    """One line: the kernel, the innermost line of it that Triton complains about, or how it is `launched`, and the innermost message."""
+    """One line: the kernel, the innermost line in Triton's error (or how it is `launched`), and the
+    innermost message.
+    """
     line = ""
     innermost: BaseException | None = error
     message = str(error)
     while innermost is not None:
         node, source = getattr(innermost, "node", None), getattr(innermost, "src", None)
-        if node is not None and isinstance(source, str) and 0 < getattr(node, "lineno", 0) <= len(source.splitlines()):
+        if (
+            node is not None
+            and isinstance(source, str)
+            and 0 < getattr(node, "lineno", 0) <= len(source.splitlines())
+        ):
             line = source.splitlines()[node.lineno - 1].strip()
         message = getattr(innermost, "error_message", None) or _last_line(innermost) or message
         innermost = innermost.__cause__
@@ -185,10 +241,14 @@ def describe(error: BaseException, what: str, launched: str = "") -> str:
     told = " ".join(str(message).split())[:MAX_MESSAGE] if message else type(error).__name__
     if OUTSIDE in told and "triton." in line:
         return f"{what}{at}: {OF_NUMBERS}"
-    return f"{what}{at}: {told}{A_NUMBER if NO_METHOD in told else FAILED_ITSELF if COMPILER_FAILED in told else ''}"
-
+    hint = A_NUMBER if NO_METHOD in told else FAILED_ITSELF if COMPILER_FAILED in told else ""
+    return f"{what}{at}: {told}{hint}"
 
 
 def _last_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if type(error).__name__ == 'PTXASError' else lines[-1]}" if lines else ""
+    return (
+        f"{type(error).__name__}: {lines[0] if type(error).__name__ == 'PTXASError' else lines[-1]}"
+        if lines
+        else ""
+    )

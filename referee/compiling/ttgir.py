@@ -1,8 +1,9 @@
-"""What only a compiled kernel tells, by Triton's last form of it before machine code (TTGIR): atomics whose result nothing reads, and
-addresses that are taken for numbers.
+"""Facts from TTGIR, Triton's last form of a kernel before machine code.
 
-For such atomics Triton lets no thread wait (its lowering of `tt.atomic_rmw` and `tt.atomic_cas`), whatever the kernel's text looks like:
-what a value is not needed for, the compiler has dropped by then. Takes the text that MLIR prints, with locations.
+They are atomics whose result is unused, and addresses that become integers. Triton makes no thread
+wait for such atomics (its lowering of `tt.atomic_rmw` and `tt.atomic_cas`). The kernel's text does
+not show this, because the compiler drops unneeded values first. The module takes the text that MLIR
+prints, with locations.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 NOWHERE = 0
-"""In place of a line that the text does not tell."""
+"""Stands for a line that the text does not name."""
 
 _FUNCTION = re.compile(r"^\s*tt\.func\b", re.MULTILINE)
 _ATOMIC = re.compile(r"^\s*(?:(%[\w$.-]+) = )?\"?tt\.atomic_(?:rmw|cas|poll)\b(.*)$", re.MULTILINE)
@@ -22,12 +23,14 @@ _LINE = re.compile(r'"([^"]*)":(\d+):\d+')
 
 
 def takes_addresses(text: str) -> bool:
-    """True where a pointer becomes an integer: where tensors lie, and how far apart, differs between the judge's memory and a user's."""
+    """True if a pointer becomes an integer. Addresses differ between the judge's and a user's
+    memory.
+    """
     return "tt.ptr_to_int" in text
 
 
 def unread_atomics(text: str, file: str) -> tuple[int, ...]:
-    """Lines of the source `file`, from one on, or NOWHERE."""
+    """Lines of the source `file`, counted from 1, or NOWHERE, of atomics with an unused result."""
     locations = {name: told for name, told in _LOCATION.findall(text)}
     found = set()
     for function in _FUNCTION.split(text)[1:]:
@@ -40,13 +43,15 @@ def unread_atomics(text: str, file: str) -> tuple[int, ...]:
 
 
 def _line(name: str, locations: Mapping[str, str], file: str) -> int:
-    """Where in the file an operation stands, or the function of the file that it is in."""
+    """The line of an operation, or of its function in the file."""
     told = locations.get(name, "")
     for path, line in _LINE.findall(told):
         if path == file:
             return int(line)
-    # Of a call the place in what is called comes first.
+    # For a call, the location in the callee comes first.
     for inner in _NAMED.findall(told):
-        if line := _line(inner, {one: what for one, what in locations.items() if one != name}, file):
+        if line := _line(
+            inner, {one: what for one, what in locations.items() if one != name}, file
+        ):
             return line
     return NOWHERE

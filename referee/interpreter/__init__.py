@@ -1,1 +1,3 @@
-"""Triton's own interpreter, made faithful and memory-checked. Only the sandboxed workers import more than `request` of it."""
+"""Triton's interpreter with a GPU's semantics and checked memory. Processes other than the
+sandboxed workers import `request` only.
+"""

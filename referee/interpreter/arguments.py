@@ -1,7 +1,9 @@
-"""A launch's arguments as its kernel sees them in the interpreter: Triton tensors of the types that the compiler gives them.
+"""A launch's arguments in the interpreter: Triton tensors of the types that the compiler gives
+them.
 
-A parameter's annotation decides its type, as in Triton: `n: tl.int8` holds eight bits. A number that is 1 and has no annotation is a
-constant, which has no `.to`. Runs in the interpreter worker.
+A parameter's annotation decides its type, as in Triton: `n: tl.int8` holds eight bits. An
+unannotated number that is 1 is a constant, and constants have no `.to`. Runs in the interpreter
+worker.
 """
 
 from __future__ import annotations
@@ -16,22 +18,43 @@ import triton.runtime.interpreter as triton_interpreter
 from referee.plans.arena import Layout
 from referee.plans.plan import DtypeValue, LaunchConfig, Value, View
 from referee.replaying.driver import ParameterError, pack
-from referee.triton_private import Typing, typings
+from referee.triton_compat.jit_kernels import Typing, typings
 
 _TRITON_NAMES = {
-    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "bool": "i1", "int8": "i8", "uint8": "u8",
-    "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
-}  # fmt: skip
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "bool": "i1",
+    "int8": "i8",
+    "uint8": "u8",
+    "int16": "i16",
+    "uint16": "u16",
+    "int32": "i32",
+    "uint32": "u32",
+    "int64": "i64",
+    "uint64": "u64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+}
 
 
 def arguments(kernel: Any, config: LaunchConfig, places: Layout, base: int) -> dict[str, Any]:
-    """By name. `base` is where the arena lies. Raises ParameterError for a value that is none of the annotated type."""
+    """The arguments by name; `base` is the arena's address.
+
+    Raises ParameterError for a value that does not fit the annotated type.
+    """
     types = typings(kernel.fn, kernel.kwargs)
-    return {a.name: _host(a.value) if a.constexpr else _typed(a.name, a.value, types[a.name], places, base) for a in config.arguments}
+    return {
+        a.name: _host(a.value)
+        if a.constexpr
+        else _typed(a.name, a.value, types[a.name], places, base)
+        for a in config.arguments
+    }
 
 
 def tensors(given: Iterable[Any]) -> Iterator[Any]:
-    """Those of the arguments, and of the parts of tuples among them, that are tensors."""
+    """The tensors among the arguments, also inside tuples."""
     for value in given:
         if isinstance(value, tl.tensor):
             yield value
@@ -39,17 +62,23 @@ def tensors(given: Iterable[Any]) -> Iterator[Any]:
             yield from tensors(value)
 
 
-def apart_from_addresses(given: Iterable[Any]) -> Hashable:
-    """The arguments' types and values, but for where pointers point to."""
-    return tuple(_apart_from_address(value) for value in given)
+def constants(given: Iterable[Any], *, numbers: bool) -> Hashable:
+    """The compile-time facts of the arguments: types, and values of constants.
+
+    With `numbers`, the values of all numbers count too.
+    """
+    return tuple(_constant(value, numbers) for value in given)
 
 
-def _apart_from_address(value: Any) -> Hashable:
+def _constant(value: Any, numbers: bool) -> Hashable:
     if isinstance(value, tuple):
-        return apart_from_addresses(value)
+        return constants(value, numbers=numbers)
     if not isinstance(value, tl.tensor):
         return type(value), repr(value)
-    return value.dtype.name, None if value.dtype.is_ptr() else value.handle.data.tobytes()
+    return (
+        value.dtype.name,
+        value.handle.data.tobytes() if numbers and not value.dtype.is_ptr() else None,
+    )
 
 
 def _host(value: Value) -> Any:
@@ -60,7 +89,7 @@ def _host(value: Value) -> Any:
 
 
 def _typed(name: str, value: Value, typing: Typing, places: Layout, base: int) -> Any:
-    """A run-time argument: of the annotated type, or of its value's own; a tuple's parts each."""
+    """A run-time argument of its annotated type, else of its value's type; tuples part by part."""
     if isinstance(value, tuple):
         return tuple(_typed(name, part, typing, places, base) for part in value)
     if typing.one_is_constant and type(value) is int and value == 1:
@@ -83,7 +112,9 @@ def _typed(name: str, value: Value, typing: Typing, places: Layout, base: int) -
 
 
 def _device(value: Value, places: Layout, base: int) -> Any:
-    """A run-time argument of its own type: pointers and scalars become Triton tensors of the GPU's types."""
+    """A run-time argument of its value's type; pointers and scalars become tensors of the GPU's
+    types.
+    """
     if isinstance(value, View):
         pointer = tl.str_to_ty("*" + _TRITON_NAMES[value.dtype], None)
         return _scalar(np.array([_address(value, places, base)], np.uint64), pointer)
@@ -91,7 +122,19 @@ def _device(value: Value, places: Layout, base: int) -> Any:
         return _scalar(np.array([value]), tl.int1)
     if isinstance(value, float):
         return _scalar(np.array([value], np.float32), tl.float32)
-    return triton_interpreter._implicit_cvt(value)
+    if isinstance(value, int):
+        # The first type that holds the value. Triton's function for this loads torch.
+        kind = next(kind for kind in ("i32", "i64", "u64") if _holds(kind, value))
+        dtype = tl.str_to_ty(kind, None)
+        return _scalar(np.array([value], triton_interpreter._get_np_dtype(dtype)), dtype)
+    return value
+
+
+def _holds(kind: str, value: int) -> bool:
+    low, high = (
+        (0, 1 << 64) if kind == "u64" else (-(1 << int(kind[1:]) - 1), 1 << int(kind[1:]) - 1)
+    )
+    return low <= value < high
 
 
 def _address(view: View, places: Layout, base: int) -> int:

@@ -1,7 +1,7 @@
-"""The worker's half of the CPU path: executes launch plans on an arena shared with the judge, kernel by kernel.
+"""The worker's half of the CPU path: executes launch plans on an arena shared with the judge.
 
-Runs inside the sandbox, in a process started with TRITON_INTERPRET=1. It sees inputs, never expected values, and what
-it answers decides nothing but how a failure is worded: the judge checks the arena itself.
+Runs inside the sandbox, in a process started with TRITON_INTERPRET=1. It sees inputs and never
+expected values. Its answer only words a failure: the judge checks the arena itself.
 """
 
 from __future__ import annotations
@@ -13,146 +13,246 @@ import mmap
 import os
 import pickle
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-import torch
 import triton.runtime.interpreter as triton_interpreter
-from torch import Tensor
+from numpy.typing import NDArray
 
-from referee.interpreter import arithmetic, hints, language, libdevice, logic, memory, remembered
-from referee.interpreter.arguments import apart_from_addresses, arguments, tensors
-from referee.interpreter.choices import Choices
+from referee.interpreter import (
+    gpu_semantics,
+    hints,
+    kernel_syntax,
+    language,
+    libdevice,
+    memoize_types,
+    memory_patches,
+)
+from referee.interpreter.arguments import arguments, constants, tensors
+from referee.interpreter.batch import Batches
+from referee.interpreter.init_map import InitMap
+from referee.interpreter.interleaving import InterleavingScheduler, Program, group_by_first_atomic
 from referee.interpreter.libdevice import Unsupported
-from referee.interpreter.memory import CheckedMemory, Violation
-from referee.interpreter.picking import NotRun, picked
-from referee.interpreter.recording import Recorder
+from referee.interpreter.memory import CheckedMemory
+from referee.interpreter.numeric_freedom import NumericFreedom
+from referee.interpreter.program_sample import DependsOnSkippedProgram, sample_programs
+from referee.interpreter.recorded_program import RecordedProgram
+from referee.interpreter.recorder import Recorder
+from referee.interpreter.region import array, copy, fill
 from referee.interpreter.request import Request, Run
-from referee.interpreter.tape import Tape
-from referee.interpreter.turns import Program, Turns, together
-from referee.interpreter.written import Written
-from referee.plans.arena import window
+from referee.interpreter.violations import Violation
 from referee.plans.plan import Copy, Fill, Launch, LaunchConfig, Value, View
 
+Array = NDArray[Any]
+
 MAX_MESSAGE = 400
+MAX_BATCHED_PROGRAMS = 1 << 16
+"""Maximum number of programs of a launch that replay in batches; a grid may have billions."""
 
 
 class Interpreter:
     """Triton's interpreter with checked memory, running the kernels of one module."""
 
     def __init__(self, text: str, scratch: str, unread: frozenset[int] = frozenset()) -> None:
-        self.choices = Choices()
-        arithmetic.install(triton_interpreter, self.choices)
+        self.freedom = NumericFreedom()
+        gpu_semantics.install(triton_interpreter, self.freedom)
         libdevice.install(triton_interpreter)
         hints.install(triton_interpreter)
         self._builder = triton_interpreter.interpreter_builder
-        self.memory = CheckedMemory(triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx))
-        memory.install(triton_interpreter, self.memory)
+        self.memory = CheckedMemory(
+            triton_interpreter._interpreter, lambda: tuple(self._builder.grid_idx)
+        )
+        memory_patches.install(triton_interpreter, self.memory)
         language.patch()
-        remembered.patch()
-        self._recorder = Recorder(triton_interpreter, self.choices, [(CheckedMemory, "early"), (CheckedMemory, "in_place")])
-        self._tapes: dict[Hashable, Tape | None] = {}
+        memoize_types.patch()
+        self._recorder = Recorder(
+            triton_interpreter,
+            self.freedom,
+            [(CheckedMemory, "enter_pipelined_loop"), (CheckedMemory, "leave_pipelined_loop")],
+        )
+        self._batches = Batches(triton_interpreter, self.memory, self.freedom)
+        self._recorded: dict[Hashable, RecordedProgram | None] = {}
         self._met: dict[tuple[int, tuple[int, int, int]], dict[Program, int]] = {}
-        names = {logic.UNREAD: self.memory.unread, logic.AHEAD: self.memory.ahead}
-        self._kernels = _import_text(logic.elementwise(text, unread), scratch, names)
+        names = {
+            kernel_syntax.UNREAD: self.memory.unread,
+            kernel_syntax.AHEAD: self.memory.pipelined_turns,
+        }
+        self._kernels = _import_text(kernel_syntax.rewrite_kernels(text, unread), scratch, names)
 
-    def run(self, run: Run, region: Tensor) -> None:
-        """Executes every step of the plan in order. Raises whatever a kernel raises."""
-        self.choices.relaxed, self.choices.again, self.memory.open_lanes = run.relaxed, run.backwards, run.open_lanes
-        base = region.data_ptr()
-        written = Written(run.places, base)
-        slots = [(run.places.slots[buffer], every) for buffer, every in run.again.items()]
-        self.memory.start(written, [(base + slot.start, base + slot.end, every) for slot, every in slots])
-        # What programs may write that did not run.
+    def run(self, run: Run, region: Array) -> None:
+        """Executes every step of the plan in order. Raises the exceptions of kernels."""
+        self.freedom.relaxed, self.freedom.second_order, self.memory.open_lanes = (
+            run.relaxed,
+            run.backwards,
+            run.open_lanes,
+        )
+        base = region.ctypes.data
+        written = InitMap(run.places, base)
+        slots = [(run.places.slots[buffer], every) for buffer, every in run.periodic_inputs.items()]
+        self.memory.start_run(
+            region, written, [(base + slot.start, base + slot.end, every) for slot, every in slots]
+        )
+        # Buffers that skipped programs may write.
         partly: set[int] = set()
         for number, step in enumerate(run.plan.steps):
             if isinstance(step, Fill):
                 written.fill(step.target)
-                window(region, run.places, step.target).fill_(step.value)
+                fill(array(region, run.places, step.target), step.value, step.target.dtype)
             elif isinstance(step, Copy):
                 written.copy(step.source, step.target)
                 partly |= {step.target.buffer} if step.source.buffer in partly else set()
-                window(region, run.places, step.target).copy_(window(region, run.places, step.source))
+                copy(step.source, step.target, region, run.places)
             elif not self._launch(number, step, run, region, partly):
-                partly |= _buffers([argument.value for argument in step.configs[min(run.config, len(step.configs) - 1)].arguments])
+                partly |= _buffers(
+                    [
+                        argument.value
+                        for argument in step.configs[
+                            min(run.config, len(step.configs) - 1)
+                        ].arguments
+                    ]
+                )
 
-    def _launch(self, number: int, step: Launch, run: Run, region: Tensor, partly: Collection[int]) -> bool:
-        """Whether all of its programs ran to their end."""
+    def _launch(
+        self, number: int, step: Launch, run: Run, region: Array, partly: Collection[int]
+    ) -> bool:
+        """Runs one launch; True if all its programs ran to their end."""
         config = step.configs[min(run.config, len(step.configs) - 1)]
-        base = region.data_ptr()
+        base = region.ctypes.data
         names = _buffer_names(config)
-        slots = {names.get(number, f"buffer {number}"): slot for number, slot in enumerate(run.places.slots)}
+        slots = {
+            names.get(number, f"buffer {number}"): slot
+            for number, slot in enumerate(run.places.slots)
+        }
         ranges = {name: (base + slot.start, base + slot.end) for name, slot in slots.items()}
-        inputs, unsure = [name for name, slot in slots.items() if slot.input is not None], [run.places.slots[one] for one in partly]
-        self.memory.allow(ranges, inputs, [name for name, slot in slots.items() if slot in unsure])
+        inputs, unsure = (
+            [name for name, slot in slots.items() if slot.input is not None],
+            [run.places.slots[one] for one in partly],
+        )
+        self.memory.start_launch(
+            ranges, inputs, [name for name, slot in slots.items() if slot in unsure]
+        )
         kernel = getattr(self._kernels, step.kernel)
         function, given = kernel.rewrite(), arguments(kernel, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
-        few = None if run.picked is None else list(picked(config.grid, run.picked))
+        few = (
+            None if run.sample_seed is None else list(sample_programs(config.grid, run.sample_seed))
+        )
         order = _programs(config.grid, run.backwards) if few is None else iter(few)
         complete = few is None or len(few) == math.prod(config.grid)
         met = self._met.setdefault((number, config.grid), {})
-        if run.turns is None:
-            self.memory.at_atomic = lambda address: met.setdefault(tuple(self._builder.grid_idx), address)
-            key = step.kernel, run.relaxed, apart_from_addresses(given.values())
-            complete &= self._in_order(key, order, lambda: function(**given), list(tensors(given.values())))
+        if run.interleaving_seed is None:
+            self.memory.at_atomic = lambda address: met.setdefault(
+                tuple(self._builder.grid_idx), address
+            )
+            name = step.kernel, run.relaxed
+            complete &= self._in_order(
+                name, tuple(given.values()), order, lambda: function(**given)
+            )
         else:
-            self._in_turns(run.turns, together(order, met), lambda: function(**given))
-        self.memory.end()
+            self._interleaved(
+                run.interleaving_seed, group_by_first_atomic(order, met), lambda: function(**given)
+            )
+        self.memory.end_launch()
         return complete
 
-    def _in_order(self, key: Hashable, programs: Iterable[Program], function: Callable[[], None], given: list[Any]) -> bool:
-        """One after the other, from a tape where there is one: launches with the same `key`, given other tensors, may have the same.
-        Whether all ran to their end."""
-        pointers, complete = [tensor.handle for tensor in given if tensor.dtype.is_ptr()], True
+    def _in_order(
+        self,
+        kernel: Hashable,
+        given: Sequence[Any],
+        programs: Iterator[Program],
+        function: Callable[[], None],
+    ) -> bool:
+        """Runs programs in batches from a recording where possible, else one after the other.
+
+        The recording may come from another launch of the kernel. True if all programs ran to their
+        end.
+        """
+        handles = [(one.handle, one.dtype.is_ptr()) for one in tensors(given)]
+        varying, numbers = (
+            [handle for handle, _ in handles],
+            [handle for handle, is_pointer in handles if not is_pointer],
+        )
+        complete = True
+
+        def recorded_for(
+            key: Hashable, constant: Sequence[Any], varying: Sequence[Any]
+        ) -> RecordedProgram | None:
+            def record() -> None:
+                self._recorded[key] = self._recorder.record(function, constant, varying)
+
+            nonlocal complete
+            while key not in self._recorded and (first := next(programs, None)) is not None:
+                complete &= self._alone(first, record)
+            return self._recorded.get(key)
+
+        recorded = recorded_for((kernel, constants(given, numbers=False)), [], varying)
+        if recorded is None and numbers:
+            varying = [handle for handle, is_pointer in handles if is_pointer]
+            recorded = recorded_for((kernel, constants(given, numbers=True)), numbers, varying)
+        if recorded is not None:
+            some = list(islice(programs, MAX_BATCHED_PROGRAMS + 1))
+            if len(some) <= MAX_BATCHED_PROGRAMS and self._batches.replay(recorded, varying, some):
+                return complete
+            programs = chain(some, programs)
         for program in programs:
-            self._builder.set_grid_idx(*program)
-            self.memory.begin()
-            try:
-                if key not in self._tapes:
-                    self._tapes[key] = self._recorder.record(function, given)
-                elif (tape := self._tapes[key]) is not None:
-                    tape.play(pointers)
-                else:
-                    function()
-            except Exception as error:
-                # Triton wraps what a helper of a kernel raises.
-                if not any(isinstance(one, NotRun) for one in _causes(error)):
-                    raise
-                complete = False
+            complete &= self._alone(
+                program, function if recorded is None else lambda: recorded.replay(varying)
+            )
         return complete
 
-    def _in_turns(self, seed: int, programs: list[Program], function: Callable[[], None]) -> None:
-        turns, numbers = Turns(seed), dict[int, int]()
-        self.memory.at_atomic = lambda address: turns.pause()
+    def _alone(self, program: Program, run: Callable[[], None]) -> bool:
+        """Runs one program; True if it ran to its end."""
+        self._builder.set_grid_idx(*program)
+        self.memory.begin_program()
+        try:
+            run()
+        except Exception as error:
+            # Triton wraps the exceptions of a kernel's helpers.
+            if not any(isinstance(one, DependsOnSkippedProgram) for one in _causes(error)):
+                raise
+            return False
+        return True
+
+    def _interleaved(
+        self, seed: int, programs: list[Program], function: Callable[[], None]
+    ) -> None:
+        scheduler, numbers = InterleavingScheduler(seed), dict[int, int]()
+        self.memory.at_atomic = lambda address: scheduler.pause()
 
         def switch(place: int, program: Program) -> None:
             self._builder.set_grid_idx(*program)
             if place in numbers:
-                self.memory.go_on(numbers[place])
+                self.memory.resume(numbers[place])
             else:
-                numbers[place] = self.memory.begin()
+                numbers[place] = self.memory.begin_program()
 
         def body() -> None:
-            # What numpy warns of is each thread's own.
+            # NumPy's error state belongs to the thread.
             with np.errstate(all="ignore"):
                 function()
 
-        turns.run(programs, body, switch)
+        scheduler.run(programs, body, switch)
 
 
 def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int, ...]]:
-    # `itertools.product` would make a tuple of each axis first, of billions of numbers.
+    # `itertools.product` would first make a tuple of each axis, which may have billions of numbers.
     x, y, z = (range(size - 1, -1, -1) if backwards else range(size) for size in grid)
     return ((i, j, k) for i in x for j in y for k in z)
 
 
 def _buffers(values: Iterable[Value]) -> set[int]:
-    """Those that arguments name, or the items of tuples."""
+    """The buffers in arguments, also inside tuples."""
     found = set()
     for value in values:
-        found |= {value.buffer} if isinstance(value, View) else _buffers(value) if isinstance(value, tuple) else set()
+        found |= (
+            {value.buffer}
+            if isinstance(value, View)
+            else _buffers(value)
+            if isinstance(value, tuple)
+            else set()
+        )
     return found
 
 
@@ -169,7 +269,7 @@ def _import_text(text: str, scratch: str, names: dict[str, Any]) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.__dict__.update(logic.NAMES, range=language.counted, **names)
+    module.__dict__.update(kernel_syntax.NAMES, range=language.counted, **names)
     return module
 
 
@@ -192,17 +292,17 @@ def _failure(error: Exception, violation: Violation | None) -> dict[str, str]:
 
 
 def interpret_entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
-    """Entry point in the sandbox: a pickled `Request` from the judge, the arena's descriptor; answers JSON.
+    """Entry point in the sandbox: a pickled `Request` and the arena's descriptor in, JSON out.
 
-    The answer is a list with one item for each run that was begun: null, or what went wrong in it; nothing runs after a
-    failure. The first eight bytes of the shared memory hold the number of runs begun, for a judge whose worker never answered.
+    The answer lists one item per run that began: null, or the failure of the run; nothing runs
+    after a failure. The first eight bytes of the shared memory hold the number of runs that began.
+    The judge reads them if the worker never answers.
     """
     request: Request = pickle.loads(payload)
-    torch.set_num_threads(1)
-    region = torch.frombuffer(mmap.mmap(fds[0], request.size), dtype=torch.uint8)
-    begun = region[:8].view(torch.int64)
-    # A job that is run again after its worker was lost counts from the start.
-    begun.zero_()
+    region = np.frombuffer(mmap.mmap(fds[0], request.size), np.uint8)
+    begun = region[:8].view(np.int64)
+    # A job that runs again after its worker was lost counts from zero.
+    begun[:] = 0
     answers: list[dict[str, str] | None] = []
     interpreter: Interpreter | None = None
     try:

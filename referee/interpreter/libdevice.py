@@ -1,8 +1,9 @@
-"""CUDA's libdevice functions for the interpreter, which has none: those of floating numbers.
+"""CUDA's libdevice functions of floats for the interpreter, which has none.
 
-`libdevice_bits.py` has those of bits and integers, `libdevice_fast.py` those that are only fast. A call to one that is in none of
-them ends in `Unsupported`, which is no fault of the kernel. Results are computed in float64 and rounded once, to nearest, so they
-are a little more accurate than the device's. Arithmetic that rounds in another direction is no word of a kernel (`kernel_vocabulary.py`).
+`libdevice_bits` has the functions of bits and integers, `libdevice_fast` the fast ones. A call to
+any other function raises `Unsupported`, which is no fault of the kernel. Results are computed in
+float64 and rounded once, to nearest, so they are slightly more accurate than the device's.
+Arithmetic with another rounding direction is not in a kernel's vocabulary (`kernel_vocabulary`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 
 class Unsupported(Exception):
-    """The interpreter cannot run something that a GPU can."""
+    """The interpreter cannot run an operation that a GPU can."""
 
 
 def _slow(function: Callable[[float], float]) -> Callable[[Array], Array]:
@@ -33,8 +33,16 @@ def _slow(function: Callable[[float], float]) -> Callable[[Array], Array]:
     return lambda values: np.asarray(vectorised(values))
 
 
-def _special(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Array], Array]:
-    return lambda values: np.asarray(function(torch.as_tensor(values)).numpy())
+def _special(name: str) -> Callable[[Array], Array]:
+    def function(values: Array) -> Array:
+        # Loaded only where needed: loading takes longer than most kernels.
+        import torch
+
+        return np.asarray(
+            getattr(torch.special, name)(torch.as_tensor(np.ascontiguousarray(values))).numpy()
+        )
+
+    return function
 
 
 def _gamma(value: float) -> float:
@@ -64,41 +72,98 @@ def _half_away(values: Array) -> Array:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "fabs": np.abs, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "nearbyint": np.rint, "round": _half_away,
-    "sqrt": np.sqrt, "cbrt": np.cbrt, "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "rcbrt": lambda x: 1.0 / np.cbrt(x), 
-    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "expm1": np.expm1,
-    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "erf": _slow(math.erf), "erfc": _slow(math.erfc), "normcdf": _slow(lambda x: 0.5 * math.erfc(-x / math.sqrt(2.0))),
-    "pow": np.power, "powi": np.power, "ldexp": lambda x, n: x * np.exp2(n), "scalbn": lambda x, n: x * np.exp2(n),
-    "signbit": np.signbit, "signbitd": np.signbit,
-    "sinpi": lambda x: np.sin(np.pi * x), "cospi": lambda x: np.cos(np.pi * x), "rhypot": lambda x, y: 1.0 / np.hypot(x, y),
-    "fmod": np.fmod, "hypot": np.hypot, "fdim": lambda x, y: np.maximum(x - y, 0.0), "copysign": np.copysign,
-    "fma": lambda x, y, z: x * y + z, "saturatef": lambda x: np.fmin(np.fmax(x, 0.0), 1.0),
-    "j0": _special(torch.special.bessel_j0), "j1": _special(torch.special.bessel_j1),
-    "y0": _special(torch.special.bessel_y0), "y1": _special(torch.special.bessel_y1),
-    "cyl_bessel_i0": _special(torch.special.i0), "cyl_bessel_i1": _special(torch.special.i1),
-    "erfinv": _special(torch.special.erfinv), "erfcx": _special(torch.special.erfcx), "normcdfinv": _special(torch.special.ndtri),
-    "erfcinv": lambda x: _special(torch.special.ndtri)(x / 2.0) / -math.sqrt(2.0),
-    "lgamma": _special(torch.special.gammaln), "tgamma": _slow(_gamma), "remainder": np.vectorize(_remainder, otypes=[np.float64]),
-    "logb": _logb, "norm3d": _length, "norm4d": _length,
-    "rnorm3d": lambda *values: 1.0 / _length(*values), "rnorm4d": lambda *values: 1.0 / _length(*values),
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "rcp": lambda x: 1.0 / x,
-    "isnan": np.isnan, "isnand": np.isnan, "isinf": np.isinf, "isinfd": np.isinf, "finite": np.isfinite, "isfinited": np.isfinite,
-}  # fmt: skip
+    "fabs": np.abs,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "rint": np.rint,
+    "nearbyint": np.rint,
+    "round": _half_away,
+    "sqrt": np.sqrt,
+    "cbrt": np.cbrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "rcbrt": lambda x: 1.0 / np.cbrt(x),
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "exp10": lambda x: np.power(10.0, x),
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": _slow(math.erf),
+    "erfc": _slow(math.erfc),
+    "normcdf": _slow(lambda x: 0.5 * math.erfc(-x / math.sqrt(2.0))),
+    "pow": np.power,
+    "powi": np.power,
+    "ldexp": lambda x, n: x * np.exp2(n),
+    "scalbn": lambda x, n: x * np.exp2(n),
+    "signbit": np.signbit,
+    "signbitd": np.signbit,
+    "sinpi": lambda x: np.sin(np.pi * x),
+    "cospi": lambda x: np.cos(np.pi * x),
+    "rhypot": lambda x, y: 1.0 / np.hypot(x, y),
+    "fmod": np.fmod,
+    "hypot": np.hypot,
+    "fdim": lambda x, y: np.maximum(x - y, 0.0),
+    "copysign": np.copysign,
+    "fma": lambda x, y, z: x * y + z,
+    "saturatef": lambda x: np.fmin(np.fmax(x, 0.0), 1.0),
+    "j0": _special("bessel_j0"),
+    "j1": _special("bessel_j1"),
+    "y0": _special("bessel_y0"),
+    "y1": _special("bessel_y1"),
+    "cyl_bessel_i0": _special("i0"),
+    "cyl_bessel_i1": _special("i1"),
+    "erfinv": _special("erfinv"),
+    "erfcx": _special("erfcx"),
+    "normcdfinv": _special("ndtri"),
+    "erfcinv": lambda x: _special("ndtri")(x / 2.0) / -math.sqrt(2.0),
+    "lgamma": _special("gammaln"),
+    "tgamma": _slow(_gamma),
+    "remainder": np.vectorize(_remainder, otypes=[np.float64]),
+    "logb": _logb,
+    "norm3d": _length,
+    "norm4d": _length,
+    "rnorm3d": lambda *values: 1.0 / _length(*values),
+    "rnorm4d": lambda *values: 1.0 / _length(*values),
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "rcp": lambda x: 1.0 / x,
+    "isnan": np.isnan,
+    "isnand": np.isnan,
+    "isinf": np.isinf,
+    "isinfd": np.isinf,
+    "finite": np.isfinite,
+    "isfinited": np.isfinite,
+}
 
 
 _ROUNDED = re.compile(r"[fd]?(add|sub|mul|div|rcp|sqrt|rsqrt|fma)f?_rn")
-# In PTX for sm_90 each is one instruction with `.ftz`. Of the others some keep subnormal numbers, and some only on their way.
+# In PTX for sm_90 each of these is one instruction with `.ftz`. Some of the others keep subnormal
+# numbers, some only on the way.
 _FLUSHED = re.compile(
     r"(exp2|sqrt|rsqrt|fabs|ceil|floor|saturate|fma)f|f(add|sub|mul|div|rcp|sqrt|rsqrt|maf)_rn|float2u?(int|ll)_r[nzdu]"
 )
 
 
 def float_function(name: str) -> Callable[..., Any] | None:
-    """What computes the libdevice function of this name, without its `__nv_`, from float64 arrays."""
+    """The libdevice function of this name (without `__nv_`) on float64 arrays, or None."""
     if name in libdevice_fast.FUNCTIONS:
         return libdevice_fast.FUNCTIONS[name]
     if rounded := _ROUNDED.fullmatch(name):
@@ -107,11 +172,21 @@ def float_function(name: str) -> Callable[..., Any] | None:
 
 
 def install(interpreter: Any) -> None:
-    """Patches the `triton.runtime.interpreter` module given, and the libdevice modules, once per process."""
+    """Patches the given `triton.runtime.interpreter` module and the libdevice modules, once per
+    process.
+    """
     from triton.language.extra import libdevice
     from triton.language.extra.cuda import libdevice as device
 
-    def extern(self: Any, library: str, path: str, symbol: str, arguments: list[Any], target: Any, pure: bool) -> Any:
+    def extern(
+        self: Any,
+        library: str,
+        path: str,
+        symbol: str,
+        arguments: list[Any],
+        target: Any,
+        pure: bool,
+    ) -> Any:
         name, dtype = symbol.removeprefix("__nv_"), np.dtype(interpreter._get_np_dtype(target)).type
         flushes = _FLUSHED.fullmatch(name) is not None
         given = [flushed(argument.data) if flushes else argument.data for argument in arguments]
@@ -122,13 +197,17 @@ def install(interpreter: Any) -> None:
         else:
             raise Unsupported(f"libdevice function {symbol}")
         result = np.asarray(result).astype(dtype)
-        return interpreter.TensorHandle(flushed(result) if flushes and dtype is np.float32 else result, target.scalar)
+        return interpreter.TensorHandle(
+            flushed(result) if flushes and dtype is np.float32 else result, target.scalar
+        )
 
     def assembly(self: Any, *arguments: Any) -> Any:
         raise Unsupported("inline assembly")
 
     def bound(member: Any) -> Any:
-        return lambda *args, **kwargs: member(*args, **kwargs, _semantic=interpreter.interpreter_semantic)
+        return lambda *args, **kwargs: member(
+            *args, **kwargs, _semantic=interpreter.interpreter_semantic
+        )
 
     interpreter.InterpreterBuilder.create_extern_elementwise = extern
     interpreter.InterpreterBuilder.create_inline_asm = assembly

@@ -1,10 +1,16 @@
-"""CUDA's fast libdevice functions, which are badly wrong in ranges where the plain functions of their names are right.
+"""CUDA's fast libdevice functions, which have large errors in ranges where the plain functions are
+right.
 
-Each is written out as libdevice writes it out, of the approximations that PTX's manual documents, in float32. What matters of those:
-a subnormal number is zero, before and after; a quotient by more than 2^126 is zero; the logarithm of a number around one has an
-absolute error, so that of its power near one and its own small values little is left; a power is taken by way of the logarithm of
-its base, so that a negative base has none; sine and cosine count revolutions in float32, so that large angles lose their bits. Of each
-approximation the last bit or two are not modelled: it is rounded once, to nearest.
+Each is composed as libdevice composes it, from the float32 approximations that the PTX manual
+documents. Their properties that matter:
+
+- A subnormal number is zero, before and after.
+- A quotient by more than 2^126 is zero.
+- The logarithm near one has an absolute error, so small logarithms lose their digits.
+- A power goes through the logarithm of its base, so a negative base has no result.
+- Sine and cosine count revolutions in float32, so large angles lose their bits.
+
+The last bit or two of each approximation are not modelled: results are rounded once, to nearest.
 """
 
 from __future__ import annotations
@@ -24,25 +30,31 @@ _REVOLUTION = float(np.float32(0.5 / np.pi))
 
 
 def _single(values: Array) -> Array:
-    """Rounded to float32, of which subnormal numbers are zeros of their sign; as float64."""
+    """Rounded to float32, with subnormal numbers replaced by zeros of their sign; as float64."""
     rounded = np.asarray(values).astype(np.float32).astype(np.float64)
     return np.where(np.abs(rounded) < _LEAST, np.copysign(0.0, rounded), rounded)
 
 
 def _exp2(values: Array) -> Array:
-    """`ex2.approx.ftz.f32`"""
+    """The instruction `ex2.approx.ftz.f32`."""
     return _single(np.exp2(_single(values)))
 
 
 def _log2(values: Array) -> Array:
-    """`lg2.approx.ftz.f32`, whose error from 0.5 to 2 is up to 2^-22: here at most half of that."""
+    """The instruction `lg2.approx.ftz.f32`; its error from 0.5 to 2 is up to 2^-22, here at most
+    half of that.
+    """
     base = _single(values)
     exact = np.log2(base)
-    return _single(np.where((base >= 0.5) & (base <= 2.0), np.rint(exact * 2.0**22) / 2.0**22, exact))
+    return _single(
+        np.where((base >= 0.5) & (base <= 2.0), np.rint(exact * 2.0**22) / 2.0**22, exact)
+    )
 
 
 def _divide(left: Array, right: Array) -> Array:
-    """`div.approx.ftz.f32`: times a reciprocal, which is zero, being subnormal, if `right` is large."""
+    """The instruction `div.approx.ftz.f32`: a product with a reciprocal, which is zero for a large
+    `right`.
+    """
     left, right = _single(left), _single(right)
     large = (np.abs(right) > 2.0**126) & np.isfinite(right)
     return _single(np.where(large, left * np.copysign(0.0, right), left / right))
@@ -53,12 +65,12 @@ def _angle(values: Array) -> Array:
 
 
 def _sin(values: Array) -> Array:
-    """`sin.approx.ftz.f32`"""
+    """The instruction `sin.approx.ftz.f32`."""
     return _single(np.sin(_angle(values)))
 
 
 def _cos(values: Array) -> Array:
-    """`cos.approx.ftz.f32`"""
+    """The instruction `cos.approx.ftz.f32`."""
     return _single(np.cos(_angle(values)))
 
 

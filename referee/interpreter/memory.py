@@ -1,10 +1,12 @@
-"""Loads, stores and atomics of the interpreter, checked address by address against the plan's buffers.
+"""Loads, stores and atomics of the interpreter, checked address by address against the plan's
+buffers.
 
-Triton's interpreter reads and writes real addresses. A masked-out lane touches nothing; any other lane must lie in a
-buffer of the running plan, else the launch ends with `OutOfBounds`, and at a multiple of what is read or written there, else it ends with
-`Misaligned`. No two programs or threads may use one element without order, else it ends with `Race`. An input may not be changed at
-any time, else the launch ends with `InputChanged`; that it is as it was afterwards is for the judge to see. Limits: within a buffer, a
-wrong index is not seen.
+Triton's interpreter reads and writes real addresses. A masked-off lane touches nothing. Any other
+lane must lie in a buffer of the running plan, else the launch ends with `OutOfBounds`. Its address
+must be a multiple of the item size, else the launch ends with `Misaligned`. Two programs or threads
+that use an element without order end it with `Race`. A changed input ends it with `InputChanged`;
+the judge checks afterwards that inputs are intact. Limits: a wrong index within a buffer stays
+unseen.
 """
 
 from __future__ import annotations
@@ -15,257 +17,258 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from referee.interpreter.conflicts import Conflicts, Race
-from referee.interpreter.marks import Access
-from referee.interpreter.picking import NotRun
-from referee.interpreter.written import Written
+from referee.interpreter.init_map import InitMap
+from referee.interpreter.memory_messages import (
+    describe_lost_store,
+    describe_misaligned,
+    describe_outside,
+    describe_race,
+)
+from referee.interpreter.program_sample import DependsOnSkippedProgram
+from referee.interpreter.race_detector import Race, RaceDetector
+from referee.interpreter.region import first_periods, load_bits
+from referee.interpreter.shadow_memory import Access
+from referee.interpreter.violations import (
+    InputChanged,
+    Misaligned,
+    OutOfBounds,
+    UninitializedRead,
+    Violation,
+)
 
 Array = NDArray[Any]
 
 
-class OutOfBounds(Exception):
-    """A lane reached outside every buffer; the message names program, argument and distance."""
-
-    kind = "out_of_bounds"
-
-
-class Misaligned(Exception):
-    """A lane reached an address that is no multiple of its item's size, which ends the context of a GPU; the message names it."""
-
-    kind = "misaligned"
-
-
-class InputChanged(Exception):
-    """A lane gave an element of an input another value; the message names program and argument."""
-
-    kind = "input_changed"
-
-
-class Unwritten(Exception):
-    """A lane read memory that nothing has written; the message names program and argument."""
-
-    kind = "unwritten"
-
-
-Violation = OutOfBounds | Misaligned | Race | InputChanged | Unwritten
-
-
-def install(interpreter: Any, memory: CheckedMemory) -> None:
-    """Puts `memory` in the place of the memory of the `triton.runtime.interpreter` module given, once per process."""
-    interpreter._interpreter = memory
-    builder, semantic = interpreter.InterpreterBuilder, interpreter._ir.MEM_SEMANTIC
-    update, swap = builder.create_atomic_rmw, builder.create_atomic_cas
-    combine, product = interpreter.ReduceScanOpInterface.apply, builder.create_dot
-    load = builder.create_masked_load
-
-    def between_programs(semantics: Any, scope: Any) -> Any:
-        return semantic.RELAXED if scope == interpreter._ir.MEM_SYNC_SCOPE.CTA else semantics
-
-    def loaded(self: Any, pointers: Any, mask: Any, other: Any, *given: Any) -> Any:
-        memory.volatile = bool(given[-1])
-        if other is None and memory.open_lanes:
-            other = anything(pointers)
-        try:
-            return load(self, pointers, mask, other, *given)
-        finally:
-            memory.volatile = False
-
-    def anything(pointers: Any) -> Any:
-        kind = pointers.get_element_ty()
-        dtype = np.dtype(interpreter._get_np_dtype(kind))
-        # A float of any kind is NaN then.
-        bits = np.ones(1, dtype) if dtype == np.bool_ else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
-        return interpreter.TensorHandle(np.broadcast_to(bits, pointers.data.shape).copy(), kind)
-
-    def combined(self: Any, given: Any) -> Any:
-        if any(part.handle.data.size > 1 for part in (given if isinstance(given, tuple) else (given,))):
-            memory.meeting()
-        return combine(self, given)
-
-    def multiplied(self: Any, *given: Any) -> Any:
-        memory.meeting()
-        return product(self, *given)
-
-    builder.create_barrier = lambda self: memory.barrier()
-    builder.create_masked_load = loaded
-    interpreter.ReduceScanOpInterface.apply, builder.create_dot = combined, multiplied
-    builder.create_atomic_rmw = lambda self, *given: update(self, *given[:-2], between_programs(*given[-2:]), given[-1])
-    builder.create_atomic_cas = lambda self, *given: swap(self, *given[:-2], between_programs(*given[-2:]), given[-1])
-
-
 class CheckedMemory:
-    """Stands in for the interpreter's native memory module; everything but the accesses passes through to it."""
+    """Replaces the interpreter's native memory module; all attributes except the accesses pass
+    through.
+    """
 
     def __init__(self, native: Any, program: Callable[[], tuple[int, ...]]) -> None:
-        self._native = native
+        self.native = native
         self._program = program
         self._starts: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._ends: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._names: list[str] = []
-        self._conflicts, self._order, self._race = Conflicts(), list[tuple[int, ...]](), ""
-        self._written: Written | None = None
-        self._again: tuple[tuple[int, int, int], ...] = ()
-        self._unwritten = ""
-        self._inputs = self._partly = frozenset[int]()
+        self.races, self._order, self._race = RaceDetector(), list[tuple[int, ...]](), ""
+        self._region: Array = np.zeros(0, np.uint8)
+        self._init_map: InitMap | None = None
+        self._periodic: tuple[tuple[int, int, int], ...] = ()
+        self._uninitialized = ""
+        self.inputs = self._partly = frozenset[int]()
         self.violation: Violation | None = None
         self.at_atomic: Callable[[int], object] = lambda address: None
-        """Called with the first address of every atomic operation, before and after it is done, and of every volatile load, before."""
+        """Called with the first address of every atomic, before and after it, and of every volatile
+        load, before it.
+        """
         self.volatile = self._unread = self.open_lanes = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._native, name)
+        return getattr(self.native, name)
 
-    def start(self, written: Written, again: Iterable[tuple[int, int, int]] = ()) -> None:
-        """A new run, of several launches; `written` is kept up to date.
+    def start_run(
+        self, region: Array, written: InitMap, periodic: Iterable[tuple[int, int, int]] = ()
+    ) -> None:
+        """Starts a run of several launches in these bytes; `written` is updated on the way.
 
-        `again` has addresses [start, end) and a number of bytes: what lies there comes again and again, and is in memory only once.
+        `periodic` holds address ranges [start, end) and a period in bytes. Memory holds only the
+        first period of the range; all later ones equal it.
         """
-        self._written, self._again = written, tuple(again)
+        self._region, self._init_map, self._periodic = region, written, tuple(periodic)
 
-    def allow(self, buffers: Mapping[str, tuple[int, int]], inputs: Iterable[str] = (), partly: Iterable[str] = ()) -> None:
-        """A new launch: only these address ranges [start, end) may be touched, `inputs` only be read; the keys name them in messages.
+    def start_launch(
+        self,
+        buffers: Mapping[str, tuple[int, int]],
+        inputs: Iterable[str] = (),
+        partly: Iterable[str] = (),
+    ) -> None:
+        """Starts a launch that may touch only these address ranges [start, end); the keys name them
+        in messages.
 
-        What nothing has written of those that are `partly` written an earlier program would have written that did not run.
+        `inputs` are read-only. Skipped programs of an earlier launch may have written the `partly`
+        written buffers.
         """
         ranges = sorted((start, end, name) for name, (start, end) in buffers.items())
         self._starts = np.array([start for start, _, _ in ranges], np.uint64)
         self._ends = np.array([end for _, end, _ in ranges], np.uint64)
         self._names = [name for _, _, name in ranges]
         kept = frozenset(inputs)
-        self._inputs = frozenset(home for home, name in enumerate(self._names) if name in kept)
+        self.inputs = frozenset(home for home, name in enumerate(self._names) if name in kept)
         unsure = frozenset(partly)
         self._partly = frozenset(home for home, name in enumerate(self._names) if name in unsure)
-        self._conflicts, self._order, self._race, self._unwritten = Conflicts(), [], "", ""
+        self.races, self._order, self._race, self._uninitialized = RaceDetector(), [], "", ""
 
-    def begin(self) -> int:
-        """The next program of the launch runs; its number."""
+    def begin_program(self) -> int:
+        """Begins the next program of the launch and returns its number."""
         self._order.append(tuple(self._program()))
-        self._conflicts.program(len(self._order))
+        self.races.switch_to(len(self._order))
         return len(self._order)
 
-    def go_on(self, number: int) -> None:
-        """A program runs on that began earlier."""
-        self._conflicts.program(number)
+    def resume(self, number: int) -> None:
+        """Continues a program that began earlier."""
+        self.races.switch_to(number)
 
-    def end(self) -> None:
-        """The launch is over; raises Race or Unwritten. Not earlier, because an access out of bounds says more about the same mistake."""
-        if self._race or self._unwritten:
-            # What another program is to write is unwritten where that one comes later.
-            self.violation = Race(self._race) if self._race else Unwritten(self._unwritten)
+    def end_launch(self) -> None:
+        """Ends the launch. Raises Race or UninitializedRead.
+
+        They are raised only now, because an access out of bounds says more about the same mistake.
+        """
+        if self._race or self._uninitialized:
+            # A racing read may come before the write of another program, so the race is the cause.
+            self.violation = (
+                Race(self._race) if self._race else UninitializedRead(self._uninitialized)
+            )
             raise self.violation
 
     def unread(self, atomic: Callable[[], Any]) -> Any:
-        """Do an atomic whose result nothing reads."""
+        """Runs an atomic whose result is unused."""
         self._unread = True
         try:
             return atomic()
         finally:
             self._unread = False
 
-    def ahead(self, turns: Iterator[Any], stages: Any) -> Iterator[Any]:
-        """A loop's turns, whose loads the compiler may make ahead in so many stages; None where it has the launch's."""
+    def pipelined_turns(self, turns: Iterator[Any], stages: Any) -> Iterator[Any]:
+        """Yields a loop's iterations, whose loads may be early; None means the launch's stages."""
         stages = getattr(stages, "value", stages)
-        begins = (stages is None or stages > 1) and self.early()
+        begins = (stages is None or stages > 1) and self.enter_pipelined_loop()
         yield from turns
         if begins:
-            self.in_place()
+            self.leave_pipelined_loop()
 
-    def early(self) -> bool:
-        """Loads of the running program are made ahead from now on, until `in_place`; whether they were not already."""
-        return self._conflicts.ahead()
+    def enter_pipelined_loop(self) -> bool:
+        """Marks loads as early until `leave_pipelined_loop`; False if they already are."""
+        return self.races.enter_pipelined_loop()
 
-    def in_place(self) -> None:
-        """Loads of the running program are made where they stand again."""
-        self._conflicts.in_place()
+    def leave_pipelined_loop(self) -> None:
+        """Marks loads of the running program as running in their place again."""
+        self.races.leave_pipelined_loop()
 
     def barrier(self) -> None:
-        """The running program's threads wait for each other."""
-        self._conflicts.barrier()
+        """The threads of the running program wait for each other."""
+        self.races.barrier()
 
-    def meeting(self) -> None:
-        """The running program's threads make one value of what they hold."""
-        self._conflicts.meeting()
+    def reads_complete(self) -> None:
+        """The program's threads combine their values, so all earlier reads are complete."""
+        self.races.reads_complete()
 
     def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Array:
-        """As the native load; raises OutOfBounds or Misaligned before any memory is read."""
+        """As the native load. Raises OutOfBounds or Misaligned before it reads any memory."""
         item = np.dtype(dtype).itemsize
         touched = self._check(pointers, mask, item, "reads")
         volatile, self.volatile = self.volatile, False
         if volatile and touched.size:
             self.at_atomic(int(touched[0]))
-        self._look_for_unwritten(touched, item)
+        self._check_initialized(touched, item)
         for access, _ in self._accesses(touched, item, mask):
-            self._unless(self._conflicts.read(access, volatile=volatile), access.buffer)
-        result: Array = self._native.load(self._held(pointers), mask, other, dtype)
+            self._note_race(self.races.read(access, volatile=volatile), access.buffer)
+        result: Array = self.native.load(
+            first_periods(pointers, self._periodic), mask, other, dtype
+        )
         return result
 
     def store(self, pointers: Array, value: Array, mask: Array) -> Any:
-        """As the native store; raises OutOfBounds, Misaligned or InputChanged before any memory is written."""
+        """As the native store. Raises OutOfBounds, Misaligned or InputChanged before it writes any
+        memory.
+        """
         item = value.dtype.itemsize
         touched = self._check(pointers, mask, item, "writes")
         if not touched.size:
-            return self._native.store(pointers, value, mask)
+            return self.native.store(pointers, value, mask)
         bits = f"u{item}"
         given = np.ascontiguousarray(np.asarray(value)[np.asarray(mask).astype(bool)]).view(bits)
-        changes = given != self._there(self._held(touched), bits)
-        self._spare(touched, changes)
+        changes = given != load_bits(self.native, first_periods(touched, self._periodic), bits)
+        self._reject_input_change(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
-            self._unless(self._conflicts.write(access, changes[lanes]), access.buffer)
-        result = self._native.store(pointers, value, mask)
+            self._note_race(self.races.write(access, changes[lanes]), access.buffer)
+        result = self.native.store(pointers, value, mask)
         self._note_written(touched, item)
-        lost = touched[given != self._there(touched, bits)]
-        for home, _, _ in self._homes(lost):
-            self._note(f"two lanes of program {tuple(self._program())} store different values to one element of `{self._names[home]}`")
+        lost = touched[given != load_bits(self.native, touched, bits)]
+        for home, _, _ in self._buffers_of(lost):
+            name = self._names[home]
+            self._race = self._race or describe_lost_store(self._program(), name)
         return result
 
-    def atomic_rmw(self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any) -> Any:
-        """As the native read-modify-write; raises OutOfBounds or Misaligned first, and InputChanged afterwards."""
+    def atomic_rmw(
+        self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any
+    ) -> Any:
+        """As the native read-modify-write. Raises OutOfBounds or Misaligned first, InputChanged
+        afterwards.
+        """
         if operation.name == "XCHG" and value.dtype.kind == "f":
-            # The native one exchanges integers only; to memory it is the same.
+            # The native operation exchanges integers only; memory sees the same bits.
             kind = value.dtype
-            return self.atomic_rmw(operation, pointers, np.ascontiguousarray(value).view(f"i{kind.itemsize}"), mask, semantics).view(kind)
+            return self.atomic_rmw(
+                operation,
+                pointers,
+                np.ascontiguousarray(value).view(f"i{kind.itemsize}"),
+                mask,
+                semantics,
+            ).view(kind)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
-        update = lambda: self._native.atomic_rmw(operation, self._held(pointers), value, mask, semantics)  # noqa: E731
+
+        def update() -> Any:
+            return self.native.atomic_rmw(
+                operation, first_periods(pointers, self._periodic), value, mask, semantics
+            )
+
         if operation.name != "XCHG" or not self._unread:
-            self._look_for_unwritten(touched, value.dtype.itemsize)
+            self._check_initialized(touched, value.dtype.itemsize)
         return self._update(touched, semantics, value, mask, update)
 
     def atomic_cas(self, pointers: Array, compare: Array, value: Array, semantics: Any) -> Any:
-        """As the native compare-and-swap; raises OutOfBounds or Misaligned first, and InputChanged afterwards."""
+        """As the native compare-and-swap. Raises OutOfBounds or Misaligned first, InputChanged
+        afterwards.
+        """
         mask = np.ones_like(pointers, dtype=bool)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
-        self._look_for_unwritten(touched, value.dtype.itemsize)
-        swap = lambda: self._native.atomic_cas(self._held(pointers), compare, value, semantics)  # noqa: E731
+        self._check_initialized(touched, value.dtype.itemsize)
+
+        def swap() -> Any:
+            addresses = first_periods(pointers, self._periodic)
+            return self.native.atomic_cas(addresses, compare, value, semantics)
+
         return self._update(touched, semantics, value, mask, swap, compare)
 
     def _update(
-        self, touched: Array, semantics: Any, value: Array, mask: Array, native: Callable[[], Any], compare: Array | None = None
+        self,
+        touched: Array,
+        semantics: Any,
+        value: Array,
+        mask: Array,
+        native: Callable[[], Any],
+        compare: Array | None = None,
     ) -> Any:
         if not touched.size:
             return native()
-        # Others may run before this one goes on.
+        # Other programs may run before this one continues.
         address, awaited, self._unread = int(touched[0]), not self._unread, False
         self.at_atomic(address)
         item = value.dtype.itemsize
-        bits, held = f"u{item}", self._held(touched)
-        before = self._there(held, bits)
+        bits, held = f"u{item}", first_periods(touched, self._periodic)
+        before = load_bits(self.native, held, bits)
         result = native()
         self._note_written(touched, item)
-        changes = before != self._there(held, bits)
-        self._spare(touched, changes)
+        changes = before != load_bits(self.native, held, bits)
+        self._reject_input_change(touched, changes)
         for access, lanes in self._accesses(touched, item, mask):
-            self._unless(self._conflicts.update(access, changes[lanes], awaited=awaited), access.buffer)
-        # Of a block every thread updates its own lanes, and no thread is in order with another.
+            self._note_race(
+                self.races.update(access, changes[lanes], awaited=awaited), access.buffer
+            )
+        # In a block every thread updates its lanes only, so the atomic orders no thread.
         if value.size == 1:
             both = semantics.name == "ACQUIRE_RELEASE"
             wrote = compare is None or bool((np.asarray(result) == compare).all())
-            releases, acquires = wrote and (both or semantics.name == "RELEASE"), both or semantics.name == "ACQUIRE"
-            self._conflicts.atomic(address, releases=releases, acquires=acquires, awaited=awaited)
+            releases, acquires = (
+                wrote and (both or semantics.name == "RELEASE"),
+                both or semantics.name == "ACQUIRE",
+            )
+            self.races.atomic(address, releases=releases, acquires=acquires, awaited=awaited)
         self.at_atomic(address)
         return result
 
     def _check(self, pointers: Array, mask: Array, itemsize: int, verb: str) -> Array:
-        """The addresses touched, all of them in buffers and aligned."""
+        """The touched addresses, after the check that all lie in buffers and are aligned."""
         # For block pointers Triton hands over a memory view of the mask.
         touched: Array = pointers[np.asarray(mask).astype(bool)]
         if touched.size == 0:
@@ -276,18 +279,24 @@ class CheckedMemory:
             homes = np.searchsorted(self._starts, touched, "right").astype(np.int64) - 1
             bad = touched[(homes < 0) | (touched + np.uint64(itemsize) > self._ends[homes])]
             if bad.size:
-                self.violation = OutOfBounds(self._describe(bad, itemsize, verb))
+                self.violation = OutOfBounds(self._outside(bad, verb))
                 raise self.violation
         if itemsize > 1 and int(np.bitwise_or.reduce(touched, axis=None)) % itemsize:
-            self.violation = Misaligned(self._askew(touched[touched % np.uint64(itemsize) != 0], itemsize, verb))
+            self.violation = Misaligned(
+                self._misaligned(touched[touched % np.uint64(itemsize) != 0], itemsize, verb)
+            )
             raise self.violation
         return touched
 
-    def _homes(self, touched: Array) -> Iterator[tuple[int, Array, Array | slice]]:
-        """The buffers touched: number, byte offsets within it, and which of the addresses they are."""
+    def _buffers_of(self, touched: Array) -> Iterator[tuple[int, Array, Array | slice]]:
+        """The touched buffers: number, byte offsets within it, and positions among the
+        addresses.
+        """
         if not touched.size:
             return
-        first, last = (np.searchsorted(self._starts, [touched.min(), touched.max()], "right") - 1).tolist()
+        first, last = (
+            np.searchsorted(self._starts, [touched.min(), touched.max()], "right") - 1
+        ).tolist()
         if first == last:
             yield first, (touched - self._starts[first]).astype(np.int64), slice(None)
             return
@@ -296,77 +305,95 @@ class CheckedMemory:
             lanes = homes == home
             yield home, (touched[lanes] - self._starts[home]).astype(np.int64), lanes
 
-    def _accesses(self, touched: Array, item: int, mask: Array) -> Iterator[tuple[Access, Array | slice]]:
-        """What is touched of the buffers that may change, and which of the addresses it is. Nothing is in conflict about an input."""
-        for home, offsets, which in self._homes(touched):
-            if home not in self._inputs:
-                # For block pointers Triton hands over a memory view of the mask.
+    def _accesses(
+        self, touched: Array, item: int, mask: Array
+    ) -> Iterator[tuple[Access, Array | slice]]:
+        """The accesses to buffers that may change, and their positions among the addresses.
+
+        Inputs cannot race, because nothing may change them.
+        """
+        for home, offsets, which in self._buffers_of(touched):
+            if home not in self.inputs:
                 lanes = np.flatnonzero(mask)
-                size = int(self._ends[home] - self._starts[home])
-                yield Access(home, size, item, offsets, lanes[which], np.shape(mask)), which
+                yield (
+                    Access(home, self.size(home), item, offsets, lanes[which], np.shape(mask)),
+                    which,
+                )
 
-    def _held(self, pointers: Array) -> Array:
-        """Where in memory that lies which comes again and again."""
-        for start, end, every in self._again:
-            later = (pointers >= np.uint64(start + every)) & (pointers < np.uint64(end))
-            if later.any():
-                pointers = np.where(later, (pointers - np.uint64(start)) % np.uint64(every) + np.uint64(start), pointers)
-        return pointers
-
-    def _there(self, touched: Array, bits: str) -> Array:
-        """What memory holds, as unsigned integers."""
-        dtype = np.dtype(bits)
-        held: Array = self._native.load(touched, np.ones(touched.shape, bool), np.zeros(touched.shape, dtype), dtype)
-        return held
-
-    def _spare(self, touched: Array, changes: Array) -> None:
+    def _reject_input_change(self, touched: Array, changes: Array) -> None:
         changed = touched[changes]
-        for home, _, _ in self._homes(changed):
-            if home in self._inputs:
-                self.violation = InputChanged(f"program {tuple(self._program())} changes the input `{self._names[home]}`")
+        for home, _, _ in self._buffers_of(changed):
+            if home in self.inputs:
+                self.violation = InputChanged(
+                    f"program {tuple(self._program())} changes the input `{self._names[home]}`"
+                )
                 raise self.violation
 
-    def _unless(self, other: int | None, home: int) -> None:
-        if other is None:
-            return
-        me, name = tuple(self._program()), self._names[home]
-        if other == self._conflicts.running:
-            use = f"stores to `{name}` and another thread of it uses the element, before or after"
-            self._note(f"program {me} {use}: add tl.debug_barrier() between")
-        else:
-            helps = "use atomics on it, or add tl.debug_barrier() before a ticket or lock that is waited for"
-            self._note(f"programs {self._order[other - 1]} and {me} use the same element of `{name}`, and one changes it: {helps}")
+    def _note_race(self, other: int | None, home: int) -> None:
+        if other is not None:
+            first = None if other == self.races.running else self._order[other - 1]
+            self._race = self._race or describe_race(first, self._program(), self._names[home])
 
-    def _look_for_unwritten(self, touched: Array, item: int) -> None:
-        if self._written is None or (self._unwritten and not self._partly) or not touched.size:
+    def _check_initialized(self, touched: Array, item: int) -> None:
+        if self._init_map is None or (self._uninitialized and not self._partly) or not touched.size:
             return
-        for home, offsets, which in self._homes(touched):
-            offsets = offsets[:0] if home in self._inputs else offsets[self._written.missing(touched[which], item)]
+        for home, offsets, which in self._buffers_of(touched):
+            if home in self.inputs:
+                continue
+            offsets = offsets[self._init_map.uninitialized(touched[which], item)]
             if offsets.size and home in self._partly:
-                raise NotRun
-            if self._unwritten or not offsets.size:
+                raise DependsOnSkippedProgram
+            if self._uninitialized or not offsets.size:
                 continue
             what = "1 element" if offsets.size == 1 else f"{offsets.size} elements"
-            self._unwritten = f"program {tuple(self._program())} reads {what} of `{self._names[home]}` that nothing has written"
+            self._uninitialized = (
+                f"program {tuple(self._program())} reads {what} of `{self._names[home]}` "
+                "that nothing has written"
+            )
 
     def _note_written(self, touched: Array, item: int) -> None:
-        if self._written is not None:
-            self._written.note(touched, item)
+        if self._init_map is not None:
+            self._init_map.note(touched, item)
 
-    def _note(self, race: str) -> None:
-        self._race = self._race or race
+    def uninitialized(self, touched: Array, item: int) -> Array:
+        """Marks the items that have an unwritten byte; none of them may be of an input."""
+        if self._init_map is None:
+            return np.zeros(touched.shape, bool)
+        return self._init_map.uninitialized(touched, item)
 
-    def _askew(self, bad: Array, itemsize: int, verb: str) -> str:
+    def note_stored(self, home: int, at: Array, item: int) -> None:
+        """Marks these items of a buffer as written."""
+        self._note_written(self._starts[home] + np.uint64(item) * at.astype(np.uint64), item)
+
+    def buffer_of(self, low: int, high: int) -> int | None:
+        """The number of the buffer that holds all addresses from `low` up to `high`, or None."""
+        home = int(np.searchsorted(self._starts, np.uint64(low), "right")) - 1
+        return home if home >= 0 and high <= self._ends[home] else None
+
+    def size(self, home: int) -> int:
+        """The size of a buffer in bytes."""
+        return int(self._ends[home] - self._starts[home])
+
+    def items(self, home: int, dtype: np.dtype[Any]) -> Array:
+        """The content of a buffer as items of this dtype, without a copy."""
+        start = int(self._starts[home]) - self._region.ctypes.data
+        found: Array = self._region[
+            start : start + self.size(home) // dtype.itemsize * dtype.itemsize
+        ].view(dtype)
+        return found
+
+    def item_indices(self, home: int, touched: Array, item: int) -> Array:
+        """The indices of the items of a buffer at these addresses."""
+        shift = np.uint64(item.bit_length() - 1)
+        found: Array = (
+            (first_periods(touched, self._periodic) - self._starts[home]) >> shift
+        ).astype(np.int64)
+        return found
+
+    def _misaligned(self, bad: Array, itemsize: int, verb: str) -> str:
         name = self._names[int(np.searchsorted(self._starts, bad[0], "right")) - 1]
-        what = f"{itemsize} bytes of `{name}` at an address that is no multiple of {itemsize}"
-        return f"program {self._program()} {verb} {what}, which a GPU cannot do: use a pointer of the tensor's own type, or aligned offsets"
+        return describe_misaligned(self._program(), name, itemsize, verb)
 
-    def _describe(self, bad: Array, itemsize: int, verb: str) -> str:
-        distances = []
-        for index, (start, end) in enumerate(zip(self._starts.tolist(), self._ends.tolist(), strict=True)):
-            low, high = int(bad.min()), int(bad.max())
-            distances.append((abs(low - end) if low >= end else abs(start - high), index, low >= end))
-        _, index, after = min(distances) if distances else (0, -1, True)
-        where = f"{'past the end' if after else 'before the start'} of `{self._names[index]}`" if index >= 0 else "outside every buffer"
-        lanes = "1 element" if bad.size == 1 else f"{bad.size} elements"
-        return f"program {self._program()} {verb} {lanes} {where}"
+    def _outside(self, bad: Array, verb: str) -> str:
+        buffers = list(zip(self._starts.tolist(), self._ends.tolist(), self._names, strict=True))
+        return describe_outside(self._program(), buffers, bad, verb)

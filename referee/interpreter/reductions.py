@@ -1,8 +1,10 @@
-"""`tl.reduce` and `tl.associative_scan` as trees of calls to their combiner, of whole arrays at once.
+"""`tl.reduce` and `tl.associative_scan` as trees of calls to their combiner, on whole arrays at
+once.
 
-In which tree a compiled kernel combines is its layout's affair. Triton relies on it that a reduction's combiner is associative and
-commutative, and that a scan's is associative; so here there are two trees of each, and a combiner must be right in both. The compiler gives
-a combiner two numbers: so many pairs at once are given as numbers too, and where it branches they part (`_Parted`).
+The layout of a compiled kernel decides the tree. Triton requires that a reduction's combiner is
+associative and commutative, and that a scan's is associative. So there are two trees of each here,
+and a combiner must be right in both. The compiler passes two numbers to a combiner. Here many pairs
+at once are passed as numbers too; where the combiner branches, the pairs split (`_Parted`).
 """
 
 from __future__ import annotations
@@ -17,27 +19,37 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Combine = Callable[[list[Array], list[Array]], list[Array]]
 
 _PLAIN = {"_sum_combine": np.add, "_elementwise_max": np.fmax, "_elementwise_min": np.fmin}
-"""What Triton's own combiners make of two numbers in float32."""
+"""Functions equivalent to Triton's combiners of two float32 numbers."""
 
 IN_A_ROW = 8
-"""Elements, a power of two, as every number of elements is: few for a thread, and more than associate by chance."""
+"""Number of elements (a power of two) that one thread combines in sequence.
+
+A thread usually holds more; a combiner rarely associates this many by chance.
+"""
 
 
 class _Parted(BaseException):
-    """A combiner asks of many pairs at once what is true of some of them. No `except Exception` on the way may keep it."""
+    """A combiner branches on a condition that holds for some pairs only.
+
+    It derives from BaseException so that no `except Exception` on the way catches it.
+    """
 
     def __init__(self, where: Array) -> None:
         self.where = where
 
 
 def patch() -> None:
-    """Has what a combiner asks of many pairs be asked of each. Once per process, after Triton's own patches of a tensor's truth."""
+    """Lets a combiner branch on many pairs. Call it once per process, after Triton's own
+    patches.
+    """
     truth = tl.tensor.__bool__
 
-    def asked(tensor: Any) -> bool:
-        # A number for the compiler, and many here: nothing but what a combiner is given, or has made of it, is both.
+    def wanted(tensor: Any) -> bool:
+        # Only operands of a combiner, and values computed from them, are a number for the compiler
+        # and an array here.
         if tensor.type.is_block() or (data := tensor.handle.data).size == 1:
             return bool(truth(tensor))
         where = data != 0
@@ -45,24 +57,37 @@ def patch() -> None:
             return bool(where[0])
         raise _Parted(where)
 
-    tl.tensor.__bool__ = asked
+    tl.tensor.__bool__ = wanted
 
 
-def _combined(operation: Any, left: list[Array], right: list[Array], tensors: tuple[Any, ...]) -> list[Array]:
+def _combiner(operation: Any, tensors: tuple[Any, ...]) -> Combine:
+    """A function that combines arrays of left parts with arrays of right parts, element by
+    element.
+    """
     if plain := _plain(operation, tensors):
-        return [plain(left[0], right[0])]
-    pairs = [array.reshape(-1) for array in (*left, *right)]
-    return [part.reshape(left[0].shape) for part in _of_pairs(operation, pairs, tensors * 2)]
+        return lambda left, right: [plain(left[0], right[0])]
+
+    def combine(left: list[Array], right: list[Array]) -> list[Array]:
+        pairs = [array.reshape(-1) for array in (*left, *right)]
+        return [part.reshape(left[0].shape) for part in _of_pairs(operation, pairs, tensors * 2)]
+
+    return combine
 
 
 def _of_pairs(operation: Any, pairs: list[Array], like: tuple[Any, ...]) -> list[Array]:
-    """What the combiner makes of so many pairs. To it they are one, and numbers, as they are to the compiler."""
-    given = [tl.tensor(type(one.handle)(array, one.dtype), one.dtype) for array, one in zip(pairs, like, strict=True)]
+    """The combiner's results for many pairs; the combiner sees numbers, as in the compiler."""
+    given = [
+        tl.tensor(type(one.handle)(array, one.dtype), one.dtype)
+        for array, one in zip(pairs, like, strict=True)
+    ]
     try:
         merged = operation.combine_fn.fn(*given)
     except _Parted as parted:
         where = parted.where
-        some, others = (_of_pairs(operation, [array[which] for array in pairs], like) for which in (where, ~where))
+        some, others = (
+            _of_pairs(operation, [array[which] for array in pairs], like)
+            for which in (where, ~where)
+        )
         found = [np.empty(where.shape, part.dtype) for part in some]
         for whole, part, other in zip(found, some, others, strict=True):
             whole[where], whole[~where] = part, other
@@ -72,7 +97,7 @@ def _of_pairs(operation: Any, pairs: list[Array], like: tuple[Any, ...]) -> list
 
 
 def _plain(operation: Any, tensors: tuple[Any, ...]) -> Callable[[Array, Array], Array] | None:
-    """What does the same as the combiner, of whole arrays, if there is such a thing."""
+    """An equivalent function of whole arrays, if there is one."""
     if len(tensors) == 1 and tensors[0].dtype == tl.float32:
         for name, plain in _PLAIN.items():
             if operation.combine_fn is getattr(tl.standard, name):
@@ -80,67 +105,98 @@ def _plain(operation: Any, tensors: tuple[Any, ...]) -> Callable[[Array, Array],
     return None
 
 
-def _tensors(operation: Any, arrays: list[Array], tensors: tuple[Any, ...]) -> list[Any]:
-    return [operation.to_tensor(array, tensor.dtype) for array, tensor in zip(arrays, tensors, strict=True)]
-
-
 @functools.cache
 def _other_places(count: int) -> NDArray[np.int64]:
-    """An order of so many elements. Any will do whose distances are no powers of two, as those between the halves of halves are."""
+    """An order of the elements. Its distances are no powers of two, unlike those of halving."""
     return default_rng(count).permutation(count)[::-1]
 
 
-def reduced(operation: Any, tensors: tuple[Any, ...], mixed: bool) -> list[Any]:
-    """One half is combined with the other until one element is left; if `mixed`, after the elements have changed their places, and
-    so many as IN_A_ROW were combined one after the other, as a thread combines those that it holds.
+def apply(operation: Any, tensors: tuple[Any, ...], mixed: bool) -> list[Any]:
+    """The results of Triton's reduction or scan as tensors; `mixed` picks the second tree."""
+    found = combined(operation, tensors, mixed)
+    return [
+        operation.to_tensor(array, tensor.dtype)
+        for array, tensor in zip(found, tensors, strict=True)
+    ]
+
+
+def combined(
+    operation: Any, tensors: tuple[Any, ...], mixed: bool, *, leading: int = 0
+) -> list[Array]:
+    """The same results as arrays. The first `leading` axes belong to no tensor and stay
+    separate.
+    """
+    scan = hasattr(operation, "reverse")
+    return (
+        _scanned(operation, tensors, mixed, leading)
+        if scan
+        else _reduced(operation, tensors, mixed, leading)
+    )
+
+
+def _reduced(operation: Any, tensors: tuple[Any, ...], mixed: bool, leading: int) -> list[Array]:
+    """Combines one half with the other until one element is left.
+
+    If `mixed`, elements first change places, and IN_A_ROW elements combine in sequence, as a thread
+    combines its elements.
     """
     arrays: list[Array] = [tensor.handle.data for tensor in tensors]
-    rank = arrays[0].ndim
-    axis = 0 if operation.axis is None else operation.axis % rank
+    rank = arrays[0].ndim - leading
+    axis = leading + (0 if operation.axis is None else operation.axis % rank)
     if operation.axis is None:
-        arrays = [array.reshape(-1) for array in arrays]
+        arrays = [array.reshape(*array.shape[:leading], -1) for array in arrays]
+    combine = _combiner(operation, tensors)
     if mixed:
-        arrays = _in_rows(operation, [np.take(array, _other_places(array.shape[axis]), axis) for array in arrays], axis, tensors)
+        arrays = _in_rows(
+            combine,
+            [np.take(array, _other_places(array.shape[axis]), axis) for array in arrays],
+            axis,
+        )
     before = (slice(None),) * axis
     while (length := arrays[0].shape[axis]) > 1:
         left, right = (*before, slice(length // 2)), (*before, slice(length // 2, None))
-        arrays = _combined(operation, [array[left] for array in arrays], [array[right] for array in arrays], tensors)
+        arrays = combine([array[left] for array in arrays], [array[right] for array in arrays])
     if not operation.keep_dims:
-        arrays = [np.squeeze(array, axis) for array in arrays]
-    elif operation.axis is None:
-        arrays = [array.reshape((1,) * rank) for array in arrays]
-    return _tensors(operation, arrays, tensors)
+        return [np.squeeze(array, axis) for array in arrays]
+    if operation.axis is None:
+        return [array.reshape((*array.shape[:leading], *(1,) * rank)) for array in arrays]
+    return arrays
 
 
-def _in_rows(operation: Any, arrays: list[Array], axis: int, tensors: tuple[Any, ...]) -> list[Array]:
+def _in_rows(combine: Combine, arrays: list[Array], axis: int) -> list[Array]:
     row = min(IN_A_ROW, arrays[0].shape[axis])
     first, *rest = zip(*(np.split(array, row, axis) for array in arrays), strict=True)
     found = list(first)
     for one in rest:
-        found = _combined(operation, found, list(one), tensors)
+        found = combine(found, list(one))
     return found
 
 
-def scanned(operation: Any, tensors: tuple[Any, ...], mixed: bool) -> list[Any]:
-    """Of each element with those before it: at first one, then more and more of them, twice as many, or if `mixed` as many as
-    the last two times together, so that what is combined has no length of a power of two.
+def _scanned(operation: Any, tensors: tuple[Any, ...], mixed: bool, leading: int) -> list[Array]:
+    """Combines each element with those before it, over growing distances.
+
+    The distance doubles; if `mixed` it is the sum of the last two distances, so that no combined
+    length is a power of two.
     """
-    axis = operation.axis
     arrays: list[Array] = [tensor.handle.data for tensor in tensors]
+    axis = leading + operation.axis % (arrays[0].ndim - leading)
     if operation.reverse:
         arrays = [np.flip(array, axis) for array in arrays]
     length = arrays[0].shape[axis]
-    position = np.arange(length).reshape([-1 if dim == axis % arrays[0].ndim else 1 for dim in range(arrays[0].ndim)])
-    # What `last` and `long` hold of an element combines so many elements up to it.
+    position = np.arange(length).reshape(
+        [-1 if dim == axis else 1 for dim in range(arrays[0].ndim)]
+    )
+    combine = _combiner(operation, tensors)
+    # `last` and `long` hold, for each element, the combination of this many elements up to it.
     last, distance, long, reach = arrays, 1, arrays, 1
     while reach < length:
         earlier = [np.roll(array, distance, axis) for array in long]
-        merged = _combined(operation, earlier, last, tensors)
-        merged = [np.where(position < distance, old, new) for old, new in zip(last, merged, strict=True)]
+        merged = combine(earlier, last)
+        merged = [
+            np.where(position < distance, old, new) for old, new in zip(last, merged, strict=True)
+        ]
         if mixed:
             last, distance, long, reach = long, reach, merged, distance + reach
         else:
             last, distance, long, reach = merged, 2 * reach, merged, 2 * reach
-    if operation.reverse:
-        long = [np.flip(array, axis) for array in long]
-    return _tensors(operation, long, tensors)
+    return [np.flip(array, axis) for array in long] if operation.reverse else long

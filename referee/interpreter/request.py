@@ -1,4 +1,4 @@
-"""What the judge sends to the interpreter worker. Imports neither torch nor triton, so that both sides may."""
+"""The judge's request to the interpreter worker. Imports neither torch nor triton."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from referee.plans.arena import Layout
 from referee.plans.plan import LaunchPlan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
-    """One execution of a plan: where its arena starts in the shared memory, which launch configuration, which program order.
+    """One execution of a plan: its arena starts at byte `start` of the shared memory.
 
-    With `turns`, a seed, programs take turns; an earlier run of the same plan then says which of them. `relaxed` is that of `choices.py`.
-    With `open_lanes` a lane that a load hides without saying what it gets is NaN, or an integer with all bits set. With `picked`, a seed,
-    only a few programs of every launch run (`picking.py`). `again` has, by buffer, after how many bytes what an input holds comes again:
-    only so many are in the shared memory.
+    `config` is the launch configuration, `backwards` the order of programs. With
+    `interleaving_seed`, programs are interleaved; an earlier run of the same plan then decides
+    their grouping. `relaxed` is as in `NumericFreedom`. With `open_lanes`, a lane that a load hides
+    without a value becomes NaN, or an integer with all bits set. With `sample_seed`, only a sample
+    of the programs runs (`program_sample`). `periodic_inputs` maps buffers to the period of an
+    input in bytes; the shared memory holds only the first period.
     """
 
     plan: LaunchPlan
@@ -24,16 +26,19 @@ class Run:
     start: int
     config: int = 0
     backwards: bool = False
-    turns: int | None = None
+    interleaving_seed: int | None = None
     relaxed: bool = False
     open_lanes: bool = False
-    picked: int | None = None
-    again: Mapping[int, int] = field(default_factory=dict)
+    sample_seed: int | None = None
+    periodic_inputs: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Request:
-    """Clean kernel text, the runs in order, the shared memory's size in bytes, and lines of the text with atomics that nothing reads."""
+    """Clean kernel text, the runs in order, and the size of the shared memory in bytes.
+
+    `unread` are lines of the text with atomics whose result is unused.
+    """
 
     text: str
     runs: tuple[Run, ...]

@@ -1,9 +1,10 @@
-"""The op catalogue: names, signatures, formulas, cells and prompt texts. Importing it does not import torch.
+"""The operation catalogue: names, signatures, formulas, cells and prompt texts. Torch-free.
 
-The trusted references are in `referee.ops.reference`, inputs in `referee.ops.values`, both together in `referee.ops.task`.
+The trusted references are in `referee.ops.reference`, the inputs in `referee.ops.values`, and both
+together in `referee.ops.task`.
 """
 
-from referee.ops.catalogue import UnknownOp, catalogue, get
+from referee.ops.catalogue import UnknownOp, catalogue, functions, get, listed
 from referee.ops.cells import cells
 from referee.ops.prompt_text import PromptText, card_text, trained_text
 from referee.ops.signatures import signature
@@ -18,7 +19,9 @@ __all__ = [
     "card_text",
     "catalogue",
     "cells",
+    "functions",
     "get",
+    "listed",
     "signature",
     "trained_text",
 ]

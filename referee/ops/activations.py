@@ -1,6 +1,6 @@
-"""The 19 activations of the chain grammar, as text: names, titles, formulas and how fast their values grow.
+"""The 19 activations of the chain grammar as text: names, titles, formulas and growth.
 
-The numeric forms live in `eager.py` and `oracle.py`, written independently of each other.
+The numeric forms are in `eager.py` and `oracle.py`, written independently of each other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Activation:
-    """One elementwise function. `formula` uses `n` for its argument; `degree` is its growth in large arguments."""
+    """One elementwise function. `formula` uses `n` for its argument; `degree` is its growth for
+    large arguments.
+    """
 
     name: str
     title: str
@@ -36,9 +38,15 @@ ACTIVATIONS: dict[str, Activation] = {
         Activation("relu6", "ReLU6", "min(max(n, 0), 6)"),
         Activation("hardtanh", "hard tanh", "min(max(n, -1), 1)"),
         Activation("elu", "ELU", "n if n > 0 else exp(n) - 1"),
-        Activation("selu", "SELU", "1.0507009873554805*(n if n > 0 else 1.6732632423543772*(exp(n) - 1))"),
+        Activation(
+            "selu", "SELU", "1.0507009873554805*(n if n > 0 else 1.6732632423543772*(exp(n) - 1))"
+        ),
         Activation("softplus", "softplus (threshold 20)", "n if n > 20 else log(1 + exp(n))"),
-        Activation("mish", "Mish", "n*tanh(softplus(n)) with softplus(n) = n if n > 20 else log(1 + exp(n))"),
+        Activation(
+            "mish",
+            "Mish",
+            "n*tanh(softplus(n)) with softplus(n) = n if n > 20 else log(1 + exp(n))",
+        ),
         Activation("gelu_erf", "GELU (exact)", "0.5*n*(1 + erf(n/sqrt(2)))"),
     )
 }

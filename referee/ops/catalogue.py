@@ -1,8 +1,9 @@
-"""The catalogue: every op the referee has a trusted reference for, under its public name. Nothing here imports torch.
+"""The catalogue: every operation with a trusted reference, under its public name. Torch-free.
 
-20 explicit ops, 5 standalone ones, 76 chains (`layernorm_gelu` is both explicit and a chain: one op) and the probes:
-rmsnorm_wide, cumsum, entropy, kl_div and 14 `_short` variants, which keep their base op's contract and are timed on many
-short rows. Remix ops (two stacked activations) are made on demand by `get` and not listed.
+It has 20 explicit operations, 5 standalone ones and 76 chains; `layernorm_gelu` is both explicit
+and a chain. The probes are rmsnorm_wide, cumsum, entropy, kl_div and 14 `_short` variants. A
+`_short` variant keeps the contract of its base and is timed on many short rows. `get` makes remixes
+(two stacked activations) on demand; they are not listed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from dataclasses import replace
 from functools import lru_cache
 
 from referee.ops.activations import ACTIVATIONS
-from referee.ops.grammar import LAYER_EPS, RMS_EPS, Norm, chain, norm_formula, norm_kind, norm_title, parse_remix
+from referee.ops.grammar import (
+    LAYER_EPS,
+    RMS_EPS,
+    Norm,
+    chain,
+    norm_formula,
+    norm_kind,
+    norm_title,
+    parse_remix,
+)
+from referee.ops.shipped import shipped
 from referee.ops.spec import Op
 
 L2_EPS = 1e-6
@@ -42,7 +53,7 @@ SHORT_BASES = (
 
 
 class UnknownOp(LookupError):
-    """No op of that name; `nearest` holds the closest names of the catalogue, best first."""
+    """No operation has this name. `nearest` has the closest names of the catalogue, best first."""
 
     def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
         self.name = name
@@ -52,7 +63,15 @@ class UnknownOp(LookupError):
 
 
 def _op(
-    name: str, kind: str, family: str, title: str, formula: str, *, eps: float | None = None, hard: bool = False, cast: str = "x.dtype"
+    name: str,
+    kind: str,
+    family: str,
+    title: str,
+    formula: str,
+    *,
+    eps: float | None = None,
+    hard: bool = False,
+    cast: str = "x.dtype",
 ) -> Op:
     text = f"{formula}; all in fp32, cast to {cast}"
     return Op(name, kind, family, title, text, "hard" if hard else "familiar", eps=eps)
@@ -61,7 +80,14 @@ def _op(
 def _plain_norm(norm: Norm, residual: bool) -> Op:
     name = ("add_" if residual else "") + ("rmsnorm" if norm == "rms" else "layernorm")
     eps = RMS_EPS if norm == "rms" else LAYER_EPS
-    base = _op(name, norm_kind(norm, residual), "norm", norm_title(norm, residual), norm_formula(norm, residual) + "; out = n", eps=eps)
+    base = _op(
+        name,
+        norm_kind(norm, residual),
+        "norm",
+        norm_title(norm, residual),
+        norm_formula(norm, residual) + "; out = n",
+        eps=eps,
+    )
     return replace(base, norm=norm, residual=residual)
 
 
@@ -86,44 +112,136 @@ def _explicit() -> tuple[Op, ...]:
         _plain_norm("layer", False),
         _plain_norm("layer", True),
         _gated("geglu", "GEGLU (tanh form)", gelu),
-        _op("qknorm_rope", "norm_rope", "rope", "RMSNorm -> rotary embedding", f"{rms}; {_ROTATE}", eps=RMS_EPS),
+        _op(
+            "qknorm_rope",
+            "norm_rope",
+            "rope",
+            "RMSNorm -> rotary embedding",
+            f"{rms}; {_ROTATE}",
+            eps=RMS_EPS,
+        ),
         _activation("gelu"),
         _activation("silu"),
         _activation("relu2"),
-        _op("bias_gelu", "bias", "activation", "bias + GELU (tanh form)", f"n = x + bias; out = {gelu}"),
+        _op(
+            "bias_gelu",
+            "bias",
+            "activation",
+            "bias + GELU (tanh form)",
+            f"n = x + bias; out = {gelu}",
+        ),
         _gated("reglu", "ReGLU", relu),
-        _op("l2norm", "unary", "norm", "L2 normalisation", f"out = x / sqrt(sum(x^2 over the row) + {L2_EPS:g})", eps=L2_EPS),
-        _op("log_softmax", "unary", "softmax", "log-softmax", "out = (x - max(x)) - log(sum(exp(x - max(x)))), max and sum over the row"),
-        _op("softmax_scale", "scale", "softmax", "scaled softmax", "z = x*scale[0], scale[0] > 0; " + _SOFTMAX),
+        _op(
+            "l2norm",
+            "unary",
+            "norm",
+            "L2 normalisation",
+            f"out = x / sqrt(sum(x^2 over the row) + {L2_EPS:g})",
+            eps=L2_EPS,
+        ),
+        _op(
+            "log_softmax",
+            "unary",
+            "softmax",
+            "log-softmax",
+            "out = (x - max(x)) - log(sum(exp(x - max(x)))), max and sum over the row",
+        ),
+        _op(
+            "softmax_scale",
+            "scale",
+            "softmax",
+            "scaled softmax",
+            "z = x*scale[0], scale[0] > 0; " + _SOFTMAX,
+        ),
         chain("layer", False, ("gelu",)),
-        _op("add_rmsnorm_rope", "add_norm_rope", "rope", "residual + RMSNorm -> rotary embedding", f"{add_rms}; {_ROTATE}", eps=RMS_EPS),
-        _op("dequant_int8", "dequant", "dequant", "int8 dequantisation", "out = q * scale, one scale a row", cast="float16"),
+        _op(
+            "add_rmsnorm_rope",
+            "add_norm_rope",
+            "rope",
+            "residual + RMSNorm -> rotary embedding",
+            f"{add_rms}; {_ROTATE}",
+            eps=RMS_EPS,
+        ),
+        _op(
+            "dequant_int8",
+            "dequant",
+            "dequant",
+            "int8 dequantisation",
+            "out = q * scale, one scale a row",
+            cast="float16",
+        ),
     )
 
 
 def _standalone() -> tuple[Op, ...]:
     return (
-        _op("softcap_softmax", "unary", "softmax", "soft-capped softmax", f"z = {SOFTCAP:g}*tanh(x/{SOFTCAP:g}); {_SOFTMAX}"),
-        _op("rmsnorm_gemma", "rms", "norm", "RMSNorm with weight 1 + w", f"out = x / sqrt(mean(x^2 over the row) + {RMS_EPS:g}) * (1 + w)",
-            eps=RMS_EPS),
+        _op(
+            "softcap_softmax",
+            "unary",
+            "softmax",
+            "soft-capped softmax",
+            f"z = {SOFTCAP:g}*tanh(x/{SOFTCAP:g}); {_SOFTMAX}",
+        ),
+        _op(
+            "rmsnorm_gemma",
+            "rms",
+            "norm",
+            "RMSNorm with weight 1 + w",
+            f"out = x / sqrt(mean(x^2 over the row) + {RMS_EPS:g}) * (1 + w)",
+            eps=RMS_EPS,
+        ),
         _gated("glu", "GLU (sigmoid gate)", "sigmoid(n)"),
-        _op("rope_interleaved", "rope_interleaved", "rope", "rotary embedding (interleaved pairs)",
-            "out[2i] = x[2i]*cos[i] - x[2i+1]*sin[i]; out[2i+1] = x[2i]*sin[i] + x[2i+1]*cos[i]"),
-        _op("cross_entropy", "target", "loss", "cross entropy a row",
-            "out = log(sum(exp(x - max(x)))) + max(x) - x[tgt], one value a row"),
+        _op(
+            "rope_interleaved",
+            "rope_interleaved",
+            "rope",
+            "rotary embedding (interleaved pairs)",
+            "out[2i] = x[2i]*cos[i] - x[2i+1]*sin[i]; out[2i+1] = x[2i]*sin[i] + x[2i+1]*cos[i]",
+        ),
+        _op(
+            "cross_entropy",
+            "target",
+            "loss",
+            "cross entropy a row",
+            "out = log(sum(exp(x - max(x)))) + max(x) - x[tgt], one value a row",
+        ),
     )
 
 
 def _probes() -> tuple[Op, ...]:
-    wide = replace(_plain_norm("rms", False), name="rmsnorm_wide", title="RMSNorm of few very long rows", difficulty="hard", regime="wide")
+    wide = replace(
+        _plain_norm("rms", False),
+        name="rmsnorm_wide",
+        title="RMSNorm of few very long rows",
+        difficulty="hard",
+        regime="wide",
+    )
     return (
         wide,
-        _op("cumsum", "unary", "scan", "cumulative sum", "out[j] = sum(x[0..j]) along the row", hard=True),
-        _op("entropy", "row_reduce", "loss", "entropy of softmax a row",
+        _op(
+            "cumsum",
+            "unary",
+            "scan",
+            "cumulative sum",
+            "out[j] = sum(x[0..j]) along the row",
+            hard=True,
+        ),
+        _op(
+            "entropy",
+            "row_reduce",
+            "loss",
+            "entropy of softmax a row",
             "p = softmax(x) over the row; out = -sum(p*log(p)) = log(sum(exp(x - m))) - sum(p*(x - m)), m = max(x); one value a row",
-            hard=True),
-        _op("kl_div", "pair_reduce", "loss", "KL divergence of two rows of logits",
-            "p = softmax(x), q = softmax(y) over the row; out = sum(p*(log(p) - log(q))), one value a row", hard=True),
+            hard=True,
+        ),
+        _op(
+            "kl_div",
+            "pair_reduce",
+            "loss",
+            "KL divergence of two rows of logits",
+            "p = softmax(x), q = softmax(y) over the row; out = sum(p*(log(p) - log(q))), one value a row",
+            hard=True,
+        ),
     )
 
 
@@ -137,31 +255,53 @@ def _by_name() -> dict[str, Op]:
                 ops.setdefault(op.name, op)
     ops.update((op.name, op) for op in _probes())
     for base in SHORT_BASES:
-        short = replace(ops[base], name=base + SHORT_SUFFIX, title=ops[base].title + ", short rows", regime="short")
+        short = replace(
+            ops[base],
+            name=base + SHORT_SUFFIX,
+            title=ops[base].title + ", short rows",
+            regime="short",
+        )
         ops[short.name] = short
     return ops
 
 
 def catalogue() -> tuple[Op, ...]:
-    """Every listed op, the explicit ones first."""
+    """Every listed operation with a formula, the explicit ones first."""
     return tuple(_by_name().values())
 
 
+def functions() -> tuple[Op, ...]:
+    """Every listed operation that is a function: with several results, or other shapes
+    and dtypes.
+    """
+    return tuple(one.op for one in shipped().values())
+
+
+def listed() -> tuple[Op, ...]:
+    """Every operation that has its own name."""
+    return (*catalogue(), *functions())
+
+
 def _nearest(name: str) -> tuple[str, ...]:
-    names = tuple(_by_name())
+    names = tuple(op.name for op in listed())
     close = difflib.get_close_matches(name, names, n=NEAREST, cutoff=0.55)
     containing = [other for other in names if name and name in other and other not in close]
     return tuple((close + containing)[:NEAREST])
 
 
 def get(name: str) -> Op:
-    """The op of that name, from the catalogue or the remix grammar. Raises UnknownOp with the nearest names."""
-    op = _by_name().get(name) or parse_remix(name)
+    """The listed operation or remix of that name. Raises UnknownOp with the nearest names."""
+    function = shipped().get(name)
+    op = _by_name().get(name) or (function.op if function else parse_remix(name))
     if op is None:
         raise UnknownOp(name, _nearest(name))
     return op
 
 
 def base_name(op: Op) -> str:
-    """The name under which the op's formula is known: itself, without `_short` or `_wide`."""
-    return op.name.removesuffix(SHORT_SUFFIX) if op.regime == "short" else op.name.removesuffix("_wide")
+    """The name under which the formula is known, without `_short` or `_wide`."""
+    return (
+        op.name.removesuffix(SHORT_SUFFIX)
+        if op.regime == "short"
+        else op.name.removesuffix("_wide")
+    )

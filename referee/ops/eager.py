@@ -1,8 +1,9 @@
-"""The trusted references as an engineer would write them in PyTorch: fp32 inside, one cast to the input's dtype.
+"""The trusted references as an engineer would write them in PyTorch: fp32 inside, one cast to the
+input's dtype.
 
-These are also the eager baseline and the source of the compiled ones, so every function traces without a graph break.
-Where PyTorch has one call that computes in fp32 inside for half types (softmax, log_softmax, layer_norm, cross_entropy),
-that call is used: it is the fairer baseline.
+They are also the eager baseline and the source of the compiled baselines, so every function traces
+without a graph break. PyTorch's single calls that compute in fp32 for half types (softmax,
+log_softmax, layer_norm, cross_entropy) are used, because they are the fairer baseline.
 """
 
 from __future__ import annotations
@@ -76,16 +77,21 @@ EXPLICIT: dict[str, Reference] = {
     "softmax": lambda x: torch.softmax(x, -1),
     "log_softmax": lambda x: torch.log_softmax(x, -1),
     "softmax_scale": lambda x, scale: torch.softmax(x.float() * scale.float(), -1).to(x.dtype),
-    "softcap_softmax": lambda x: torch.softmax(SOFTCAP * torch.tanh(x.float() / SOFTCAP), -1).to(x.dtype),
+    "softcap_softmax": lambda x: torch.softmax(SOFTCAP * torch.tanh(x.float() / SOFTCAP), -1).to(
+        x.dtype
+    ),
     "layernorm": lambda x, w, b: F.layer_norm(x, (x.shape[-1],), w, b, LAYER_EPS),
     "rmsnorm_gemma": lambda x, w: _rms(x.float(), 1.0 + w.float()).to(x.dtype),
-    "l2norm": lambda x: (x.float() * torch.rsqrt(x.float().square().sum(-1, keepdim=True) + L2_EPS)).to(x.dtype),
+    "l2norm": lambda x: (
+        x.float() * torch.rsqrt(x.float().square().sum(-1, keepdim=True) + L2_EPS)
+    ).to(x.dtype),
     "bias_gelu": lambda x, bias: F.gelu(x.float() + bias.float(), approximate="tanh").to(x.dtype),
     "rope": lambda x, cos, sin: _rotary(x.float(), cos, sin).to(x.dtype),
     "rope_interleaved": _rope_interleaved,
     "qknorm_rope": lambda x, w, cos, sin: _rotary(_rms(x.float(), w.float()), cos, sin).to(x.dtype),
     "add_rmsnorm_rope": lambda x, residual, w, cos, sin: _rotary(
-        _rms(x.float() + residual.float(), w.float()), cos, sin).to(x.dtype),
+        _rms(x.float() + residual.float(), w.float()), cos, sin
+    ).to(x.dtype),
     "dequant_int8": lambda q, scale: (q.float() * scale.float()).to(scale.dtype),
     "cross_entropy": lambda x, tgt: F.cross_entropy(x, tgt, reduction="none"),
     "cumsum": lambda x: torch.cumsum(x.float(), -1).to(x.dtype),
@@ -102,7 +108,11 @@ def _composed(op: Op) -> Reference:
         if op.residual:
             h = h + rest[0].float()
         w = rest[1 if op.residual else 0].float()
-        n = _rms(h, w) if op.norm == "rms" else F.layer_norm(h, (h.shape[-1],), w, rest[-1].float(), LAYER_EPS)
+        n = (
+            _rms(h, w)
+            if op.norm == "rms"
+            else F.layer_norm(h, (h.shape[-1],), w, rest[-1].float(), LAYER_EPS)
+        )
         for act in acts:
             n = act(n)
         return n.to(x.dtype)
@@ -119,7 +129,10 @@ def _elementwise(act: Reference) -> Reference:
 
 
 def eager(op: Op) -> Reference:
-    """The reference of a catalogue or remix op. Raises LookupError for a user op: its task carries its own."""
+    """The reference of a catalogue or remix operation.
+
+    Raises LookupError for a user's operation, whose task has its own reference.
+    """
     name = base_name(op)
     if name in EXPLICIT:
         return EXPLICIT[name]

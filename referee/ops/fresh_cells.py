@@ -1,15 +1,17 @@
-"""Cells that nobody could know beforehand: shapes, dtypes, values and magnitudes drawn from the verdict's secret seed.
+"""Test cells drawn from the verdict's secret seed: shapes, dtypes, values and magnitudes.
 
-They stand beside the op's fixed cells and within its contract, so that a kernel fitted to the published shapes gains nothing. On
-the CPU others have a purpose: a row of several blocks that keeps growing, plain values in bfloat16, rows by the dozen or the hundred
-and by the thousand, which are short because the interpreter runs one program after the other, and rows longer than usual blocks.
-In two cells all rows are nearly usual ones, with exceptions that a kernel would miss that looks at some values before it reads the rest.
-Half of all widths are such as kernels have a way of their own for, powers of two and odd multiples of one; tiles of rows leave a rest
-there, or one time in four on a GPU none. There one cell, but of rotations, always has such a multiple, which tiles of so many columns
-divide, and pairs of them do not.
-On a GPU two more have many rows: an odd number, and one that programs of which every multiprocessor runs one share evenly; one has tiles
-by the hundred in groups that are not whole, and one as many rows that are long, so that it has more elements than all but the largest.
-A user's task has none. Shapes come from a hash of the seed, because the candidate's Python sees them.
+They lie within the operation's contract, so that a kernel fitted to the published shapes gains
+nothing. A user's task has none. Shapes come from a hash of the seed, because the candidate's Python
+sees them.
+
+On the CPU, some cells have a purpose: a sorted row of several blocks, and normal values in
+bfloat16. Others have dozens or hundreds of short rows, or a thousand. Longer rows are in
+`fresh_long.py`. In two cells almost all rows look usual, which catches kernels that sample values.
+
+Half of all widths are powers of two or odd multiples of one, for which kernels have special code.
+Tiles of rows leave a remainder there, except for one in four on a GPU. On a GPU, more cells have
+many rows: an odd number, and a multiple of the multiprocessors. One has hundreds of tiles in
+incomplete groups. Another has the same number of long rows, and so almost the most elements.
 """
 
 from __future__ import annotations
@@ -19,145 +21,231 @@ import math
 import random
 
 from referee.ops.catalogue import base_name
+from referee.ops.cell_spec import CellSpec
 from referee.ops.cells import cell_of
-from referee.ops.plans import Draft
 from referee.ops.signatures import KINDS, ROPE_KINDS, signature
 from referee.ops.spec import Cell, Dtype, Op
 
-RECIPES = ("normal", "mixed", "shifted", "sorted", "one_hot", "cancellation", "constant", "outlier", "rare")
+RECIPES = (
+    "normal",
+    "mixed",
+    "shifted",
+    "sorted",
+    "one_hot",
+    "cancellation",
+    "constant",
+    "outlier",
+    "rare",
+)
 DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
-# To their weights.
+# Dtypes of the cells with the most elements; float32 would need twice the memory.
+HALVES: tuple[Dtype, ...] = ("float16", "bfloat16")
+# Operations that add one to their weights.
 ADD_ONE = frozenset({"rmsnorm_gemma"})
 HEADS = (64, 128, 256)
 CPU_COLUMNS, GPU_COLUMNS = 2500, 9000
 CPU_ROWS, GPU_ROWS = 6, 8192
 GPU_ELEMENTS = 1 << 22
-# Where whole rows are one block it is the block of a fixed cell, for which kernels are compiled already.
+# The block of a fixed cell, whose kernels are compiled already, for kernels of one block for each
+# row.
 GPU_LONGEST: dict[Dtype, int] = {"float16": 16384, "bfloat16": 8192, "float32": 8192}
-CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT, CPU_LONG, CPU_LONGER = (41, 1023), (1025, 1500), (12, 40), (6001, 40000), (16385, 80000)
+CPU_TILED_ROWS, CPU_MANY_ROWS, CPU_SHORT = (41, 1023), (1025, 1500), (12, 40)
 TILED_ROWS_OF_A_GPU = (41, 8192)
-# So many short rows need no more memory than the timed cell.
+# Maximum number of short rows, which take no more memory than the timed cell.
 GPU_MOST_ROWS = 1 << 18
-# What `_of_timed_blocks` has: of the timed cell the columns, and numbers of rows.
-TIMED, ROPE_TIMED, THOUSANDS, BEYOND_AN_AXIS, OF_HEADS = 4096, 128, (2049, 8191), (65_601, 80_000), (530_000, 600_000)
-# CUDA's limit for the second and third axis of a grid.
+# The timed columns, and the numbers of rows in `_of_timed_blocks`.
+TIMED, ROPE_TIMED, THOUSANDS, BEYOND_AN_AXIS, OF_HEADS = (
+    4096,
+    128,
+    (2049, 8191),
+    (65_601, 80_000),
+    (530_000, 600_000),
+)
+# CUDA's limit for the second and third grid dimension.
 MOST_ROWS = 65535
 H100_MULTIPROCESSORS = 132
-# Widths and dtypes of fixed cells, for which kernels are compiled already.
+# Widths and dtypes of fixed cells, whose kernels are compiled already.
 NARROW: tuple[tuple[int, Dtype], ...] = ((127, "float16"), (128, "float32"))
 ROPE_NARROW: tuple[tuple[int, Dtype], ...] = ((128, "bfloat16"), (64, "float16"))
-# Where the columns are even: no tile of eight rows or more covers all of them.
+# Row counts for even columns; no tile of eight rows or more divides them.
 TILED_ROWS = tuple(rows for rows in range(9, 40) if rows % 8)
-# As many rows as any usual tile has, where none is left over, as often.
+# Rows of the largest usual tile, and the share of cells that whole tiles cover.
 TILE_ROWS, WHOLE_TILES = 64, 0.25
 
 
-def fresh_cells(op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MULTIPROCESSORS) -> tuple[Cell, ...]:
-    """The cells of this seed, for a GPU with so many multiprocessors: the same seed gives the same cells."""
+def fresh_cells(
+    op: Op, seed: int, *, gpu: bool, multiprocessors: int = H100_MULTIPROCESSORS
+) -> tuple[Cell, ...]:
+    """The cells of this seed, for a GPU with this number of multiprocessors.
+
+    The same seed gives the same cells.
+    """
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0cells".encode()).digest())
-    drafts = [_anything(op, chance, gpu)]
+    specs = [_anything(op, chance, gpu)]
     if gpu:
-        drafts.append(_of_whole_tiles(op, chance))
-        drafts += _of_many_rows(op, chance, multiprocessors) if op.regime != "wide" else ()
-        drafts += _of_timed_blocks(op, chance)
+        specs.append(_of_whole_tiles(op, chance))
+        specs += _of_many_rows(op, chance, multiprocessors) if op.regime != "wide" else ()
+        specs += _of_timed_blocks(op, chance)
     else:
-        drafts.append(Draft(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted"))
+        specs.append(
+            CellSpec(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted")
+        )
         columns = _columns(op, chance, 600, 3000)
-        drafts.append(Draft(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal"))
-        drafts += _many_or_long(op, chance)
-    drafts += _nearly_usual(op, chance, gpu)
-    return tuple({cell.name: cell for cell in (cell_of(op, draft) for draft in drafts)}.values())
+        specs.append(
+            CellSpec(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal")
+        )
+        specs += _many(op, chance)
+    specs += _nearly_usual(op, chance, gpu)
+    return tuple(
+        {cell.name: cell for cell in (cell_of(op, cell_spec) for cell_spec in specs)}.values()
+    )
 
 
-def _nearly_usual(op: Op, chance: random.Random, gpu: bool) -> list[Draft]:
-    """Long rows, and more of them that are short."""
+def _nearly_usual(op: Op, chance: random.Random, gpu: bool) -> list[CellSpec]:
+    """A cell of long rows and a cell of more short rows, almost all of them usual."""
     few, dtype = chance.randint(9, 24), chance.choice(DTYPES)
     if op.kind in ROPE_KINDS:
-        long, more = chance.choice(HEADS), (ROPE_NARROW if gpu else tuple((columns, dtype) for columns in HEADS[:2]))
+        long, more = (
+            chance.choice(HEADS),
+            (ROPE_NARROW if gpu else tuple((columns, dtype) for columns in HEADS[:2])),
+        )
     else:
-        # The block of fixed cells, and no multiple of anything, on a GPU.
+        # On a GPU, the block of fixed cells with an odd width.
         long = 2 * chance.randint(2049, 4095) + 1 if gpu else between(chance, 2049, 6000)
         more = NARROW if gpu else ((short(op, chance), chance.choice(DTYPES)),)
     rows = between(chance, *(TILED_ROWS_OF_A_GPU if gpu else CPU_TILED_ROWS))
     columns, other = chance.choice(more)
     values = "rare_none" if base_name(op) in ADD_ONE else "rare"
-    return [Draft(few, long, dtype, values, label="fresh-usual"), Draft(rows, columns, other, values, label="fresh-usual")]
+    return [
+        CellSpec(few, long, dtype, values, label="fresh-usual"),
+        CellSpec(rows, columns, other, values, label="fresh-usual"),
+    ]
 
 
-def _many_or_long(op: Op, chance: random.Random) -> list[Draft]:
-    """What a kernel may have another way for, as far as the interpreter gets: a number of rows, or a length of them."""
+def _many(op: Op, chance: random.Random) -> list[CellSpec]:
+    """Many rows, as far as the interpreter allows, because kernels may treat them differently."""
     rows, columns = between(chance, *CPU_TILED_ROWS), short(op, chance)
-    made = [Draft(rows, columns, chance.choice(DTYPES), chance.choice(RECIPES), label="fresh-tiled")]
+    made = [
+        CellSpec(rows, columns, chance.choice(DTYPES), chance.choice(RECIPES), label="fresh-tiled")
+    ]
     if op.regime != "wide":
-        made.append(Draft(chance.randint(*CPU_MANY_ROWS), short(op, chance), chance.choice(DTYPES), "mixed", label="fresh-rows"))
-    if op.kind not in ROPE_KINDS:
-        # Where rows are split, which only long ones are, parts of several rows may be mixed up.
-        rows, length = (2, CPU_LONGER) if op.regime == "wide" else (chance.choice((1, 2)), CPU_LONG)
-        columns = chance.choice((between(chance, *length), _odd_multiple(chance, *length)))
-        made.append(Draft(rows, columns, chance.choice(DTYPES), "normal", 8.0, label="fresh-long"))
+        made.append(
+            CellSpec(
+                chance.randint(*CPU_MANY_ROWS),
+                short(op, chance),
+                chance.choice(DTYPES),
+                "mixed",
+                label="fresh-rows",
+            )
+        )
     return made
 
 
 def between(chance: random.Random, low: int, high: int) -> int:
-    """Each order of magnitude as often as any other."""
+    """A number in [low, high], with every order of magnitude equally likely."""
     return round(math.exp2(chance.uniform(math.log2(low), math.log2(high))))
 
 
 def short(op: Op, chance: random.Random) -> int:
-    """A width at which the interpreter gets through many rows."""
+    """A width at which the interpreter can run many rows."""
     return min(HEADS) if op.kind in ROPE_KINDS else between(chance, *CPU_SHORT)
 
 
-def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[Draft]:
+def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[CellSpec]:
     narrow = ROPE_NARROW if op.kind in ROPE_KINDS else NARROW
     odd = between(chance, GPU_ROWS, GPU_MOST_ROWS) | 1
-    times = round(math.exp2(chance.uniform(math.log2(GPU_ROWS // 4 / multiprocessors), math.log2(MOST_ROWS / multiprocessors))))
-    # An odd multiple: most counts of multiprocessors times 16 are numbers that Triton compiles a kernel of its own for.
+    times = round(
+        math.exp2(
+            chance.uniform(
+                math.log2(GPU_ROWS // 4 / multiprocessors), math.log2(MOST_ROWS / multiprocessors)
+            )
+        )
+    )
+    # An odd multiple, because Triton specialises kernels for multiples of 16.
     even = multiprocessors * max(1, times - (times + 1) % 2)
     made = []
     for rows, (columns, dtype) in zip((odd, even), narrow, strict=True):
         values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
-        made.append(Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"fresh-rows-{values}"))
+        made.append(
+            CellSpec(
+                rows,
+                columns,
+                dtype,
+                values,
+                _magnitude(chance),
+                scaled=scaled,
+                label=f"fresh-rows-{values}",
+            )
+        )
     return made
 
 
-def _of_timed_blocks(op: Op, chance: random.Random) -> list[Draft]:
-    """Thousands of rows, and more than an axis of a grid has, both long: of widths whose block is the timed one's where rows are one."""
+def _of_timed_blocks(op: Op, chance: random.Random) -> list[CellSpec]:
+    """Thousands of long rows, and more rows than a grid dimension allows.
+
+    Kernels of one block for each row have the timed cell's block here.
+    """
     if op.kind in ROPE_KINDS:
-        return [Draft(chance.randint(*OF_HEADS), ROPE_TIMED, "float16", "normal", label="fresh-elements")]
+        return [
+            CellSpec(
+                chance.randint(*OF_HEADS),
+                ROPE_TIMED,
+                chance.choice(HALVES),
+                "normal",
+                label="fresh-elements",
+            )
+        ]
     if op.regime == "wide":
         return []
     low = TIMED // 4 if op.regime == "short" else TIMED // 2
     tiled = odd_multiple(chance, chance.choice((128, 256, 512)), low + 1, 2 * low)
     narrower = odd_multiple(chance, 16, low + 1, low * 5 // 4)
     return [
-        Draft(chance.randint(*THOUSANDS), tiled, "float16", "mixed", label="fresh-groups"),
-        Draft(chance.randint(*BEYOND_AN_AXIS), narrower, "float16", "normal", label="fresh-elements"),
+        CellSpec(
+            chance.randint(*THOUSANDS), tiled, chance.choice(DTYPES), "mixed", label="fresh-groups"
+        ),
+        CellSpec(
+            chance.randint(*BEYOND_AN_AXIS),
+            narrower,
+            chance.choice(HALVES),
+            "normal",
+            label="fresh-elements",
+        ),
     ]
 
 
-def _anything(op: Op, chance: random.Random, gpu: bool) -> Draft:
+def _anything(op: Op, chance: random.Random, gpu: bool) -> CellSpec:
     columns = _columns(op, chance, 2, GPU_COLUMNS if gpu else CPU_COLUMNS)
     rows = _any_rows(chance, columns) if gpu else _rows(chance, columns, CPU_ROWS)
     return of_any_values(op, chance, rows, columns, chance.choice(DTYPES))
 
 
-def _of_whole_tiles(op: Op, chance: random.Random) -> Draft:
+def _of_whole_tiles(op: Op, chance: random.Random) -> CellSpec:
     dtype = chance.choice(DTYPES)
-    columns = chance.choice(HEADS) if op.kind in ROPE_KINDS else _odd_multiple(chance, 2, GPU_LONGEST[dtype])
+    columns = (
+        chance.choice(HEADS)
+        if op.kind in ROPE_KINDS
+        else _odd_multiple(chance, 2, GPU_LONGEST[dtype])
+    )
     return of_any_values(op, chance, _any_rows(chance, columns), columns, dtype)
 
 
-def of_any_values(op: Op, chance: random.Random, rows: int, columns: int, dtype: Dtype, *, label: str = "fresh") -> Draft:
-    """Values and magnitudes as a verdict draws them, of all operands or of some."""
+def of_any_values(
+    op: Op, chance: random.Random, rows: int, columns: int, dtype: Dtype, *, label: str = "fresh"
+) -> CellSpec:
+    """A spec with drawn values and magnitudes, for all operands or some."""
     values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
-    return Draft(rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"{label}-{values}")
+    return CellSpec(
+        rows, columns, dtype, values, _magnitude(chance), scaled=scaled, label=f"{label}-{values}"
+    )
 
 
 def _some_operands(op: Op, chance: random.Random) -> tuple[str, ...]:
-    """Magnitudes of one operand alone tell other kernels apart than those of all together, which is what none chosen means."""
+    """Random operands to scale. Scaling one operand alone catches other kernels than scaling all,
+    which () means.
+    """
     return tuple(name for name in signature(op) if chance.random() < 0.5)
 
 
@@ -175,18 +263,23 @@ def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
 
 
 def odd_multiple(chance: random.Random, of: int, low: int, high: int) -> int:
-    """Three times `of` or more, from `low` to `high`."""
+    """An odd multiple of `of`, at least three times, from `low` to `high`."""
     return of * chance.choice(range(max(3, -(-low // of)) | 1, high // of + 1, 2))
 
 
 def _odd_multiple(chance: random.Random, low: int, high: int) -> int:
-    """Three, five or more times a power of two, each power from 16 on as often as any other: whole tiles of its size, and one over."""
+    """An odd multiple of a power of two, with each power from 16 on equally likely."""
     return odd_multiple(chance, 1 << chance.randint(4, (high // 3).bit_length() - 1), low, high)
 
 
 def _any_rows(chance: random.Random, columns: int) -> int:
-    """A few rows as often as thousands, so that no number of rows between those of the fixed cells is safe to get wrong."""
-    rows = round(math.exp2(chance.uniform(0.0, math.log2(max(2, min(GPU_ROWS, GPU_ELEMENTS // columns))))))
+    """A number of rows, with few rows and thousands equally likely.
+
+    So no row count between those of the fixed cells is safe to get wrong.
+    """
+    rows = round(
+        math.exp2(chance.uniform(0.0, math.log2(max(2, min(GPU_ROWS, GPU_ELEMENTS // columns)))))
+    )
     if columns % 16:
         return rows
     if chance.random() < WHOLE_TILES:

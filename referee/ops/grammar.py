@@ -1,6 +1,7 @@
-"""The chain grammar: [add_](rmsnorm|layernorm)_<act>, and the remix form with two stacked activations.
+"""The chain grammar: [add_](rmsnorm|layernorm)_<act>, and the remix form with two activations.
 
-Names parse in one way only: no activation is a prefix-and-rest of two others ("leaky" and "erf" are none).
+Names parse in one way only, because no activation's name consists of two others ("leaky" and "erf"
+are not activations).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def norm_formula(norm: Norm, residual: bool) -> str:
     start = "h = x + residual; " if residual else "h = x; "
     if norm == "rms":
         return start + f"n = h / sqrt(mean(h^2 over the row) + {RMS_EPS:g}) * w"
-    return start + f"m = mean(h over the row); v = mean((h - m)^2 over the row); n = (h - m) / sqrt(v + {LAYER_EPS:g}) * w + b"
+    return (
+        start
+        + f"m = mean(h over the row); v = mean((h - m)^2 over the row); n = (h - m) / sqrt(v + {LAYER_EPS:g}) * w + b"
+    )
 
 
 def norm_kind(norm: Norm, residual: bool) -> str:
@@ -62,7 +66,7 @@ def chain(norm: Norm, residual: bool, acts: tuple[str, ...]) -> Op:
 
 
 def parse_remix(name: str) -> Op | None:
-    """The remix op of that name, or None when the name is not of the grammar."""
+    """The remix of that name, or None if the grammar does not have it."""
     rest = name.removeprefix("add_")
     for norm in ("rms", "layer"):
         prefix = _WORD[norm] + "_"

@@ -1,7 +1,8 @@
-"""Parameters that are what models have almost everywhere: weights of one, biases of zero, tables of rotation by position, one scale.
+"""Parameters as models have them almost everywhere, with a few exceptions.
 
-Some few elements are others. Whoever looks at some of them, or knows how they are usually made, and does not read the rest, is wrong at
-those. Where an operation adds one to its weights, they are zero.
+Weights are one, biases zero, rotation tables follow the position, and scales are equal. A kernel
+that samples them, or assumes their usual form, is wrong at the exceptions. Weights are zero where
+the operation adds one.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from torch import Generator, Tensor
 from referee.ops.draws import integers, normal, uniform
 
 MOST_OTHERS = 3
-"""Of a vector so many elements are others, or fewer."""
+"""Maximum number of exceptions in a vector."""
 MOST_MORE = 2.0
 OTHER_ANGLES, OTHER_SCALES = 1.0 / 16.0, 1.0 / 6.0
-"""The share of a table's elements that are others, and of the scales of rows."""
+"""The shares of exceptions in a table, and among the scales of rows."""
 BASE = 10_000.0
-"""Of the frequencies of rotary embeddings: Su et al., RoFormer (2021), section 3.2.2."""
+"""Base of the rotary frequencies: Su et al., RoFormer (2021), section 3.2.2."""
 
 
 def _vector(shape: tuple[int, int], width: int, g: Generator, *, usual: float) -> Tensor:
     del width
-    out = torch.full(shape, usual, device=g.device)
+    out = torch.full(shape, usual, dtype=torch.float32, device=g.device)
     count = min(int(integers(1, MOST_OTHERS + 1, (1,), g)), shape[1])
     if count:
         places = torch.randperm(shape[1], generator=g, device=g.device)[:count]
@@ -34,8 +35,14 @@ def _vector(shape: tuple[int, int], width: int, g: Generator, *, usual: float) -
     return out
 
 
-def _table(shape: tuple[int, int], width: int, g: Generator, *, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """Cosines or sines of `width` columns' heads: of rows one after the other, and in the second half of pairs at the same position."""
+def _table(
+    shape: tuple[int, int], width: int, g: Generator, *, of: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Cosines or sines for heads of `width` columns.
+
+    The first half of the rows has successive positions; in the second half, two rows share a
+    position.
+    """
     half = max(width // 2, 1)
     rows = torch.arange(shape[0], device=g.device)
     first = (shape[0] + 1) // 2
@@ -43,7 +50,9 @@ def _table(shape: tuple[int, int], width: int, g: Generator, *, of: Callable[[Te
     columns = torch.arange(shape[1], device=g.device) % half
     frequencies = torch.exp(columns.float() * (-math.log(BASE) / half))
     others = of(2.0 * torch.pi * uniform(shape, g))
-    return torch.where(uniform(shape, g) < OTHER_ANGLES, others, of(positions.unsqueeze(1) * frequencies))
+    return torch.where(
+        uniform(shape, g) < OTHER_ANGLES, others, of(positions.unsqueeze(1) * frequencies)
+    )
 
 
 def _scales(shape: tuple[int, int], width: int, g: Generator) -> Tensor:
@@ -62,4 +71,6 @@ NEARLY_USUAL: dict[str, dict[str, Draw]] = {
     "rare": {**_SAME, "w": partial(_vector, usual=1.0)},
     "rare_none": {**_SAME, "w": _NONE},
 }
-"""By recipe, and by the parameter's name: a tensor of this shape beside data of so many columns, from this generator, in fp32."""
+"""Draws by recipe and parameter name. Each takes the tensor's shape, the columns of the data and a
+generator, and returns fp32.
+"""

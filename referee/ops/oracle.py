@@ -1,7 +1,8 @@
-"""The float64 oracle of every op, written independently of `eager.py` so that one slip cannot hide in both.
+"""The float64 oracle of every operation, independent of `eager.py` so that no error is in both.
 
-Formulas follow `Op.formula`; softmax goes through log-sum-exp, exponentials through expm1/log1p/logaddexp, GELU through
-erf or tanh written out, LayerNorm in two passes, rotations by index arithmetic. The result stays float64.
+Formulas follow `Op.formula`. Softmax uses log-sum-exp, exponentials use expm1, log1p and logaddexp,
+GELU is written out, LayerNorm takes two passes, and rotations use index arithmetic. The result
+stays float64.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ ACTS: dict[str, Oracle] = {
 
 
 def _log_softmax(z: Tensor) -> Tensor:
-    # In this order: beside the largest float32 the logarithm of a sum is nothing.
+    # The order matters: next to the largest float32, the logarithm of a sum vanishes.
     above = z - z.amax(-1, keepdim=True)
     return above - torch.log(torch.exp(above).sum(-1, keepdim=True))
 
 
 def _row_logsumexp(z: Tensor) -> Tensor:
-    # Not torch.logsumexp: a row holding +Inf must be NaN throughout, as exp(z - max) makes it.
+    # Not torch.logsumexp: a row with +Inf must be NaN throughout, as exp(z - max) makes it.
     top = z.amax(-1, keepdim=True)
     return top + torch.log(torch.exp(z - top).sum(-1, keepdim=True))
 
@@ -98,12 +99,16 @@ def _rope(n: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    turned = torch.view_as_complex(x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).contiguous()) * torch.complex(cos, sin)
+    turned = torch.view_as_complex(
+        x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).contiguous()
+    ) * torch.complex(cos, sin)
     return torch.view_as_real(turned).flatten(-2)
 
 
 def _entropy(x: Tensor) -> Tensor:
-    return _row_logsumexp(x).squeeze(-1) - (_softmax(x) * x).sum(-1)
+    # In a row of masks the logarithm of a sum vanishes; the answer does not depend on the shift.
+    above = x - x.amax(-1, keepdim=True)
+    return _row_logsumexp(above).squeeze(-1) - (_softmax(above) * above).sum(-1)
 
 
 def _cross_entropy(x: Tensor, tgt: Tensor) -> Tensor:
@@ -148,19 +153,25 @@ def _normed(op: Op, x: Tensor, *rest: Tensor) -> Tensor:
 
 
 def oracle(op: Op) -> Oracle:
-    """The float64 function of a catalogue or remix op; inputs of any dtype, integers of a `tgt` argument kept as they are."""
+    """The float64 function of a catalogue or remix operation.
+
+    Inputs have any dtype; integers of a `tgt` argument stay integers.
+    """
     name = base_name(op)
     if name in EXPLICIT:
         body = EXPLICIT[name]
     elif op.kind == "unary" and name in ACTS:
         body = ACTS[name]
     elif op.norm is not None:
+
         def body(*inputs: Tensor) -> Tensor:
             return _normed(op, *inputs)
     else:
         raise LookupError(f"{op.name} has no catalogue oracle")
 
     def in_float64(*inputs: Tensor) -> Tensor:
-        return body(*(tensor if tensor.dtype == torch.int64 else tensor.double() for tensor in inputs))
+        return body(
+            *(tensor if tensor.dtype == torch.int64 else tensor.double() for tensor in inputs)
+        )
 
     return in_float64

@@ -1,7 +1,8 @@
-"""Run a PyTorch function in float64, also where it asks for a narrower float itself.
+"""Runs a PyTorch function in float64, even if it asks for a narrower float.
 
-Every conversion or creation of a float16, bfloat16 or float32 tensor inside the function is widened to float64. Constants that the
-function captured are widened where they meet a float64 tensor, but for an operation that writes into one of its operands.
+Every conversion to or creation of a float tensor of at most 32 bits becomes float64. Captured
+constants are widened where they meet a float64 tensor, except as the target of an in-place
+operation.
 """
 
 from __future__ import annotations
@@ -11,18 +12,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-_NARROW = frozenset({torch.float16, torch.bfloat16, torch.float32})
+from referee.ops.dispatch import Mode
+
+_NARROW = frozenset(
+    {torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2}
+)
 
 
-class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Widen(Mode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        wider = {key: torch.float64 if key == "dtype" and value in _NARROW else value for key, value in (kwargs or {}).items()}
-        met = any(isinstance(leaf, Tensor) and leaf.dtype == torch.float64 for leaf in tree_leaves((args, wider)))
+        wider = {
+            key: torch.float64 if key == "dtype" and value in _NARROW else value
+            for key, value in (kwargs or {}).items()
+        }
+        met = any(
+            isinstance(leaf, Tensor) and leaf.dtype == torch.float64
+            for leaf in tree_leaves((args, wider))
+        )
         if met and not func._schema.is_mutable:
             args, wider = tree_map(_met, (args, wider))
         return func(*args, **wider)

@@ -1,9 +1,9 @@
-"""The words a smith is prompted with: an op's signature and description in both dialects.
+"""The prompt text of an operation for the smith: signature and description in both dialects.
 
-"card" is the form of the public model cards (typed signature, one line of description); "trained" is the form the public
-adapters were trained on (`def` line with a comment, then notes). The trained form keeps two quirks of that training data
-because the models saw them: a chain's hint names only the text after the last underscore (leaky_relu -> "relu",
-gelu_erf -> "erf"), and `_short` ops carry a REGIME comment. Everything else is in our own words.
+"card" is the form of the public model cards: a typed signature and one line of description.
+"trained" is the form that the public adapters were trained on: a `def` line with a comment, then
+notes. It keeps two quirks of the training data. A chain's hint names only the text after the last
+underscore (leaky_relu -> "relu"), and `_short` operations have a REGIME comment.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from referee.ops.catalogue import base_name
+from referee.ops.shipped import shipped
 from referee.ops.signatures import KINDS, Parameter, signature
 from referee.ops.spec import Op
 
@@ -19,7 +20,7 @@ _CHAIN_NORMS = {"rms": "RMSNorm", "layer": "LayerNorm"}
 
 @dataclass(frozen=True)
 class PromptText:
-    """`signature` goes under the prompt's "Signature:", `description` says in words what the op computes."""
+    """`signature` goes below the prompt's "Signature:"; `description` is the operation in words."""
 
     signature: str
     description: str
@@ -31,7 +32,9 @@ def _shape(parameter: Parameter, *, head: bool) -> str:
 
 
 def _described(parameter: Parameter, *, head: bool) -> str:
-    return f"{parameter.name} ({_shape(parameter, head=head)})" + ("" if parameter.dtype == "x" else f" {parameter.dtype}")
+    return f"{parameter.name} ({_shape(parameter, head=head)})" + (
+        "" if parameter.dtype == "x" else f" {parameter.dtype}"
+    )
 
 
 def _is_head(op: Op) -> bool:
@@ -40,8 +43,13 @@ def _is_head(op: Op) -> bool:
 
 def card_text(op: Op) -> PromptText:
     """The card dialect: `run(x: Tensor[M, N]) -> Tensor[M, N]` and a one-line description."""
+    function = shipped().get(op.name) if op.origin == "catalogue" else None
+    if function is not None:
+        return PromptText(function.signature, op.formula)
     if op.kind not in KINDS:
-        return PromptText(f"run({', '.join(f'{name}: Tensor' for name in signature(op))}) -> Tensor", op.formula)
+        return PromptText(
+            f"run({', '.join(f'{name}: Tensor' for name in signature(op))}) -> Tensor", op.formula
+        )
     kind, head = KINDS[op.kind], _is_head(op)
     arguments = ", ".join(f"{p.name}: Tensor[{_shape(p, head=head)}]" for p in kind.parameters)
     output = _shape(Parameter("out", kind.output), head=head)
@@ -53,7 +61,7 @@ def _is_chain(op: Op) -> bool:
 
 
 def trained_text(op: Op) -> PromptText:
-    """The trained dialect: a `def run(...):` line with a comment, and the notes that follow the op's name."""
+    """The trained dialect: a `def run(...):` line with a comment, and the notes after the name."""
     line = f"def run({', '.join(signature(op))}):"
     name = base_name(op)
     if _is_chain(op) and op.norm is not None:

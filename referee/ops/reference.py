@@ -1,4 +1,4 @@
-"""Both trusted forms of an op: `eager` (PyTorch, fp32 inside) and `oracle` (float64). Imports torch."""
+"""Both trusted forms of an operation: `eager` (PyTorch, fp32 inside) and `oracle` (float64)."""
 
 from referee.ops.eager import eager
 from referee.ops.oracle import oracle

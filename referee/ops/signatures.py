@@ -1,7 +1,7 @@
 """Signature kinds: the argument order of `run`, with each argument's shape in symbols.
 
-Symbols: M rows, N columns, H half of N (rope tables of the interleaved form), 1. A dtype of "x" is the dtype of the
-cell. For the rope family N is the head dimension and is even.
+The symbols are M rows, N columns, H half of N (rope tables of the interleaved form) and 1. A dtype
+of "x" is the cell's dtype. For the rope family, N is the head dimension and even.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Kind:
-    """A family of ops with the same signature. Every kind has one output of the cell's dtype."""
+    """A family of operations with one signature and one output of the cell's dtype."""
 
     parameters: tuple[Parameter, ...]
     output: tuple[Symbol, ...] = ("M", "N")
@@ -53,9 +53,13 @@ KINDS: dict[str, Kind] = {
     "dequant": Kind((Parameter("q", ("M", "N"), "int8"), Parameter("scale", ("M", "1")))),
     "target": Kind((_matrix("x"), Parameter("tgt", ("M",), "int64")), ("M",)),
     "rope": Kind((_matrix("x"), _matrix("cos"), _matrix("sin"))),
-    "rope_interleaved": Kind((_matrix("x"), Parameter("cos", ("M", "H")), Parameter("sin", ("M", "H")))),
+    "rope_interleaved": Kind(
+        (_matrix("x"), Parameter("cos", ("M", "H")), Parameter("sin", ("M", "H")))
+    ),
     "norm_rope": Kind((_matrix("x"), _vector("w"), _matrix("cos"), _matrix("sin"))),
-    "add_norm_rope": Kind((_matrix("x"), _matrix("residual"), _vector("w"), _matrix("cos"), _matrix("sin"))),
+    "add_norm_rope": Kind(
+        (_matrix("x"), _matrix("residual"), _vector("w"), _matrix("cos"), _matrix("sin"))
+    ),
     "pair_reduce": Kind((_matrix("x"), _matrix("y")), ("M",)),
 }
 

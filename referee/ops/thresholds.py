@@ -1,6 +1,8 @@
-"""The numbers that a reference compares its inputs themselves with, and the reference with such a comparison the other way at equality.
+"""Finds the numbers that a reference compares its inputs with, and evaluates it with such a
+comparison changed at equality.
 
-Only comparisons with a number that is no tensor are seen, and inputs count as given, viewed otherwise, copied or converted.
+Limits: only comparisons of an input with a plain number are seen. Views, copies and conversions of
+an input count as the input.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from referee.ops.dispatch import Mode
+from referee.ops.eight_bits import computable
 
 _SAME = frozenset(
     "alias detach clone contiguous _to_copy view _unsafe_view reshape expand permute transpose t squeeze unsqueeze select slice unbind "
@@ -32,31 +36,44 @@ MOST_MET = 64
 
 @dataclass(frozen=True)
 class Threshold:
-    """An input, by its position, is compared with this number."""
+    """The input at this position is compared with this number."""
 
     position: int
     number: float
 
 
 def thresholds_of(function: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[Threshold, ...]:
-    """Those where the function's answers jump: where it matters to which side an input that is equal to the number belongs."""
+    """Thresholds at which the function's answers jump, so that equality matters."""
     with _Compared(inputs) as compared:
         function(*inputs)
-    return tuple(threshold for threshold in dict.fromkeys(compared.seen) if _jumps(function, inputs, threshold))
+    return tuple(
+        threshold
+        for threshold in dict.fromkeys(compared.seen)
+        if _jumps(function, inputs, threshold)
+    )
 
 
-def numbers_to_meet(function: Callable[..., Any], inputs: Sequence[Tensor]) -> dict[int, tuple[float, ...]]:
-    """The numbers that each input is to be equal to somewhere, by its position: none where no answer jumps at any of them.
+def numbers_to_meet(
+    function: Callable[..., Any], inputs: Sequence[Tensor]
+) -> dict[int, tuple[float, ...]]:
+    """Numbers that each input should equal somewhere, by position; {} if no answer jumps at any.
 
-    Only those that the input's dtype has: others are never met. At those where no answer jumps nothing is found, nor lost.
+    Numbers that the input's dtype cannot represent are left out.
     """
     with _Compared(inputs) as compared:
         function(*inputs)
-    known = [one for one in dict.fromkeys(compared.seen) if _is_exact(one.number, inputs[one.position].dtype)]
-    # A reference of many numbers may be slow: the first that matters is enough to know.
+    known = [
+        one
+        for one in dict.fromkeys(compared.seen)
+        if _is_exact(one.number, inputs[one.position].dtype)
+    ]
+    # A reference with many numbers may be slow; the first jump is enough.
     if not any(_jumps(function, inputs, threshold) for threshold in known):
         return {}
-    numbers = {position: [one.number for one in known if one.position == position] for position in {one.position for one in known}}
+    numbers = {
+        position: [one.number for one in known if one.position == position]
+        for position in {one.position for one in known}
+    }
     return {position: tuple(found[:MOST_MET]) for position, found in numbers.items()}
 
 
@@ -64,8 +81,10 @@ def _is_exact(number: float, dtype: torch.dtype) -> bool:
     return isfinite(number) and float(torch.tensor(number, dtype=torch.float64).to(dtype)) == number
 
 
-def other_way(function: Callable[..., Any], inputs: Sequence[Tensor], threshold: Threshold) -> tuple[Tensor, ...]:
-    """The outputs for these inputs where equality with the threshold's number counts for the other side."""
+def other_way(
+    function: Callable[..., Any], inputs: Sequence[Tensor], threshold: Threshold
+) -> tuple[Tensor, ...]:
+    """The outputs if equality with the threshold counts for the other side."""
     with _Compared(inputs, threshold):
         return _tuple(function(*inputs))
 
@@ -76,12 +95,15 @@ def _jumps(function: Callable[..., Any], inputs: Sequence[Tensor], threshold: Th
     try:
         one, other = _tuple(function(*at)), other_way(function, at, threshold)
     except Exception:
-        # It takes no such values.
+        # The function does not take such values.
         return False
-    return not all(torch.equal(own.nan_to_num(), turned.nan_to_num()) for own, turned in zip(one, other, strict=True))
+    return not all(
+        torch.equal(*(computable(each).nan_to_num() for each in (own, turned)))
+        for own, turned in zip(one, other, strict=True)
+    )
 
 
-class _Compared(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Compared(Mode):
     def __init__(self, inputs: Sequence[Tensor], turned: Threshold | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[Threshold] = []
@@ -92,7 +114,11 @@ class _Compared(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._position[tensor] = position
 
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         position = self._position.get(args[0]) if args and isinstance(args[0], Tensor) else None
         if position is not None and func in _OTHER_WAY:
@@ -100,12 +126,18 @@ class _Compared(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.seen.append(found)
             func = _OTHER_WAY[func] if found == self._turned else func
         result = func(*args, **(kwargs or {}))
-        written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)] if position is not None else []
+        written = (
+            [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+            if position is not None
+            else []
+        )
         if func._schema.is_mutable:
             for tensor in written:
                 self._position.pop(tensor, None)
         elif str(func).removeprefix("aten.").partition(".")[0] in _SAME:
-            self._position.update((tensor, position) for tensor in written if tensor.is_floating_point())
+            self._position.update(
+                (tensor, position) for tensor in written if tensor.is_floating_point()
+            )
         return result
 
 

@@ -1,7 +1,9 @@
-"""What a user's reference does, found by running it: what the error budget of a catalogue op takes from the op's name.
+"""Traits of a user's reference, found by running it. For catalogue operations, the name decides
+them.
 
-Limits: seen on the values of one draw. A reference that mixes columns for other values only gets budgets that are too narrow there, and
-one that calls none of the functions below but computes the same gets none of their allowances.
+Limits: the traits hold for one draw of values. A reference that mixes columns only for other values
+gets narrow budgets there. One that computes the functions below in its own code gets no allowance
+for them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from referee.ops.dispatch import Mode
 
 _CANCELLING = frozenset(
     "tanh elu gelu softplus mish expm1 log1p log_sigmoid log_sigmoid_forward logaddexp binary_cross_entropy_with_logits".split()
@@ -21,9 +24,11 @@ _PROBABILITIES = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
 
 @dataclass(frozen=True)
 class Traits:
-    """`cancelling`: usual forms of a function it calls subtract numbers near one. `probabilities`: it calls a softmax.
+    """`cancelling`: it calls a function whose usual forms subtract numbers near one.
+    `probabilities`: it calls a softmax.
 
-    `mixes`: for each output, whether an element depends on other columns of the inputs than its own; empty where that is not known.
+    `mixes`: for each output, whether an element depends on other columns than its own; empty if
+    unknown.
     """
 
     cancelling: bool = False
@@ -35,29 +40,43 @@ class Traits:
         return bool(self.mixes) and not self.mixes[output]
 
 
-class _Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Called(Mode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
     def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         self.names.add(str(func).removeprefix("aten.").partition(".")[0].removesuffix("_"))
         return func(*args, **(kwargs or {}))
 
 
-def traits_of(eager: Callable[..., Any], oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Traits:
-    """The traits of a reference whose `eager` and float64 `oracle` return tensors, found at these inputs."""
+def traits_of(
+    eager: Callable[..., Any], oracle: Callable[..., Any], inputs: tuple[Tensor, ...]
+) -> Traits:
+    """The traits of a reference, found at these inputs."""
     with _Called() as called:
         eager(*inputs)
-    return Traits(bool(called.names & _CANCELLING), bool(called.names & _PROBABILITIES), _mixes(oracle, inputs))
+    return Traits(
+        bool(called.names & _CANCELLING),
+        bool(called.names & _PROBABILITIES),
+        _mixes(oracle, inputs),
+    )
 
 
 def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool, ...]:
     before = _tuple(oracle(*inputs))
     found = [not _has_columns(output) for output in before]
-    moved = [number for number, tensor in enumerate(inputs) if tensor.is_floating_point() and tensor.dim() and tensor.numel()]
+    moved = [
+        number
+        for number, tensor in enumerate(inputs)
+        if tensor.is_floating_point() and tensor.dim() and tensor.numel()
+    ]
     for number in moved:
         width = inputs[number].shape[-1]
         for column in {0, width // 2, width - 1}:
@@ -66,12 +85,14 @@ def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool
             try:
                 after = _tuple(oracle(*inputs[:number], changed, *inputs[number + 1 :]))
             except Exception:
-                # It takes no such values; then nothing is known.
+                # The reference does not take such values, so nothing is known.
                 return ()
             if [old.shape for old in before] != [new.shape for new in after]:
                 return ()
             for index, (old, new) in enumerate(zip(before, after, strict=True)):
-                found[index] = found[index] or old.shape[-1] != width or _elsewhere(old, new, column)
+                found[index] = (
+                    found[index] or old.shape[-1] != width or _elsewhere(old, new, column)
+                )
     return tuple(found)
 
 

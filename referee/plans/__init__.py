@@ -1,1 +1,3 @@
-"""Launch plans: what `run` does as data, its strict parser and checks, and where its buffers lie."""
+"""Launch plans: the actions of `run` as data, a strict parser and checks, and the places of
+buffers.
+"""

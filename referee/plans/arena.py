@@ -1,8 +1,10 @@
-"""Where a plan's buffers lie in memory: one region, every buffer between guard bands, everything poisoned beforehand.
+"""The memory of a plan: one region, with guard bands around every buffer, filled with a pattern
+beforehand.
 
-`layout` is plain arithmetic and imports no torch; the other functions work on a one-dimensional uint8 tensor on any device, so
-that the CPU executor and the GPU replayer share them. A poison is chosen to be NaN (or huge) in every floating type at
-once, so the bands need no dtype. Limits: a stray access further than `GUARD_BYTES` from every buffer is not seen here.
+`layout` is plain arithmetic without torch. The other functions work on a one-dimensional uint8
+tensor on any device; the CPU path and the GPU replay share them. A fill pattern is NaN (or huge) in
+every floating type at once, so the bands need no dtype. Limits: an access further than
+`GUARD_BYTES` from every buffer stays unseen.
 """
 
 from __future__ import annotations
@@ -20,38 +22,46 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ALIGNMENT = 256
+"""Bytes to which every buffer is aligned, as CUDA's allocations."""
 GUARD_BYTES = 1 << 16
+"""Minimum number of bytes between buffers."""
 PIECE_BYTES = 1 << 26
+"""Bytes per comparison, which bound the memory of a check."""
 LARGE_BYTES = 1 << 20
+"""Bytes from which an input that fills its buffer is written without a fill pattern first."""
 
 
 @dataclass(frozen=True)
-class Poison:
-    """A two-byte pattern that unwritten memory and guard bands are filled with."""
+class FillPattern:
+    """A two-byte pattern that fills guard bands and unwritten memory."""
 
     name: str
     pattern: bytes
 
 
-# 0xffff.. is NaN in float64, float32, float16 and bfloat16, and -1 in integers. 0x7b7b.. is 61280 in float16 and about 1e36 in
-# bfloat16 and float32: it survives where a NaN would be swallowed, as in maximum(NaN, x).
-NAN = Poison("nan", b"\xff\xff")
-HUGE = Poison("huge", b"\x7b\x7b")
-# What a kernel takes for nothing yet, and what is below everything: -65376 in float16, about -3e36 in bfloat16 and float32.
-ZERO = Poison("zero", b"\x00\x00")
-NEGATIVE = Poison("negative", b"\xfb\xfb")
-# What an earlier call might have left: 1.06 in float16, 0.011 in bfloat16 and float32.
-ORDINARY = Poison("ordinary", b"\x3c\x3c")
-POISONS = (NAN, HUGE, ZERO, NEGATIVE, ORDINARY)
+# 0xffff is NaN in float64, float32, float16 and bfloat16, and -1 in integers. 0x7b7b is 61280 in
+# float16 and about 1e36 in bfloat16 and float32. It survives where a NaN disappears, as in
+# maximum(NaN, x).
+NAN = FillPattern("nan", b"\xff\xff")
+HUGE = FillPattern("huge", b"\x7b\x7b")
+# Zero, and a value below all others: -65376 in float16, about -3e36 in bfloat16 and float32.
+ZERO = FillPattern("zero", b"\x00\x00")
+NEGATIVE = FillPattern("negative", b"\xfb\xfb")
+# An ordinary value, as an earlier call might leave: 1.06 in float16, 0.011 in bfloat16 and float32.
+ORDINARY = FillPattern("ordinary", b"\x3c\x3c")
+FILL_PATTERNS = (NAN, HUGE, ZERO, NEGATIVE, ORDINARY)
 
 LEFT_BEHIND = (
-    "wrong in memory that an earlier call left behind: the kernel depends on what its output or scratch memory holds before it is written"
+    "wrong in memory that an earlier call left behind: the kernel reads its output or "
+    "scratch memory before it writes it"
 )
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One buffer's place: byte offset in the region, size, and the input it holds (None for scratch and outputs)."""
+    """The place of one buffer: byte offset in the region, size in bytes, and its input (or
+    None).
+    """
 
     start: int
     nbytes: int
@@ -59,20 +69,23 @@ class Slot:
 
     @property
     def end(self) -> int:
-        """First byte after the buffer."""
+        """The first byte after the buffer."""
         return self.start + self.nbytes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Slots by buffer index, the byte ranges between them, and the size of the region."""
+    """Slots by buffer index, the byte ranges between them, and the size of the region in bytes."""
 
     slots: tuple[Slot, ...]
     guards: tuple[tuple[int, int], ...]
     total: int
 
     def within(self, start: int, size: int) -> Layout:
-        """The same `start` bytes into a region of `size` bytes; what lies before and after it is watched like a guard band."""
+        """The same layout, `start` bytes into a region of `size` bytes.
+
+        The bytes before and after it become guard bands.
+        """
         slots = tuple(Slot(slot.start + start, slot.nbytes, slot.input) for slot in self.slots)
         inner = [end + start for _, end in self.guards[:-1]]
         ends = [low + start for low, _ in self.guards[1:]]
@@ -81,10 +94,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Damage:
-    """What a run did to memory that was not its own: changed a guard band or an input.
+    """A run's change to a guard band or an input.
 
-    `buffer` is the changed input or the buffer nearest to the changed band, `offset` the first changed byte counted from its
-    start, `count` the number of changed bytes.
+    `buffer` is the changed input, or the buffer nearest to the changed band. `offset` is the first
+    changed byte, counted from the buffer's start; `count` is the number of changed bytes.
     """
 
     kind: Literal["guard", "input"]
@@ -93,19 +106,24 @@ class Damage:
     count: int
 
 
-def second_poison(cell: str) -> Poison:
-    """What the second run of the cell of this name finds in memory: over the cells of a task each poison but NaN in turn."""
-    return POISONS[1:][zlib.crc32(cell.encode()) % len(POISONS[1:])]
+def second_fill_pattern(cell: str) -> FillPattern:
+    """The pattern of the second run of the test case `cell`; over the cases of a task it cycles
+    through all but NaN.
+    """
+    return FILL_PATTERNS[1:][zlib.crc32(cell.encode()) % len(FILL_PATTERNS[1:])]
 
 
 def _aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def layout(plan: LaunchPlan, *, reverse: bool = False, lead: int = 0) -> Layout:
-    """Places every buffer of `plan`. `reverse` places them in the opposite order: other pointers, same plan.
+def layout(
+    plan: LaunchPlan, *, reverse: bool = False, lead: int = 0, guard: int = GUARD_BYTES
+) -> Layout:
+    """Places every buffer of `plan`; `reverse` places them in the opposite order.
 
-    `lead` makes the band before each buffer that many bytes longer, so that offsets which wrap around still hit the band.
+    The bands between them have at least `guard` bytes, and `lead` more before each buffer, so that
+    offsets that wrap around still hit a band.
     """
     order = range(len(plan.buffers))
     slots: dict[int, Slot] = {}
@@ -113,18 +131,20 @@ def layout(plan: LaunchPlan, *, reverse: bool = False, lead: int = 0) -> Layout:
     end = 0
     for index in reversed(order) if reverse else order:
         buffer = plan.buffers[index]
-        start = _aligned(end + GUARD_BYTES + lead)
+        start = _aligned(end + guard + lead)
         guards.append((end, start))
         slots[index] = Slot(start, buffer.nbytes, buffer.input)
         end = start + buffer.nbytes
-    total = _aligned(end + GUARD_BYTES)
+    total = _aligned(end + guard)
     guards.append((end, total))
     return Layout(tuple(slots[index] for index in order), tuple(guards), total)
 
 
 def window(region: Tensor, places: Layout, view: View) -> Tensor:
-    """The tensor that `view` names, aliasing `region`, which may be of any dtype. Raises ValueError where it is misaligned or leaves its
-    buffer."""
+    """The tensor of `view`, aliasing `region` of any dtype.
+
+    Raises ValueError if the view is misaligned or leaves its buffer.
+    """
     slot = places.slots[view.buffer]
     dtype, end = _reach(view)
     if end is None or end > slot.nbytes:
@@ -136,7 +156,9 @@ def window(region: Tensor, places: Layout, view: View) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _reach(view: View) -> tuple[torch.dtype, int | None]:
-    """A view's dtype, and where in its buffer it ends, in bytes; None when it is misaligned or begins before it."""
+    """A view's dtype, and its end in the buffer in bytes; None if it is misaligned or begins too
+    early.
+    """
     import torch
 
     dtype: torch.dtype = getattr(torch, view.dtype)
@@ -148,7 +170,7 @@ def _reach(view: View) -> tuple[torch.dtype, int | None]:
     return dtype, view.offset + (1 + last) * dtype.itemsize
 
 
-def _poisoned(start: int, length: int, poison: Poison, like: Tensor) -> Tensor:
+def _poisoned(start: int, length: int, poison: FillPattern, like: Tensor) -> Tensor:
     import torch
 
     pattern = int.from_bytes(poison.pattern, "little", signed=True)
@@ -161,21 +183,27 @@ def prepare(
     places: Layout,
     plan: LaunchPlan,
     inputs: Sequence[Tensor | None],
-    poison: Poison,
+    poison: FillPattern,
     targets: Sequence[Tensor] | None = None,
 ) -> None:
-    """Poisons all of `region` (`places.total` bytes), then writes `inputs`, in the plan's order, into their buffers.
+    """Fills `region` (`places.total` bytes) with the pattern, then writes `inputs` in the plan's
+    order.
 
-    None is for an input that the caller is going to write, and from end to end where it is large: it may be left as it was. `targets`
-    are the windows of the inputs, for who has them.
+    None stands for an input that the caller writes; if it is large, from end to end, and its memory
+    may stay as it was. `targets` are the inputs' windows, if the caller has them.
     """
     import torch
 
     pattern = int.from_bytes(poison.pattern, "little", signed=True)
     targets = targets or [window(region, places, view) for view in plan.inputs]
-    # What an input overwrites from end to end needs no poison first: of large ones that saves the device a third of the work.
+    # A large input that fills its buffer needs no pattern first; this saves a third of the device's
+    # work.
     slots = [places.slots[view.buffer] for view in plan.inputs]
-    whole = sorted((slot.start, slot.end) for slot, target in zip(slots, targets, strict=True) if _fills(target, slot))
+    whole = sorted(
+        (slot.start, slot.end)
+        for slot, target in zip(slots, targets, strict=True)
+        if _fills(target, slot)
+    )
     low, words = 0, region.view(torch.int16)
     for start, end in (*whole, (places.total, places.total)):
         assert not start % 2, start
@@ -187,37 +215,58 @@ def prepare(
 
 
 def _fills(target: Tensor, slot: Slot) -> bool:
-    """Whether writing to a large `target` leaves no byte of its slot as it was."""
-    return target.is_contiguous() and target.numel() * target.element_size() == slot.nbytes >= LARGE_BYTES
+    """Whether a write to a large `target` replaces every byte of its slot."""
+    return (
+        target.is_contiguous()
+        and target.numel() * target.element_size() == slot.nbytes >= LARGE_BYTES
+    )
 
 
-def damage(region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: Poison) -> Damage | None:
-    """The first sign of a write outside the plan's own scratch and outputs, or None. `region` was made by `prepare`."""
+def damage(
+    region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: FillPattern
+) -> Damage | None:
+    """The first sign of a write outside the plan's scratch and outputs, or None; `prepare` made
+    `region`.
+    """
     for low, high in places.guards:
-        found = _differences(region, low, high, lambda piece: _poisoned(piece.start, piece.stop - piece.start, poison, region))
+        found = _differences(
+            region,
+            low,
+            high,
+            lambda piece: _poisoned(piece.start, piece.stop - piece.start, poison, region),
+        )
         if found:
             offset, count = found
-            nearest = min(range(len(places.slots)), key=lambda index: _distance(places.slots[index], offset))
+            nearest = min(
+                range(len(places.slots)), key=lambda index: _distance(places.slots[index], offset)
+            )
             return Damage("guard", nearest, offset - places.slots[nearest].start, count)
     for view, tensor in zip(plan.inputs, inputs, strict=True):
         slot = places.slots[view.buffer]
-        expected = held(slot, view, tensor, poison)
+        expected = expected_input_bytes(slot, view, tensor, poison)
         found = _differences(region[slot.start : slot.end], 0, slot.nbytes, expected.__getitem__)
         if found:
             return Damage("input", view.buffer, *found)
     return None
 
 
-def held(slot: Slot, view: View, tensor: Tensor, poison: Poison) -> Tensor:
-    """The bytes of an input's slot as `prepare` leaves them: `tensor`, and poison in the gaps between its elements."""
+def expected_input_bytes(slot: Slot, view: View, tensor: Tensor, poison: FillPattern) -> Tensor:
+    """The bytes of an input's slot after `prepare`: `tensor`, with the pattern between its
+    elements.
+    """
     expected = _poisoned(0, slot.nbytes + -slot.nbytes % 8, poison, tensor)
     alone = Layout((Slot(0, slot.nbytes, slot.input),), (), slot.nbytes)
     window(expected, alone, replace(view, buffer=0)).copy_(tensor)
     return expected[: slot.nbytes]
 
 
-def _differences(actual: Tensor, low: int, high: int, expected: Callable[[slice], Tensor]) -> tuple[int, int] | None:
-    """The first byte from `low` to `high` that is not as expected, and how many are not. In pieces, for bands of gigabytes."""
+def _differences(
+    actual: Tensor, low: int, high: int, expected: Callable[[slice], Tensor]
+) -> tuple[int, int] | None:
+    """The first unexpected byte from `low` to `high`, and the number of such bytes.
+
+    It compares pieces, because a band may have gigabytes.
+    """
     first, count = None, 0
     for start in range(low, high, PIECE_BYTES):
         piece = slice(start, min(start + PIECE_BYTES, high))

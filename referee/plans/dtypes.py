@@ -1,8 +1,7 @@
-"""Element types that plans may hold: sizes in bytes, value ranges, and Triton's short names."""
+"""Element types of plans: sizes in bytes, value ranges, and Triton's short names."""
 
 from __future__ import annotations
 
-# torch's names without the prefix, as in `TensorSpec.dtype` and `View.dtype`.
 ITEMSIZE = {
     "float64": 8,
     "float32": 4,
@@ -20,8 +19,8 @@ ITEMSIZE = {
     "uint8": 1,
     "bool": 1,
 }
+"""Bytes per element, by torch's dtype name without prefix (as in `TensorSpec.dtype`)."""
 
-# Largest finite value of each floating type (IEEE 754, bfloat16, and the OCP 8-bit formats).
 LARGEST = {
     "float64": 1.7976931348623157e308,
     "float32": 3.4028234663852886e38,
@@ -30,17 +29,19 @@ LARGEST = {
     "float8_e4m3fn": 448.0,
     "float8_e5m2": 57344.0,
 }
+"""Largest finite value of each floating type (IEEE 754, bfloat16, and the OCP 8-bit formats)."""
 
-# `tl.dtype(name)` for each of these is a Triton element type.
 TRITON_DTYPES = frozenset(
     """
-    int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 fp16 bf16 fp32 fp64 fp8e4nv fp8e4b8 fp8e4b15 fp8e5 fp8e5b16
+    int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 fp16 bf16 fp32 fp64
+    fp8e4nv fp8e4b8 fp8e4b15 fp8e5 fp8e5b16
     """.split()
 )
+"""Names for which `tl.dtype(name)` is an element type."""
 
 
 def integer_range(dtype: str) -> tuple[int, int] | None:
-    """Smallest and largest value of an integer type or bool; None for floating types."""
+    """The smallest and largest value of an integer type or bool; None for floating types."""
     if dtype == "bool":
         return 0, 1
     if dtype in LARGEST:

@@ -1,9 +1,9 @@
-"""What a launch plan must satisfy before the judge executes it.
+"""The rules that a launch plan must satisfy before the judge executes it.
 
-Every view lies within its buffer; inputs are exactly the cell's; outputs fulfil the contract and share nothing with
-inputs or each other; fills and copies never write an input; grids, sizes and options are within CUDA's limits; kernels
-and their arguments are those of the clean module. What a launch writes is not known here: the judge compares inputs
-bitwise afterwards.
+Every view lies within its buffer. The inputs are exactly those of the test case. Outputs fulfil the
+contract and share memory neither with inputs nor with each other. Fills and copies never write an
+input. Grids, sizes and options are within CUDA's limits. Kernels and their arguments are those of
+the clean module. A launch's writes are unknown here: the judge compares inputs bitwise afterwards.
 """
 
 from __future__ import annotations
@@ -13,25 +13,37 @@ from collections.abc import Sequence
 
 from referee.ops.spec import TensorSpec
 from referee.plans.dtypes import ITEMSIZE, LARGEST, integer_range
-from referee.plans.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Tuning, View
-from referee.plans.plan_views import views_in, views_of
+from referee.plans.plan import (
+    Buffer,
+    Copy,
+    Fill,
+    Launch,
+    LaunchConfig,
+    LaunchPlan,
+    Tuning,
+    View,
+    views_in,
+    views_of,
+)
 from referee.reading.kernels import KernelModule, KernelSignature
 
-# CUDA C++ programming guide, technical specifications per compute capability: x up to 2^31 - 1, y and z up to 65535.
+# CUDA C++ programming guide, technical specifications per compute capability: x up to 2^31 - 1, y
+# and z up to 65535.
 MAX_GRID = (2**31 - 1, 65535, 65535)
 WARPS = frozenset({1, 2, 4, 8, 16, 32})
 MAX_STAGES = 16
 REGISTERS = range(16, 256)
 
-# Scratch may be larger than the data, but not out of proportion to it.
+# Scratch memory may be larger than the data, within these bounds.
 SCRATCH_FACTOR = 16
 SCRATCH_FREE_BYTES = 64 * 1024 * 1024
-# As CUDA's own allocations are used by vector loads; and rows that fill up a tile are no waste to speak of.
+# Bytes of alignment for vector loads; and the allowed waste of a padded output, as a factor and in
+# bytes.
 OUTPUT_ALIGNMENT, KEPT_TIMES, KEPT_BYTES = 16, 2, 16 * 1024 * 1024
 
 
 class PlanError(ValueError):
-    """A plan the judge will not execute. `guard` names the rule."""
+    """The judge refuses to execute this plan. `guard` names the rule."""
 
     def __init__(self, reason: str, *, guard: str = "plan") -> None:
         super().__init__(reason)
@@ -39,26 +51,37 @@ class PlanError(ValueError):
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last one addressed, inclusive; 0 for an empty view."""
+    """The number of elements from the first to the last addressed one; 0 for an empty view."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def input_nbytes(spec: TensorSpec) -> int:
-    """Size in bytes of the buffer that holds an input: from its storage's start to its last element."""
+    """Bytes of the buffer of an input: from its storage's start to its last element."""
     return (spec.offset + extent(spec.shape, spec.strides)) * ITEMSIZE[spec.dtype]
 
 
 def input_view(index: int, spec: TensorSpec) -> View:
-    """The view that an input is of its own buffer."""
+    """The view of an input on its buffer."""
     return View(index, spec.offset * ITEMSIZE[spec.dtype], spec.shape, spec.strides, spec.dtype)
 
 
-def check_plan(plan: LaunchPlan, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], module: KernelModule | None) -> None:
-    """Raise PlanError for the first rule that `plan` breaks at the cell with these inputs and outputs."""
+def check_plan(
+    plan: LaunchPlan,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    module: KernelModule | None,
+) -> None:
+    """Raises PlanError for the first rule that `plan` breaks at a test case with these inputs and
+    outputs.
+    """
     _check_buffers(plan, inputs, outputs)
-    for view in (*plan.inputs, *plan.outputs, *(view for step in plan.steps for view in views_of(step))):
+    for view in (
+        *plan.inputs,
+        *plan.outputs,
+        *(view for step in plan.steps for view in views_of(step)),
+    ):
         check_view(view, plan.buffers)
     for step in plan.steps:
         if isinstance(step, Launch):
@@ -71,12 +94,12 @@ def check_plan(plan: LaunchPlan, inputs: Sequence[TensorSpec], outputs: Sequence
             _check_target(step.target, plan.buffers)
             _check_copy(step)
     _check_outputs(plan, outputs)
-    if not any(isinstance(step, Launch) for step in plan.steps) and any(0 not in spec.shape for spec in outputs):
+    if not plan.launches() and any(0 not in spec.shape for spec in outputs):
         raise PlanError("`run` launches no Triton kernel", guard="no_kernel")
 
 
 def check_view(view: View, buffers: Sequence[Buffer]) -> None:
-    """Raise PlanError unless every element of the view lies within its buffer, aligned to its own size."""
+    """Raises PlanError unless the view lies within its buffer, aligned to its element size."""
     if view.buffer >= len(buffers):
         raise PlanError("a view names a buffer that does not exist")
     if len(view.shape) != len(view.strides):
@@ -88,24 +111,36 @@ def check_view(view: View, buffers: Sequence[Buffer]) -> None:
         raise PlanError("a view reaches beyond its buffer")
 
 
-def _check_buffers(plan: LaunchPlan, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+def _check_buffers(
+    plan: LaunchPlan, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> None:
     count = len(inputs)
     if plan.inputs != tuple(input_view(index, spec) for index, spec in enumerate(inputs)):
         raise PlanError("the plan's inputs are not the cell's inputs")
-    if plan.buffers[:count] != tuple(Buffer(input_nbytes(spec), index) for index, spec in enumerate(inputs)):
+    if plan.buffers[:count] != tuple(
+        Buffer(input_nbytes(spec), index) for index, spec in enumerate(inputs)
+    ):
         raise PlanError("the plan's input buffers are not the cell's")
     if any(buffer.input is not None for buffer in plan.buffers[count:]):
         raise PlanError("the plan has more input buffers than the cell")
     data = sum(buffer.nbytes for buffer in plan.buffers[:count])
     data += sum(extent(spec.shape, spec.strides) * ITEMSIZE[spec.dtype] for spec in outputs)
-    if sum(buffer.nbytes for buffer in plan.buffers[count:]) > SCRATCH_FACTOR * data + SCRATCH_FREE_BYTES:
-        raise PlanError("`run` allocates far more memory than its inputs and outputs take", guard="plan_size")
+    if (
+        sum(buffer.nbytes for buffer in plan.buffers[count:])
+        > SCRATCH_FACTOR * data + SCRATCH_FREE_BYTES
+    ):
+        raise PlanError(
+            "`run` allocates far more memory than its inputs and outputs take", guard="plan_size"
+        )
 
 
 def _check_launch(step: Launch, module: KernelModule | None) -> None:
     signature = None if module is None else module.signature(step.kernel)
     if module is not None and signature is None:
-        raise PlanError(f"`{step.kernel}` is not a @triton.jit function at the top level of the file", guard="kernel_syntax")
+        raise PlanError(
+            f"`{step.kernel}` is not a @triton.jit function at the top level of the file",
+            guard="kernel_syntax",
+        )
     if not step.configs:
         raise PlanError("a launch without a configuration")
     for config in step.configs:
@@ -117,24 +152,37 @@ def _check_launch(step: Launch, module: KernelModule | None) -> None:
 def _check_tuning(tuning: Tuning | None, buffers: Sequence[Buffer]) -> None:
     for view in tuning.zeroed if tuning else ():
         if buffers[view.buffer].input is not None:
-            reason = "autotune's reset_to_zero names an input, which Triton would zero at the first call; name only what `run` allocates"
+            reason = (
+                "autotune's reset_to_zero names an input, which Triton would zero; name "
+                "only tensors that `run` allocates"
+            )
             raise PlanError(reason, guard="autotune")
         _check_target(view, buffers)
     for view in tuning.restored if tuning else ():
-        # An input given back as it was is unchanged; whether the kernel writes it in between shows at every other call.
+        # An input that is restored counts as unchanged; other calls show whether the kernel writes
+        # it.
         if buffers[view.buffer].input is None:
             _check_target(view, buffers)
 
 
 def _check_config(config: LaunchConfig) -> None:
     if any(size > limit for size, limit in zip(config.grid, MAX_GRID, strict=True)):
-        raise PlanError(f"grid {config.grid} exceeds CUDA's limit {MAX_GRID}", guard="launch_limits")
+        raise PlanError(
+            f"grid {config.grid} exceeds CUDA's limit {MAX_GRID}", guard="launch_limits"
+        )
     if config.num_warps not in WARPS:
-        raise PlanError(f"num_warps={config.num_warps}: must be a power of two of at most 32", guard="launch_limits")
+        raise PlanError(
+            f"num_warps={config.num_warps}: must be a power of two of at most 32",
+            guard="launch_limits",
+        )
     if not 1 <= config.num_stages <= MAX_STAGES:
-        raise PlanError(f"num_stages={config.num_stages}: must be 1 to {MAX_STAGES}", guard="launch_limits")
+        raise PlanError(
+            f"num_stages={config.num_stages}: must be 1 to {MAX_STAGES}", guard="launch_limits"
+        )
     if config.num_ctas != 1:
-        raise PlanError(f"num_ctas={config.num_ctas}: block clusters are not supported", guard="launch_feature")
+        raise PlanError(
+            f"num_ctas={config.num_ctas}: block clusters are not supported", guard="launch_feature"
+        )
     if config.maxnreg is not None and config.maxnreg not in REGISTERS:
         raise PlanError(f"maxnreg={config.maxnreg}: must be 16 to 255", guard="launch_limits")
 
@@ -142,23 +190,30 @@ def _check_config(config: LaunchConfig) -> None:
 def _check_arguments(config: LaunchConfig, signature: KernelSignature) -> None:
     names = tuple(argument.name for argument in config.arguments)
     if names != tuple(parameter.name for parameter in signature.parameters):
-        raise PlanError(f"the arguments of a launch of `{signature.name}` are not the kernel's parameters")
+        raise PlanError(
+            f"the arguments of a launch of `{signature.name}` are not the kernel's parameters"
+        )
     for argument, parameter in zip(config.arguments, signature.parameters, strict=True):
         if parameter.constexpr and not argument.constexpr:
             raise PlanError(f"`{argument.name}` of `{signature.name}` is a constexpr")
         if argument.constexpr and any(True for _ in views_in(argument.value)):
-            raise PlanError(f"`{argument.name}` of `{signature.name}` is a constexpr and cannot be a tensor", guard="trace_error")
+            raise PlanError(
+                f"`{argument.name}` of `{signature.name}` is a constexpr and cannot be a tensor",
+                guard="trace_error",
+            )
 
 
 def _check_target(target: View, buffers: Sequence[Buffer]) -> None:
     if buffers[target.buffer].input is not None:
-        raise PlanError("`run` writes into one of its inputs; allocate an output instead", guard="input_written")
+        raise PlanError(
+            "`run` writes into one of its inputs; allocate an output instead", guard="input_written"
+        )
     if not _is_injective(target):
         raise PlanError("a fill or copy writes a view whose elements overlap")
 
 
 def _is_injective(view: View) -> bool:
-    """True when, taken by growing stride, each dimension steps over all that the smaller ones reach."""
+    """True if each dimension, by growing stride, steps over the reach of the smaller ones."""
     reach = 0
     for stride, size in sorted(zip(view.strides, view.shape, strict=True)):
         if size > 1:
@@ -181,44 +236,71 @@ def _check_fill(step: Fill) -> None:
 def _check_copy(step: Copy) -> None:
     target, source = step.target, step.source
     trailing = zip(reversed(source.shape), reversed(target.shape), strict=False)
-    if len(source.shape) > len(target.shape) or any(size not in (1, wanted) for size, wanted in trailing):
+    if len(source.shape) > len(target.shape) or any(
+        size not in (1, wanted) for size, wanted in trailing
+    ):
         raise PlanError("a copy between shapes that do not match")
     if target.buffer == source.buffer and _bytes_meet(target, source) and target != source:
         raise PlanError("a copy within one buffer between parts that overlap")
 
 
 def _bytes_meet(first: View, second: View) -> bool:
-    spans = [(view.offset, view.offset + extent(view.shape, view.strides) * ITEMSIZE[view.dtype]) for view in (first, second)]
+    spans = [
+        (view.offset, view.offset + extent(view.shape, view.strides) * ITEMSIZE[view.dtype])
+        for view in (first, second)
+    ]
     (a, b), (c, d) = spans
     return a < d and c < b
 
 
 def _check_outputs(plan: LaunchPlan, outputs: Sequence[TensorSpec]) -> None:
     if len(plan.outputs) != len(outputs):
-        raise PlanError(f"`run` must return {len(outputs)} tensor(s), not {len(plan.outputs)}", guard="output_contract")
+        raise PlanError(
+            f"`run` must return {len(outputs)} tensor(s), not {len(plan.outputs)}",
+            guard="output_contract",
+        )
     for view, spec in zip(plan.outputs, outputs, strict=True):
         if view.shape != spec.shape:
-            raise PlanError(f"output `{spec.name}` has shape {list(view.shape)}, not {list(spec.shape)}", guard="output_contract")
+            raise PlanError(
+                f"output `{spec.name}` has shape {list(view.shape)}, not {list(spec.shape)}",
+                guard="output_contract",
+            )
         if view.dtype != spec.dtype:
-            raise PlanError(f"output `{spec.name}` is {view.dtype}, not {spec.dtype}", guard="output_contract")
-        if not _same_layout(view.strides, spec) and not _same_layout(view.strides, spec, contiguous=True):
+            raise PlanError(
+                f"output `{spec.name}` is {view.dtype}, not {spec.dtype}", guard="output_contract"
+            )
+        if not _same_layout(view.strides, spec) and not _same_layout(
+            view.strides, spec, contiguous=True
+        ):
             raise PlanError(f"output `{spec.name}` is not contiguous", guard="output_contract")
         if plan.buffers[view.buffer].input is not None:
-            raise PlanError("`run` returns a view of an input; allocate an output instead", guard="output_alias")
+            raise PlanError(
+                "`run` returns a view of an input; allocate an output instead", guard="output_alias"
+            )
     for position, view in enumerate(plan.outputs):
-        if any(other.buffer == view.buffer and _bytes_meet(view, other) for other in plan.outputs[:position]):
+        if any(
+            other.buffer == view.buffer and _bytes_meet(view, other)
+            for other in plan.outputs[:position]
+        ):
             raise PlanError("two outputs share memory", guard="output_alias")
     if len(plan.outputs) == 1:
         _check_alone(plan.outputs[0], plan.buffers[plan.outputs[0].buffer].nbytes, outputs[0].name)
 
 
 def _check_alone(view: View, held: int, name: str) -> None:
-    """What follows on an output is given its address, and what it keeps alive is its user's memory."""
+    """Checks one output's address, which later operations receive, and the memory that it keeps
+    alive.
+    """
     if math.prod(view.shape) and view.offset % OUTPUT_ALIGNMENT:
         where = f"byte {view.offset} of its memory, which is no multiple of {OUTPUT_ALIGNMENT}"
-        raise PlanError(f"output `{name}` begins at {where}: return a tensor of its own", guard="output_contract")
+        raise PlanError(
+            f"output `{name}` begins at {where}: return a separate tensor", guard="output_contract"
+        )
     if held > KEPT_TIMES * math.prod(view.shape) * ITEMSIZE[view.dtype] + KEPT_BYTES:
-        raise PlanError(f"output `{name}` keeps {held} bytes alive: return a tensor of its own", guard="output_contract")
+        raise PlanError(
+            f"output `{name}` keeps {held} bytes alive: return a separate tensor",
+            guard="output_contract",
+        )
 
 
 def _same_layout(strides: tuple[int, ...], spec: TensorSpec, *, contiguous: bool = False) -> bool:
@@ -227,4 +309,7 @@ def _same_layout(strides: tuple[int, ...], spec: TensorSpec, *, contiguous: bool
     wanted = list(spec.strides)
     if contiguous:
         wanted = [math.prod(spec.shape[axis + 1 :]) for axis in range(len(spec.shape))]
-    return all(size == 1 or stride == want for size, stride, want in zip(spec.shape, strides, wanted, strict=True))
+    return all(
+        size == 1 or stride == want
+        for size, stride, want in zip(spec.shape, strides, wanted, strict=True)
+    )

@@ -1,8 +1,9 @@
 """Launch plans as JSON data: a strict parser and its inverse.
 
-The data comes from a process that ran the candidate, so it may be anything. `parse` accepts exactly what `dump` writes
-for a valid plan and raises `PlanError` for all else: unknown or missing keys, wrong types (a bool is not an int),
-numbers that are not finite where they must be, too many of anything, and every rule of `plan_check.py`.
+The data comes from a process that ran the candidate, so it may be anything. `parse` accepts exactly
+the output of `dump` for a valid plan, and raises `PlanError` for all else. Examples are unknown or
+missing keys, wrong types (a bool is not an int), numbers that are not finite, and too many items.
+It also checks every rule of `plan_check`.
 """
 
 from __future__ import annotations
@@ -47,8 +48,14 @@ NAMED_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 Item = TypeVar("Item")
 
 
-def parse(data: object, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], module: KernelModule | None = None) -> LaunchPlan:
-    """The plan in `data`, checked against the cell's inputs and outputs and, if given, the clean kernel module.
+def parse(
+    data: object,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    module: KernelModule | None = None,
+) -> LaunchPlan:
+    """The plan in `data`, checked against the test case's inputs and outputs and, if given, the
+    clean kernel module.
 
     Raises PlanError.
     """
@@ -106,7 +113,9 @@ def parse_value(data: object, nesting: int = 0) -> Value:
         if kind == "dtype" and isinstance(content, str) and content in TRITON_DTYPES:
             return DtypeValue(content)
         if kind == "tuple" and nesting < MAX_NESTING:
-            return _items(content, "a tuple", MAX_TUPLE, lambda item: parse_value(item, nesting + 1))
+            return _items(
+                content, "a tuple", MAX_TUPLE, lambda item: parse_value(item, nesting + 1)
+            )
     raise PlanError("an argument has a value that no kernel takes")
 
 
@@ -131,19 +140,34 @@ def _dump_step(step: Step) -> dict[str, Any]:
         value = _dump_number(step.value) if isinstance(step.value, float) else step.value
         return {"kind": "fill", "target": _dump_view(step.target), "value": value}
     if isinstance(step, Copy):
-        return {"kind": "copy", "target": _dump_view(step.target), "source": _dump_view(step.source)}
+        return {
+            "kind": "copy",
+            "target": _dump_view(step.target),
+            "source": _dump_view(step.source),
+        }
     configs = [_dump_config(config) for config in step.configs]
-    return {"kind": "launch", "kernel": step.kernel, "configs": configs, "tuning": _dump_tuning(step.tuning)}
+    return {
+        "kind": "launch",
+        "kernel": step.kernel,
+        "configs": configs,
+        "tuning": _dump_tuning(step.tuning),
+    }
 
 
 def _dump_tuning(tuning: Tuning | None) -> Any:
     if tuning is None:
         return None
-    return {"zeroed": [_dump_view(view) for view in tuning.zeroed], "restored": [_dump_view(view) for view in tuning.restored]}
+    return {
+        "zeroed": [_dump_view(view) for view in tuning.zeroed],
+        "restored": [_dump_view(view) for view in tuning.restored],
+    }
 
 
 def _dump_config(config: LaunchConfig) -> dict[str, Any]:
-    arguments = [{"name": a.name, "value": dump_value(a.value), "constexpr": a.constexpr} for a in config.arguments]
+    arguments = [
+        {"name": a.name, "value": dump_value(a.value), "constexpr": a.constexpr}
+        for a in config.arguments
+    ]
     return {
         "grid": list(config.grid),
         "arguments": arguments,
@@ -162,7 +186,9 @@ def _step(data: object) -> Step:
         if isinstance(value, bool):
             return Fill(_view(fields["target"]), value)
         if isinstance(value, int):
-            return Fill(_view(fields["target"]), _integer(value, "a fill value", -(1 << 63), (1 << 64) - 1))
+            return Fill(
+                _view(fields["target"]), _integer(value, "a fill value", -(1 << 63), (1 << 64) - 1)
+            )
         return Fill(_view(fields["target"]), _number(value))
     if kind == "copy":
         fields = _fields(data, "a copy", "kind", "target", "source")
@@ -178,11 +204,22 @@ def _tuning(data: object) -> Tuning | None:
     if data is None:
         return None
     fields = _fields(data, "a tuning", "zeroed", "restored")
-    return Tuning(*(_items(fields[name], name, MAX_ARGUMENTS, _view) for name in ("zeroed", "restored")))
+    return Tuning(
+        *(_items(fields[name], name, MAX_ARGUMENTS, _view) for name in ("zeroed", "restored"))
+    )
 
 
 def _config(data: object) -> LaunchConfig:
-    fields = _fields(data, "a launch configuration", "grid", "arguments", "num_warps", "num_stages", "num_ctas", "maxnreg")
+    fields = _fields(
+        data,
+        "a launch configuration",
+        "grid",
+        "arguments",
+        "num_warps",
+        "num_stages",
+        "num_ctas",
+        "maxnreg",
+    )
     grid = _items(fields["grid"], "grid", 3, lambda size: _integer(size, "a grid size"))
     if len(grid) != 3:
         raise PlanError("a grid does not have three sizes")
@@ -202,13 +239,18 @@ def _argument(data: object) -> Argument:
     constexpr = fields["constexpr"]
     if not isinstance(constexpr, bool):
         raise PlanError("an argument does not say whether it is a constexpr")
-    return Argument(_text(fields["name"], "an argument's name"), parse_value(fields["value"]), constexpr)
+    return Argument(
+        _text(fields["name"], "an argument's name"), parse_value(fields["value"]), constexpr
+    )
 
 
 def _buffer(data: object) -> Buffer:
     fields = _fields(data, "a buffer", "nbytes", "input")
     owner = fields["input"]
-    return Buffer(_integer(fields["nbytes"], "a buffer's size"), None if owner is None else _integer(owner, "a buffer's input"))
+    return Buffer(
+        _integer(fields["nbytes"], "a buffer's size"),
+        None if owner is None else _integer(owner, "a buffer's input"),
+    )
 
 
 def _view(data: object) -> View:
@@ -220,13 +262,19 @@ def _view(data: object) -> View:
         buffer=_integer(fields["buffer"], "a view's buffer"),
         offset=_integer(fields["offset"], "a view's offset"),
         shape=_items(fields["shape"], "a shape", MAX_DIMS, lambda size: _integer(size, "a size")),
-        strides=_items(fields["strides"], "strides", MAX_DIMS, lambda stride: _integer(stride, "a stride")),
+        strides=_items(
+            fields["strides"], "strides", MAX_DIMS, lambda stride: _integer(stride, "a stride")
+        ),
         dtype=dtype,
     )
 
 
 def _fields(data: object, what: str, *names: str) -> dict[str, object]:
-    if not isinstance(data, dict) or len(data) != len(names) or any(name not in data for name in names):
+    if (
+        not isinstance(data, dict)
+        or len(data) != len(names)
+        or any(name not in data for name in names)
+    ):
         raise PlanError(f"{what} does not have exactly the fields {', '.join(names)}")
     return data
 
@@ -248,7 +296,12 @@ def _integer(data: object, what: str, low: int = 0, high: int = MAX_SIZE) -> int
 
 
 def _number(data: object) -> float:
-    if isinstance(data, dict) and len(data) == 1 and isinstance(data.get("float"), str) and data["float"] in NAMED_FLOATS:
+    if (
+        isinstance(data, dict)
+        and len(data) == 1
+        and isinstance(data.get("float"), str)
+        and data["float"] in NAMED_FLOATS
+    ):
         return NAMED_FLOATS[data["float"]]
     if not isinstance(data, float) or not math.isfinite(data):
         raise PlanError("a number is not finite, or not a number")

@@ -1,1 +1,3 @@
-"""What a candidate's text says, before anything of it runs: the screen, and the judge's own cut of its kernels."""
+"""What a candidate's text says, before anything of it runs: the screen, and the judge's own cut of
+its kernels.
+"""

@@ -1,6 +1,8 @@
-"""Module-level constants that kernels use: which expressions may stand there, and what kind of value they make.
+"""Module-level constants that kernels use: the expressions that may stand there, and the kinds of
+their values.
 
-Nothing is evaluated here. The expressions are copied into the clean kernel module and evaluated in the sandbox.
+Nothing is evaluated here. The expressions are copied into the clean kernel module and evaluated in
+the sandbox.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from referee.reading.kernel_vocabulary import MATH, TL_DTYPES, TRITON_HELPERS
 from referee.reading.module_scope import Scope
 from referee.reading.names import dotted
 
-# Triton lets a kernel read a global only if it is a constexpr or a dtype; a plain number may stand in a default.
+# Triton lets a kernel read a global only if it is a constexpr or a dtype; a plain number may stand
+# in a default.
 Kind = Literal["constexpr", "dtype", "plain"]
 
 MAX_INT = 1 << 64
@@ -29,7 +32,9 @@ _BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant: its expression with canonical names, its kind, and the other constants it mentions."""
+    """One constant: its expression with canonical names, its kind, and the other constants it
+    mentions.
+    """
 
     value: ast.expr
     kind: Kind
@@ -45,11 +50,13 @@ def check_literal(node: ast.Constant) -> None:
         return
     if isinstance(value, str) and len(value) <= MAX_TEXT and value.isprintable():
         return
-    raise KernelError("this literal is not a number of at most 64 bits or a short string", node=node)
+    raise KernelError(
+        "this literal is not a number of at most 64 bits or a short string", node=node
+    )
 
 
 def canonical_node(name: str, at: ast.AST) -> ast.expr:
-    """`a.b.c` as a node, at the place of another."""
+    """The node of the dotted `name`, at the place of the node `at`."""
     first, *rest = name.split(".")
     node: ast.expr = ast.Name(first, ast.Load())
     for part in rest:
@@ -57,8 +64,10 @@ def canonical_node(name: str, at: ast.AST) -> ast.expr:
     return ast.fix_missing_locations(ast.copy_location(node, at))
 
 
-def read_constant(expression: ast.expr, scope: Scope, resolve: Callable[[str, ast.AST], Constant]) -> Constant:
-    """Check one constant's expression. `resolve` finds the constants it names. Raises KernelError."""
+def read_constant(
+    expression: ast.expr, scope: Scope, resolve: Callable[[str, ast.AST], Constant]
+) -> Constant:
+    """Check a constant's expression. `resolve` finds the constants in it. Raises KernelError."""
     reader = _Reader(scope, resolve)
     value, kind = reader.read(expression)
     return Constant(value, kind, tuple(dict.fromkeys(reader.uses)))
@@ -93,7 +102,9 @@ class _Reader:
             return ast.copy_location(ast.Tuple(elements, ast.Load()), node), "plain"
         if isinstance(node, ast.Call) and not node.keywords:
             return self._call(node)
-        raise _refusal("a constant that a kernel uses must be a literal or simple arithmetic on literals", node)
+        raise _refusal(
+            "a constant that a kernel uses must be a literal or simple arithmetic on literals", node
+        )
 
     def _name(self, node: ast.expr) -> tuple[ast.expr, Kind]:
         full = dotted(node, self._scope.aliases)
@@ -113,11 +124,18 @@ class _Reader:
         kinds: list[Kind] = [kind for _, kind in arguments]
         if full == "tl.constexpr" and len(arguments) == 1:
             kind: Kind = "constexpr"
-        elif isinstance(node.func, ast.Name) and node.func.id in _CONVERSIONS and node.func.id not in self._scope.rebound:
+        elif (
+            isinstance(node.func, ast.Name)
+            and node.func.id in _CONVERSIONS
+            and node.func.id not in self._scope.rebound
+        ):
             full, kind = node.func.id, "plain"
         elif full is not None and full in _FUNCTIONS:
             kind = "constexpr" if "constexpr" in kinds else "plain"
         else:
-            raise _refusal(f"`{ast.unparse(node.func)}(...)` cannot stand in a constant that a kernel uses", node)
+            raise _refusal(
+                f"`{ast.unparse(node.func)}(...)` cannot stand in a constant that a kernel uses",
+                node,
+            )
         call = ast.Call(canonical_node(full, node), [value for value, _ in arguments], [])
         return ast.copy_location(call, node), kind

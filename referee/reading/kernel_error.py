@@ -6,9 +6,19 @@ import ast
 
 
 class KernelError(ValueError):
-    """A kernel steps outside what the judge compiles. `guard` is stable; the message is one line of advice."""
+    """A kernel steps outside what the judge compiles. `guard` is stable; the message is one line of
+    advice.
+    """
 
-    def __init__(self, reason: str, *, guard: str = "kernel_vocabulary", node: ast.AST | None = None) -> None:
+    def __init__(
+        self, reason: str, *, guard: str = "kernel_vocabulary", node: ast.AST | None = None
+    ) -> None:
         line = getattr(node, "lineno", None)
         super().__init__(f"line {line}: {reason}" if line else reason)
         self.guard = guard
+
+
+def written_twice(kernel: str, node: ast.AST | None) -> KernelError:
+    """The error for an annotated assignment whose value writes memory."""
+    reason = "Triton evaluates the value of an annotated assignment twice, and this one writes memory; remove the annotation"
+    return KernelError(f"kernel `{kernel}`: {reason}", guard="kernel_syntax", node=node)

@@ -1,10 +1,15 @@
-"""The words a kernel may use: Triton language functions, value attributes, libdevice and math functions.
+"""The words and the syntax that a kernel may use: Triton language functions, value attributes,
+libdevice and math functions.
 
-Everything else is refused by name. The lists hold what Triton 3.6 and 3.7 offer without leaving the kernel: no inline
-assembly, no printing, no clocks, no device-side descriptors, no dependent launches.
+Every other word is refused. The lists hold the words of Triton since 3.6 that do not leave the
+kernel. They exclude inline assembly, printing, clocks, device-side descriptors and dependent
+launches.
 """
 
 from __future__ import annotations
+
+import ast
+from collections.abc import Container
 
 TL_DTYPES = frozenset(
     """
@@ -26,7 +31,9 @@ TL_FUNCTIONS = frozenset(
     """.split()
 )
 
-TL_MATH = frozenset("abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi".split())
+TL_MATH = frozenset(
+    "abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi".split()
+)
 
 TL_REFUSED = {
     "inline_asm_elementwise": "inline assembly is not judged; use tl or libdevice functions",
@@ -41,10 +48,11 @@ TL_REFUSED = {
     "extra": "only libdevice functions of triton.language.extra are allowed",
 }
 
-# Words that put elements in another order where they may, and after how many arguments that is said: of a function, of a method.
+# Words with the option `can_reorder`, and the position of this option among the arguments: for a
+# function, for a method.
 REORDERING = {"cat": (2, 1), "ravel": (1, 0), "reshape": (None, None)}
 
-# Without effect unless Triton runs in debug mode, or while compiling only.
+# Words that have an effect only in Triton's debug mode, or only while compiling.
 DEBUGGING = frozenset({"tl.device_assert", "tl.static_print"})
 
 INSTEAD_OF = {
@@ -70,6 +78,14 @@ INSTEAD_OF = {
     "tl.next_power_of_2": "triton.next_power_of_2 in `run`, passed as a tl.constexpr",
 }
 
+# For words that some versions of Triton lack (`referee.versions`).
+INSTEAD_OF_LACKING = {
+    "make_block_ptr": "block pointers are gone; use tl.load and tl.store with offsets and a mask",
+    "advance": "block pointers are gone; use tl.load and tl.store with offsets and a mask",
+    "squeeze": "use tl.reshape",
+    "unsqueeze": "use tl.expand_dims",
+}
+
 VALUE_ATTRIBUTES = frozenset(
     """
     T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or atomic_xchg
@@ -89,7 +105,7 @@ MATH = frozenset(
 
 TRITON_HELPERS = frozenset({"cdiv", "next_power_of_2"})
 
-# What Triton's compiler itself resolves besides its own language; `abs` is not among them.
+# Builtins of Python that Triton's compiler itself resolves; `abs` is not among them.
 BUILTINS = frozenset({"min", "max", "len", "range", "float", "int"})
 
 LIBDEVICE = frozenset(
@@ -111,3 +127,45 @@ LIBDEVICE = frozenset(
     ull2double_rz ull2float_rd ull2float_rn ull2float_ru ull2float_rz y0 y1
     """.split()
 )
+
+SYNTAX: tuple[type[ast.AST], ...] = (
+    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Assert, ast.For, ast.While, ast.If, ast.Expr, ast.Pass, ast.Return,
+    ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare,
+    ast.IfExp, ast.Subscript, ast.Slice, ast.Tuple, ast.List,
+    ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+IN_MESSAGES: tuple[type[ast.AST], ...] = (ast.JoinedStr, ast.FormattedValue)
+"""Further syntax that assertions, messages and prints may use."""
+
+ADVICE = {
+    "Break": "Triton has no `break`; use a mask or a loop bound",
+    "Continue": "Triton has no `continue`; use a mask or `if`",
+    "Lambda": "write a @triton.jit helper function",
+    "FunctionDef": "move nested functions to the top level as @triton.jit helpers",
+    "ListComp": "write the loop out",
+    "JoinedStr": "f-strings have no place in a kernel",
+    "Try": "Triton has no exceptions",
+    "Raise": "Triton has no exceptions",
+    "Import": "imports belong at the top of the file",
+    "ImportFrom": "imports belong at the top of the file",
+}
+
+WORDS_OF: dict[str, Container[str]] = {
+    "tl": TL_FUNCTIONS | TL_DTYPES,
+    "tl.math": TL_MATH,
+    "tl.PropagateNan": frozenset({"ALL", "NONE"}),
+    "libdevice": LIBDEVICE,
+    "math": MATH,
+    "triton": TRITON_HELPERS,
+}
+"""The words of each module."""
+
+# Words that access memory, order it or tell the compiler something, next to atomics.
+EFFECTS = frozenset(
+    """
+    advance assume debug_barrier load max_constancy max_contiguous multiple_of static_assert store
+    """.split()
+)
+# Names and types that messages and assertions may use as well.
+OF_MESSAGES = frozenset({"abs", "bool", "isinstance", "str", "type"})
+TYPES = frozenset({"tl.block_type", "tl.dtype", "tl.pointer_type", "tl.tensor"})

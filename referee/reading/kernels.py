@@ -1,8 +1,9 @@
 """The clean kernel module: the judge's own cut of the kernels out of a candidate's source.
 
-Only top-level `@triton.jit` functions and the literal constants they use survive, after every node, name and attribute
-has been checked against an allow-list (`kernel_body.py`). Compiling or interpreting this text runs no other statement
-of the candidate. What the candidate's own process did or claimed has no influence on it.
+Only top-level `@triton.jit` functions and the literal constants they use survive, after every node,
+name and attribute has been checked against an allow-list (`kernel_body.py`). Compiling or
+interpreting this text runs no other statement of the candidate. The candidate's own process has no
+influence on it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import contextlib
 import re
 from dataclasses import dataclass
 
-from referee.reading import launch_metadata
 from referee.reading.constants import Constant, canonical_node, read_constant
-from referee.reading.kernel_body import RESERVED, BodyChecker, written_twice
-from referee.reading.kernel_error import KernelError
+from referee.reading.kernel_body import RESERVED, BodyChecker
+from referee.reading.kernel_error import KernelError, written_twice
+from referee.reading.kernel_parameters import (
+    is_constexpr,
+    is_simple_literal,
+    means_nothing,
+    reaches,
+)
 from referee.reading.kernel_vocabulary import BUILTINS, TL_DTYPES
 from referee.reading.module_scope import Scope, read
 from referee.reading.names import ImportRefused, dotted, imported, is_known_word
@@ -29,12 +35,19 @@ HEADER = "import math\nimport triton\nimport triton.language as tl\nfrom triton.
 
 _STRIPPED = frozenset({"triton.autotune", "triton.heuristics"})
 _KERNEL_CLASSES = frozenset(
-    {"triton.JITFunction", "triton.runtime.JITFunction", "triton.runtime.jit.JITFunction", "triton.runtime.jit.jit"}
+    {
+        "triton.JITFunction",
+        "triton.runtime.JITFunction",
+        "triton.runtime.jit.JITFunction",
+        "triton.runtime.jit.jit",
+    }
 )
 _JIT_OPTIONS = frozenset({"do_not_specialize", "do_not_specialize_on_alignment", "noinline"})
+# Triton calls this function only when a profiler asks.
+_FOR_PROFILERS = frozenset({"launch_metadata"})
 _TYPED_ANNOTATIONS = frozenset({"int", "float", "bool"})
-_NUMBERS = TL_DTYPES | {"bool_", "half", "double", "short", "long", "char", "bool", "int", "float"}
-# Triton reads types from texts ("*fp32", "i32"); others, such as "torch.Tensor", mean nothing to it. No constants in disguise.
+# Triton reads types from texts ("*fp32", "i32"); others, such as "torch.Tensor", mean nothing to
+# it. No constants in disguise.
 _PLAIN_TYPE = re.compile(r"(?!.*const)[\w.*]{1,40}")
 
 
@@ -49,7 +62,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class KernelSignature:
-    """A kernel's name and parameters, in order. `atomic`: it, or a helper it calls, uses atomics."""
+    """A kernel's name and parameters. `atomic`: it, or a helper that it calls, uses atomics."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -70,7 +83,9 @@ class KernelModule:
 
 
 def extract(source: str) -> KernelModule:
-    """Cut the kernels out of `source`. Raises KernelError, whatever the text, with one line of advice."""
+    """Cut the kernels out of `source`. Raises KernelError, whatever the text, with one line of
+    advice.
+    """
     try:
         tree = parse(source)
         scope = read(tree)
@@ -95,16 +110,19 @@ def _with_inner_imports(tree: ast.Module, scope: Scope) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            # Where they may not be made, and something comes of it, host code is refused.
             with contextlib.suppress(ImportRefused):
-                found |= imported(node, optional=True)
+                found |= imported(node)
     return found | scope.aliases
 
 
 class _Extraction:
     def __init__(self, tree: ast.Module, scope: Scope) -> None:
         self._scope = scope
-        self._kernels = {name: function for name, function in scope.functions.items() if is_kernel(function, scope)}
+        self._kernels = {
+            name: function
+            for name, function in scope.functions.items()
+            if is_kernel(function, scope)
+        }
         self._constants: dict[str, Constant] = {}
         self._resolving: set[str] = set()
         self._check_places(tree)
@@ -112,41 +130,67 @@ class _Extraction:
     def _check_places(self, tree: ast.Module) -> None:
         for name in sorted(self._scope.rebound & self._scope.aliases.keys()):
             if not is_known_word(self._scope.aliases[name]):
-                # `function = None` where a package is missing: neither kernels nor `run` may use it.
+                # `function = None` where a package is missing: neither kernels nor `run` may use
+                # it.
                 continue
-            raise KernelError(f"`{name}` is assigned more than once at module level", guard="kernel_constant")
+            raise KernelError(
+                f"`{name}` is assigned more than once at module level", guard="kernel_constant"
+            )
         top = {id(function) for function in self._kernels.values()}
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and is_kernel(node, self._scope) and id(node) not in top:
+            if (
+                isinstance(node, ast.FunctionDef)
+                and is_kernel(node, self._scope)
+                and id(node) not in top
+            ):
                 twice = node.name in self._kernels
-                reason = "is defined twice" if twice else "must be defined at the top level of the file"
-                raise KernelError(f"kernel `{node.name}` {reason}", guard="kernel_syntax", node=node)
+                reason = (
+                    "is defined twice" if twice else "must be defined at the top level of the file"
+                )
+                raise KernelError(
+                    f"kernel `{node.name}` {reason}", guard="kernel_syntax", node=node
+                )
         self._check_makers(tree)
         if not self._kernels:
-            raise KernelError("there is no @triton.jit function; write the computation as a Triton kernel", guard="no_kernel")
+            raise KernelError(
+                "there is no @triton.jit function; write the computation as a Triton kernel",
+                guard="no_kernel",
+            )
         if len(self._kernels) > MAX_KERNELS:
             raise KernelError(f"more than {MAX_KERNELS} kernels", guard="kernel_syntax")
 
     def _check_makers(self, tree: ast.Module) -> None:
-        """Kernels are made at the top level only: a plan names them, and by its name each must be found in the text."""
-        decorators = [node for function in self._kernels.values() for node in function.decorator_list]
+        """Check that kernels are made at the top level only. A plan names a kernel, and the judge
+        must find it in the text by this name.
+        """
+        decorators = [
+            node for function in self._kernels.values() for node in function.decorator_list
+        ]
         known = {id(node.func if isinstance(node, ast.Call) else node) for node in decorators}
-        # `jit = triton.jit`, whose uses are looked at.
+        # `jit = triton.jit` is permitted, because its uses are checked.
         known |= {id(value) for value in self._scope.assigned.values()}
         bound = _with_inner_imports(tree, self._scope)
         for node in ast.walk(tree):
             called = node.func if isinstance(node, ast.Call) else node
             if isinstance(called, (ast.Name, ast.Attribute)) and id(called) not in known:
                 full = dotted(called, bound)
-                # A class may be named to ask what something is.
+                # A class may be named in a check of a type.
                 if full == "triton.jit" or (called is not node and full in _KERNEL_CLASSES):
                     reason = "a kernel must be made by @triton.jit above a function at the top level of the file"
-                    raise KernelError(f"`{ast.unparse(called)[:60]}`: {reason}", guard="kernel_syntax", node=node)
+                    raise KernelError(
+                        f"`{ast.unparse(called)[:60]}`: {reason}", guard="kernel_syntax", node=node
+                    )
             elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
                 for inner in ast.walk(node):
-                    if isinstance(inner, ast.FunctionDef) and inner is not node and inner.name in self._kernels:
+                    if (
+                        isinstance(inner, ast.FunctionDef)
+                        and inner is not node
+                        and inner.name in self._kernels
+                    ):
                         reason = "is also the name of a kernel; rename the inner function"
-                        raise KernelError(f"`{inner.name}` {reason}", guard="kernel_syntax", node=inner)
+                        raise KernelError(
+                            f"`{inner.name}` {reason}", guard="kernel_syntax", node=inner
+                        )
 
     def module(self) -> KernelModule:
         """Check everything and write the clean text."""
@@ -158,11 +202,19 @@ class _Extraction:
         writes: set[str] = set()
         for name, function in self._kernels.items():
             if name in self._scope.rebound or name in RESERVED | BUILTINS or name.startswith("__"):
-                raise KernelError(f"kernel `{name}`: the name is bound more than once or reserved", guard="kernel_syntax", node=function)
+                raise KernelError(
+                    f"kernel `{name}`: the name is bound more than once or reserved",
+                    guard="kernel_syntax",
+                    node=function,
+                )
             checker = BodyChecker(function, self._scope, self._kernels, self._resolve)
             decorator = self._jit(function)
             arguments = self._arguments(function)
-            function.args, function.body, function.decorator_list = arguments, checker.body(), [decorator]
+            function.args, function.body, function.decorator_list = (
+                arguments,
+                checker.body(),
+                [decorator],
+            )
             function.returns = function.type_comment = None
             functions.append(ast.unparse(ast.fix_missing_locations(function)))
             parameters[name] = _parameters(arguments)
@@ -172,10 +224,15 @@ class _Extraction:
             if checker.writes:
                 writes.add(name)
         for name, helpers in twice.items():
-            if any(_reaches(helper, calls, writes) for helper in helpers):
+            if any(reaches(helper, calls, writes) for helper in helpers):
                 raise written_twice(name, self._kernels[name])
-        signatures = tuple(KernelSignature(name, parameters[name], _reaches(name, calls, atomic)) for name in self._kernels)
-        lines = [f"{name} = {ast.unparse(constant.value)}" for name, constant in self._constants.items()]
+        signatures = tuple(
+            KernelSignature(name, parameters[name], reaches(name, calls, atomic))
+            for name in self._kernels
+        )
+        lines = [
+            f"{name} = {ast.unparse(constant.value)}" for name, constant in self._constants.items()
+        ]
         text = "\n".join([HEADER, *lines, "", *(f"\n{function}\n" for function in functions)])
         return KernelModule(text, tuple(self._kernels), signatures)
 
@@ -184,12 +241,20 @@ class _Extraction:
         if name in self._constants:
             return self._constants[name]
         if name in self._scope.rebound or name in self._resolving:
-            raise KernelError(f"`{name}` is assigned more than once at module level", guard="kernel_constant", node=at)
+            raise KernelError(
+                f"`{name}` is assigned more than once at module level",
+                guard="kernel_constant",
+                node=at,
+            )
         expression = self._scope.assigned.get(name)
         if expression is None:
-            raise KernelError(f"`{name}` is not a constant of the file", guard="kernel_name", node=at)
+            raise KernelError(
+                f"`{name}` is not a constant of the file", guard="kernel_name", node=at
+            )
         if name in RESERVED or name.startswith("__"):
-            raise KernelError(f"`{name}` may not be used as a constant's name", guard="kernel_constant", node=at)
+            raise KernelError(
+                f"`{name}` may not be used as a constant's name", guard="kernel_constant", node=at
+            )
         self._resolving.add(name)
         constant = read_constant(expression, self._scope, self._resolve)
         self._resolving.discard(name)
@@ -197,88 +262,108 @@ class _Extraction:
         return constant
 
     def _jit(self, function: ast.FunctionDef) -> ast.expr:
-        """The decorator to write: triton.jit with its harmless options; what tunes and describes launches goes."""
+        """The decorator to write: triton.jit with its harmless options, but without autotuning and
+        launch metadata.
+        """
         *above, last = function.decorator_list
         if _decorator(last, self._scope) != "triton.jit":
-            raise KernelError("@triton.jit must be the decorator next to the function", guard="kernel_syntax", node=function)
+            raise KernelError(
+                "@triton.jit must be the decorator next to the function",
+                guard="kernel_syntax",
+                node=function,
+            )
         for node in above:
             if _decorator(node, self._scope) not in _STRIPPED:
-                raise KernelError(f"decorator `{ast.unparse(node)[:60]}` is not supported", guard="kernel_syntax", node=node)
+                raise KernelError(
+                    f"decorator `{ast.unparse(node)[:60]}` is not supported",
+                    guard="kernel_syntax",
+                    node=node,
+                )
         jit = canonical_node("triton.jit", function)
         if not isinstance(last, ast.Call) or not (last.args or last.keywords):
             return jit
-        keywords = [keyword for keyword in last.keywords if keyword.arg != launch_metadata.OPTION]
-        if len(keywords) < len(last.keywords) and launch_metadata.named(function, self._scope) is None:
-            reason = f"triton.jit option `{launch_metadata.OPTION}` takes the name of a function of the file, without decorators"
-            raise KernelError(reason, guard="launch_feature", node=last)
+        keywords = [keyword for keyword in last.keywords if keyword.arg not in _FOR_PROFILERS]
         for keyword in keywords:
-            if keyword.arg not in _JIT_OPTIONS or not _is_simple_literal(keyword.value):
-                raise KernelError(f"triton.jit option `{keyword.arg}` is not supported", guard="launch_feature", node=last)
+            if keyword.arg not in _JIT_OPTIONS or not is_simple_literal(keyword.value):
+                raise KernelError(
+                    f"triton.jit option `{keyword.arg}` is not supported",
+                    guard="launch_feature",
+                    node=last,
+                )
         if last.args:
-            raise KernelError("triton.jit takes keyword options only", guard="kernel_syntax", node=last)
+            raise KernelError(
+                "triton.jit takes keyword options only", guard="kernel_syntax", node=last
+            )
         return ast.Call(jit, [], keywords) if keywords else jit
 
     def _arguments(self, function: ast.FunctionDef) -> ast.arguments:
         given = function.args
-        if given.vararg or given.kwarg or given.posonlyargs or given.kwonlyargs or getattr(function, "type_params", []):
-            raise KernelError(f"kernel `{function.name}` takes plain parameters only (no *, / or **)", guard="kernel_syntax", node=function)
+        if (
+            given.vararg
+            or given.kwarg
+            or given.posonlyargs
+            or given.kwonlyargs
+            or getattr(function, "type_params", [])
+        ):
+            raise KernelError(
+                f"kernel `{function.name}` takes plain parameters only (no *, / or **)",
+                guard="kernel_syntax",
+                node=function,
+            )
         if len(given.args) > MAX_PARAMETERS:
-            raise KernelError(f"kernel `{function.name}` has more than {MAX_PARAMETERS} parameters", guard="kernel_syntax", node=function)
+            raise KernelError(
+                f"kernel `{function.name}` has more than {MAX_PARAMETERS} parameters",
+                guard="kernel_syntax",
+                node=function,
+            )
         arguments = [ast.arg(argument.arg, self._annotation(argument)) for argument in given.args]
-        defaults = [read_constant(default, self._scope, self._resolve).value for default in given.defaults]
-        return ast.arguments(posonlyargs=[], args=arguments, vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=defaults)
+        defaults = [
+            read_constant(default, self._scope, self._resolve).value for default in given.defaults
+        ]
+        return ast.arguments(
+            posonlyargs=[],
+            args=arguments,
+            vararg=None,
+            kwonlyargs=[],
+            kw_defaults=[],
+            kwarg=None,
+            defaults=defaults,
+        )
 
     def _annotation(self, argument: ast.arg) -> ast.expr | None:
         node = argument.annotation
         if node is None:
             return None
-        if isinstance(node, ast.Constant) and node.value in ("tl.constexpr", "constexpr", "triton.language.constexpr"):
+        if isinstance(node, ast.Constant) and node.value in (
+            "tl.constexpr",
+            "constexpr",
+            "triton.language.constexpr",
+        ):
             return canonical_node("tl.constexpr", node)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PLAIN_TYPE.fullmatch(node.value):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and _PLAIN_TYPE.fullmatch(node.value)
+        ):
             return ast.Constant(node.value)
         full = dotted(node, self._scope.aliases)
         if full is None and isinstance(node, ast.Name) and node.id in _TYPED_ANNOTATIONS:
             return ast.Name(node.id, ast.Load())
-        if full is not None and full.startswith("tl.") and (full[3:] in TL_DTYPES or full in ("tl.constexpr", "tl.const")):
+        if (
+            full is not None
+            and full.startswith("tl.")
+            and (full[3:] in TL_DTYPES or full in ("tl.constexpr", "tl.const"))
+        ):
             return canonical_node(full, node)
-        if _means_nothing(node):
+        if means_nothing(node):
             return None
         reason = f"annotation of `{argument.arg}`: only tl.constexpr and Triton dtypes mean something here"
         raise KernelError(reason, guard="kernel_syntax", node=node)
 
 
-def _means_nothing(node: ast.expr) -> bool:
-    """True for an annotation such as `Optional[torch.Tensor]` or `tl.pointer_type`, which Triton does not look at."""
-    text = ast.unparse(node)
-    return not any(isinstance(part, ast.Call) for part in ast.walk(node)) and "const" not in text and text.split(".")[-1] not in _NUMBERS
-
-
 def _parameters(arguments: ast.arguments) -> tuple[Parameter, ...]:
     required = len(arguments.args) - len(arguments.defaults)
     return tuple(
-        Parameter(argument.arg, _is_constexpr(argument.annotation), position >= required)
+        Parameter(argument.arg, is_constexpr(argument.annotation), position >= required)
         for position, argument in enumerate(arguments.args)
     )
-
-
-def _is_constexpr(annotation: ast.expr | None) -> bool:
-    return annotation is not None and ast.unparse(annotation) == "tl.constexpr"
-
-
-def _is_simple_literal(node: ast.expr) -> bool:
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return all(isinstance(element, ast.Constant) and type(element.value) in (int, str) for element in node.elts)
-    return isinstance(node, ast.Constant) and type(node.value) in (bool, int, str)
-
-
-def _reaches(name: str, calls: dict[str, set[str]], wanted: set[str]) -> bool:
-    seen: set[str] = set()
-    pending = [name]
-    while pending:
-        current = pending.pop()
-        if current in wanted:
-            return True
-        if current not in seen:
-            seen.add(current)
-            pending.extend(calls.get(current, ()))
-    return False

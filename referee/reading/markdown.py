@@ -1,6 +1,6 @@
-"""Code in an answer that was kept with its Markdown and its thoughts.
+"""Reads code from an answer that was kept with its Markdown and its thoughts.
 
-Nothing is repaired: what comes out are whole fenced blocks, as they were written.
+Nothing is repaired: the result is whole fenced blocks, as they were written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Block:
 
 
 def without_thoughts(text: str) -> str:
-    """The text without `<think>` and what stands in it, also where one of its ends is missing."""
+    """The text without `<think>` blocks, even if one of the tags is missing."""
     kept = _THOUGHT.sub("", text)
     if "</think>" in kept:
         kept = kept.rpartition("</think>")[2]
@@ -40,24 +40,29 @@ def fenced_blocks(text: str) -> list[Block]:
 
 
 def blocks_with_run(blocks: Sequence[Block]) -> list[Block]:
-    """The first block that defines `run`, with every other block of Python where the kernels stand in those; none without a `run`."""
+    """The first block that defines `run`, or all Python blocks if the kernels stand in other
+    blocks. Empty without a `run`.
+    """
     found = next((block for block in blocks if _RUN.search(block.code)), None)
     if found is None:
         return []
     python = [block for block in blocks if block is found or block.language in _PYTHON]
-    elsewhere = not _KERNEL.search(found.code) and any(_KERNEL.search(block.code) for block in python)
+    elsewhere = not _KERNEL.search(found.code) and any(
+        _KERNEL.search(block.code) for block in python
+    )
     return python if elsewhere else [found]
 
 
 def joined(blocks: Sequence[Block]) -> str:
-    """Blocks as one text."""
+    """The text of all blocks."""
     return "\n".join(block.code for block in blocks)
 
 
 def unfenced(text: str) -> str:
-    """The code in an answer that was kept with its Markdown: the block that defines `run` (`blocks_with_run`). Python text as it is.
+    """The code of an answer that was kept with its Markdown: the block that defines `run`
+    (`blocks_with_run`). Python text stays as it is.
 
-    A byte order mark goes.
+    The function removes a byte order mark.
     """
     text = text.removeprefix("\ufeff")
     if "```" not in text or _is_python(text):

@@ -1,8 +1,10 @@
-"""What the top level of a candidate binds: aliases of known modules, constants, functions.
+"""The names that the top level of a candidate binds: aliases of known modules, constants,
+functions.
 
-A name counts only when it is bound once, at the top level: what is assigned twice, or declared `global` in a function,
-has no value that can be read off the text. Imports may also stand in a top-level `try` or `if` that chooses between versions:
-of several that give a name to one and the same function (`rsqrt` of libdevice or of tl.math) the first counts, and libdevice counts
+A name counts only when the file binds it once, at the top level. A name that is assigned twice, or
+declared `global` in a function, has no value that the text shows. Imports may also stand in a
+top-level `try` or `if` that chooses between versions. Several of them may give a name to the same
+function (`rsqrt` of libdevice or of tl.math). Then the first one counts, and libdevice counts
 before `tl.math` in its place.
 """
 
@@ -23,13 +25,16 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 _DECORATORS = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
 
-# A file that gives these names another meaning means something else by them than the judge's cut of its kernels.
+# If a file binds one of these names, the name means something else there than in the judge's cut of
+# the kernels.
 _TAKEN = frozenset({*PRELUDE, *BUILTINS, "bool", "abs"})
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Names of the top level. `aliases` maps to canonical dotted names, `rebound` are names bound more than once."""
+    """Names of the top level. `aliases` maps names to canonical dotted names, `rebound` has the
+    names that are bound more than once.
+    """
 
     aliases: dict[str, str]
     assigned: dict[str, ast.expr]
@@ -38,18 +43,20 @@ class Scope:
 
 
 def read(tree: ast.Module) -> Scope:
-    """The scope of a module's top level. Raises names.ImportRefused for an import that is not allowed."""
+    """The scope of a module's top level. Raises names.ImportRefused for `from module import *`."""
     aliases = dict(PRELUDE)
     assigned: dict[str, ast.expr] = {}
     functions: dict[str, ast.FunctionDef] = {}
     times: Counter[str] = Counter()
-    instead = {id(part): name for statement in tree.body for name, part in _instead_of_libdevice(statement)}
+    instead = {
+        id(part): name for statement in tree.body for name, part in _instead_of_libdevice(statement)
+    }
     for statement, choice in _statements(tree.body):
         if id(statement) in instead and aliases.get(instead[id(statement)]) == "libdevice":
             if _is_math(statement, instead[id(statement)], aliases):
                 continue
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            for name, canonical in imported(statement, optional=choice == "try").items():
+            for name, canonical in imported(statement).items():
                 if choice and times[name] and _last(aliases.get(name, "")) == _last(canonical):
                     continue
                 times[name] += aliases.get(name) != canonical
@@ -58,7 +65,11 @@ def read(tree: ast.Module) -> Scope:
                 aliases[name] = canonical
             continue
         if _decorates(statement, functions, aliases):
-            times.update(name for child in ast.iter_child_nodes(statement.value) for name in bound_names(child))
+            times.update(
+                name
+                for child in ast.iter_child_nodes(statement.value)
+                for name in bound_names(child)
+            )
             continue
         times.update(bound_names(statement))
         if isinstance(statement, ast.FunctionDef):
@@ -67,19 +78,32 @@ def read(tree: ast.Module) -> Scope:
         if target is not None and value is not None:
             assigned[target] = value
             canonical_name = dotted(value, aliases)
-            # Of a later Python, which `try` asks for by it, it may be: then it is looked at like any other value.
-            if canonical_name is not None and not (choice == "try" and canonical_name.partition(".")[0] in sys.stdlib_module_names):
+            # A word of the standard library in a `try` may need a later Python. It is then checked
+            # like any other value.
+            if canonical_name is not None and not (
+                choice == "try" and canonical_name.partition(".")[0] in sys.stdlib_module_names
+            ):
                 aliases[target] = canonical_name
     rebound = {name for name, count in times.items() if count > 1 or (name in _TAKEN and count > 0)}
-    rebound.update(name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names)
+    rebound.update(
+        name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names
+    )
     return Scope(aliases, assigned, functions, frozenset(rebound))
 
 
-def _decorates(statement: ast.AST, functions: dict[str, ast.FunctionDef], aliases: dict[str, str]) -> TypeGuard[ast.Assign]:
-    """True for `kernel = triton.jit(kernel)` and its like, which become decorators of the function."""
+def _decorates(
+    statement: ast.AST, functions: dict[str, ast.FunctionDef], aliases: dict[str, str]
+) -> TypeGuard[ast.Assign]:
+    """True for `kernel = triton.jit(kernel)` and its like, which decorate the function."""
     match statement:
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=decorator, args=[ast.Name(id=same)], keywords=[])):
-            known = dotted(decorator.func if isinstance(decorator, ast.Call) else decorator, aliases) in _DECORATORS
+        case ast.Assign(
+            targets=[ast.Name(id=name)],
+            value=ast.Call(func=decorator, args=[ast.Name(id=same)], keywords=[]),
+        ):
+            known = (
+                dotted(decorator.func if isinstance(decorator, ast.Call) else decorator, aliases)
+                in _DECORATORS
+            )
             if name == same and name in functions and known:
                 above = functions[name].decorator_list
                 if not any(node is decorator for node in above):
@@ -89,10 +113,17 @@ def _decorates(statement: ast.AST, functions: dict[str, ast.FunctionDef], aliase
 
 
 def is_main_guard(statement: ast.stmt) -> bool:
-    """True for `if __name__ == "__main__":`, which is never true in a judgement: the file is imported under another name."""
+    """True for `if __name__ == "__main__":`, which is never true in a judgement: the file is
+    imported under another name.
+    """
     match statement:
         case ast.If(
-            test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]), orelse=[]
+            test=ast.Compare(
+                left=ast.Name(id="__name__"),
+                ops=[ast.Eq()],
+                comparators=[ast.Constant(value="__main__")],
+            ),
+            orelse=[],
         ):
             return True
     return False
@@ -100,63 +131,102 @@ def is_main_guard(statement: ast.stmt) -> bool:
 
 def is_optional_import(statement: ast.stmt) -> bool:
     """True for a `try` of imports whose handlers are for imports that fail."""
-    if not isinstance(statement, ast.Try) or not any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in statement.body):
+    if not isinstance(statement, ast.Try) or not any(
+        isinstance(node, (ast.Import, ast.ImportFrom)) for node in statement.body
+    ):
         return False
     caught = [name for handler in statement.handlers for name in _caught(handler)]
-    return bool(caught) and set(caught) <= {"ImportError", "ModuleNotFoundError", "Exception", "AttributeError"}
+    return bool(caught) and set(caught) <= {
+        "ImportError",
+        "ModuleNotFoundError",
+        "Exception",
+        "AttributeError",
+    }
 
 
 def rewords(statement: ast.stmt, handler: ast.ExceptHandler) -> str | None:
-    """The error that `raise ImportError("needs Triton") from e`, at the end of a handler, tells that an import failed with.
+    """The error's name in `raise ImportError("needs Triton") from e`, which reports a failed
+    import.
 
-    None for what may do more than that: the text is plain, or shows what the handler caught and nothing else.
+    The text must be plain, or show only the caught exception. None for every other statement.
     """
     match statement:
-        case ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name), args=[] | [_], keywords=[]) as exc, cause=cause):
-            told = [part for text in (exc.args if isinstance(exc, ast.Call) else ()) for part in _parts(text)]
-            given = [*told, *([] if cause is None else [cause])]
-            if all(isinstance(part, ast.Constant) or (isinstance(part, ast.Name) and part.id == handler.name) for part in given):
+        case ast.Raise(
+            exc=ast.Name(id=name)
+            | ast.Call(func=ast.Name(id=name), args=[] | [_], keywords=[]) as exc,
+            cause=cause,
+        ):
+            shown = [
+                part
+                for text in (exc.args if isinstance(exc, ast.Call) else ())
+                for part in _parts(text)
+            ]
+            given = [*shown, *([] if cause is None else [cause])]
+            if all(
+                isinstance(part, ast.Constant)
+                or (isinstance(part, ast.Name) and part.id == handler.name)
+                for part in given
+            ):
                 return name
     return None
 
 
 def _parts(text: ast.expr) -> list[ast.expr]:
-    """What is shown in a formatted string; anything else as it is."""
+    """The values that a formatted string shows. Any other text is its own only part."""
     values = text.values if isinstance(text, ast.JoinedStr) else [text]
-    return [value.value if isinstance(value, ast.FormattedValue) and value.format_spec is None else value for value in values]
+    return [
+        value.value
+        if isinstance(value, ast.FormattedValue) and value.format_spec is None
+        else value
+        for value in values
+    ]
 
 
 def _instead_of_libdevice(statement: ast.stmt) -> Iterator[tuple[str, ast.stmt]]:
-    """Of a `try` that imports one name and does nothing else, what its handlers do when they only bind the same name."""
+    """Yield the name of libdevice and each handler's statement, for a `try` that only imports
+    libdevice. Each handler must have one statement.
+    """
     match statement:
         case ast.Try(
-            body=[ast.Import(names=[alias]) | ast.ImportFrom(names=[alias]) as first], handlers=handlers, orelse=[], finalbody=[]
+            body=[ast.Import(names=[alias]) | ast.ImportFrom(names=[alias]) as first],
+            handlers=handlers,
+            orelse=[],
+            finalbody=[],
         ):
-            plain = is_optional_import(statement) and all(len(handler.body) == 1 and handler.name is None for handler in handlers)
+            plain = is_optional_import(statement) and all(
+                len(handler.body) == 1 and handler.name is None for handler in handlers
+            )
             name = alias.asname or alias.name
-            if plain and imported(first, optional=True) == {name: "libdevice"}:
+            if plain and imported(first) == {name: "libdevice"}:
                 yield from ((name, handler.body[0]) for handler in handlers)
 
 
 def _is_math(statement: ast.AST, name: str, aliases: dict[str, str]) -> bool:
-    """True for `libdevice = tl.math`, an assignment or an import: what a kernel names of the one means the same in the other."""
+    """True for `libdevice = tl.math`, as an assignment or an import. The names that kernels use
+    mean the same in both modules.
+    """
     match statement:
         case ast.Assign(targets=[ast.Name(id=bound)], value=value):
             return bound == name and dotted(value, aliases) == "tl.math"
         case ast.Import() | ast.ImportFrom():
-            return imported(statement, optional=True) == {name: "tl.math"}
+            return imported(statement) == {name: "tl.math"}
     return False
 
 
 def _caught(handler: ast.ExceptHandler) -> Iterator[str]:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    yield from (kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else "" for kind in kinds)
+    yield from (
+        kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else ""
+        for kind in kinds
+    )
 
 
 def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.AST, str]]:
-    """The statements of the top level, those inside a choice between versions too, and which kind of choice that is.
+    """Yield the statements of the top level and those inside a choice between versions, with the
+    kind of choice.
 
-    Also the conditions of such choices and the names of what they catch, which may bind names as well.
+    The conditions of such choices and the names of caught exceptions are included, because they may
+    bind names too.
     """
     for statement in body:
         if is_main_guard(statement):
@@ -165,8 +235,15 @@ def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.AS
             yield statement.test, choice
             yield from _statements([*statement.body, *statement.orelse], choice or "if")
         elif is_optional_import(statement) and isinstance(statement, ast.Try):
-            yield from ((ast.Name(handler.name, ast.Store()), choice) for handler in statement.handlers if handler.name)
-            parts = [*statement.body, *(part for handler in statement.handlers for part in handler.body)]
+            yield from (
+                (ast.Name(handler.name, ast.Store()), choice)
+                for handler in statement.handlers
+                if handler.name
+            )
+            parts = [
+                *statement.body,
+                *(part for handler in statement.handlers for part in handler.body),
+            ]
             yield from _statements([*parts, *statement.orelse, *statement.finalbody], "try")
         else:
             yield statement, choice
@@ -177,7 +254,11 @@ def _last(canonical: str) -> str:
 
 
 def _single_assignment(statement: ast.AST) -> tuple[str | None, ast.expr | None]:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
+    if (
+        isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Name)
+    ):
         return statement.targets[0].id, statement.value
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         return statement.target.id, statement.value
@@ -185,8 +266,11 @@ def _single_assignment(statement: ast.AST) -> tuple[str | None, ast.expr | None]
 
 
 def bound_names(statement: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement binds or deletes, wherever in it: not those of functions' and classes' own scopes."""
-    # With each node whether it stands in a comprehension, whose targets are its own; `:=` in there binds around it.
+    """The names of the module that a statement binds or deletes at any depth. Names in the scopes
+    of functions and classes do not count.
+    """
+    # Each node comes with True if it is in a comprehension, whose targets stay inside. `:=` in a
+    # comprehension binds a name around it.
     pending: list[tuple[ast.AST, bool]] = [(statement, False)]
     while pending:
         node, inside = pending.pop()
@@ -196,7 +280,9 @@ def bound_names(statement: ast.AST) -> Iterator[str]:
             continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)) and not inside:
+        elif (
+            isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)) and not inside
+        ):
             yield node.id
         elif isinstance(node, ast.NamedExpr):
             yield node.target.id
@@ -214,13 +300,15 @@ def _named(node: ast.AST) -> Iterator[str]:
 
 
 def _evaluated_outside(node: ast.AST) -> Iterator[ast.AST]:
-    """What of a function or class is evaluated in the scope around it, where it stands: all but its body."""
+    """The parts of a function or class that Python evaluates in the scope around it: all but the
+    body.
+    """
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield from node.decorator_list
     if isinstance(node, ast.ClassDef):
         yield from (*node.bases, *node.keywords)
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        # Defaults and annotations; the names of parameters are not nodes of their own.
+        # Defaults and annotations; the names of parameters are no `ast.Name` nodes.
         yield node.args
         if not isinstance(node, ast.Lambda) and node.returns is not None:
             yield node.returns

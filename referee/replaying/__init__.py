@@ -1,1 +1,1 @@
-"""Executing launch plans on the GPU, on buffers of our own, and judging cells by it."""
+"""Executes launch plans on the GPU in kmint's buffers, and checks test cases with them."""

@@ -1,8 +1,8 @@
-"""The few calls of the CUDA driver that replaying a launch plan needs, through ctypes.
+"""The CUDA driver calls that replay a launch plan, through ctypes.
 
-Loads compiled kernels, checks that the parameters a plan passes are the parameters the kernel declares, and launches.
-Every return code is checked and named. Works in the context that is current on the calling thread (torch's primary
-context in the replay worker); NVIDIA only. Nothing here interprets a plan.
+The module loads compiled kernels, compares a plan's parameters with those that a kernel declares,
+and launches. Every return code is checked and named. It works in the current context of the calling
+thread (torch's primary context in the replay worker); NVIDIA only. Nothing here interprets a plan.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from typing import Any, TypeAlias
 LIBRARY = "libcuda.so.1"
 
 # Enumerators of cuda.h.
-FUNC_MAX_THREADS, FUNC_STATIC_SHARED, FUNC_LOCAL_BYTES, FUNC_REGISTERS, FUNC_MAX_DYNAMIC_SHARED = 0, 1, 3, 4, 8
+FUNC_MAX_THREADS, FUNC_STATIC_SHARED, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3, 4
+FUNC_MAX_DYNAMIC_SHARED = 8
 DEVICE_SHARED_OPTIN, DEVICE_PAGEABLE_ACCESS = 97, 88
 LIMIT_PERSISTING_L2 = 6
-INVALID_VALUE, UNSUPPORTED_LIMIT, NOT_READY, ILLEGAL_ADDRESS, OUT_OF_RESOURCES, NOT_SUPPORTED = 1, 215, 600, 700, 701, 801
+INVALID_VALUE, UNSUPPORTED_LIMIT, NOT_READY = 1, 215, 600
+ILLEGAL_ADDRESS, OUT_OF_RESOURCES, NOT_SUPPORTED = 700, 701, 801
 
 SPIN_SECONDS, NAP_SECONDS = 0.02, 0.0005
 
-# Errors after which the context answers nothing but the same error: the process has to go.
+# CUresult codes after which the context is lost and the process must end.
 STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
 
 MEANING = {
@@ -65,14 +67,16 @@ class CudaError(RuntimeError):
 
 
 class ParameterError(ValueError):
-    """The parameters offered to a kernel are not the ones it declares."""
+    """The given parameters differ from those that the kernel declares."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of a loaded module. `shared` is the dynamic shared memory of a launch in bytes, `local` spills per thread.
+    """One kernel of a loaded module. `shared` is dynamic shared memory in bytes, `local` spills per
+    thread.
 
-    `parameters` are the bytes of each parameter it declares; None when the driver is older than CUDA 12.4 and cannot tell.
+    `parameters` are the sizes of its declared parameters in bytes; None if the driver is older than
+    CUDA 12.4.
     """
 
     name: str
@@ -87,9 +91,10 @@ class Kernel:
 
 
 def pack(kind: str, value: int | float | None) -> Packed:
-    """One kernel parameter as a C value. `kind` is Triton's signature type; pointers are addresses, None is null.
+    """One kernel parameter as a C value. `kind` is Triton's signature type; None is a null pointer.
 
-    Raises ParameterError for a kind that no launch can pass (tensor descriptors) or a value that does not fit it.
+    Raises ParameterError for a kind that no launch can pass (tensor descriptors) or a value that
+    does not fit.
     """
     if kind.startswith("*"):
         return ctypes.c_uint64(int(value or 0))
@@ -122,31 +127,38 @@ def _half_bits(kind: str, value: float) -> int:
 
 
 class Driver:
-    """The driver library, loaded once. Raises OSError when there is none."""
+    """The driver library, loaded once. Raises OSError if there is none."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(LIBRARY)
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a driver function by its exported name; raises CudaError unless it returned CUDA_SUCCESS."""
+        """Calls a driver function by its exported name. Raises CudaError unless it returned
+        CUDA_SUCCESS.
+        """
         code = getattr(self.library, name)(*arguments)
         if code:
             raise CudaError(name, code, self.error_name(code))
 
     def error_name(self, code: int) -> str:
-        """The enumerator's name of a CUresult."""
+        """The name of a CUresult."""
         text = ctypes.c_char_p()
         self.library.cuGetErrorName(ctypes.c_int(code), ctypes.byref(text))
         return text.value.decode() if text.value else "unknown error"
 
     def device_attribute(self, attribute: int, device: int = 0) -> int:
-        """cuDeviceGetAttribute."""
+        """The result of cuDeviceGetAttribute."""
         value = ctypes.c_int()
-        self.call("cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), ctypes.c_int(device))
+        self.call(
+            "cuDeviceGetAttribute",
+            ctypes.byref(value),
+            ctypes.c_int(attribute),
+            ctypes.c_int(device),
+        )
         return value.value
 
     def pci_bus_id(self, device: int = 0) -> str:
-        """The device's PCI address, by which NVML knows it too."""
+        """The device's PCI address, which NVML uses too."""
         text = ctypes.create_string_buffer(32)
         self.call("cuDeviceGetPCIBusId", text, ctypes.c_int(32), ctypes.c_int(device))
         return text.value.decode()
@@ -158,9 +170,10 @@ class Driver:
         return value.value
 
     def synchronize(self) -> None:
-        """Wait for everything queued on the default stream, and what it waits for; an error of a kernel is raised here.
+        """Waits for all work on the default stream and its dependencies. Raises a kernel's
+        CudaError.
 
-        Polls: a blocking wait was measured to take 2.4 ms on a virtual machine, whatever it waited for.
+        It polls, because a blocking wait took at least 2.4 ms on a virtual machine.
         """
         started = time.monotonic()
         while code := self.library.cuStreamQuery(None):
@@ -170,7 +183,7 @@ class Driver:
                 time.sleep(NAP_SECONDS)
 
     def reset_persisting_l2(self) -> bool:
-        """Take away any part of L2 that outlives a flush. False where the chip has no such feature."""
+        """Clears the part of L2 that survives a flush. False if the chip has no such feature."""
         try:
             self.call("cuCtxSetLimit", ctypes.c_int(LIMIT_PERSISTING_L2), ctypes.c_size_t(0))
             self.call("cuCtxResetPersistingL2Cache")
@@ -181,35 +194,77 @@ class Driver:
         return True
 
     def load(self, image: bytes, name: str, *, num_warps: int, shared: int) -> Kernel:
-        """Load a cubin and find kernel `name`; raises CudaError with what the driver or the chip refuses."""
+        """Loads a cubin and finds kernel `name`. Raises CudaError if the driver or the chip refuses
+        it.
+        """
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
         try:
-            self.call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+            self.call(
+                "cuModuleGetFunction",
+                ctypes.byref(function),
+                module,
+                ctypes.c_char_p(name.encode()),
+            )
             most = self._function_attribute(FUNC_MAX_THREADS, function)
             if num_warps * 32 > most:
-                raise CudaError("cuFuncGetAttribute", OUT_OF_RESOURCES, f"{num_warps} warps, and the kernel can run with {most // 32}")
+                raise CudaError(
+                    "cuFuncGetAttribute",
+                    OUT_OF_RESOURCES,
+                    f"{num_warps} warps, and the kernel can run with {most // 32}",
+                )
             if shared > 48 * 1024:
-                room = self.device_attribute(DEVICE_SHARED_OPTIN) - self._function_attribute(FUNC_STATIC_SHARED, function)
+                room = self.device_attribute(DEVICE_SHARED_OPTIN) - self._function_attribute(
+                    FUNC_STATIC_SHARED, function
+                )
                 if shared > room:
-                    raise CudaError("cuFuncSetAttribute", OUT_OF_RESOURCES, f"{shared} bytes of shared memory, and the chip has {room}")
-                self.call("cuFuncSetAttribute", function, ctypes.c_int(FUNC_MAX_DYNAMIC_SHARED), ctypes.c_int(shared))
-            registers, local = self._function_attribute(FUNC_REGISTERS, function), self._function_attribute(FUNC_LOCAL_BYTES, function)
+                    raise CudaError(
+                        "cuFuncSetAttribute",
+                        OUT_OF_RESOURCES,
+                        f"{shared} bytes of shared memory, and the chip has {room}",
+                    )
+                self.call(
+                    "cuFuncSetAttribute",
+                    function,
+                    ctypes.c_int(FUNC_MAX_DYNAMIC_SHARED),
+                    ctypes.c_int(shared),
+                )
+            registers, local = (
+                self._function_attribute(FUNC_REGISTERS, function),
+                self._function_attribute(FUNC_LOCAL_BYTES, function),
+            )
             parameters = self._parameter_sizes(function)
         except BaseException:
             self.call("cuModuleUnload", module)
             raise
-        return Kernel(name, module.value or 0, function.value or 0, num_warps, shared, registers, local, most, parameters)
+        return Kernel(
+            name,
+            module.value or 0,
+            function.value or 0,
+            num_warps,
+            shared,
+            registers,
+            local,
+            most,
+            parameters,
+        )
 
     def unload(self, kernel: Kernel) -> None:
-        """Forget a kernel's module."""
+        """Unloads a kernel's module."""
         self.call("cuModuleUnload", ctypes.c_void_p(kernel.module))
 
-    def prepare(self, kernel: Kernel, grid: tuple[int, int, int], parameters: Sequence[Packed]) -> PreparedLaunch:
-        """Pack one launch so that it can be repeated cheaply. Raises ParameterError when the kernel declares others."""
+    def prepare(
+        self, kernel: Kernel, grid: tuple[int, int, int], parameters: Sequence[Packed]
+    ) -> PreparedLaunch:
+        """Packs one launch for cheap repetition. Raises ParameterError if the kernel declares other
+        parameters.
+        """
         offered = tuple(ctypes.sizeof(parameter) for parameter in parameters)
         if kernel.parameters is not None and offered != kernel.parameters:
-            raise ParameterError(f"{kernel.name} declares parameters of {kernel.parameters} bytes and the plan passes {offered}")
+            raise ParameterError(
+                f"{kernel.name} declares parameters of {kernel.parameters} bytes and "
+                f"the plan passes {offered}"
+            )
         return PreparedLaunch(self, kernel, grid, tuple(parameters))
 
     def _parameter_sizes(self, function: ctypes.c_void_p) -> tuple[int, ...] | None:
@@ -218,7 +273,12 @@ class Driver:
         sizes: list[int] = []
         offset, size = ctypes.c_size_t(), ctypes.c_size_t()
         while True:
-            arguments = (function, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size))
+            arguments = (
+                function,
+                ctypes.c_size_t(len(sizes)),
+                ctypes.byref(offset),
+                ctypes.byref(size),
+            )
             code = self.library.cuFuncGetParamInfo(*arguments)
             if code == INVALID_VALUE:
                 return tuple(sizes)
@@ -233,9 +293,17 @@ class Driver:
 
 
 class PreparedLaunch:
-    """A kernel, its grid and its packed parameters. A grid with a zero launches nothing, as in Triton."""
+    """A kernel, its grid and its packed parameters. A grid with a zero launches nothing, as in
+    Triton.
+    """
 
-    def __init__(self, driver: Driver, kernel: Kernel, grid: tuple[int, int, int], parameters: tuple[Packed, ...]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        kernel: Kernel,
+        grid: tuple[int, int, int],
+        parameters: tuple[Packed, ...],
+    ) -> None:
         self._driver, self._parameters, self._empty = driver, parameters, 0 in grid
         addresses = [ctypes.addressof(parameter) for parameter in parameters]
         self._array = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
@@ -244,6 +312,13 @@ class PreparedLaunch:
         self._shape = [ctypes.c_uint(size) for size in (*grid, *block, kernel.shared)]
 
     def launch(self, stream: int) -> None:
-        """Queue the launch on a stream (its handle, 0 for the default one)."""
+        """Queues the launch on a stream (its handle, 0 for the default one)."""
         if not self._empty:
-            self._driver.call("cuLaunchKernel", self._function, *self._shape, ctypes.c_void_p(stream), self._array, None)
+            self._driver.call(
+                "cuLaunchKernel",
+                self._function,
+                *self._shape,
+                ctypes.c_void_p(stream),
+                self._array,
+                None,
+            )

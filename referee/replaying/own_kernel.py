@@ -1,11 +1,12 @@
-"""A Triton kernel of the referee's own that is launched thousands of times a verdict.
+"""A Triton kernel of the referee that a verdict launches thousands of times.
 
-Triton looks at every argument of every launch anew, which takes the host several times as long as the launch. Here a kernel is
-compiled, and first launched, in Triton's usual way for every kind of arguments; then the driver is asked to launch what Triton has
-loaded, with other numbers in the same packed parameters. Tells arguments apart at least as finely as Triton does: tensors by dtype and
-whether their address is a multiple of 16, integers by width, being 1, and being a multiple of 16. Where launches differ in few numbers,
-a series sets only those: rounds of timed calls take as long as the host takes to queue them. Limits: one device and one thread; tensors,
-pointers, integers and None.
+Triton inspects every argument at every launch, which takes the host several times as long as the
+launch. Here Triton compiles and first launches a kernel for each kind of arguments. Later the
+driver launches the loaded kernel with other numbers in the same packed parameters. Kinds are at
+least as fine as Triton's. Tensors differ by dtype and by an address divisible by 16; integers by
+width, by being 1, and by divisibility by 16. A series sets only the few numbers in which its
+launches differ, because the host's queueing time bounds rounds of timed calls. Limits: one device
+and one thread; tensors, pointers, integers and None.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import torch
 from torch import Tensor, dtype
 
 from referee.replaying.driver import LIBRARY, CudaError, Driver, Packed, pack
-from referee.triton_private import CONSTANT, HIDDEN_POINTERS, loaded_function, read_compiled, stream_reader
+from referee.triton_compat.compiler import CONSTANT, HIDDEN_POINTERS, read_compiled
+from referee.triton_compat.stand_in_driver import loaded_function, stream_reader
 
 ALIGNMENT = 16
 WARP_SIZE = 32
@@ -28,13 +30,15 @@ LOST, NO_MEMORY = "Triton Error [CUDA]", "out of memory"
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Device memory as numbers of some dtype. Takes less time to make than a view; somebody else must keep the memory alive."""
+    """Device memory as numbers of a dtype, cheaper than a view. The caller must keep the memory
+    alive.
+    """
 
     address: int
     dtype: dtype
 
     def data_ptr(self) -> int:
-        """What Triton asks of a tensor, besides its dtype."""
+        """The address, which Triton reads next to the dtype."""
         return self.address
 
 
@@ -42,19 +46,23 @@ Argument = Tensor | Pointer | int | None
 
 
 class OwnKernel:
-    """`function` is a Triton function whose last parameters are its constants.
+    """A kernel and its compiled forms. `function` is a Triton function whose last parameters are
+    constants.
 
-    `any_number` are the places of integers that it says not to specialize for: of them only the width counts.
+    `any_number` are the positions of integers in its `do_not_specialize`; only their width counts.
     """
 
     def __init__(self, function: Any, *, warps: int, any_number: tuple[int, ...] = ()) -> None:
         self._function, self._warps, self.any_number = function, warps, any_number
         self._compiled: dict[tuple[object, ...], Repeated] = {}
 
-    def launch(self, grid: tuple[int, ...], arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> None:
-        """Queue a launch on the current stream; `constants` in the order of the function's parameters.
+    def launch(
+        self, grid: tuple[int, ...], arguments: tuple[Argument, ...], constants: Mapping[str, int]
+    ) -> None:
+        """Queues a launch on the current stream; `constants` follow the order of the function's
+        parameters.
 
-        Raises torch.AcceleratorError where an earlier kernel, whoever's, has ended the context.
+        Raises torch.AcceleratorError if an earlier kernel has ended the context.
         """
         kinds = self._kinds(arguments, constants)
         if repeated := self._compiled.get(kinds):
@@ -67,21 +75,34 @@ class OwnKernel:
             if compiled is not None:
                 self._compiled[kinds] = Repeated(compiled, len(arguments))
         except RuntimeError as error:
-            # Triton says in words of its own what torch has a class for: that a kernel before this one has ended the context.
+            # Triton raises RuntimeError where torch has an error class: an earlier kernel has ended
+            # the context.
             if str(error).startswith(LOST) and NO_MEMORY not in str(error):
                 raise torch.AcceleratorError(str(error)) from error
             raise
 
-    def compiled(self, arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> Repeated | None:
-        """What is launched for arguments of these kinds; None where there was no launch of such yet."""
+    def compiled(
+        self, arguments: tuple[Argument, ...], constants: Mapping[str, int]
+    ) -> Repeated | None:
+        """The compiled launch for arguments of these kinds; None before their first launch."""
         return self._compiled.get(self._kinds(arguments, constants))
 
-    def _kinds(self, arguments: tuple[Argument, ...], constants: Mapping[str, int]) -> tuple[object, ...]:
-        return (*(_kind(argument, place in self.any_number) for place, argument in enumerate(arguments)), *constants.values())
+    def _kinds(
+        self, arguments: tuple[Argument, ...], constants: Mapping[str, int]
+    ) -> tuple[object, ...]:
+        return (
+            *(
+                _kind(argument, place in self.any_number)
+                for place, argument in enumerate(arguments)
+            ),
+            *constants.values(),
+        )
 
 
 class Series:
-    """Launches of one kernel on one grid that differ only in some numbers: addresses, or integers that may be any number."""
+    """Launches of one kernel on one grid that differ in a few numbers: addresses or unspecialized
+    integers.
+    """
 
     def __init__(
         self,
@@ -91,17 +112,29 @@ class Series:
         constants: Mapping[str, int],
         changing: tuple[int, ...],
     ) -> None:
-        """`arguments` has in the `changing` places pointers that are aligned as those of launches, and numbers beyond 32 bits."""
+        """In the `changing` positions, `arguments` holds pointers with the launches' alignment, and
+        numbers beyond 32 bits.
+        """
         for place in changing:
             given = arguments[place]
-            assert isinstance(given, Pointer) or (place in kernel.any_number and isinstance(given, int) and given >= 2**31), place
-        self._kernel, self._grid, self._arguments, self._constants = kernel, grid, arguments, constants
+            assert isinstance(given, Pointer) or (
+                place in kernel.any_number and isinstance(given, int) and given >= 2**31
+            ), place
+        self._kernel, self._grid, self._arguments, self._constants = (
+            kernel,
+            grid,
+            arguments,
+            constants,
+        )
         self._changing = changing
         self._numbers: list[Packed] = []
         self._repeated: Repeated | None = None
 
     def launch(self, *numbers: int) -> None:
-        """Queue one on the current stream, with these in the changing places. Raises as OwnKernel.launch."""
+        """Queues a launch on the current stream with these numbers in the changing positions.
+
+        Raises as OwnKernel.launch.
+        """
         if self._repeated is None:
             self._first(numbers)
             return
@@ -113,7 +146,9 @@ class Series:
         arguments = list(self._arguments)
         for place, number in zip(self._changing, numbers, strict=True):
             usual = arguments[place]
-            arguments[place] = Pointer(number, usual.dtype) if isinstance(usual, Pointer) else number
+            arguments[place] = (
+                Pointer(number, usual.dtype) if isinstance(usual, Pointer) else number
+            )
         self._kernel.launch(self._grid, tuple(arguments), self._constants)
         if known := self._kernel.compiled(self._arguments, self._constants):
             self._repeated = known.another()
@@ -122,40 +157,60 @@ class Series:
 
 
 class Repeated:
-    """The launch of a kernel that Triton has compiled and loaded, again and again with other arguments of the same kinds.
+    """Repeated launches of a compiled and loaded kernel with arguments of the same kinds.
 
-    `numbers` are the arguments as the driver is given them, by place; what is compiled in has none.
+    `numbers` are the driver's arguments by position; compiled-in arguments have none.
     """
 
     def __init__(self, compiled: Any, arguments: int) -> None:
-        """`arguments` is how many there are, without constants."""
+        """`arguments` is the number of arguments without constants."""
         self._compiled, self._count = compiled, arguments
         facts = read_compiled(compiled)
         assert not facts.needs, facts.needs
         kinds = [kind for _, kind in facts.signature[:arguments]]
-        self.numbers = {place: pack(kind, 0) for place, kind in enumerate(kinds) if kind != CONSTANT}
+        self.numbers = {
+            place: pack(kind, 0) for place, kind in enumerate(kinds) if kind != CONSTANT
+        }
         packed = [*self.numbers.values(), *(pack("*", None) for _ in range(HIDDEN_POINTERS))]
         self._grid, self._stream = [ctypes.c_uint(1) for _ in range(3)], ctypes.c_void_p()
-        shape = [*self._grid, *map(ctypes.c_uint, (WARP_SIZE * facts.num_warps, 1, 1, facts.shared))]
+        shape = [
+            *self._grid,
+            *map(ctypes.c_uint, (WARP_SIZE * facts.num_warps, 1, 1, facts.shared)),
+        ]
         parameters = (ctypes.c_void_p * len(packed))(*map(ctypes.addressof, packed))
-        # C values, because ctypes takes them in half the time that it takes to convert numbers.
-        self._passed = (ctypes.c_void_p(loaded_function(compiled)), *shape, self._stream, parameters, None)
+        # ctypes takes C values in half the time that it needs to convert numbers.
+        self._passed = (
+            ctypes.c_void_p(loaded_function(compiled)),
+            *shape,
+            self._stream,
+            parameters,
+            None,
+        )
         self._packed, self._launch, self._current_stream = packed, launcher(), stream_reader()
 
     def another(self) -> Repeated:
-        """The same with arguments of its own."""
+        """The same launch with separate arguments."""
         return Repeated(self._compiled, self._count)
 
     def change(self, grid: tuple[int, ...], arguments: tuple[Argument, ...]) -> None:
-        """Have another grid, and other arguments."""
+        """Sets the grid and the arguments."""
         for size, along in zip((*grid, 1, 1), self._grid, strict=False):
             along.value = size
         for place, number in self.numbers.items():
             argument = arguments[place]
-            number.value = argument if isinstance(argument, int) else argument.data_ptr() if argument is not None else 0
+            number.value = (
+                argument
+                if isinstance(argument, int)
+                else argument.data_ptr()
+                if argument is not None
+                else 0
+            )
 
     def queue(self) -> None:
-        """Queue it on the current stream. Raises torch.AcceleratorError where the context is lost, RuntimeError for anything else."""
+        """Queues the launch on the current stream.
+
+        Raises torch.AcceleratorError if the context is lost, RuntimeError for any other failure.
+        """
         self._stream.value = self._current_stream()
         if code := self._launch(*self._passed):
             error = CudaError("cuLaunchKernel", code, Driver().error_name(code))
@@ -163,7 +218,7 @@ class Repeated:
 
 
 def launcher() -> Any:
-    """The driver's function, which takes C values."""
+    """The driver's launch function, which takes C values."""
     return ctypes.CDLL(LIBRARY).cuLaunchKernel
 
 
@@ -172,4 +227,8 @@ def _kind(argument: Argument, any_number: bool) -> object:
         return argument.dtype, argument.data_ptr() % ALIGNMENT == 0
     if argument is None:
         return None
-    return not any_number and (argument == 1, argument % ALIGNMENT == 0), -(2**31) <= argument < 2**31, argument < 2**63
+    return (
+        not any_number and (argument == 1, argument % ALIGNMENT == 0),
+        -(2**31) <= argument < 2**31,
+        argument < 2**63,
+    )

@@ -1,6 +1,6 @@
-"""Judge one cell by replay: right answers, nothing else touched, the same bits twice.
+"""Checks one test case by replay: right answers, no other memory changed, the same bits twice.
 
-The candidate runs first; eager and float64 are computed when it is done. Runs in the replay worker.
+The candidate runs first; eager PyTorch and float64 follow. Runs in the replay worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from referee.answers.compare import compare
 from referee.ops.cells import of_mixed_values
 from referee.ops.spec import Cell
 from referee.ops.task import Task
-from referee.plans.arena import LEFT_BEHIND, NAN, ORDINARY, Damage, layout, second_poison
+from referee.plans.arena import LEFT_BEHIND, NAN, ORDINARY, Damage, layout, second_fill_pattern
 from referee.plans.plan import LaunchPlan
 from referee.replaying.driver import ILLEGAL_ADDRESS, CudaError, Driver
 from referee.replaying.replay import Choice, PlanFault, Region, Runner, differ, slab_bytes
@@ -29,30 +29,36 @@ REFEREE_SECONDS = 120.0
 
 HUGE_ELEMENTS, EDGE_ROWS, SECRET_ROWS = 1 << 30, 256, 4096
 WRAPPING_ELEMENTS = 1 << 31
-KEPT_BYTES = 1 << 32  # a region that is larger is used for both runs of a capability
+KEPT_BYTES = 1 << 32
+"""Bytes above which both runs of a capability case share one region."""
 MEMORY_SHARE = 0.7
 ONCE_MORE = 0.15
-"""Of the required cells that are not timed, for whose launches the interpreter sees what is read before it is written."""
+"""Share of the required untimed test cases that are run once more in used memory. The interpreter
+checks uninitialized reads of their launches too.
+"""
 
-WRAPPED = "{} bytes outside every buffer were overwritten: a tensor of 2^31 elements needs offsets in int64 (`.to(tl.int64)`)"
+WRAPPED = (
+    "{} bytes outside every buffer were overwritten: a tensor of 2^31 elements needs "
+    "offsets in int64 (`.to(tl.int64)`)"
+)
 
 Progress = Callable[[str, float, Literal["candidate", "referee"]], None]
 
 
 @dataclass(frozen=True)
 class Host:
-    """Where plans run: the torch device, the driver (None on the CPU), and how to say what is being done."""
+    """The place where plans run: torch device, driver (None on the CPU), and progress reports."""
 
     device: str
     driver: Driver | None
     progress: Progress
 
     def stream(self) -> int:
-        """The handle of the stream torch is using."""
+        """The handle of torch's current stream."""
         return torch.cuda.current_stream().cuda_stream if self.driver else 0
 
     def wait(self) -> None:
-        """Wait for the device; raises PlanFault when a kernel failed."""
+        """Waits for the device. Raises PlanFault if a kernel failed."""
         if self.driver:
             try:
                 self.driver.synchronize()
@@ -62,7 +68,7 @@ class Host:
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """One cell's result, and for a cell that failed the rejection it means for a required one."""
+    """One test case's result, and the rejection that its failure means for a required case."""
 
     result: CellResult
     rejection: Rejection | None = None
@@ -71,42 +77,58 @@ class CellOutcome:
 def fault(error: CudaError) -> PlanFault:
     """A driver error as the candidate's fault."""
     guard = "out_of_bounds" if error.code == ILLEGAL_ADDRESS else "kernel_error"
-    return PlanFault(guard, f"the GPU stopped the kernel: {error.meaning or error.name}", sticky=error.sticky)
+    return PlanFault(
+        guard, f"the GPU stopped the kernel: {error.meaning or error.name}", sticky=error.sticky
+    )
 
 
 def torch_fault(error: torch.AcceleratorError) -> PlanFault:
-    """The same for an error that surfaced in a call of torch's; the context is lost."""
+    """The same for an error that torch raised; the context is lost."""
     text = first_line(error)
-    return PlanFault("out_of_bounds" if "illegal memory" in text else "kernel_error", f"the GPU stopped the kernel: {text}", sticky=True)
+    return PlanFault(
+        "out_of_bounds" if "illegal memory" in text else "kernel_error",
+        f"the GPU stopped the kernel: {text}",
+        sticky=True,
+    )
 
 
 def out_of_memory(error: torch.OutOfMemoryError) -> str:
-    """What to say where the device has less memory than the referee needs; nobody's fault."""
-    return f"this GPU has too little free memory: end what else uses it, or take one with more ({first_line(error)})"
+    """The message when the device has less memory than the referee needs; no kernel is at fault."""
+    return (
+        "this GPU has too little free memory: end other programs on it, or take one with "
+        f"more ({first_line(error)})"
+    )
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text that says something, shortened."""
-    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), "no message")
+    """The first non-empty line of an error's text, shortened."""
+    return next(
+        (line.strip()[:200] for line in str(error).splitlines() if line.strip()), "no message"
+    )
 
 
-def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *, choice: Choice, atomics: bool) -> CellOutcome:
-    """Replay twice and compare; the timed cell and a few secret ones once more, in memory that the first run left behind.
+def check_cell(
+    host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *, choice: Choice, atomics: bool
+) -> CellOutcome:
+    """Replays twice and compares. The timed case and a few secret ones run once more, in the first
+    run's memory.
 
-    Raises PlanFault when the plan cannot run, and torch.OutOfMemoryError. With `atomics` the order of additions may differ
-    between runs, so each run is compared on its own instead of bit by bit.
+    With `atomics` the order of additions may differ between runs, so each run is compared with the
+    reference instead of bit by bit. Raises PlanFault if the plan cannot run, and
+    torch.OutOfMemoryError.
     """
     host.progress(f"drawing inputs for {cell.name}", REFEREE_SECONDS, "referee")
     inputs = task.inputs(cell, seed, host.device)
     lead = wrapping_room(host, runner.plan, cell)
     regions: list[Region] = []
     runs: list[list[Tensor]] = []
-    # What an earlier call of the timed kernel leaves is what its users' memory holds.
-    other = ORDINARY if cell.role == "bench" else second_poison(cell.name)
+    # A user's memory holds ordinary values from the timed kernel's earlier calls.
+    other = ORDINARY if cell.role == "bench" else second_fill_pattern(cell.name)
     for reverse, poison in ((False, NAN), (True, other)):
         places, slab = layout(runner.plan, reverse=reverse, lead=lead), None
         if runs and cell.role == "capability" and slab_bytes(places) > KEPT_BYTES:
-            # The other order gives other addresses too; asking the driver for that much memory twice takes longer than the run.
+            # The other order gives other addresses too. A second allocation of that much memory
+            # takes longer than the run.
             runs, slab = [[output.clone() for output in run] for run in runs], regions[0].bytes
         # Otherwise both regions stay allocated, so that the second run has other addresses.
         regions.append(Region(runner.plan, host.device, places=places, slab=slab))
@@ -118,28 +140,53 @@ def check_cell(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, *,
         host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
         if found := regions[-1].damage():
             stage, guard, reason = describe(found, runner.plan, cell)
-            return _failed(cell, stage, guard, WRAPPED.format(found.count) if lead and found.kind == "guard" else reason)
+            return _failed(
+                cell,
+                stage,
+                guard,
+                WRAPPED.format(found.count) if lead and found.kind == "guard" else reason,
+            )
         runs.append(outputs_of(regions[-1]))
     same = not any(bool(differ(left, right)) for left, right in zip(*runs, strict=True))
-    outputs = [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])] if slab is None else runs[: 1 + atomics]
-    later = _after_a_call(host, runner, task, cell, seed, regions[0], choice) if _once_more(cell, seed) else None
+    outputs = (
+        [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])]
+        if slab is None
+        else runs[: 1 + atomics]
+    )
+    later = (
+        _after_a_call(host, runner, task, cell, seed, regions[0], choice)
+        if _once_more(cell, seed)
+        else None
+    )
     del regions, runs
     results = [compare(*sampled(task, cell, inputs, run, seed)) for run in outputs]
     worst = next((result for result in results if result.status != "pass"), results[0])
     if worst.status != "pass":
-        return CellOutcome(worst, Rejection("correct", "wrong_answer", f"at {cell.name}: {worst.detail}"))
+        return CellOutcome(
+            worst, Rejection("correct", "wrong_answer", f"at {cell.name}: {worst.detail}")
+        )
     if not same and not atomics:
-        reason = "two runs on the same inputs gave different bits: a race between programs, or a read of memory that was never written"
+        reason = (
+            "two runs on the same inputs gave different bits: a race between programs, or "
+            "a read of memory that was never written"
+        )
         return _failed(cell, "honest", "not_deterministic", reason)
     return later or CellOutcome(worst)
 
 
 def _once_more(cell: Cell, seed: int) -> bool:
-    return cell.role == "bench" or (cell.role == "required" and random.Random(f"{seed} {cell.name}").random() < ONCE_MORE)
+    return cell.role == "bench" or (
+        cell.role == "required" and random.Random(f"{seed} {cell.name}").random() < ONCE_MORE
+    )
 
 
-def _after_a_call(host: Host, runner: Runner, task: Task, cell: Cell, seed: int, region: Region, choice: Choice) -> CellOutcome | None:
-    """Other values in the memory that a call left behind: what is wrong there, or None. At the timed cell they are of many magnitudes."""
+def _after_a_call(
+    host: Host, runner: Runner, task: Task, cell: Cell, seed: int, region: Region, choice: Choice
+) -> CellOutcome | None:
+    """The failure with other values in the memory of an earlier call, or None.
+
+    At the timed case the values have many magnitudes.
+    """
     before, cell = region.inputs, of_mixed_values(task.op, cell) if cell.role == "bench" else cell
     inputs = task.inputs(cell, seed + 1, host.device)
     if cell.values == "normal":
@@ -154,33 +201,43 @@ def _after_a_call(host: Host, runner: Runner, task: Task, cell: Cell, seed: int,
         return fresh
     if fresh.status == "pass":
         return _failed(cell, "honest", "not_deterministic", f"{LEFT_BEHIND} ({result.detail})")
-    return CellOutcome(fresh, Rejection("correct", "wrong_answer", f"at {cell.name}: {fresh.detail}"))
+    return CellOutcome(
+        fresh, Rejection("correct", "wrong_answer", f"at {cell.name}: {fresh.detail}")
+    )
 
 
 def _begun_alike(earlier: Tensor, later: Tensor) -> Tensor:
-    """Rows that begin as those of an earlier call and go on otherwise: what is known of a row by its first elements is not the row."""
+    """Rows that begin like those of an earlier call and continue differently.
+
+    They catch a kernel that recognises a row by its first elements.
+    """
     if later.dim() < 2:
         return later
     half = later.shape[-1] // 2
     return torch.cat([earlier[..., :half], later[..., half:]], dim=-1)
 
 
-def _replayed(host: Host, runner: Runner, task: Task, cell: Cell, region: Region, choice: Choice) -> CellResult | CellOutcome:
-    """One run compared, or the outcome of one that wrote where it must not."""
+def _replayed(
+    host: Host, runner: Runner, task: Task, cell: Cell, region: Region, choice: Choice
+) -> CellResult | CellOutcome:
+    """The comparison of one run, or the outcome of a run that wrote outside its outputs."""
     host.progress(f"replaying {cell.name} again", CANDIDATE_SECONDS, "candidate")
     queue(host, runner, region, choice)
     host.wait()
     host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
     if found := region.damage():
         return _failed(cell, *describe(found, runner.plan, cell))
-    return compare(task, cell, region.inputs, tuple(tensor.clone() for tensor in outputs_of(region)))
+    return compare(
+        task, cell, region.inputs, tuple(tensor.clone() for tensor in outputs_of(region))
+    )
 
 
 def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:
-    """Bytes to keep before every buffer of a huge cell, so that an offset which wraps at 31 bits stays within our memory.
+    """Bytes before every buffer of a huge test case, so that an offset that wraps at 31 bits stays
+    in kmint's memory.
 
-    Such a kernel then fails by what it read or wrote, and the GPU context is not lost. 0 for other cells, and where
-    the device has no room for it.
+    Such a kernel then fails by its accesses, and the GPU context survives. 0 for other cases, and
+    if the device has no room.
     """
     specs = (*cell.inputs, *cell.outputs)
     if host.device == "cpu" or max(prod(spec.shape) for spec in specs) < WRAPPING_ELEMENTS:
@@ -191,25 +248,34 @@ def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:
 
 
 def free_bytes() -> int:
-    """What can still be allocated: the device's free memory, and what torch holds without using it."""
-    return int(torch.cuda.mem_get_info()[0]) + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    """Bytes that can still be allocated: the device's free memory and torch's unused cache."""
+    return (
+        int(torch.cuda.mem_get_info()[0])
+        + torch.cuda.memory_reserved()
+        - torch.cuda.memory_allocated()
+    )
 
 
 def sampled(
     task: Task, cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], seed: int
 ) -> tuple[Task, Cell, Sequence[Tensor], Sequence[Tensor]]:
-    """What to compare: everything, or some thousand rows of a huge capability cell whose rows are independent.
+    """The rows to compare: all, or a few thousand rows of a huge capability case with independent
+    rows.
 
-    The rows are the first and the last, those around every place where a 31-bit offset ends, and secret ones in between.
-    That the other rows were written, and alike twice, is known from the second run.
+    They are the first and last rows, those around every multiple of a 31-bit offset, and secret
+    ones. The second run shows that the other rows were written, and equally twice.
     """
     rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
     elements = max((tensor.numel() for tensor in (*inputs, *outputs)), default=0)
     if not task.rowwise or cell.role != "capability" or elements < HUGE_ELEMENTS:
         return task, cell, inputs, outputs
-    edges = torch.tensor([0, rows, *(end * rows // elements for end in range(0, elements + 1, 1 << 31))])
+    edges = torch.tensor(
+        [0, rows, *(end * rows // elements for end in range(0, elements + 1, 1 << 31))]
+    )
     around = edges[:, None] + torch.arange(-EDGE_ROWS, EDGE_ROWS)
-    inner = torch.randint(rows, (SECRET_ROWS,), generator=torch.Generator().manual_seed(seed & (1 << 63) - 1))
+    inner = torch.randint(
+        rows, (SECRET_ROWS,), generator=torch.Generator().manual_seed(seed & (1 << 63) - 1)
+    )
     chosen = torch.cat([around.flatten(), inner]).sort().values
     return task, *some_rows(cell, inputs, outputs, chosen[(0 <= chosen) & (chosen < rows)])
 
@@ -217,18 +283,21 @@ def sampled(
 def some_rows(
     cell: Cell, inputs: Sequence[Tensor], outputs: Sequence[Tensor], chosen: Tensor
 ) -> tuple[Cell, Sequence[Tensor], Sequence[Tensor]]:
-    """The cell with those rows alone of whatever has as many rows as the first output."""
+    """The test case with these rows only, in all tensors with as many rows as the first output."""
     rows, at = outputs[0].shape[0], chosen.to(outputs[0].device)
 
     def pick(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(tensor.index_select(0, at) if tensor.shape[:1] == (rows,) else tensor for tensor in tensors)
+        return tuple(
+            tensor.index_select(0, at) if tensor.shape[:1] == (rows,) else tensor
+            for tensor in tensors
+        )
 
     shorter = tuple(replace(spec, shape=(len(at), *spec.shape[1:])) for spec in cell.outputs)
     return replace(cell, outputs=shorter), pick(inputs), pick(outputs)
 
 
 def queue(host: Host, runner: Runner, region: Region, choice: Choice) -> None:
-    """Queue the plan once on a region; raises PlanFault when the driver refuses a launch."""
+    """Queues the plan once on a region. Raises PlanFault if the driver refuses a launch."""
     try:
         runner.bind(region, choice).run(host.stream())
     except CudaError as error:
@@ -236,23 +305,47 @@ def queue(host: Host, runner: Runner, region: Region, choice: Choice) -> None:
 
 
 def outputs_of(region: Region) -> list[Tensor]:
-    """The plan's outputs where they lie in a region."""
+    """The plan's outputs in a region's memory."""
     return [region.tensor(view) for view in region.plan.outputs]
 
 
-def describe(found: Damage, plan: LaunchPlan, cell: Cell) -> tuple[Literal["correct", "honest"], str, str]:
-    """The stage, the guard and the one-line reason for memory that was written and must not be."""
+def describe(
+    found: Damage, plan: LaunchPlan, cell: Cell
+) -> tuple[Literal["correct", "honest"], str, str]:
+    """The stage, the guard and the one-line reason for a forbidden write."""
     source = plan.buffers[found.buffer].input
     is_output = any(view.buffer == found.buffer for view in plan.outputs)
-    name = f"the input {cell.inputs[source].name}" if source is not None else "the output" if is_output else "a scratch tensor"
+    name = (
+        f"the input {cell.inputs[source].name}"
+        if source is not None
+        else "the output"
+        if is_output
+        else "a scratch tensor"
+    )
     if found.kind == "input":
         changed = f"the kernel changed {name} ({found.count} bytes, first at byte {found.offset})"
-        return "honest", "input_mutated", f"{changed}: write only to new tensors, and within their bounds"
+        return (
+            "honest",
+            "input_mutated",
+            f"{changed}: write only to new tensors, and within their bounds",
+        )
     size = plan.buffers[found.buffer].nbytes
-    where = f"{-found.offset} bytes before" if found.offset < 0 else f"{found.offset - size} bytes after the end of"
-    reason = f"{found.count} bytes outside every buffer were overwritten, first {where} {name}: check the store's mask"
+    where = (
+        f"{-found.offset} bytes before"
+        if found.offset < 0
+        else f"{found.offset - size} bytes after the end of"
+    )
+    reason = (
+        f"{found.count} bytes outside every buffer were overwritten, first {where} {name}: "
+        "check the store's mask"
+    )
     return "correct", "guard_band", reason
 
 
-def _failed(cell: Cell, stage: Literal["correct", "honest"], guard: str, reason: str) -> CellOutcome:
-    return CellOutcome(CellResult(cell.name, cell.role, "fail", detail=reason), Rejection(stage, guard, f"at {cell.name}: {reason}"))
+def _failed(
+    cell: Cell, stage: Literal["correct", "honest"], guard: str, reason: str
+) -> CellOutcome:
+    return CellOutcome(
+        CellResult(cell.name, cell.role, "fail", detail=reason),
+        Rejection(stage, guard, f"at {cell.name}: {reason}"),
+    )

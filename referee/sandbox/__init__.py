@@ -1,1 +1,3 @@
-"""What a candidate's process may touch: single-use processes behind namespaces, Landlock, a system-call filter and limits."""
+"""The sandbox of a candidate's process: single-use processes with namespaces, Landlock, a
+system-call filter and limits.
+"""

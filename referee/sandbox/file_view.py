@@ -1,7 +1,8 @@
-"""A private root directory: the fork server and its jobs see the system's libraries, the Python installation and our
-own package, read-only, and nothing else of the host's files.
+"""A private root directory for the fork server and its jobs.
 
-Needs a mount namespace of one's own. Bind mounts keep the host's files in place; nothing is copied.
+They see the system's libraries, the Python installation and kmint's package, read-only, and no
+other file of the host. The root needs a separate mount namespace. Bind mounts keep the host's files
+in place; nothing is copied.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 from referee.sandbox.linux import (
     MS_BIND,
@@ -30,7 +33,8 @@ from referee.sandbox.linux import (
 
 SCRATCH = "/scratch"
 
-# Device files are few, and must stay usable; the processor's description is what LLVM and torch ask for.
+# The few device files that must stay usable, and the processor's description, which LLVM and torch
+# read.
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 SYSTEM = (
     "/usr",
@@ -59,12 +63,15 @@ _OLD_ROOT = "old-root"
 
 
 def readable_paths(extra: Iterable[str]) -> tuple[str, ...]:
-    """What a job must be able to read: the system, this Python, its packages, our package, `extra`, loaded libraries.
+    """The paths that a job must read: system, Python, packages, kmint's package, `extra`, loaded
+    libraries.
 
-    `sys.path` itself is not trusted for this: an entry may be a directory full of the user's own files.
+    `sys.path` is not trusted here: an entry may be a directory full of the user's files.
     """
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    libraries = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry)]
+    libraries = [
+        entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry)
+    ]
     wanted = [*SYSTEM, *_installation(_home()), package, *libraries, *extra, *_mapped_files()]
     kept: list[str] = []
     for path in dict.fromkeys(os.path.normpath(path) for path in wanted):
@@ -74,7 +81,9 @@ def readable_paths(extra: Iterable[str]) -> tuple[str, ...]:
 
 
 def _home() -> str:
-    """This user's home directory; a user without an entry in the password file, as in many containers, has none."""
+    """This user's home directory; None for a user without a password entry, as in many
+    containers.
+    """
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -82,16 +91,24 @@ def _home() -> str:
 
 
 def _installation(home: str) -> list[str]:
-    """This Python's directories. One installed straight into the user's home is shown by its library folders only."""
+    """This Python's directories; only the library folders of one that lies directly in the user's
+    home.
+    """
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return [*(prefix for prefix in prefixes if not _below(home, prefix)), *folders, *site.getsitepackages()]
+    return [
+        *(prefix for prefix in prefixes if not _below(home, prefix)),
+        *folders,
+        *site.getsitepackages(),
+    ]
 
 
 def enter(paths: Sequence[str]) -> None:
-    """Make a read-only root of `paths` and the devices this process's root, with an empty scratch file system in it.
+    """Makes a read-only root of `paths` and the devices this process's root, with an empty scratch
+    file system.
 
-    It has a /proc if the host allows mounting one. Raises OSError; the root may then be unusable, so try in a child.
+    It has a /proc if the host allows mounting one. Raises OSError; the root may then be unusable,
+    so try it in a child.
     """
     mount("tmpfs", _MOUNT_POINT, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=755")
     old = os.path.join(_MOUNT_POINT, _OLD_ROOT)
@@ -114,17 +131,27 @@ def enter(paths: Sequence[str]) -> None:
 
 
 def mount_proc() -> None:
-    """In a mount namespace of one's own: a read-only /proc of this process's pid namespace. Raises OSError."""
+    """Mounts a read-only /proc of this process's pid namespace, in a separate mount namespace.
+    Raises OSError.
+    """
     mount("proc", _PROC, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
 
 
 def mount_scratch(path: str) -> None:
-    """An empty file system in memory at `path`, of SCRATCH_BYTES and SCRATCH_FILES. Raises OSError."""
-    mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700")
+    """Mounts an empty memory file system at `path`, of SCRATCH_BYTES and SCRATCH_FILES. Raises
+    OSError.
+    """
+    mount(
+        "tmpfs",
+        path,
+        "tmpfs",
+        MS_NOSUID | MS_NODEV | MS_NOEXEC,
+        f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700",
+    )
 
 
 def _show(old: str, path: str, flags: int) -> None:
-    """Bind one host path at the same place, recreating the symbolic links that lead to it."""
+    """Binds one host path at the same place, with the symbolic links that lead to it."""
     target = _reach(old, path)
     if target is None:
         return
@@ -139,7 +166,9 @@ def _show(old: str, path: str, flags: int) -> None:
 
 
 def _reach(old: str, path: str, links: int = 0) -> str | None:
-    """Where `path` really lies, having recreated the links on the way. None if it is there already, or nowhere."""
+    """The real place of `path`, after recreating its links; None if it is there already or
+    missing.
+    """
     if links > 40:
         return None
     walked = "/"
@@ -167,14 +196,19 @@ def _restrict(target: str, flags: int) -> None:
     except OSError:
         # Kernels before 5.12: one mount at a time, keeping flags the user namespace may not clear.
         for point in _mounts_below(target):
-            kept = os.statvfs(point).f_flag & (MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | 0x1C00)
+            kept = os.statvfs(point).f_flag & (
+                MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | 0x1C00
+            )
             mount("none", point, None, MS_REMOUNT | MS_BIND | flags | _as_mount_flags(kept))
 
 
 def _as_mount_flags(statvfs_flags: int) -> int:
-    # statvfs and mount(2) agree on the low flags; noatime, nodiratime and relatime differ in their place.
+    # statvfs and mount(2) agree on the low flags; noatime, nodiratime and relatime differ in their
+    # place.
     atime = ((0x400, 0x400), (0x800, 0x800), (0x1000, 0x200000))
-    return (statvfs_flags & 0xF) | sum(mount_flag for seen, mount_flag in atime if statvfs_flags & seen)
+    return (statvfs_flags & 0xF) | sum(
+        mount_flag for seen, mount_flag in atime if statvfs_flags & seen
+    )
 
 
 def _mounts_below(target: str) -> list[str]:
@@ -188,7 +222,7 @@ def _below(path: str, root: str) -> bool:
 
 
 def _mapped_files() -> list[str]:
-    """Shared libraries this process has loaded from wherever they are."""
+    """Shared libraries that this process has loaded from any place."""
     found = []
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -196,3 +230,27 @@ def _mapped_files() -> list[str]:
             if path[1] and ".so" in path[2]:
                 found.append("/" + path[2])
     return [path for path in dict.fromkeys(found) if os.path.isfile(path)]
+
+
+def locate(names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The directory of each package by its name, and the paths that hold them all.
+
+    In a directory that is no site-packages, such as a source tree on PYTHONPATH, only the package
+    itself is readable.
+    """
+    found, readable = dict[str, str](), []
+    for name in dict.fromkeys(name.partition(".")[0] for name in names):
+        spec = find_spec(name)
+        if spec is None or spec.origin in (None, "built-in", "frozen"):
+            continue
+        origin = Path(str(spec.origin)).resolve()
+        package = origin.parent if origin.name == "__init__.py" else origin
+        found[name] = str(package.parent)
+        readable.append(
+            str(
+                package.parent
+                if package.parent.name in ("site-packages", "dist-packages")
+                else package
+            )
+        )
+    return found, readable

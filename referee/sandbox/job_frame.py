@@ -1,6 +1,6 @@
-"""The frame in which a job hands back its result: magic, status byte, length, bytes.
+"""The frame of a job's result: magic, status byte, length, bytes.
 
-The child writes it and could write anything: the parent reads it as data, within bounds.
+The child writes it and could write anything, so the parent reads it as data, within bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEADER = struct.Struct("<4sBQ")
 _STATUSES: tuple[FrameStatus, ...] = ("ok", "crash", "memory")
 HEADER_BYTES = _HEADER.size
 
-# Longest explanation in a frame that is not "ok".
+# Maximum bytes of an explanation in a frame that is not "ok".
 DETAIL_BYTES = 4000
 
 
@@ -34,7 +34,7 @@ def build(status: FrameStatus, data: bytes) -> bytes:
 
 
 def parse_header(received: bytes | bytearray) -> Header | None:
-    """The header at the start of `received`; None when it is incomplete or not one of ours."""
+    """The header at the start of `received`; None if it is incomplete or foreign."""
     if len(received) < HEADER_BYTES:
         return None
     magic, status, size = _HEADER.unpack_from(received)

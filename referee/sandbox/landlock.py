@@ -1,7 +1,9 @@
-"""Landlock: which files a job may read, write and execute, enforced by the kernel without privileges.
+"""Landlock: the files that a job may read, write and execute, enforced by the kernel without
+privileges.
 
-Uses the kernel's user interface `linux/landlock.h`, versions 1 to 7 and later; what an older version cannot enforce
-is told by `describe`. Landlock does not hide names, sizes and times of files, and modes are the system-call filter's job.
+Uses the kernel's user interface `linux/landlock.h`, versions 1 to 7 and later; `describe` names the
+gaps of older versions. Landlock does not hide names, sizes and times of files. The system-call
+filter handles file modes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,18 @@ _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 4, 1 << 5, 1 <
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 
 READ = READ_FILE | READ_DIR
-WRITE = READ | WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM | _REFER | _TRUNCATE
+DEVICE = READ | WRITE_FILE | _IOCTL_DEV
+WRITE = (
+    READ
+    | WRITE_FILE
+    | _REMOVE_DIR
+    | _REMOVE_FILE
+    | _MAKE_DIR
+    | _MAKE_REG
+    | _MAKE_SYM
+    | _REFER
+    | _TRUNCATE
+)
 
 _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 _ALL_TCP = 0b11
@@ -40,12 +53,20 @@ class Rule:
 
 
 def version() -> int:
-    """The kernel's Landlock version. Raises OSError when it has none."""
+    """The kernel's Landlock version. Raises OSError if it has none."""
     return syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
 
 
+def is_there() -> bool:
+    """Whether the kernel has Landlock and lets this process use it."""
+    try:
+        return version() > 0
+    except OSError:
+        return False
+
+
 def describe(landlock_version: int) -> str:
-    """What this version enforces, in words."""
+    """The protection of this version, in words."""
     parts = ["files"]
     if landlock_version >= 3:
         parts.append("truncation")
@@ -59,13 +80,19 @@ def describe(landlock_version: int) -> str:
 
 
 def restrict(rules: Iterable[Rule]) -> int:
-    """Allow this process the rules and nothing else, for good; needs no_new_privs. Returns the version. Raises OSError.
+    """Limits this process to the rules permanently; needs no_new_privs. Returns the version. Raises
+    OSError.
 
-    Paths that do not exist are left out.
+    Missing paths are left out.
     """
     supported = version()
     handled = _handled(supported)
-    attributes = struct.pack("=QQQ", handled, _ALL_TCP if supported >= 4 else 0, _ABSTRACT_SOCKETS_AND_SIGNALS if supported >= 6 else 0)
+    attributes = struct.pack(
+        "=QQQ",
+        handled,
+        _ALL_TCP if supported >= 4 else 0,
+        _ABSTRACT_SOCKETS_AND_SIGNALS if supported >= 6 else 0,
+    )
     size = 8 if supported < 4 else 16 if supported < 6 else 24
     ruleset = syscall(_CREATE_RULESET, ctypes.c_char_p(attributes[:size]), size, 0)
     try:
@@ -95,6 +122,12 @@ def _add(ruleset: int, rule: Rule, handled: int) -> None:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= _FILE_RIGHTS
         if rights:
-            syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.c_char_p(struct.pack("=Qi", rights, fd)), 0)
+            syscall(
+                _ADD_RULE,
+                ruleset,
+                _RULE_PATH_BENEATH,
+                ctypes.c_char_p(struct.pack("=Qi", rights, fd)),
+                0,
+            )
     finally:
         os.close(fd)

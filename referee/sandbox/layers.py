@@ -1,7 +1,7 @@
-"""The sandbox of a job: its layers, in the order in which the fork server and then each job's process take them on.
+"""The layers of a job's sandbox, in the order in which the fork server and each job apply them.
 
-Every layer is tried once at start, by the server itself or by a trial job, and reported by name, active or not. A job
-that cannot take on a layer which the trial had is not run: the sandbox fails closed.
+Every layer is tried once at start, by the server or by a trial job, and reported by name, active or
+not. A job that cannot apply a layer of the trial does not run: the sandbox fails closed.
 """
 
 from __future__ import annotations
@@ -9,28 +9,52 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import struct
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 
-from referee.sandbox import file_view, landlock, limits, namespaces, seccomp
-from referee.sandbox.elf import interpreter
+from referee.sandbox import file_view, landlock, limits, linux, namespaces, seccomp
+from referee.sandbox.demand import Protection
 from referee.sandbox.limits import Limits
 from referee.sandbox.linux import (
     CLONE_NEWNS,
     CLONE_NEWPID,
     CLONE_NEWUSER,
     PR_SET_DUMPABLE,
-    PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
-    drop_capabilities,
     prctl,
     unshare,
 )
 from referee.sandbox.namespaces import NOBODY, Namespaces
-from referee.sandbox.protection import Protection
 from referee.sandbox.removal import remove_tree
+
+_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_INTERPRETER_SEGMENT = 3
+
+
+def loader_of(program: str) -> str | None:
+    """Path of the loader named in a 64-bit little-endian ELF file; None for other files and static
+    programs.
+    """
+    with open(program, "rb") as file:
+        start = file.read(_HEADER.size)
+        if len(start) < _HEADER.size or start[:6] != b"\x7fELF\x02\x01":
+            return None
+        fields = _HEADER.unpack(start)
+        offset, entry_size, entries = fields[4], fields[8], fields[9]
+        for index in range(entries):
+            file.seek(offset + index * entry_size)
+            kind, _, begin, _, _, size, _, _ = _PROGRAM_HEADER.unpack(
+                file.read(_PROGRAM_HEADER.size)
+            )
+            if kind == _INTERPRETER_SEGMENT:
+                file.seek(begin)
+                return os.fsdecode(file.read(size).rstrip(b"\0"))
+    return None
+
 
 _SIGKILL = 9
 _TRIAL = Limits(seconds=10.0, memory_bytes=1 << 30, output_bytes=0)
@@ -39,28 +63,34 @@ _LEFT_OUT = "left out on request"
 
 
 class SandboxError(RuntimeError):
-    """A job could not take on a layer that this host has."""
+    """A job could not apply a layer that this host has."""
 
 
 class Sandbox:
-    """The fork server's side of the sandbox and, after `fork`, the job's.
+    """The fork server's side of the sandbox and, after `fork`, the job's side.
 
-    Make it in the server's process, when the modules are imported and while no thread exists.
-    `readable` are further paths jobs may read; `without` names layers to leave out. `base` is the directory on the host
-    that holds the scratch directories, if it is not in memory.
+    Make it in the server's process, after the imports and before any thread exists. `readable` are
+    further paths that jobs may read; `without` names layers to leave out. `base` is the host
+    directory of the scratch directories, if they are not in memory.
     """
 
-    def __init__(self, spaces: Namespaces, readable: Collection[str], without: Collection[str] = ()) -> None:
+    def __init__(
+        self, spaces: Namespaces, readable: Collection[str], without: Collection[str] = ()
+    ) -> None:
         self._spaces = spaces
         self._without = frozenset(without)
         self._readable = file_view.readable_paths(readable)
         self._base_bytes = limits.virtual_bytes()
-        self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if spaces.has(CLONE_NEWPID) else None
+        self._home = (
+            os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+            if spaces.has(CLONE_NEWPID)
+            else None
+        )
         self._server_pid = os.getpid()
         view = self._enter_view()
         self._base = file_view.SCRATCH if view.active else tempfile.mkdtemp(prefix="kmint-jobs-")
         self.base = None if view.active else self._base
-        # Jobs of another user must be able to pass through, and to see no names.
+        # Jobs run as another user: they must pass through, and see no names.
         os.chmod(self._base, 0o711)
         self._scratches: dict[int, str] = {}
         self._next_scratch = self._base
@@ -75,7 +105,9 @@ class Sandbox:
         prctl(PR_SET_DUMPABLE, 0)
 
     def fork(self) -> int:
-        """As os.fork; the child is the first process of its own pid namespace where the host has them."""
+        """As os.fork; the child is the first process of a new pid namespace if the host has
+        them.
+        """
         self._next_scratch = tempfile.mkdtemp(dir=self._base)
         pid = os.fork() if self._home is None else namespaces.fork_into_pid_namespace(self._home)
         if pid != 0:
@@ -83,7 +115,9 @@ class Sandbox:
         return pid
 
     def clean(self, pid: int) -> None:
-        """Remove what the job with this process id left. A child does it if there is anything: it may take long."""
+        """Removes the remains of the job with this process id. A child does it if necessary,
+        because it may take long.
+        """
         scratch = self._scratches.pop(pid)
         with contextlib.suppress(OSError):
             os.rmdir(scratch)
@@ -97,13 +131,14 @@ class Sandbox:
                     os._exit(0)
 
     def close(self) -> None:
-        """Remove every scratch directory."""
+        """Removes every scratch directory."""
         remove_tree(self._base)
 
     def enter(self, job: Limits, keep: Sequence[int]) -> str:
-        """Called in the child: take on every layer, keeping the descriptors `keep`. Returns the scratch directory.
+        """Applies every layer in the child, keeping the descriptors `keep`. Returns the scratch
+        directory.
 
-        Raises SandboxError if a layer fails that the trial took on.
+        Raises SandboxError if a layer of the trial fails.
         """
         self._take_on(job, keep)
         return self._next_scratch
@@ -122,7 +157,9 @@ class Sandbox:
         reason = namespaces.try_in_child(attempt)
         if not reason:
             file_view.enter(self._readable)
-        return Protection(name, not reason, reason or f"{len(self._readable)} paths of the host, read-only")
+        return Protection(
+            name, not reason, reason or f"{len(self._readable)} paths of the host, read-only"
+        )
 
     def _trial(self) -> tuple[Protection, ...]:
         read, write = os.pipe()
@@ -147,19 +184,25 @@ class Sandbox:
         prctl(PR_SET_DUMPABLE, 1)
         process = _open_own_process()
         layers: tuple[tuple[str, Callable[[], str]], ...] = (
-            ("closed descriptors", lambda: _keep_only([*keep, process] if process is not None else keep)),
+            (
+                "closed descriptors",
+                lambda: _keep_only([*keep, process] if process is not None else keep),
+            ),
             ("private /proc", self._mount_own_proc),
             ("scratch quota", self._mount_own_scratch),
             ("unprivileged user", self._become_nobody),
             ("parent death signal", self._die_with_server),
             ("job namespaces", lambda: self._nest(process)),
             ("resource limits", lambda: limits.apply(job, self._address_space())),
-            ("no capabilities", _drop_capabilities),
+            ("no capabilities", linux.no_capabilities),
             ("thread limit", self._limit_threads),
-            ("no new privileges", _refuse_new_privileges),
+            ("no new privileges", linux.no_new_privileges),
             ("landlock", lambda: landlock.describe(landlock.restrict(self._rules(job)))),
-            ("not dumpable", _refuse_dumps),
-            ("system-call filter", lambda: f"allow-list, {seccomp.install(execute=bool(job.allow_exec))} instructions"),
+            ("not dumpable", linux.not_dumpable),
+            (
+                "system-call filter",
+                lambda: f"allow-list, {seccomp.install(execute=bool(job.allow_exec))} instructions",
+            ),
         )
         taken = []
         for name, layer in layers:
@@ -245,14 +288,23 @@ class Sandbox:
 
     def _rules(self, job: Limits) -> list[landlock.Rule]:
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        rules = [landlock.Rule(path, landlock.READ) for path in (*self._readable, *file_view.DEVICES)]
+        rules = [
+            landlock.Rule(path, landlock.READ) for path in (*self._readable, *file_view.DEVICES)
+        ]
         rules.append(landlock.Rule(root, landlock.READ_DIR))
         rules.append(landlock.Rule("/dev/null", landlock.READ | landlock.WRITE_FILE))
         rules.append(landlock.Rule(self._next_scratch, landlock.WRITE))
-        rules += [landlock.Rule(path, landlock.READ) for path in (("/proc",) if self._own_proc else _PROCESS_FILES)]
+        rules += [
+            landlock.Rule(path, landlock.READ)
+            for path in (("/proc",) if self._own_proc else _PROCESS_FILES)
+        ]
         for program in job.allow_exec:
-            paths = (program, interpreter(program))
-            rules += [landlock.Rule(path, landlock.READ | landlock.EXECUTE) for path in paths if path is not None]
+            paths = (program, loader_of(program))
+            rules += [
+                landlock.Rule(path, landlock.READ | landlock.EXECUTE)
+                for path in paths
+                if path is not None
+            ]
         return rules
 
 
@@ -279,24 +331,9 @@ def _set_ids(identity: int) -> None:
 
 
 def _be_nobody_and_read() -> None:
-    """Check that what is imported could be read again: otherwise a job could import nothing more."""
+    """Checks that imported files are still readable: otherwise a job could import nothing more."""
     _set_ids(NOBODY)
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if isinstance(path, str) and os.path.isabs(path) and not os.access(path, os.R_OK):
             raise OSError(f"{path} is not readable for others")
-
-
-def _drop_capabilities() -> str:
-    drop_capabilities()
-    return "none, and none to regain"
-
-
-def _refuse_new_privileges() -> str:
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
-    return "programs gain nothing from set-user-id"
-
-
-def _refuse_dumps() -> str:
-    prctl(PR_SET_DUMPABLE, 0)
-    return "no core files, no reading by processes of the same user"

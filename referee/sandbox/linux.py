@@ -1,4 +1,6 @@
-"""The few Linux calls the sandbox needs and Python lacks, through libc. Each raises OSError on failure."""
+"""Linux calls that the sandbox needs and Python lacks, through libc, and the layers that are one such
+call. Each raises OSError on failure.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: Any) -> int:
-    """Call a libc function that returns -1 on failure."""
+    """Calls a libc function that returns -1 on failure."""
     try:
         function = getattr(_libc(), name)
     except AttributeError:
@@ -63,50 +65,65 @@ def call(name: str, *arguments: Any) -> int:
 
 
 def syscall(number: int, *arguments: Any) -> int:
-    """A system call by number, for those that libc has no function for. Integers are passed as 64 bits."""
-    return call("syscall", ctypes.c_long(number), *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
+    """Makes a system call by number, for those without a libc function. Integers are passed as 64
+    bits.
+    """
+    return call(
+        "syscall",
+        ctypes.c_long(number),
+        *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments),
+    )
 
 
 def prctl(option: int, *arguments: Any) -> int:
-    """prctl(2); missing arguments are zero."""
+    """The call prctl(2); missing arguments are zero."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     return call("prctl", option, *(ctypes.c_ulong(a) if isinstance(a, int) else a for a in padded))
 
 
 def unshare(flags: int) -> None:
-    """unshare(2); `os.unshare` needs Python 3.12."""
+    """The call unshare(2); `os.unshare` needs Python 3.12."""
     call("unshare", flags)
 
 
 def setns(fd: int, kind: int) -> None:
-    """setns(2); `os.setns` needs Python 3.12."""
+    """The call setns(2); `os.setns` needs Python 3.12."""
     call("setns", fd, kind)
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2)."""
+    """The call mount(2)."""
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
 
 
 def unmount(target: str) -> None:
-    """Detach a mount and everything below it."""
+    """Detaches a mount and everything below it."""
     call("umount2", os.fsencode(target), MNT_DETACH)
 
 
 def pivot_root(new: str, old: str) -> None:
-    """pivot_root(2)."""
+    """The call pivot_root(2)."""
     call("pivot_root", os.fsencode(new), os.fsencode(old))
 
 
 def set_mount_flags(target: str, flags: int) -> None:
-    """Add flags (MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC have the same values as MOUNT_ATTR_*) to a tree of mounts."""
+    """Adds flags (MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC have the same values as MOUNT_ATTR_*)
+    to a tree of mounts.
+    """
     attributes = (ctypes.c_uint64 * 4)(flags, 0, 0, 0)
-    syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, ctypes.c_char_p(os.fsencode(target)), _AT_RECURSIVE, attributes, ctypes.sizeof(attributes))
+    syscall(
+        _SYS_MOUNT_SETATTR,
+        _AT_FDCWD,
+        ctypes.c_char_p(os.fsencode(target)),
+        _AT_RECURSIVE,
+        attributes,
+        ctypes.sizeof(attributes),
+    )
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good, also across execve and for uid 0."""
+    """Gives up every capability permanently, also across execve and for uid 0."""
     for capability in range(_CAPABILITIES):
         try:
             prctl(PR_CAPBSET_DROP, capability)
@@ -116,9 +133,27 @@ def drop_capabilities() -> None:
     try:
         prctl(PR_SET_SECUREBITS, _SECUREBITS)
     except OSError as error:
-        # Only a process that may set capabilities may lock them; one that may not has none to lose.
+        # Only a process that may set capabilities may lock them; another one has none to lose.
         if error.errno != errno.EPERM:
             raise
     prctl(PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     call("capset", header, (ctypes.c_uint32 * 6)())
+
+
+def no_capabilities() -> str:
+    """Gives up every capability permanently."""
+    drop_capabilities()
+    return "none, and none to regain"
+
+
+def no_new_privileges() -> str:
+    """Sets no_new_privs, which Landlock and the system-call filter need too."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    return "programs gain nothing from set-user-id"
+
+
+def not_dumpable() -> str:
+    """Closes the process's memory to other processes of its user."""
+    prctl(PR_SET_DUMPABLE, 0)
+    return "no core files, no reading by processes of the same user"

@@ -1,7 +1,9 @@
-"""Namespaces: what the fork server and its jobs can see of the host's users, processes, network and mounts.
+"""Namespaces: the users, processes, network and mounts of the host that the fork server and its
+jobs see.
 
-The server enters its own once, before it imports anything; every job gets further ones of its own. A kind that the
-host refuses is left out and named; each is tried in a child first, because a half-made one could not be left again.
+The server enters its namespaces once, before it imports anything; every job gets further ones. A
+kind that the host refuses is left out and reported. A child tries each kind first, because an
+incomplete namespace could not be left again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
+from referee.sandbox.demand import Protection
 from referee.sandbox.linux import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -24,25 +27,29 @@ from referee.sandbox.linux import (
     setns,
     unshare,
 )
-from referee.sandbox.protection import Protection
 
-# The id of "nobody": the owner of nothing.
+# The id of the user without rights, which owns nothing.
 NOBODY = 65534
 
-# The user namespace first: it gives the rights to make the others. The pid namespace last: the next fork enters it.
+# The user namespace comes first, because it gives the rights for the others. The pid namespace
+# comes last, because the next fork enters it.
 _KINDS = (
     ("user namespace", CLONE_NEWUSER, "no rights over anything outside"),
     ("mount namespace", CLONE_NEWNS, "own mounts"),
     ("network namespace", CLONE_NEWNET, "no network interface"),
     ("ipc namespace", CLONE_NEWIPC, "no System V or POSIX message objects of the host"),
     ("uts namespace", CLONE_NEWUTS, "own host name"),
-    ("pid namespace", CLONE_NEWPID, "no other process can be named; a job ends with everything it started"),
+    (
+        "pid namespace",
+        CLONE_NEWPID,
+        "no other process can be named; a job ends with everything it started",
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Namespaces:
-    """Which namespaces this process has of its own (CLONE_NEW* flags), and what is to be said of each kind."""
+    """The separate namespaces of this process (CLONE_NEW* flags), and a report on each kind."""
 
     flags: int
     protections: tuple[Protection, ...]
@@ -53,9 +60,9 @@ class Namespaces:
 
 
 def enter(without: Collection[str] = ()) -> Namespaces:
-    """Enter every namespace this host allows, except those named. The pid namespace begins with the next fork.
+    """Enters every namespace that this host allows, except those named.
 
-    Must be called before any thread exists.
+    The pid namespace begins with the next fork. Call it before any thread exists.
     """
     flags = 0
     protections = []
@@ -68,7 +75,9 @@ def enter(without: Collection[str] = ()) -> Namespaces:
 
 
 def nest(own_process: int) -> None:
-    """Enter a further user and IPC namespace. `own_process` is a directory descriptor of this process in /proc."""
+    """Enters a further user and IPC namespace; `own_process` is a descriptor of this process's
+    directory in /proc.
+    """
     uid, gid = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER | CLONE_NEWIPC)
     _write(own_process, "setgroups", "deny")
@@ -77,7 +86,9 @@ def nest(own_process: int) -> None:
 
 
 def fork_into_pid_namespace(home: int) -> int:
-    """As os.fork, with the child as the first process of a new pid namespace. `home` is /proc/self/ns/pid, opened."""
+    """As os.fork; the child is the first process of a new pid namespace. `home` is
+    /proc/self/ns/pid, opened.
+    """
     unshare(CLONE_NEWPID)
     try:
         pid = os.fork()
@@ -90,7 +101,9 @@ def fork_into_pid_namespace(home: int) -> int:
 
 
 def try_in_child(function: Callable[[], None]) -> str:
-    """Why `function` fails with an OSError in this situation, or an empty string. Only a child is changed by it."""
+    """The reason why `function` fails with an OSError here, or "". It changes only a child
+    process.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -107,7 +120,7 @@ def try_in_child(function: Callable[[], None]) -> str:
     with open(read, "rb") as answer:
         reason = answer.read().decode()
     _, ended = os.waitpid(pid, 0)
-    # One that was killed has said nothing, which is no success.
+    # A killed child has reported nothing, which is no success.
     return reason or ("the trial process died" if ended else "")
 
 
@@ -133,7 +146,7 @@ def _unshare(flag: int) -> None:
 
 
 def _unshare_user_as_self() -> None:
-    # The same id inside as outside: files keep their owner.
+    # The ids are equal inside and outside, so files keep their owner.
     uid, gid = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER)
     process = _open_process(os.getpid())
@@ -144,7 +157,9 @@ def _unshare_user_as_self() -> None:
 
 
 def _unshare_user_with_nobody() -> None:
-    """For root: a map that also holds "nobody", so that jobs can become it. Only a process outside may write such a one."""
+    """For root: a map that also holds the id 65534, so that jobs can take it. Only an outside
+    process may write the map.
+    """
     process = _open_process(os.getpid())
     go_read, go_write = os.pipe()
     helper = os.fork()

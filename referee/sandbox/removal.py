@@ -1,4 +1,4 @@
-"""Remove a directory tree that a job made, however deep and oddly protected it is."""
+"""Removes a directory tree that a job made, regardless of its depth and modes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _WALKS = 5
 
 
 def remove_tree(root: str) -> None:
-    """Remove `root` and everything in it, following no link. What cannot be removed is left.
+    """Removes `root` and everything in it, without following links. Unremovable parts stay.
 
-    Walks by descriptor, one level at a time: no path grows long, and nothing recurses. Another remover may be at work
-    in the same tree: a walk that loses its way because of it starts again.
+    It walks by descriptor, one level at a time: no path grows long, and nothing recurses. Another
+    process may remove the same tree: a walk that loses its way starts again.
     """
     for _ in range(_WALKS):
         with contextlib.suppress(OSError):
@@ -28,14 +28,14 @@ def remove_tree(root: str) -> None:
 
 
 class _Walk:
-    """Depth first below one open directory, with a single further descriptor open at a time."""
+    """A depth-first walk below one open directory, with one further open descriptor at a time."""
 
     def __init__(self, root: int) -> None:
         self._here = os.dup(root)
         self._names: list[str] = []
 
     def empty(self) -> None:
-        """Remove everything below. Raises OSError when the way back up is gone."""
+        """Removes everything below. Raises OSError if the way back up is gone."""
         try:
             waiting = [_unlink_files(self._here)]
             while waiting:
@@ -69,7 +69,7 @@ class _Walk:
 
 
 def _unlink_files(here: int) -> list[str]:
-    """Remove what is no directory; returns the directories' names."""
+    """Removes all entries except directories; returns the directories' names."""
     with os.scandir(here) as found:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
     for name, nested in entries:

@@ -1,7 +1,7 @@
 """The system-call filter of a job, as a classic BPF program.
 
-Refused calls fail with EPERM; calls of a foreign architecture kill the process. What the calls may touch is decided by
-Landlock and the namespaces; this filter decides which calls there are at all.
+Refused calls fail with EPERM; calls of a foreign architecture kill the process. This filter decides
+which calls exist. Landlock and the namespaces decide which objects they may touch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ import platform
 import struct
 
 from referee.sandbox.linux import PR_SET_SECCOMP, prctl
-from referee.sandbox.syscalls import MACHINES, NEWEST, always, by_argument, to_execute, unreadable
+from referee.sandbox.syscalls import (
+    MACHINES,
+    NEWEST,
+    always,
+    by_argument,
+    for_devices,
+    for_devices_by_argument,
+    to_execute,
+    unreadable,
+)
 
 _AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _MODE_FILTER = 2
@@ -33,6 +42,11 @@ _CLONE_NEW_NAMESPACES = 0x7E020000
 _FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)
 # FIOCLEX, FIONCLEX, FIONBIO, FIONREAD, TCGETS, TIOCGWINSZ
 _IOCTL = (0x5451, 0x5450, 0x5421, 0x541B, 0x5401, 0x5413)
+# The locks of files: F_GETLK, F_SETLK, F_SETLKW and F_OFD_* of the same; F_ADD_SEALS
+_FCNTL_OF_DRIVERS = (5, 6, 7, 36, 37, 38, 1033)
+# TIOCSTI and TIOCLINUX type into a terminal
+_IOCTL_REFUSED = (0x5412, 0x541C)
+_UNIX, _SOCKET_KIND, _STREAM, _PACKETS = 1, 0xF, 1, 5
 # PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 _PRCTL = (3, 15, 16, 0x53564D41)
 
@@ -40,31 +54,54 @@ Instruction = tuple[int, int, int, int]
 
 
 def supported() -> str:
-    """This machine's name if there is a filter for it. Raises OSError where there is none."""
+    """This machine's name if there is a filter for it. Raises OSError otherwise."""
     machine = platform.machine()
     if machine not in MACHINES:
         raise OSError(errno.ENOSYS, f"no system-call filter for {machine}")
     return machine
 
 
-def build(machine: str, pid: int, *, execute: bool) -> tuple[Instruction, ...]:
-    """The filter for a job whose process id, as it sees itself, is `pid`. `execute`: it may start programs."""
-    program: list[Instruction] = [_load(_ARCHITECTURE_AT), (_IF_EQUAL, 1, 0, _AUDIT_ARCHITECTURE[machine]), _return(_KILL)]
+def build(
+    machine: str, pid: int, *, execute: bool, devices: bool = False
+) -> tuple[Instruction, ...]:
+    """The filter for a job whose process id, in its namespace, is `pid`.
+
+    `execute`: it may start programs. `devices`: it may use device files through a driver's library;
+    Unix sockets then exist but cannot connect.
+    """
+    program: list[Instruction] = [
+        _load(_ARCHITECTURE_AT),
+        (_IF_EQUAL, 1, 0, _AUDIT_ARCHITECTURE[machine]),
+        _return(_KILL),
+    ]
     program.append(_load(_NUMBER_AT))
-    for number in (*always(machine).values(), *(to_execute(machine).values() if execute else ())):
+    added = [
+        *(to_execute(machine).values() if execute else ()),
+        *(for_devices(machine).values() if devices else ()),
+    ]
+    for number in (*always(machine).values(), *added):
         program += _when(number, [_return(_ALLOW)])
     for number in unreadable(machine).values():
         program += _when(number, [_return(_FAIL | errno.ENOSYS)])
-    rules = _argument_rules(pid, execute)
-    for name, number in by_argument(machine).items():
+    rules = _argument_rules(pid, execute) | (_device_rules() if devices else {})
+    chosen = dict(by_argument(machine)) | (
+        dict(for_devices_by_argument(machine)) if devices else {}
+    )
+    for name, number in chosen.items():
         program += _when(number, rules[name])
-    program += [(_IF_GREATER, 0, 1, NEWEST), _return(_FAIL | errno.ENOSYS), _return(_FAIL | errno.EPERM)]
+    program += [
+        (_IF_GREATER, 0, 1, NEWEST),
+        _return(_FAIL | errno.ENOSYS),
+        _return(_FAIL | errno.EPERM),
+    ]
     return tuple(program)
 
 
-def install(*, execute: bool) -> int:
-    """Put this process under the filter; it needs no_new_privs. Returns the filter's length. Raises OSError."""
-    program = build(supported(), os.getpid(), execute=execute)
+def install(*, execute: bool, devices: bool = False) -> int:
+    """Applies the filter to this process; it needs no_new_privs. Returns the filter's length.
+    Raises OSError.
+    """
+    program = build(supported(), os.getpid(), execute=execute, devices=devices)
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(buffer)))
@@ -79,10 +116,41 @@ def _argument_rules(pid: int, execute: bool) -> dict[str, list[Instruction]]:
         "fcntl": _one_of(1, _FCNTL, errno.EPERM),
         "ioctl": _one_of(1, _IOCTL, errno.ENOTTY),
         "prctl": _one_of(0, _PRCTL, errno.EPERM),
-        "prlimit64": _reading_limits(),
+        # A null pointer for the new limits only reads them.
+        "prlimit64": _is_null(2),
         "clone": _cloning(execute),
         "kill": _one_of(0, (pid,), errno.EPERM),
         "tgkill": _one_of(0, (pid,), errno.EPERM),
+    }
+
+
+def _device_rules() -> dict[str, list[Instruction]]:
+    """The differences for a driver's library: any command to a device, and sockets that cannot
+    connect.
+    """
+    allow, refuse = _return(_ALLOW), _return(_FAIL | errno.EPERM)
+    socket = [
+        _low(0),
+        (_IF_EQUAL, 1, 0, _UNIX),
+        _return(_FAIL | errno.EAFNOSUPPORT),
+        _low(1),
+        (_AND, 0, 0, _SOCKET_KIND),
+    ]
+    # A packet to an address needs no `connect`, so only connected kinds exist.
+    for kind in (_STREAM, _PACKETS):
+        socket += [(_IF_EQUAL, 0, 1, kind), allow]
+    command = [_low(1)]
+    for value in _IOCTL_REFUSED:
+        command += [(_IF_EQUAL, 0, 1, value), refuse]
+    return {
+        "fcntl": _one_of(1, _FCNTL + _FCNTL_OF_DRIVERS, errno.EPERM),
+        "ioctl": [*command, allow],
+        "socket": [*socket, refuse],
+        "socketpair": [*socket, refuse],
+        # The error of a socket without a listener.
+        "connect": [_return(_FAIL | errno.ECONNREFUSED)],
+        # A message is allowed only without an address.
+        "sendto": _is_null(4),
     }
 
 
@@ -114,16 +182,24 @@ def _one_of(argument: int, values: tuple[int, ...], otherwise: int) -> list[Inst
 
 
 def _opening(argument: int) -> list[Instruction]:
-    # Truncating a file that is opened for reading only escapes Landlock's older versions; POSIX leaves it undefined.
+    # Truncating a read-only file escapes Landlock's older versions; POSIX leaves it undefined.
     body = [_low(argument), (_AND, 0, 0, _ACCESS_AND_TRUNCATE)]
     for mode in (_TRUNCATE, _ACCESS_AND_TRUNCATE):
         body += [(_IF_EQUAL, 0, 1, mode), _return(_FAIL | errno.EPERM)]
     return [*body, _return(_ALLOW)]
 
 
-def _reading_limits() -> list[Instruction]:
+def _is_null(argument: int) -> list[Instruction]:
     failure = _return(_FAIL | errno.EPERM)
-    return [_low(2), (_IF_EQUAL, 1, 0, 0), failure, _high(2), (_IF_EQUAL, 1, 0, 0), failure, _return(_ALLOW)]
+    return [
+        _low(argument),
+        (_IF_EQUAL, 1, 0, 0),
+        failure,
+        _high(argument),
+        (_IF_EQUAL, 1, 0, 0),
+        failure,
+        _return(_ALLOW),
+    ]
 
 
 def _cloning(execute: bool) -> list[Instruction]:

@@ -1,12 +1,21 @@
-"""The fork server's own process: it imports once, then forks one sandboxed child a job.
+"""The fork server's process: it imports once, then forks one sandboxed child per job.
 
-Started by `zygote.Zygote` and never imported by it. It stays single-threaded, because only then is forking safe, and
-runs no code but ours; what is untrusted runs in the children. It ends, and everything it started with it, when
-its parent does: the control socket closes, or the parent's process descriptor becomes readable.
+`zygote.Zygote` starts it and never imports it. It stays single-threaded, because only then is
+forking safe, and runs only kmint's code; untrusted code runs in the children. It ends with its
+children when its parent does: the control socket closes, or the parent's process descriptor becomes
+readable.
+
+
+`HugePages` keeps the server's loaded memory in huge pages, so that it forks faster: a fork copies
+one entry per page. Linux does so alone only where it is configured, and slowly; from 6.1 on a
+process may request it (MADV_COLLAPSE). It happens in steps, because each step takes milliseconds.
+Limits: a page that is written while a child shares it becomes small again. Where Linux refuses,
+nothing changes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import importlib.util
@@ -17,23 +26,76 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from referee.sandbox import namespaces
-from referee.sandbox.huge_pages import HugePages
 from referee.sandbox.layers import Sandbox
 from referee.sandbox.limits import Limits, cpu_seconds
-from referee.sandbox.linux import PR_SET_PDEATHSIG, prctl
+from referee.sandbox.linux import PR_SET_PDEATHSIG, call, prctl
 from referee.sandbox.worker_job import run_job
+
+_HUGE = 2 << 20
+_MADV_COLLAPSE = 25
+
+
+class HugePages:
+    """The huge pages of the calling process, which must still see /proc."""
+
+    def __init__(self) -> None:
+        self._pending: list[int] = []
+        try:
+            self._maps = os.open("/proc/self/maps", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._maps = -1
+
+    @property
+    def pending(self) -> bool:
+        """Whether a step is left."""
+        return bool(self._pending)
+
+    def again(self) -> None:
+        """Starts over, because there is more memory than before."""
+        self._pending = list(self._addresses())
+
+    def step(self) -> None:
+        """Does the next step."""
+        try:
+            call(
+                "madvise",
+                ctypes.c_void_p(self._pending.pop()),
+                ctypes.c_size_t(_HUGE),
+                _MADV_COLLAPSE,
+            )
+        except OSError:
+            # This kernel, or this memory, refuses; the next memory may work.
+            return
+
+    def _addresses(self) -> Iterator[int]:
+        """Addresses where a huge page fits into memory that this process alone has filled."""
+        if self._maps == -1:
+            return
+        with open(os.dup(self._maps), encoding="utf-8") as maps:
+            maps.seek(0)
+            lines = maps.read().splitlines()
+        for line in lines:
+            span, rights, _, _, _, *name = line.split(maxsplit=5)
+            start, end = (int(part, 16) for part in span.split("-"))
+            if rights == "rw-p" and name in ([], ["[heap]"]):
+                first = -(-start // _HUGE) * _HUGE
+                yield from range(first, end - _HUGE + 1, _HUGE)
+
 
 CLEANING_SECONDS = 5
 
 
 @dataclass
 class _Running:
-    """A job's first process, its report socket, the processor time it was given, and whether we ended it."""
+    """A job's first process, its report socket, its processor time, and whether the server ended
+    it.
+    """
 
     pid: int
     report: socket.socket
@@ -41,7 +103,9 @@ class _Running:
     killed: bool = False
 
     def kill(self) -> None:
-        """End the process and its group. Only while it has not been waited for: its id is then nobody else's."""
+        """Ends the process and its group. Call it before the process is reaped: its id then cannot
+        belong to another.
+        """
         self.killed = True
         for send in (os.killpg, os.kill):
             try:
@@ -51,9 +115,11 @@ class _Running:
 
 
 class Server:
-    """Accept requests on the control socket, fork, watch, reap and report."""
+    """Accepts requests on the control socket, forks, watches, reaps and reports."""
 
-    def __init__(self, control: socket.socket, parent: int | None, sandbox: Sandbox, pages: HugePages) -> None:
+    def __init__(
+        self, control: socket.socket, parent: int | None, sandbox: Sandbox, pages: HugePages
+    ) -> None:
         self._control, self._pages = control, pages
         self._parent = parent
         self._sandbox = sandbox
@@ -65,7 +131,7 @@ class Server:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Run until the parent is gone."""
+        """Runs until the parent is gone."""
         try:
             while self._step():
                 pass
@@ -92,7 +158,7 @@ class Server:
                 if not self._accept():
                     return False
             elif reports[fd].pid in self._running:
-                # Else it was reaped in this very step.
+                # Otherwise it was reaped in this very step.
                 reports[fd].kill()
         return True
 
@@ -120,7 +186,7 @@ class Server:
         limits = Limits(**{**fields, "allow_exec": tuple(fields["allow_exec"])})
         if _preload(entry.partition(":")[0]):
             self._pages.again()
-        # Told before the fork: a parent that was not told may safely ask again elsewhere.
+        # Reported before the fork: a parent without this report may safely repeat the request.
         _tell(report, {"started": True})
         pid = self._sandbox.fork()
         if pid == 0:
@@ -155,12 +221,14 @@ def _tell(report: socket.socket, message: dict[str, Any]) -> None:
     try:
         report.send(json.dumps(message).encode())
     except OSError:
-        # The parent gave the job up; that its end is closed tells the server to kill it.
+        # The parent gave the job up; the closed socket makes the server kill it.
         return
 
 
 def _preload(module: str) -> bool:
-    """Import a module of ours before forking, so that later jobs have it; whether it was new. A failure is the job's to report."""
+    """Imports a module of kmint before forking; True if it was new. A failure is the job's to
+    report.
+    """
     if module in sys.modules:
         return False
     try:
@@ -172,16 +240,18 @@ def _preload(module: str) -> bool:
 
 
 def _settle() -> None:
-    """Nothing that is loaded is looked at by the garbage collection of a job, which would copy all of its pages."""
+    """Excludes loaded objects from the jobs' garbage collection, which would copy all their
+    pages.
+    """
     gc.collect()
     gc.freeze()
 
 
 def main(config: str) -> NoReturn:
-    """Entry point of the process; `config` is the JSON that `zygote.Zygote` wrote.
+    """Entry point of the process; `config` is the JSON of `zygote.Zygote`.
 
-    This first process only enters the namespaces and waits: the second one is the server, and the first of its
-    pid namespace, so that the kernel ends every job with it.
+    This first process only enters the namespaces and waits. The second one is the server and the
+    first of its pid namespace, so the kernel ends every job with it.
     """
     settings = json.loads(config)
     control = socket.socket(fileno=settings["control"])
@@ -204,7 +274,7 @@ def _process_descriptor(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        # Kernels before 5.3: the control socket's end is then the only sign that the parent is gone.
+        # Kernels before 5.3: only the control socket's end shows that the parent is gone.
         return None
 
 
@@ -216,14 +286,19 @@ def _wait(server: int, parent: int | None) -> NoReturn:
             poller.register(fd, select.POLLIN)
         ended = [fd for fd, _ in poller.poll()]
         if child not in ended:
-            # The server has seen it too, and is cleaning up.
+            # The server has seen it too and is cleaning up.
             poller.unregister(parent)
             if not poller.poll(CLEANING_SECONDS * 1000):
                 os.kill(server, signal.SIGKILL)
     os._exit(abs(os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])))
 
 
-def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None, spaces: namespaces.Namespaces) -> NoReturn:
+def _serve(
+    settings: dict[str, Any],
+    control: socket.socket,
+    parent: int | None,
+    spaces: namespaces.Namespaces,
+) -> NoReturn:
     sys.path.extend(path for path in settings["path"] if path not in sys.path)
     try:
         for name, folder in settings["found"].items():
@@ -233,19 +308,26 @@ def _serve(settings: dict[str, Any], control: socket.socket, parent: int | None,
         pages = HugePages()
         sandbox = Sandbox(spaces, settings["readable"], settings["without"])
         _settle()
-        pages.again()
         server = Server(control, parent, sandbox, pages)
-        ready = {"scratch": sandbox.base, "protections": [asdict(protection) for protection in sandbox.protections]}
+        ready = {
+            "scratch": sandbox.base,
+            "protections": [asdict(protection) for protection in sandbox.protections],
+        }
         control.send(json.dumps(ready).encode())
     except BaseException:
         _give_up(control)
+    for name in settings["ahead"]:
+        _preload(name)
+    pages.again()
     server.serve()
     sandbox.close()
     os._exit(0)
 
 
 def _import_from(name: str, folder: str) -> None:
-    """See to it that package `name` is the judge's, in `folder`, also where this interpreter would find another one first."""
+    """Makes sure that package `name` is the judge's, in `folder`, even if this interpreter would
+    find another first.
+    """
     if folder not in sys.path:
         sys.path.append(folder)
     spec = importlib.util.find_spec(name)

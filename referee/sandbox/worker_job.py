@@ -1,4 +1,4 @@
-"""What happens in the forked child: enter the sandbox, call the entry, send the frame, end."""
+"""The forked child: enters the sandbox, calls the entry, sends the frame, ends."""
 
 from __future__ import annotations
 
@@ -14,17 +14,27 @@ from referee.sandbox.job_frame import DETAIL_BYTES, FrameStatus, build
 from referee.sandbox.layers import Sandbox, SandboxError
 from referee.sandbox.limits import TIME_UP, Limits
 
-# Triton asks for its home when it is imported, before a job has one; the variable overrides that.
+# Triton reads its home at import, before a job has one; the variable overrides it.
 _SCRATCH_VARIABLES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_HOME")
 
 
-def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int, payload: int, fds: list[int]) -> NoReturn:
-    """Never returns: no code of the server may run in the child, whatever is raised here."""
+def run_job(
+    sandbox: Sandbox,
+    entry: str,
+    limits: Limits,
+    result: int,
+    log: int,
+    payload: int,
+    fds: list[int],
+) -> NoReturn:
+    """Never returns, because none of the server's code may run in the child, whatever is raised
+    here.
+    """
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        # Without a handler the first process of a pid namespace would not hear of it.
+        # Without a handler the first process of a pid namespace would not receive the signal.
         signal.signal(signal.SIGXCPU, lambda number, frame: os._exit(TIME_UP))
         _redirect(log)
         content = _read(payload)
@@ -35,7 +45,7 @@ def run_job(sandbox: Sandbox, entry: str, limits: Limits, result: int, log: int,
             os._exit(1)
         for name in _SCRATCH_VARIABLES:
             os.environ[name] = scratch
-        # What the server found when it made its own directory; a job may not write there.
+        # The server's value is its own directory, where a job may not write.
         tempfile.tempdir = scratch
         os.chdir(scratch)
         _send(result, _call(entry, content, scratch, tuple(fds)))
@@ -50,7 +60,9 @@ def _call(entry: str, payload: bytes, scratch: str, fds: tuple[int, ...]) -> byt
     status: FrameStatus = "crash"
     try:
         module, _, function = entry.partition(":")
-        return build("ok", getattr(importlib.import_module(module), function)(payload, scratch, fds))
+        return build(
+            "ok", getattr(importlib.import_module(module), function)(payload, scratch, fds)
+        )
     except MemoryError:
         status, detail = "memory", "out of memory"
     except SystemExit:

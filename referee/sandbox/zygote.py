@@ -1,38 +1,53 @@
-"""Run trusted entry functions, and the untrusted code they load, in sandboxed single-use processes.
+"""Runs trusted entry functions, and the untrusted code that they load, in sandboxed single-use
+processes.
 
-A `Zygote` owns one clean fork server: a process with torch and triton already imported, a scrubbed environment, no
-visible GPU and no thread but its own. Each `run` forks one child there, which enters the sandbox (`sandbox.py`), calls
-one function of ours and ends. A child is never used twice.
-
-What comes back is bytes that the child could have forged: callers parse them strictly and trust nothing in them.
-Linux only. Memory limits count what a job allocates beyond the preloaded modules.
+A `Zygote` owns one clean fork server: a single-threaded process with torch and triton imported, a
+scrubbed environment and no visible GPU. Each `run` forks one child there, which enters the sandbox
+(`layers`), calls one function of kmint and ends. No child is used twice. The child could have
+forged the returned bytes: callers parse them strictly and trust nothing in them. Linux only. Memory
+limits count a job's allocations beyond the preloaded modules.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from referee import python_child
+from referee.concurrency import CancelToken
+from referee.sandbox.demand import Demand, Protection, unmet
+from referee.sandbox.file_view import locate
 from referee.sandbox.limits import Limits
-from referee.sandbox.outcome import Outcome
-from referee.sandbox.protection import Protection
 from referee.sandbox.removal import remove_tree
-from referee.sandbox.zygote_job import Job, ServerGone
+from referee.sandbox.zygote_job import Job, Outcome, ServerGone
+from referee.versions import switches, triton_version
 
-__all__ = ["DEFAULT_PRELOAD", "Limits", "Outcome", "Protection", "Zygote", "ZygoteError"]
+__all__ = [
+    "DEFAULT_PRELOAD",
+    "JobLost",
+    "Limits",
+    "Outcome",
+    "Protection",
+    "SandboxTooWeak",
+    "Workers",
+    "Zygote",
+    "ZygoteError",
+]
 
 DEFAULT_PRELOAD = ("torch", "triton", "triton.language")
+INTERPRETING_PRELOAD = ("triton", "triton.language")
+"""Modules for Triton's interpreter. It needs no torch, which takes a second to load; a job can
+still import it.
+"""
 STARTUP_SECONDS = 180.0
 CLOSE_SECONDS = 3.0
 MAX_FDS = 32
@@ -42,13 +57,21 @@ class ZygoteError(RuntimeError):
     """The fork server could not be started; the message says why."""
 
 
+class SandboxTooWeak(ZygoteError):
+    """The host lacks demanded layers of the sandbox; the message names them."""
+
+
+class JobLost(RuntimeError):
+    """A job ended, or gave a malformed answer, for a reason outside the candidate."""
+
+
 class _EndedEarly(ZygoteError):
-    """The server ended without a word, perhaps because someone killed it."""
+    """The server ended without a report, perhaps because it was killed."""
 
 
 @dataclass
 class _Server:
-    """One fork-server process and what it has said of itself."""
+    """One fork-server process and its reports about itself."""
 
     process: subprocess.Popen[bytes]
     control: socket.socket
@@ -62,28 +85,39 @@ class _Server:
 
 
 class Zygote:
-    """A handle on the fork server. Construction returns at once; the first `run` waits for the imports.
+    """A handle on the fork server. Construction returns at once; the first `run` waits for the
+    imports.
 
-    `preload` names the modules imported once in the server; `extra_path` adds readable import directories.
-    `without` names layers of the sandbox to leave out, for a host where one misbehaves; they are reported as missing.
-    `nice` above 0 lets other processes go first where processors are short.
+    `preload` names the modules that the server imports once, by default those of all jobs. `ahead`
+    names kmint's modules that jobs will call; they are imported once the server is ready.
+    `extra_path` adds readable import directories. `without` names layers to leave out, for a host
+    where one misbehaves; they are reported as missing. `demand` names the layers that must be
+    active. Without one of them every call raises SandboxTooWeak, and no candidate runs. `nice`
+    above 0 gives other processes priority.
     """
 
     def __init__(
         self,
         interpret: bool = False,
         *,
-        preload: Sequence[str] = DEFAULT_PRELOAD,
+        preload: Sequence[str] | None = None,
+        ahead: Sequence[str] = (),
         extra_path: Sequence[str] = (),
         without: Collection[str] = (),
+        demand: Demand = "files",
         nice: int = 0,
     ) -> None:
         if sys.platform != "linux":
             raise ZygoteError(f"the sandbox needs Linux; this is {sys.platform}")
         self._interpret = interpret
-        self._preload = tuple(preload)
+        usual = INTERPRETING_PRELOAD if interpret else DEFAULT_PRELOAD
+        self._preload = tuple(usual if preload is None else preload)
+        self._reachable = DEFAULT_PRELOAD if preload is None else self._preload
+        self._ahead = tuple(ahead)
         self._extra_path = tuple(str(Path(path).resolve()) for path in extra_path)
         self._without = tuple(without)
+        self._demand = demand
+        self._refusal = ""
         self._nice = nice
         self._lock = threading.Lock()
         self._running: list[str] = []
@@ -93,57 +127,95 @@ class Zygote:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
     def protections(self) -> tuple[Protection, ...]:
-        """Every layer of the sandbox, active or not. Waits for the server; raises ZygoteError if it cannot start."""
+        """Every layer of the sandbox, active or not. Waits for the server. Raises ZygoteError if it
+        cannot start.
+        """
         return self._ready().protections or ()
 
     @property
     def pid(self) -> int:
-        """Process id of the fork server. Waits for it; raises ZygoteError if it cannot start."""
+        """Process id of the fork server. Waits for it. Raises ZygoteError if it cannot start."""
         return self._ready().process.pid
 
-    def run(self, entry: str, payload: bytes, *, limits: Limits, fds: Sequence[int] = (), stop: int | None = None) -> Outcome:
-        """Call `entry` ("package.module:function") in a fresh sandboxed child and wait for its end.
+    def run(
+        self,
+        entry: str,
+        payload: bytes,
+        *,
+        limits: Limits,
+        fds: Sequence[int] = (),
+        cancel: CancelToken | None = None,
+    ) -> Outcome:
+        """Calls `entry` ("package.module:function") in a fresh sandboxed child and waits for its
+        end.
 
-        The function is called as fn(payload, scratch, fds) -> bytes; `fds` are duplicates of the given descriptors.
-        The clock starts when the child does; time is up at once when something can be read from `stop`. A server that died is
-        restarted. Raises ZygoteError if that fails, ValueError for more than MAX_FDS descriptors, OSError for one that is not open.
+        The function is called as fn(payload, scratch, fds) -> bytes; `fds` are duplicates of the
+        given descriptors. The clock starts with the child; a readable `cancel` ends the time at once.
+        A server that died is restarted. Raises ZygoteError if that fails, ValueError for more than
+        MAX_FDS descriptors, OSError for a closed one.
         """
         if len(fds) > MAX_FDS:
             raise ValueError(f"a job takes at most {MAX_FDS} descriptors, not {len(fds)}")
         request = json.dumps({"entry": entry, "limits": asdict(limits)}).encode()
         self._running.append(entry)
         try:
-            return self._run(request, payload, limits, fds, stop)
+            return self._run(request, payload, limits, fds, cancel)
         finally:
             self._running.remove(entry)
 
     def running(self, entry: str) -> int:
-        """How many jobs that call this entry there are now."""
+        """Number of running jobs that call this entry."""
         return self._running.count(entry)
 
-    def _run(self, request: bytes, payload: bytes, limits: Limits, fds: Sequence[int], stop: int | None) -> Outcome:
+    def _run(
+        self,
+        request: bytes,
+        payload: bytes,
+        limits: Limits,
+        fds: Sequence[int],
+        cancel: CancelToken | None,
+    ) -> Outcome:
         for _ in range(2):
             server = self._ready()
             try:
                 with Job(server.control, request, payload, fds) as job:
-                    return job.watch(limits.seconds, limits.output_bytes, stop)
+                    return job.watch(limits.seconds, limits.output_bytes, cancel)
             except ServerGone as gone:
                 self._discard(server)
                 if gone.started:
-                    return Outcome("crash", b"", "the fork server died under the job", gone.seconds, killed_outside=True)
-        return Outcome("crash", b"", "the fork server died twice before the job could start", 0.0, killed_outside=True)
+                    return Outcome(
+                        "crash",
+                        b"",
+                        "the fork server died under the job",
+                        gone.seconds,
+                        killed_outside=True,
+                    )
+        return Outcome(
+            "crash",
+            b"",
+            "the fork server died twice before the job could start",
+            0.0,
+            killed_outside=True,
+        )
 
     def close(self) -> None:
-        """Kill every job and end the server, also one that is still starting. May be called more than once."""
+        """Kills every job and ends the server, also during its start. May be called more than
+        once.
+        """
         self._closed = True
         starting = self._server
         if starting is not None and starting.protections is None:
-            # Whoever waits for it holds the lock.
+            # A caller that waits for it holds the lock.
             starting.process.kill()
         with self._lock:
             server, self._server = self._server, None
@@ -153,26 +225,29 @@ class Zygote:
     def _start(self) -> _Server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors = os.memfd_create("zygote-errors")
-        found, readable = _find(self._preload)
+        found, readable = locate(self._reachable)
         config = {
             "parent": os.getpid(),
             "control": theirs.fileno(),
             "preload": self._preload,
+            "ahead": self._ahead,
             "path": list(self._extra_path),
             "found": found,
             "readable": [*self._extra_path, *dict.fromkeys(readable)],
             "without": self._without,
             "nice": self._nice,
         }
-        root = str(Path(__file__).resolve().parents[2])
-        command = f"import sys; sys.path.append({root!r}); from referee.sandbox.worker import main; main({json.dumps(config)!r})"
+        start = (
+            "sys.dont_write_bytecode = True; from referee.sandbox.worker import main; "
+            f"main({json.dumps(config)!r})"
+        )
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-s", "-B", "-c", command],
+                python_child.command(start, path=()),
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
-                cwd="/",
+                cwd=python_child.WORKING_FOLDER,
                 env=_environment(self._interpret),
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
@@ -188,7 +263,14 @@ class Zygote:
     def _ready(self) -> _Server:
         with self._lock:
             self._refuse_if_closed()
-            if self._server is not None and self._server.process.poll() is not None and self._server.protections is not None:
+            if self._refusal:
+                # A new server would find the same host.
+                raise SandboxTooWeak(self._refusal)
+            if (
+                self._server is not None
+                and self._server.process.poll() is not None
+                and self._server.protections is not None
+            ):
                 server, self._server = self._server, None
                 _stop(server)
             for attempt in (1, 2):
@@ -199,6 +281,7 @@ class Zygote:
                 try:
                     self._refuse_if_closed()
                     _handshake(self._server)
+                    self._refuse_if_weak(self._server.protections or ())
                 except BaseException as error:
                     server, self._server = self._server, None
                     _stop(server)
@@ -209,6 +292,11 @@ class Zygote:
                         raise
             assert self._server is not None
             return self._server
+
+    def _refuse_if_weak(self, protections: Sequence[Protection]) -> None:
+        self._refusal = unmet(protections, self._demand)
+        if self._refusal:
+            raise SandboxTooWeak(self._refusal)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -222,16 +310,45 @@ class Zygote:
         _stop(server)
 
 
+class Workers(Zygote):
+    """A fork server that distinguishes a lost job from a candidate's failure.
+
+    A job that an outside cause ended (a stray signal, a machine out of memory) runs once more. If
+    that is lost too, the judge reports that it learned nothing of the candidate.
+    """
+
+    def run(
+        self,
+        entry: str,
+        payload: bytes,
+        *,
+        limits: Limits,
+        fds: Sequence[int] = (),
+        cancel: CancelToken | None = None,
+    ) -> Outcome:
+        """As `Zygote.run`; never returns an outcome with `killed_outside`."""
+        for _ in range(2):
+            outcome = super().run(entry, payload, limits=limits, fds=fds, cancel=cancel)
+            if not outcome.killed_outside:
+                return outcome
+        raise JobLost(f"a worker was lost twice: {outcome.detail}")
+
+
 def _handshake(server: _Server) -> None:
     server.control.settimeout(STARTUP_SECONDS)
     try:
         message = server.control.recv(1 << 16)
     except TimeoutError:
-        raise ZygoteError(f"the fork server said nothing for {STARTUP_SECONDS:.0f} s; it printed: {server.last_words()}") from None
+        raise ZygoteError(
+            f"the fork server said nothing for {STARTUP_SECONDS:.0f} s; it printed: "
+            f"{server.last_words()}"
+        ) from None
     except OSError:
         message = b""
     if not message:
-        raise _EndedEarly(f"the fork server ended while starting; it printed: {server.last_words()}")
+        raise _EndedEarly(
+            f"the fork server ended while starting; it printed: {server.last_words()}"
+        )
     report = json.loads(message)
     if "error" in report:
         raise ZygoteError(f"the fork server could not start: {report['error']}")
@@ -242,7 +359,7 @@ def _handshake(server: _Server) -> None:
 def _stop(server: _Server) -> None:
     server.control.close()
     if server.protections is None:
-        # It is importing and does not listen yet; it has no job.
+        # The server still imports and does not listen yet, so it has no job.
         server.process.kill()
     try:
         server.process.wait(CLOSE_SECONDS)
@@ -252,7 +369,7 @@ def _stop(server: _Server) -> None:
     finally:
         os.close(server.errors)
         if server.scratch is not None:
-            # The server removes it itself, unless it was killed.
+            # The server removes it, unless it was killed.
             remove_tree(server.scratch)
 
 
@@ -263,33 +380,16 @@ def _environment(interpret: bool) -> dict[str, str]:
         "HOME": "/nonexistent",
         "USER": "sandbox",
         "TMPDIR": "/nonexistent",
-        # The order of sets is as it happens to be in a user's process.
-        "PYTHONHASHSEED": str(secrets.randbelow(1 << 32)),
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "MALLOC_ARENA_MAX": "2",
     }
+    if (triton := triton_version()) is not None:
+        environment |= switches(triton)
     if interpret:
         environment["TRITON_INTERPRET"] = "1"
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     return environment
-
-
-def _find(preload: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Where this process finds the packages to preload: the directory of each, and paths to make readable.
-
-    Of a directory that is no site-packages, such as a source tree on PYTHONPATH, only the package itself is readable.
-    """
-    found, readable = dict[str, str](), []
-    for name in dict.fromkeys(name.partition(".")[0] for name in preload):
-        spec = find_spec(name)
-        if spec is None or spec.origin in (None, "built-in", "frozen"):
-            continue
-        origin = Path(str(spec.origin)).resolve()
-        package = origin.parent if origin.name == "__init__.py" else origin
-        found[name] = str(package.parent)
-        readable.append(str(package.parent if package.parent.name in ("site-packages", "dist-packages") else package))
-    return found, readable

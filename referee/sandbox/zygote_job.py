@@ -1,8 +1,8 @@
-"""The parent's side of one sandboxed job: its channels, its deadline and how its end is read.
+"""The parent's side of one sandboxed job: its channels, its deadline and the reading of its end.
 
-Each job has its own three channels: a pipe for the result, a pipe for everything it prints, and a socket on which the
-fork server reports its start and its end. Closing that socket makes the server kill the job, so no path out of
-`Job`, not even a KeyboardInterrupt, leaves one running.
+Each job has three channels: a pipe for the result, a pipe for its output, and a socket. The fork
+server reports start and end on the socket. Closing that socket makes the server kill the job. So no
+path out of `Job`, not even a KeyboardInterrupt, leaves a job running.
 """
 
 from __future__ import annotations
@@ -17,11 +17,31 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
+from referee.concurrency import CancelToken
 from referee.sandbox.job_frame import DETAIL_BYTES, HEADER_BYTES, parse_header
 from referee.sandbox.limits import TIME_UP
-from referee.sandbox.outcome import Outcome, Status
+
+Status = Literal["ok", "crash", "timeout", "memory", "flood", "exited"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a job. `data` is the entry's result if `status` is "ok", else empty.
+
+    "crash": a signal killed it, or the entry raised. "timeout": its wall-clock or processor time
+    was up. "exited": it ended without a result. "flood": the result or the output was too large.
+    `killed_outside`: another cause than the job and its limits ended it, so it may run again.
+    `detail` may quote the job's output; it holds no control characters except line ends and tabs.
+    """
+
+    status: Status
+    data: bytes
+    detail: str
+    seconds: float
+    killed_outside: bool = False
+
 
 LOG_BYTES = 1 << 20
 LOG_TAIL_BYTES = 4000
@@ -33,7 +53,9 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class _Ordered:
-    """What the parent has decided of a job, and why; an empty reason if the job's own result says it."""
+    """The parent's decision to end a job, and its reason; an empty reason if the job's result
+    explains it.
+    """
 
     status: Status
     reason: str
@@ -49,9 +71,11 @@ class ServerGone(Exception):
 
 
 class Job:
-    """One job, from the request to the end of its process. Use as a context manager."""
+    """One job, from the request to the end of its process. Use it as a context manager."""
 
-    def __init__(self, control: socket.socket, request: bytes, payload: bytes, fds: Sequence[int]) -> None:
+    def __init__(
+        self, control: socket.socket, request: bytes, payload: bytes, fds: Sequence[int]
+    ) -> None:
         self._started: float | None = None
         self._open: set[int] = set()
         self._result = bytearray()
@@ -84,15 +108,30 @@ class Job:
     def __enter__(self) -> Job:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._report.close()
         while self._open:
             os.close(self._open.pop())
 
-    def watch(self, seconds: float, output_bytes: int, stop: int | None = None) -> Outcome:
-        """Wait for the job's end or its limits, `seconds` from its start or when `stop` can be read. Raises ServerGone."""
+    def watch(
+        self, seconds: float, output_bytes: int, cancel: CancelToken | None = None
+    ) -> Outcome:
+        """Waits for the job's end, its limits (`seconds` from its start), or a readable `cancel`.
+
+        Raises ServerGone.
+        """
         poller = select.poll()
-        for fd in (self._result_fd, self._log_fd, self._report.fileno(), *([] if stop is None else [stop])):
+        for fd in (
+            self._result_fd,
+            self._log_fd,
+            self._report.fileno(),
+            *([] if cancel is None else [cancel.fileno()]),
+        ):
             poller.register(fd, select.POLLIN)
         deadline = time.monotonic() + START_SECONDS
         ordered: _Ordered | None = None
@@ -111,7 +150,7 @@ class Job:
                         deadline = self._started + seconds
                         continue
                     return self._finish(message, ordered, output_bytes)
-                if fd == stop:
+                if cancel is not None and fd == cancel.fileno():
                     poller.unregister(fd)
                     ordered = ordered or _Ordered("timeout", "stopped")
                     deadline = self._kill()
@@ -129,7 +168,7 @@ class Job:
         try:
             message = self._report.recv(4096)
         except ConnectionResetError:
-            # The kernel reports our unread "kill" before it hands out what the server sent last.
+            # The kernel reports kmint's unread "kill" before the server's last message.
             message = self._report.recv(4096)
         if not message:
             raise ServerGone(self._started is not None, self._elapsed())
@@ -137,7 +176,9 @@ class Job:
         return report
 
     def _kill(self) -> float:
-        """Have the server kill the job; returns until when it may take. A job that has ended by itself is no error."""
+        """Makes the server kill the job; returns the deadline for that. A job that has already
+        ended is no error.
+        """
         with contextlib.suppress(OSError):
             self._report.send(b"kill")
         return time.monotonic() + KILL_SECONDS
@@ -149,13 +190,15 @@ class Job:
         allowed = output_bytes if header is None or header.status == "ok" else DETAIL_BYTES
         size = max(len(self._result) - HEADER_BYTES, 0 if header is None else header.size)
         if size > allowed:
-            return _Ordered("flood", f"the result of at least {size} bytes is larger than {allowed} bytes")
+            return _Ordered(
+                "flood", f"the result of at least {size} bytes is larger than {allowed} bytes"
+            )
         if header is not None and len(self._result) >= HEADER_BYTES + header.size:
             return _Ordered(header.status, "")
         return None
 
     def _drain(self, fd: int, output_bytes: int) -> bool:
-        """Take what one pipe holds, within bounds. False when it has ended."""
+        """Reads the pipe's present content, within bounds. False if the pipe has ended."""
         for _ in range(64):
             try:
                 chunk = os.read(fd, _CHUNK)
@@ -180,7 +223,13 @@ class Job:
         printed = self._log.decode("utf-8", "replace").splitlines()[-LOG_LINES:]
         if ordered is None:
             ordered = _own_end(end, printed)
-            return Outcome(ordered.status, b"", _text(ordered.reason, *printed), elapsed, bool(end.get("outside")))
+            return Outcome(
+                ordered.status,
+                b"",
+                _text(ordered.reason, *printed),
+                elapsed,
+                bool(end.get("outside")),
+            )
         if ordered.status == "ok":
             return Outcome("ok", data[: self._size()], "", elapsed)
         explanation = ordered.reason or data[: self._size()].decode("utf-8", "replace")
@@ -192,15 +241,21 @@ class Job:
 
 
 def _own_end(end: dict[str, Any], printed: Sequence[str]) -> _Ordered:
-    """What to say of a job that ended without a result and without being told to."""
+    """The description of a job that ended without a result and without an order."""
     if "failed" in end:
         return _Ordered("crash", str(end["failed"]))
-    if end.get("exit") == TIME_UP or end.get("signal") == signal.SIGXCPU or end.get("outside") is False:
+    if (
+        end.get("exit") == TIME_UP
+        or end.get("signal") == signal.SIGXCPU
+        or end.get("outside") is False
+    ):
         return _Ordered("timeout", "used up its processor time")
     if "signal" not in end:
         return _Ordered("exited", f"exit code {end.get('exit')} without a result")
     out_of_memory = any("bad_alloc" in line for line in printed)
-    return _Ordered("memory" if out_of_memory else "crash", f"killed by {_signal_name(end['signal'])}")
+    return _Ordered(
+        "memory" if out_of_memory else "crash", f"killed by {_signal_name(end['signal'])}"
+    )
 
 
 def _signal_name(number: int) -> str:
@@ -211,9 +266,12 @@ def _signal_name(number: int) -> str:
 
 
 def _text(*lines: str) -> str:
-    """Lines joined, with control characters made harmless: a terminal may show them."""
+    """Joined lines with control characters made harmless, because a terminal may show them."""
     text = "\n".join(line for line in lines if line).strip()
-    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else "\ufffd"
+        for character in text
+    )
 
 
 def _memory_file(content: bytes) -> int:

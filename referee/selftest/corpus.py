@@ -1,9 +1,14 @@
-"""The known kernels: files with a header of `# key: value` lines and the candidate's text.
+"""The specimens: files with a header of `# key: value` lines and a candidate's text.
 
-Keys: `op`; for a wrong kernel `slip` and `guard`; for a cheat `cheat` (its number), `title` and `guard`. `guard on a GPU` where
-replay catches it by another guard, `behind the screen` where another guard catches it once the screen of host code is off,
-`needs: gpu` where the CPU path cannot tell. Guards are alternatives separated by "|"; "accepted" means that the
-trick gains nothing, because the plan that is judged is an honest one.
+- `op` names the operation.
+- `slip` and `guard` describe a wrong kernel.
+- `cheat` (its number), `title` and `guard` describe a cheat.
+- `guard on a GPU` is the guard if a replay finds it by another one.
+- `behind the screen` is the guard, or none, without strict host code.
+- `needs: gpu` marks a specimen that the CPU path cannot decide.
+
+Guards are alternatives separated by "|". "accepted" means that the trick gains nothing, because the
+judged plan is an honest one. A strict verdict may reject any cheat for its host code.
 """
 
 from __future__ import annotations
@@ -20,11 +25,17 @@ Kind = Literal["gold", "wrong", "cheats"]
 KINDS: tuple[Kind, ...] = ("gold", "wrong", "cheats")
 SUFFIX = ".py.txt"
 ACCEPTED = "accepted"
+_OF_HOST_CODE = frozenset({"host_code"})
+_TRICKS = _OF_HOST_CODE | frozenset(
+    "entry_point imports module_level needs_value state statement torch_compute try_except"
+    " vocabulary".split()
+)
+"""Guards of tricks that lie in host code alone. The launches of such a cheat may hold."""
 
 
 @dataclass(frozen=True)
 class Specimen:
-    """One known kernel. `source` is the whole file, header included, as a candidate's text."""
+    """One specimen. `source` is the whole file as a candidate's text, header included."""
 
     kind: Kind
     name: str
@@ -34,26 +45,38 @@ class Specimen:
     header: Mapping[str, str]
 
     def runs_on(self, mode: Mode) -> bool:
-        """False where this path cannot tell."""
+        """Whether this path can decide it."""
         return mode == "replay" or self.header.get("needs") != "gpu"
 
-    def expected(self, mode: Mode, *, screened: bool = True) -> frozenset[str]:
+    def expected(self, mode: Mode, *, strict: bool = True) -> frozenset[str]:
         """The guards that may reject it, or "accepted"."""
         if self.kind == "gold":
             return frozenset({ACCEPTED})
         guard = self.header["guard"]
-        if not screened and "behind the screen" in self.header:
+        if not strict and "behind the screen" in self.header:
             guard = self.header["behind the screen"]
         elif mode == "replay":
             guard = self.header.get("guard on a GPU", guard)
-        return frozenset(guard.split("|"))
+        tricks = self.kind == "cheats" and _TRICKS.issuperset(self.header["guard"].split("|"))
+        if tricks and not strict:
+            # The runner still demands the reservation on host code.
+            guard = f"{guard}|{ACCEPTED}"
+        return frozenset(guard.split("|")) | (
+            _OF_HOST_CODE if strict and self.kind == "cheats" else frozenset()
+        )
 
 
 def load(kind: Kind) -> tuple[Specimen, ...]:
     """All specimens of a kind, by name."""
     folder = files("referee.selftest").joinpath(kind)
-    found = sorted((entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)), key=lambda entry: entry.name)
-    return tuple(_specimen(kind, entry.name.removesuffix(SUFFIX), entry.read_text(encoding="utf-8")) for entry in found)
+    found = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX)),
+        key=lambda entry: entry.name,
+    )
+    return tuple(
+        _specimen(kind, entry.name.removesuffix(SUFFIX), entry.read_text(encoding="utf-8"))
+        for entry in found
+    )
 
 
 def _specimen(kind: Kind, name: str, source: str) -> Specimen:

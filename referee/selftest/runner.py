@@ -1,7 +1,8 @@
-"""Judges every known kernel and says where the referee was wrong: a false accept, a false reject, or the wrong guard.
+"""Judges every specimen and reports false accepts, false rejects and wrong guards.
 
-Cheats are judged twice: as they are, and with the screen of host code off, which shows that nothing but quick feedback depends on
-the screen. The referee's own failures count as failures here.
+Cheats are judged twice: strictly, as drafts of a model, and without strict host code, as a user's
+kernel. A cheat that is accepted there must carry the reservation on host code. Failures of the
+referee count as failures.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from referee.judge import Referee
+from referee.judge import Level, Referee
+from referee.sandbox.demand import Demand
 from referee.selftest.corpus import ACCEPTED, KINDS, Kind, Specimen, load
 from referee.verdict import Mode, Verdict
+from referee.versions import facts, triton_version
 
 SCHEMA = "kmint.selftest/1"
 
@@ -26,9 +30,17 @@ ROWS: tuple[Row, ...] = ("gold", "wrong", "cheats", "cheats behind the screen")
 COLUMNS: tuple[Column, ...] = ("accepted", "intended guard", "another guard", "error")
 
 
+class Judge(Protocol):
+    """The part of a referee that the selftest needs; several threads use it."""
+
+    @property
+    def mode(self) -> Mode: ...
+    def judge(self, source: str, op: str, *, level: Level = ..., strict: bool = ...) -> Verdict: ...
+
+
 @dataclass(frozen=True)
 class Result:
-    """What the referee said of one specimen, and whether it was right."""
+    """The verdict on one specimen, and whether it is right."""
 
     row: Row
     name: str
@@ -42,7 +54,7 @@ class Result:
 
     @property
     def column(self) -> Column | None:
-        """Where it counts in the confusion matrix; None when it was skipped."""
+        """The column in the confusion matrix; None if it was skipped."""
         if self.status == "skipped":
             return None
         if self.status == "error":
@@ -54,7 +66,9 @@ class Result:
 
 @dataclass(frozen=True)
 class SelftestReport:
-    """All results. `passed`: no false accept, no false reject, no right verdict from the wrong guard, no failure."""
+    """All results. `passed` means no false accept, no false reject, no wrong guard and
+    no failure.
+    """
 
     mode: Mode
     results: tuple[Result, ...]
@@ -63,12 +77,14 @@ class SelftestReport:
 
     @property
     def passed(self) -> bool:
-        """True when every verdict was right."""
-        return bool(self.results) and all(result.status in ("right", "skipped") for result in self.results)
+        """Whether every verdict was right."""
+        return bool(self.results) and all(
+            result.status in ("right", "skipped") for result in self.results
+        )
 
     @property
     def matrix(self) -> dict[Row, dict[Column, int]]:
-        """Counts by kind of specimen and by what became of it."""
+        """Counts by kind of specimen and outcome."""
         counts: dict[Row, dict[Column, int]] = {row: dict.fromkeys(COLUMNS, 0) for row in ROWS}
         for result in self.results:
             if result.column:
@@ -77,7 +93,9 @@ class SelftestReport:
 
     def to_json(self) -> dict[str, Any]:
         """The `kmint.selftest/1` document."""
-        wrong = [asdict(result) for result in self.results if result.status not in ("right", "skipped")]
+        wrong = [
+            asdict(result) for result in self.results if result.status not in ("right", "skipped")
+        ]
         return {
             "schema": SCHEMA, "mode": self.mode, "passed": self.passed, "matrix": self.matrix, "failures": wrong,
             "results": [asdict(result) for result in self.results], "environment": self.environment, "seconds": self.seconds,
@@ -95,18 +113,31 @@ def run(
     mode: Mode | None = None,
     threads: int = 2,
     behind: bool = True,
+    demand: Demand = "files",
     on_result: Callable[[Result], None] | None = None,
+    judge: Judge | None = None,
 ) -> SelftestReport:
-    """Judge all of `chosen`, several at a time, in the order given. `behind` also judges cheats with the screen off."""
+    """Judge all of `chosen`, several at a time, with results in order.
+
+    `behind` also judges cheats without strict host code. `judge` gives the verdicts in place of a
+    referee of this process.
+    """
     started = time.perf_counter()
     results: list[Result] = []
     environment: dict[str, Any] = {}
-    # The pool is left last: what it is still judging then ends with the referees.
-    with ThreadPoolExecutor(threads) as pool, Referee(mode=mode) as screened, Referee(mode=mode, host_screen=False) as unscreened:
-        jobs = [(screened, specimen, True) for specimen in chosen]
-        jobs += [(unscreened, specimen, False) for specimen in chosen if behind and specimen.kind == "cheats"]
+    # The pool is left last, so that closing the referees ends its running jobs.
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        nullcontext(judge) if judge else Referee(mode=mode, demand=demand) as referee,
+    ):
+        jobs = [(referee, specimen, specimen.kind == "cheats") for specimen in chosen]
+        jobs += [
+            (referee, specimen, False)
+            for specimen in chosen
+            if behind and specimen.kind == "cheats"
+        ]
         try:
-            for result, verdict in pool.map(lambda job: _judged(*job), jobs):
+            for result, verdict in pool.map(lambda job: _judge_specimen(*job), jobs):
                 environment = environment or (verdict.environment if verdict else {})
                 results.append(result)
                 if on_result:
@@ -114,34 +145,75 @@ def run(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        used = screened.mode
-    return SelftestReport(used, tuple(results), environment, round(time.perf_counter() - started, 1))
+        used = referee.mode
+    return SelftestReport(
+        used, tuple(results), environment, round(time.perf_counter() - started, 1)
+    )
 
 
-def _judged(referee: Referee, specimen: Specimen, screened: bool) -> tuple[Result, Verdict | None]:
-    row: Row = specimen.kind if screened else "cheats behind the screen"
-    expected = specimen.expected(referee.mode, screened=screened)
-    if not specimen.runs_on(referee.mode):
-        reason = f"needs {specimen.header['needs']}"
-        return Result(row, specimen.name, specimen.op, specimen.title, "skipped", tuple(sorted(expected)), "", reason, 0.0), None
+def _judge_specimen(
+    referee: Judge, specimen: Specimen, strict: bool
+) -> tuple[Result, Verdict | None]:
+    row: Row = (
+        "cheats behind the screen" if specimen.kind == "cheats" and not strict else specimen.kind
+    )
+    expected = specimen.expected(referee.mode, strict=strict)
+    missing = "" if specimen.runs_on(referee.mode) else specimen.header["needs"]
+    if reason := f"needs {missing}" if missing else _lacking(specimen):
+        return Result(
+            row,
+            specimen.name,
+            specimen.op,
+            specimen.title,
+            "skipped",
+            tuple(sorted(expected)),
+            "",
+            reason,
+            0.0,
+        ), None
     started = time.perf_counter()
-    verdict = referee.judge(specimen.source, specimen.op, level="correct")
+    verdict = referee.judge(specimen.source, specimen.op, level="correct", strict=strict)
     guard = ACCEPTED if verdict.passed else verdict.guard or verdict.verdict
     seconds = round(time.perf_counter() - started, 3)
     status = _status(verdict, guard, expected)
-    return Result(row, specimen.name, specimen.op, specimen.title, status, tuple(sorted(expected)), guard, verdict.reason, seconds), verdict
+    if (
+        verdict.passed
+        and not verdict.host_code
+        and ACCEPTED not in specimen.expected(referee.mode, strict=True)
+    ):
+        status = "false accept"
+    return Result(
+        row,
+        specimen.name,
+        specimen.op,
+        specimen.title,
+        status,
+        tuple(sorted(expected)),
+        guard,
+        verdict.reason,
+        seconds,
+    ), verdict
+
+
+def _lacking(specimen: Specimen) -> str:
+    """The reason why the installed Triton cannot compile a specimen, or ""."""
+    version = triton_version()
+    if version is None:
+        return ""
+    words = sorted(word for word in facts(version).lacks if f"tl.{word}(" in specimen.source)
+    return f"triton {version} has no tl.{words[0]}" if words else ""
 
 
 def _status(verdict: Verdict, guard: str, expected: frozenset[str]) -> Status:
-    if verdict.verdict == "error":
-        return "error"
     if guard in expected:
         return "right"
+    if verdict.verdict == "error":
+        return "error"
     if verdict.passed:
         return "false accept"
     return "false reject" if ACCEPTED in expected else "wrong guard"
 
 
 def failures(report: SelftestReport) -> Iterator[Result]:
-    """What the referee got wrong."""
+    """The results that are wrong."""
     return (result for result in report.results if result.status not in ("right", "skipped"))

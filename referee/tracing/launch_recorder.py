@@ -1,28 +1,27 @@
-"""Turns Triton launches into plan steps instead of running them, as Triton itself would resolve them.
+"""Turns Triton launches into plan steps instead of running them, as Triton itself would resolve
+them.
 
-Follows Triton's order: an autotuner offers its configurations, heuristics compute their values from the arguments, and
-arguments are bound to the kernel's parameters; what is left over must be a launch option. Runs in the trace worker only.
+The recorder follows Triton's order. An autotuner offers its configurations, heuristics compute
+their values from the arguments, and arguments are bound to the kernel's parameters. Every other
+argument must be a launch option. Runs in the trace worker only.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from referee import triton_private
 from referee.plans.dtypes import TRITON_DTYPES
 from referee.plans.plan import Argument, DtypeValue, Launch, LaunchConfig, Tuning, Value, View
 from referee.plans.plan_parse import MAX_CONFIGS, MAX_TEXT
-from referee.tracing.launched import launched
+from referee.tracing.candidate_file import Kernels
 from referee.tracing.pruning import Pruning
 from referee.tracing.recorder import Recorder
-from referee.tracing.unchanged import Changed, Unchanged
 from referee.tracing.violation import Violation, Violations
-from referee.tracing.watched import Watched
+from referee.triton_compat import autotuner, jit_kernels
 
 Resolved = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
@@ -42,19 +41,21 @@ class LaunchRecorder:
 
     def __init__(self, violations: Violations) -> None:
         self._violations = violations
-        self._launched = launched(violations)
+        self._compiled_kernel = _compiled_kernel(violations)
         self.recorder: Recorder | None = None
-        # Set by the tracer once the file is imported.
-        self.kernels: Unchanged | None = None
+        # The tracer sets this once the file is imported.
+        self.kernels: Kernels | None = None
         self._tuning: Tuning | None = None
         self.pruning = Pruning()
-        # The name of the candidate's module.
-        self.module = ""
-        # By kernel and parameter: each constant's text.
+        # The text of each constant, by kernel and parameter.
         self._constants: dict[tuple[str, str], dict[Value, str]] = {}
 
-    def launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> object:
-        """Add one launch step. Raises Violation for what a plan cannot hold, and what Triton would raise for misuse."""
+    def launch(
+        self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
+    ) -> object:
+        """Add one launch step. Raises Violation for a launch that no plan can hold, and the error
+        that Triton would raise for misuse.
+        """
         recorder = self._running()
         before = recorder.done
         self._tuning = None
@@ -62,88 +63,138 @@ class LaunchRecorder:
         self._check_kernels([jit for jit, _, _ in resolved])
         configs = [self._config(jit, bound, grid, given) for jit, bound, given in resolved]
         if recorder.done != before:
-            # Triton would do it once, or for each configuration it tries: a plan that holds it would be another program.
-            raise self._fail("launch_feature", "grid, heuristics and pruning functions may compute numbers, not make or change tensors")
-        # Keyed by their text, because True, 1 and 1.0 are equal but compile differently.
+            # Triton would run these functions once, or for each configuration that it tries. A plan
+            # with their steps would be another program.
+            raise self._fail(
+                "launch_feature",
+                "grid, heuristics and pruning functions may compute numbers, not make or change tensors",
+            )
+        # Texts are the keys, because True, 1 and 1.0 are equal but compile differently.
         unique = {repr(config): config for config in configs}
         recorder.add(Launch(resolved[0][0].__name__, tuple(unique.values()), self._tuning))
-        return self._launched()
+        return self._compiled_kernel()
 
     def warm_up(self, kernel: Any) -> None:
-        """Refuse a compilation that `run` asks for."""
-        raise self._fail("launch_feature", "kernel.warmup is not supported: compute launch sizes from shapes and device properties")
+        """Refuse a compilation that `run` requests."""
+        raise self._fail(
+            "launch_feature",
+            "kernel.warmup is not supported: compute launch sizes from shapes and device properties",
+        )
 
     def _check_kernels(self, launched: list[Any]) -> None:
-        """Refuse a launch of another kernel than the one that is compiled from the text under its name."""
+        """Refuse a launch of any kernel except the one that is compiled from the text under its
+        name.
+        """
         if self.kernels is None or any(jit is not launched[0] for jit in launched):
             raise self._fail("launch_feature", "a launch is of one kernel of the file")
-        try:
-            self.kernels.at_launch(launched[0])
-        except Changed as error:
-            raise self._fail(error.guard, str(error)) from None
+        if not self.kernels.has(launched[0]):
+            name = str(launched[0].__name__)[:60]
+            reason = f"a kernel `{name}` is launched that the file does not bind to this name at its top level"
+            raise self._fail(
+                "launch_feature", f"{reason}; decorate the function with @triton.jit there, once"
+            )
 
     def _running(self) -> Recorder:
         if self.recorder is None:
-            raise self._violations.add("module_level", "a kernel is launched while the file is being imported; launch in `run` only")
+            raise self._violations.add(
+                "module_level",
+                "a kernel is launched while the file is being imported; launch in `run` only",
+            )
         return self.recorder
 
     def _fail(self, guard: str, reason: str) -> Violation:
         return self._violations.add(guard, reason)
 
-    def _resolve(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Resolved]:
-        kind = triton_private.wraps(kernel)
+    def _resolve(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[Resolved]:
+        kind = jit_kernels.wraps(kernel)
         if kind == "jit":
-            if triton_private.has_run_hooks(kernel):
+            if jit_kernels.has_run_hooks(kernel):
                 raise self._fail("launch_feature", "pre-run hooks are not supported")
-            yield kernel, args, {name: value for name, value in kwargs.items() if name not in triton_private.OF_RUN}
+            yield (
+                kernel,
+                args,
+                {name: value for name, value in kwargs.items() if name not in jit_kernels.OF_RUN},
+            )
         elif kind == "heuristics":
             for name, compute in kernel.values.items():
-                with self._unchanging("a function for heuristics", compute):
-                    kwargs = {**kwargs, name: compute({**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})}
+                known = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+                kwargs = {**kwargs, name: compute(known)}
             yield from self._resolve(kernel.fn, args, kwargs)
         elif kind == "autotune":
-            facts = triton_private.autotune_facts(kernel, args, kwargs)
+            facts = autotuner.autotune_facts(kernel, args, kwargs)
             if facts.hooks:
                 hooks = ", ".join(facts.hooks)
-                raise self._fail("launch_feature", f"autotune {hooks} is not supported: the judge tries every configuration itself")
-            with self._unchanging("a function for pruning", kernel.early_config_prune, kernel.perf_model):
-                configs = self.pruning.left(kernel, args, kwargs, facts)
+                raise self._fail(
+                    "launch_feature",
+                    f"autotune {hooks} is not supported: the judge tries every configuration itself",
+                )
+            configs = self.pruning.left(kernel, args, kwargs, facts)
             if len(configs) > MAX_CONFIGS:
                 raise self._fail("plan_size", f"more than {MAX_CONFIGS} autotune configurations")
             if facts.compares:
-                self._note_tuning(facts, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
+                self._note_tuning(
+                    facts, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+                )
             for config in configs:
                 chosen = config.all_kwargs()
                 conflicts = sorted(chosen.keys() & kwargs.keys())
                 if conflicts:
-                    raise ValueError(f"autotuned names are also given by the caller: {', '.join(conflicts)}")
+                    raise ValueError(
+                        f"autotuned names are also given by the caller: {', '.join(conflicts)}"
+                    )
                 yield from self._resolve(kernel.fn, args, {**kwargs, **chosen})
         else:
-            raise self._fail("launch_feature", f"a {type(kernel).__name__} is launched; only @triton.jit kernels are supported")
+            raise self._fail(
+                "launch_feature",
+                f"a {type(kernel).__name__} is launched; only @triton.jit kernels are supported",
+            )
 
-    def _note_tuning(self, facts: triton_private.AutotuneFacts, given: dict[str, Any]) -> None:
-        zeroed, restored = (tuple(self._named(name, given) for name in names) for names in (facts.zeroed, facts.restored))
+    def _note_tuning(self, facts: autotuner.AutotuneFacts, given: dict[str, Any]) -> None:
+        zeroed, restored = (
+            tuple(self._named(name, given) for name in names)
+            for names in (facts.zeroed, facts.restored)
+        )
         before = self._tuning or Tuning()
-        self._tuning = Tuning(*(tuple(dict.fromkeys(views)) for views in (before.zeroed + zeroed, before.restored + restored)))
+        self._tuning = Tuning(
+            *(
+                tuple(dict.fromkeys(views))
+                for views in (before.zeroed + zeroed, before.restored + restored)
+            )
+        )
 
     def _named(self, name: str, given: dict[str, Any]) -> View:
         value = given.get(name)
         if not isinstance(value, torch.Tensor):
-            raise TypeError(f"autotune's reset_to_zero and restore_value name tensor arguments; `{name}` is none")
+            raise TypeError(
+                f"autotune's reset_to_zero and restore_value name tensor arguments; `{name}` is none"
+            )
         return self._running().view(value)
 
-    def _config(self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> LaunchConfig:
-        signature = triton_private.signature_of(kernel)
-        bound = signature.bind(*args, **{name: value for name, value in kwargs.items() if name in signature.parameters})
+    def _config(
+        self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
+    ) -> LaunchConfig:
+        signature = jit_kernels.signature_of(kernel)
+        bound = signature.bind(
+            *args, **{name: value for name, value in kwargs.items() if name in signature.parameters}
+        )
         bound.apply_defaults()
         self._check_options(kernel.__name__, signature.parameters.keys(), kwargs)
         # A parameter may share its name with a launch option; Triton then takes its value for both.
-        given = {name: kwargs[name] for name in triton_private.LAUNCH_OPTIONS if kwargs.get(name) is not None}
+        given = {
+            name: kwargs[name]
+            for name in jit_kernels.LAUNCH_OPTIONS
+            if kwargs.get(name) is not None
+        }
         numbers = {name: self._option(name, value) for name, value in given.items()}
         if numbers.get("num_ctas", 1) != 1:
             raise self._fail("launch_feature", "num_ctas > 1: block clusters are not supported")
-        constexpr = triton_private.constexpr_names(kernel)
-        arguments = tuple(self._argument(name, value, name in constexpr) for name, value in bound.arguments.items())
+        constexpr = jit_kernels.constexpr_names(kernel)
+        arguments = tuple(
+            self._argument(name, value, name in constexpr)
+            for name, value in bound.arguments.items()
+        )
         for argument in arguments:
             self._note_constant(kernel.__name__, argument)
         sizes = self._grid(self._called(grid, bound.arguments) if callable(grid) else grid)
@@ -155,46 +206,52 @@ class LaunchRecorder:
             maxnreg=numbers.get("maxnreg"),
         )
 
-    def _check_options(self, kernel: str, parameters: Collection[str], kwargs: dict[str, Any]) -> None:
-        """Refuse what a plan does not hold: other launch options, also where a parameter has the name of one."""
-        for name in sorted(kwargs.keys() - set(triton_private.LAUNCH_OPTIONS)):
-            if name in triton_private.other_options() and triton_private.is_left_out(name, kwargs[name]):
+    def _check_options(
+        self, kernel: str, parameters: Collection[str], kwargs: dict[str, Any]
+    ) -> None:
+        """Refuse launch options that no plan holds, even if a parameter has the same name."""
+        for name in sorted(kwargs.keys() - set(jit_kernels.LAUNCH_OPTIONS)):
+            if name in jit_kernels.other_options() and jit_kernels.is_left_out(name, kwargs[name]):
                 continue
             if name in parameters:
-                if name in triton_private.other_options():
+                if name in jit_kernels.other_options():
                     reason = f"parameter `{name}` of `{kernel}` has the name of a launch option, and Triton takes its value for both"
                     raise self._fail("launch_feature", f"{reason}; rename it")
             elif name in _NEEDS_MORE:
                 raise self._fail("launch_feature", f"launch option `{name}`: {_NEEDS_MORE[name]}")
             else:
-                raise KeyError(f"keyword argument `{name}` is neither a parameter of `{kernel}` nor a launch option")
+                raise KeyError(
+                    f"keyword argument `{name}` is neither a parameter of `{kernel}` nor a launch option"
+                )
 
     def _called(self, grid: Any, arguments: dict[str, Any]) -> Any:
-        """What a grid function returns. Triton calls it once a launch, and launches with what it was shown; here it is called once for
-        each configuration."""
+        """The grid that a grid function returns. The function must not change the arguments,
+        because Triton launches with the dict that the function got. Raises Violation.
+        """
         shown = dict(arguments)
-        with self._unchanging("the grid function", grid):
-            sizes = grid(shown)
-        if list(shown) != list(arguments) or any(shown[name] is not value for name, value in arguments.items()):
-            raise self._fail("launch_feature", "the grid function changes an argument of the launch; let it compute the grid only")
+        sizes = grid(shown)
+        if list(shown) != list(arguments) or any(
+            shown[name] is not value for name, value in arguments.items()
+        ):
+            raise self._fail(
+                "launch_feature",
+                "the grid function changes an argument of the launch; let it compute the grid only",
+            )
         return sizes
 
-    @contextmanager
-    def _unchanging(self, what: str, *functions: Any) -> Iterator[None]:
-        """Within, functions are called that Triton calls another number of times."""
-        watched = Watched(functions, self.module)
-        yield
-        if watched.changed():
-            raise self._fail("state", f"{what} changes something with every call; let it compute numbers only")
-
     def _note_constant(self, kernel: str, argument: Argument) -> None:
-        """Triton's cache of kernels takes 1, 1.0 and True for one constant: what is compiled is the one that came first."""
+        """Refuse a constant that equals an earlier one but has another type. Triton's cache takes
+        1, 1.0 and True for one constant, and compiles the first.
+        """
         if argument.constexpr:
             texts = self._constants.setdefault((kernel, argument.name), {})
             text = repr(argument.value)
             if (before := texts.setdefault(argument.value, text)) != text:
                 reason = f"`{argument.name}` of `{kernel}` is {before} in one launch and {text} in another"
-                raise self._fail("launch_feature", f"{reason}, which Triton takes for one constant; pass one type")
+                raise self._fail(
+                    "launch_feature",
+                    f"{reason}, which Triton takes for one constant; pass one type",
+                )
 
     def _option(self, name: str, value: Any) -> int:
         try:
@@ -203,10 +260,13 @@ class LaunchRecorder:
             raise TypeError(f"launch option {name}={value!r} is not an integer") from None
 
     def _grid(self, grid: Any) -> tuple[int, int, int]:
-        if not isinstance(grid, (tuple, list)) or not 1 <= len(grid) <= 3:
-            raise TypeError(f"the grid must be a tuple of one to three integers, not {type(grid).__name__}")
+        if not isinstance(grid, (tuple, list)) or not grid:
+            raise TypeError(
+                f"the grid must be a tuple of one to three integers, not {type(grid).__name__}"
+            )
         try:
-            sizes = [operator.index(size) for size in grid]
+            # Triton reads the first three sizes and ignores the rest.
+            sizes = [operator.index(size) for size in grid[:3]]
         except TypeError:
             raise TypeError("the grid must hold integers; use triton.cdiv or //") from None
         if min(sizes) < 0:
@@ -234,10 +294,34 @@ class LaunchRecorder:
         if isinstance(value, Dtype) and value.name in TRITON_DTYPES:
             return DtypeValue(value.name)
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
-            return tuple(self._value(name, item.value if isinstance(item, Constexpr) else item) for item in value)
+            return tuple(
+                self._value(name, item.value if isinstance(item, Constexpr) else item)
+                for item in value
+            )
         if isinstance(value, torch.dtype):
-            raise TypeError(f"kernel argument `{name}` is {value}; pass the Triton dtype (tl.float32 and so on)")
+            raise TypeError(
+                f"kernel argument `{name}` is {value}; pass the Triton dtype (tl.float32 and so on)"
+            )
         kind = type(value).__name__
         if kind in ("TensorDescriptor", "TensorWrapper", "JITFunction"):
-            raise self._fail("launch_feature", f"kernel argument `{name}` is a {kind}, which is not supported")
-        raise TypeError(f"kernel argument `{name}` is a {kind}; pass tensors, numbers, strings, None, Triton dtypes or tuples of these")
+            raise self._fail(
+                "launch_feature", f"kernel argument `{name}` is a {kind}, which is not supported"
+            )
+        raise TypeError(
+            f"kernel argument `{name}` is a {kind}; pass tensors, numbers, strings, None, Triton dtypes or tuples of these"
+        )
+
+
+def _compiled_kernel(violations: Violations) -> Any:
+    """The class of the objects that launches return, in place of Triton's compiled kernels. The
+    file may keep such an object, but not look at it: the trace has no compiled kernel to show.
+    """
+
+    def look(*given: Any) -> Any:
+        raise violations.add("state", "what a launch returns is looked at; only launch kernels")
+
+    # The class has the name of Triton's class, and its attributes are unknown too. An object of it
+    # counts as true, as Triton's does.
+    names = ("__getattr__", "__eq__", "__hash__", "__getitem__")
+    unknown = type("Unknown", (type,), {"__getattr__": look})
+    return unknown("CompiledKernel", (), dict.fromkeys(names, look))

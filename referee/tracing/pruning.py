@@ -1,8 +1,10 @@
-"""Which configurations of an autotuned kernel may run at a launch, where it prunes them.
+"""The configurations of an autotuned kernel that may run at a launch, where the kernel prunes them.
 
-Triton prunes, and compares, at the first launch of each key only (the arguments that `key` names, and all dtypes), and keeps what it
-picked for every launch of that key, whatever its other arguments are. So what may run is what pruning leaves for that key with the other
-arguments of any launch: those of a kernel that prunes by something its key does not name, too. Runs in the trace worker.
+A key has the arguments that `key` names, and all dtypes. Triton prunes and compares at the first
+launch of each key only. It keeps the picked configuration for every launch of that key, whatever
+its other arguments are. So a launch may run each configuration that pruning leaves for its key with
+the other arguments of any launch. This holds too for a kernel that prunes by an argument outside
+its key. Runs in the trace worker.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from referee import triton_private
+from referee.triton_compat import autotuner, jit_kernels
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -24,18 +26,26 @@ class _Call:
 
 
 class Pruning:
-    """What is left of each kernel's configurations for each key, over all launches so far. `grew`: for a key that was launched before."""
+    """The configurations that are left for each kernel and key, over all launches so far. `grew` is
+    True once an earlier key has gained a configuration.
+    """
 
     def __init__(self) -> None:
         self.grew = False
         self._calls: dict[str, dict[object, _Call]] = {}
         self._known: dict[tuple[str, tuple[object, ...]], set[int]] = {}
 
-    def left(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], facts: triton_private.AutotuneFacts) -> list[Any]:
-        """The configurations that this launch may be of, in the autotuner's order."""
-        if not triton_private.prunes(kernel):
+    def left(
+        self,
+        kernel: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        facts: autotuner.AutotuneFacts,
+    ) -> list[Any]:
+        """The configurations that this launch may run, in the autotuner's order."""
+        if not autotuner.prunes(kernel):
             return list(facts.configs)
-        name = triton_private.innermost(kernel).__name__
+        name = jit_kernels.innermost(kernel).__name__
         calls, this = self._calls.setdefault(name, {}), _Call(args, kwargs, facts.key)
         known = self._known.setdefault((name, facts.key), set())
         self._add(known, kernel, facts.configs, new=not known)
@@ -45,14 +55,22 @@ class Pruning:
                 self._add(self._known[name, other.key], kernel, _left(kernel, other, this))
         return [config for number, config in enumerate(kernel.configs) if number in known]
 
-    def _add(self, known: set[int], kernel: Any, left: tuple[Any, ...], *, new: bool = False) -> None:
-        found = {number for number, config in enumerate(kernel.configs) if any(config is one for one in left)}
+    def _add(
+        self, known: set[int], kernel: Any, left: tuple[Any, ...], *, new: bool = False
+    ) -> None:
+        found = {
+            number
+            for number, config in enumerate(kernel.configs)
+            if any(config is one for one in left)
+        }
         self.grew = self.grew or (not new and not found <= known)
         known |= found
 
 
 def _left(kernel: Any, keyed: _Call, rest: _Call) -> tuple[Any, ...]:
-    """What pruning leaves for the key of one launch with the other arguments of another; nothing where it fails on them."""
+    """The configurations that pruning leaves for the key of `keyed` with the other arguments of
+    `rest`; none where pruning fails on them.
+    """
     names = kernel.arg_names
     others = {**dict(zip(names, rest.args, strict=False)), **rest.kwargs}
 
@@ -61,15 +79,22 @@ def _left(kernel: Any, keyed: _Call, rest: _Call) -> tuple[Any, ...]:
 
     args = tuple(mixed(name, value) for name, value in zip(names, keyed.args, strict=False))
     try:
-        return triton_private.autotune_facts(kernel, args, {name: mixed(name, value) for name, value in keyed.kwargs.items()}).configs
+        return autotuner.autotune_facts(
+            kernel, args, {name: mixed(name, value) for name, value in keyed.kwargs.items()}
+        ).configs
     except Exception:
         return ()
 
 
 def _shape_of(kernel: Any, call: _Call) -> object:
-    """What pruning can see of a launch: numbers, a grid that is a tuple of them, and tensors' shapes."""
+    """The parts of a launch that pruning can see: its key, plain values, a grid that is a tuple,
+    and tensors' shapes.
+    """
     given = {**dict(zip(kernel.arg_names, call.args, strict=False)), **call.kwargs}
-    shapes = {name: value if isinstance(value, _PLAIN) else getattr(value, "shape", None) for name, value in given.items()}
+    shapes = {
+        name: value if isinstance(value, _PLAIN) else getattr(value, "shape", None)
+        for name, value in given.items()
+    }
     if isinstance(grid := call.kwargs.get("grid"), (tuple, list)):
         shapes["grid"] = tuple(grid)
     return call.key, tuple((name, repr(shape)) for name, shape in shapes.items())

@@ -1,6 +1,8 @@
-"""Records what `run` does to tensors as plan steps: allocation, views, fills and copies. Everything else is refused.
+"""Records the operations of `run` on tensors as plan steps: allocation, views, fills and copies. It
+refuses every other operation.
 
-A dispatch mode sees every ATen operation; `launch_recorder.py` adds the launches. Runs in the trace worker only.
+A dispatch mode sees every ATen operation; `launch_recorder.py` adds the launches. Runs in the trace
+worker only.
 """
 
 from __future__ import annotations
@@ -10,31 +12,50 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from referee.ops.dispatch import Mode
 from referee.ops.spec import TensorSpec
-from referee.plans.plan import MAX_BUFFERS, MAX_STEPS, Buffer, Copy, Fill, LaunchPlan, Step, View
+from referee.plans.plan import (
+    MAX_BUFFERS,
+    MAX_STEPS,
+    Buffer,
+    Copy,
+    Fill,
+    LaunchPlan,
+    Step,
+    View,
+    views_of,
+    with_views,
+)
 from referee.plans.plan_check import SCRATCH_FACTOR, SCRATCH_FREE_BYTES, input_nbytes
-from referee.plans.plan_views import views_of, with_views
 from referee.tracing.pretended_cuda import META
 from referee.tracing.violation import Violations
 
 IN_TRITON = "the answer must be computed in Triton"
 
-_ALLOCATE = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
+_ALLOCATE = frozenset(
+    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+)
 _FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 # Operation -> position of the fill value among the arguments.
 _FILL_VALUE_AT = {"full": 1, "full_like": 1, "new_full": 2, "scalar_tensor": 0}
 _COPIES = frozenset({"clone", "_to_copy"})
 _IN_PLACE = frozenset({"aten.copy_.default", "aten.zero_.default", "aten.fill_.Scalar"})
 _OF_DTYPES = frozenset({"promote_types", "can_cast"})
-_READS_VALUES = frozenset({"_local_scalar_dense", "equal", "nonzero", "is_nonzero", "item", "masked_select", "allclose"})
-_NOT_COMPUTE = frozenset({"set_", "resize_", "resize_as_", "lift_fresh", "lift", "_pin_memory", "record_stream"})
+_READS_VALUES = frozenset(
+    {"_local_scalar_dense", "equal", "nonzero", "is_nonzero", "item", "masked_select", "allclose"}
+)
+_NOT_COMPUTE = frozenset(
+    {"set_", "resize_", "resize_as_", "lift_fresh", "lift", "_pin_memory", "record_stream"}
+)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """A tensor's storage (identity and bytes), its window on it in elements, its dtype's name and whether it is ours."""
+    """A tensor's storage (identity and bytes), its window on it in elements, and its dtype's name.
+    `on_device` is True on the pretended GPU; `lazy` if torch negates or conjugates the values when
+    it reads them.
+    """
 
     storage: int
     nbytes: int
@@ -47,7 +68,7 @@ class _Layout:
 
 
 def _layout(tensor: torch.Tensor) -> _Layout:
-    # With torch functions off, the tensor answers for itself and not for the device it pretends to be on.
+    # With torch functions off, the tensor reports its true device instead of the pretended one.
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage()
         return _Layout(
@@ -67,10 +88,12 @@ def make_input(spec: TensorSpec) -> torch.Tensor:
     dtype: torch.dtype = getattr(torch, spec.dtype)
     with torch._C.DisableTorchFunction():
         storage = torch.empty(input_nbytes(spec), dtype=torch.uint8, device=META).untyped_storage()
-        return torch.empty(0, dtype=dtype, device=META).set_(storage, spec.offset, spec.shape, spec.strides)
+        return torch.empty(0, dtype=dtype, device=META).set_(
+            storage, spec.offset, spec.shape, spec.strides
+        )
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(Mode):
     """The steps of one call of `run`, in order."""
 
     def __init__(self, violations: Violations, inputs: Sequence[TensorSpec]) -> None:
@@ -86,21 +109,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._input_views = tuple(self.view(tensor) for tensor in self.inputs)
 
     def view(self, tensor: torch.Tensor) -> View:
-        """The tensor as a view of one of this call's buffers. Raises Violation for a tensor from elsewhere."""
+        """The tensor as a view of one of this call's buffers. Raises Violation for others."""
         layout = _layout(tensor)
         if not layout.on_device:
-            raise self.violations.add("device", "a CPU tensor is used; pass device=x.device when allocating")
+            raise self.violations.add(
+                "device", "a CPU tensor is used; pass device=x.device when allocating"
+            )
         if layout.lazy:
-            raise self.violations.add("torch_compute", f"a tensor that torch negates when it is read: {IN_TRITON}")
+            raise self.violations.add(
+                "torch_compute", f"a tensor that torch negates when it is read: {IN_TRITON}"
+            )
         if layout.storage not in self._by_storage:
-            raise self.violations.add("state", "`run` uses a tensor that was not made in this call; keep nothing between calls")
+            raise self.violations.add(
+                "state",
+                "`run` uses a tensor that was not made in this call; keep nothing between calls",
+            )
         offset = layout.offset * tensor.element_size()
-        return View(self._by_storage[layout.storage], offset, layout.shape, layout.strides, layout.dtype)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # torch would otherwise import its whole compiler (a second) at the first operation of each worker.
-        return False
+        return View(
+            self._by_storage[layout.storage], offset, layout.shape, layout.strides, layout.dtype
+        )
 
     @property
     def used(self) -> bool:
@@ -109,7 +136,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def done(self) -> tuple[int, int]:
-        """How many tensors were made and steps recorded."""
+        """The number of tensors made and the number of steps recorded."""
         return len(self._buffers), len(self._steps)
 
     def add(self, step: Step) -> None:
@@ -119,13 +146,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._steps.append(step)
 
     def plan(self, outputs: Iterable[torch.Tensor]) -> LaunchPlan:
-        """The plan so far, with these tensors as outputs; buffers that nothing uses are left out."""
+        """The plan so far, with these tensors as outputs and without buffers that nothing uses."""
         views = tuple(self.view(tensor) for tensor in outputs)
-        used = {view.buffer for step in self._steps for view in views_of(step)} | {view.buffer for view in views}
-        kept = [index for index, buffer in enumerate(self._buffers) if buffer.input is not None or index in used]
-        unused = sum(buffer.nbytes for index, buffer in enumerate(self._buffers) if index not in kept)
-        if unused > SCRATCH_FREE_BYTES + SCRATCH_FACTOR * sum(self._buffers[index].nbytes for index in kept):
-            raise self.violations.add("plan_size", "`run` makes far larger tensors, which nothing uses, than its inputs and outputs are")
+        used = {view.buffer for step in self._steps for view in views_of(step)} | {
+            view.buffer for view in views
+        }
+        kept = [
+            index
+            for index, buffer in enumerate(self._buffers)
+            if buffer.input is not None or index in used
+        ]
+        unused = sum(
+            buffer.nbytes for index, buffer in enumerate(self._buffers) if index not in kept
+        )
+        if unused > SCRATCH_FREE_BYTES + SCRATCH_FACTOR * sum(
+            self._buffers[index].nbytes for index in kept
+        ):
+            raise self.violations.add(
+                "plan_size",
+                "`run` makes far larger tensors, which nothing uses, than its inputs and outputs are",
+            )
         number = {old: new for new, old in enumerate(kept)}
 
         def renumber(view: View) -> View:
@@ -138,15 +178,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             outputs=tuple(renumber(view) for view in views),
         )
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Called for every ATen operation while the mode is on."""
+    def __torch_dispatch__(
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Record or refuse an ATen operation. torch calls this while the mode is on."""
         name = function.overloadpacket.__name__
         if name in _READS_VALUES:
-            raise self.violations.add("needs_value", f"`aten.{name}` needs a tensor's values; plans depend on shapes and dtypes only")
+            raise self.violations.add(
+                "needs_value",
+                f"`aten.{name}` needs a tensor's values; plans depend on shapes and dtypes only",
+            )
         if name in _NOT_COMPUTE:
-            raise self.violations.add("torch_compute", f"`aten.{name}` is not allowed; allocate with torch.empty")
+            raise self.violations.add(
+                "torch_compute", f"`aten.{name}` is not allowed; allocate with torch.empty"
+            )
         if str(function._overloadname).endswith("out"):
-            raise self.violations.add("torch_compute", "`out=` is not allowed; use `fill_` or `copy_`")
+            raise self.violations.add(
+                "torch_compute", "`out=` is not allowed; use `fill_` or `copy_`"
+            )
         if not _is_known(function, name):
             raise self.violations.add("torch_compute", f"`aten.{name}`: {IN_TRITON}")
         result = function(*args, **(kwargs or {}))
@@ -154,7 +207,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._record(name, args, kwargs or {}, result)
         return result
 
-    def _record(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> None:
+    def _record(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor
+    ) -> None:
         if name == "copy_":
             self.add(Copy(self.view(args[0]), self.view(args[1])))
         elif name == "zero_":
@@ -173,21 +228,32 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif name in _FILL_VALUE_AT:
             position = _FILL_VALUE_AT[name]
             self._add_buffer(result, None)
-            self.add(Fill(self.view(result), self._number(args[position] if len(args) > position else kwargs.get("fill_value"))))
+            self.add(
+                Fill(
+                    self.view(result),
+                    self._number(
+                        args[position] if len(args) > position else kwargs.get("fill_value")
+                    ),
+                )
+            )
         else:
             self.view(result)
 
     def _number(self, value: Any) -> int | float | bool:
         if isinstance(value, (bool, int, float)):
             return value
-        raise self.violations.add("torch_compute", f"a tensor is filled with a {type(value).__name__}; use a plain number")
+        raise self.violations.add(
+            "torch_compute", f"a tensor is filled with a {type(value).__name__}; use a plain number"
+        )
 
     def _add_buffer(self, tensor: torch.Tensor, owner: int | None) -> None:
         layout = _layout(tensor)
         if not layout.on_device:
             raise self.violations.add("device", "a tensor is made on the CPU; pass device=x.device")
         if layout.storage in self._by_storage:
-            raise self.violations.add("torch_compute", "an operation that makes a tensor gives one that was there before")
+            raise self.violations.add(
+                "torch_compute", "an operation that makes a tensor gives one that was there before"
+            )
         if len(self._buffers) >= MAX_BUFFERS:
             raise self.violations.add("plan_size", f"`run` makes more than {MAX_BUFFERS} tensors")
         # Kept alive, so that no later storage can take this one's identity.

@@ -1,7 +1,9 @@
-"""The judge's side of tracing: a candidate's source in, one checked launch plan for each cell out, or a rejection.
+"""The judge's side of tracing: a candidate's source in, one checked launch plan for each cell out,
+or a rejection.
 
-The worker's answer is data that the candidate could have forged: it is parsed strictly, and its texts are cut to one
-printable line. A forged plan gains nothing, because a plan is all that is executed, checked and timed.
+The worker's answer is data that the candidate could have forged: it is parsed strictly, and its
+texts are cut to one printable line. A forged plan gains nothing, because a plan is all that is
+executed, checked and timed.
 """
 
 from __future__ import annotations
@@ -11,27 +13,39 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from referee.concurrency import CancelToken
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.plans.plan_parse import PlanError, parse
 from referee.reading.kernels import KernelError, KernelModule, extract
-from referee.sandbox.workers import JobLost
-from referee.sandbox.zygote import Limits, Outcome, Zygote
+from referee.report import Domain
+from referee.sandbox.zygote import JobLost, Limits, Outcome, Zygote
 from referee.target import Target
 from referee.verdict import Rejection
 
 ENTRY = "referee.tracing.tracer:trace_entry"
 SECONDS = 20.0
-"""Of processor time."""
+"""Seconds of processor time for one trace."""
 PATIENCE = 6.0
-"""How many times as long as a trace may take by the clock: others may keep the processors busy, and beside a GPU they go first."""
+"""Factor on `SECONDS` for the time by the clock. Other processes may keep the processors busy, and
+they have priority on a machine with a GPU.
+"""
 MEMORY_BYTES = 1 << 30
 OUTPUT_BYTES = 16 << 20
 MAX_REASON = 300
+MOST_CIRCUMSTANCES = 8
 
+Outcomes = dict[Cell, tuple[int, ...]]
+"""Bits of every decision on sizes, for each cell (`reading/size_decisions.py`)."""
+
+MISSING = "missing_module"
+"""Guard of a file that cannot be traced because a module is missing. It is no fault of the
+candidate.
+"""
 GUARDS = frozenset(
-    {"torch_compute", "needs_value", "device", "state", "module_level", "launch_feature", "output_contract", "plan_size", "trace_error"}
-)
+    {"torch_compute", "needs_value", "device", "state", "module_level", "launch_feature", "output_contract", "plan_size", "trace_error",
+     MISSING}
+)  # fmt: skip
 _ENDINGS = {
     "crash": "the process crashed",
     "exited": "the process ended without an answer; `run` must return",
@@ -51,13 +65,20 @@ def trace(
     seconds: float = SECONDS,
     patience: float = PATIENCE,
     early: int | None = None,
-    stop: int | None = None,
+    cancel: CancelToken | None = None,
+    domain: Domain | None = None,
+    taken: Outcomes | None = None,
 ) -> tuple[LaunchPlan, ...] | Rejection:
-    """One plan for each cell, in order, within `seconds` of processor time, and `patience` times as many by the clock. `module` is the
-    clean kernel module, cut from the source if not given. The worker tells plans to the descriptor `early` as soon as it has made them, as
-    `tracer.trace_entry` says. Time is up at once when something can be read from `stop`.
+    """One plan for each cell that `domain` does not note as refused, in order. Without a `domain`
+    the launcher must hold everywhere.
 
-    Raises ZygoteError if the sandbox cannot be started, JobLost if the worker was ended from outside.
+    The trace takes at most `seconds` of processor time, and `patience` times `seconds` by the
+    clock. `module` is the clean kernel module, cut from the source if not given. The worker writes
+    each plan to the descriptor `early` as soon as it has made it, as `tracer.trace_entry` says. The
+    trace ends at once when `cancel` is set.
+
+    Raises ZygoteError if the sandbox cannot be started, JobLost if the worker was ended from
+    outside.
     """
     if module is None:
         try:
@@ -65,23 +86,48 @@ def trace(
         except KernelError as error:
             return Rejection("screen", error.guard, str(error))
     limits = Limits(patience * seconds, MEMORY_BYTES, OUTPUT_BYTES, processor_seconds=seconds)
-    outcome = zygote.run(ENTRY, request(source, cells, target), limits=limits, fds=[] if early is None else [early], stop=stop)
-    return read_answer(outcome, cells, module)
+    wanted = request(source, cells, target, whole=domain is None)
+    outcome = zygote.run(
+        ENTRY, wanted, limits=limits, fds=[] if early is None else [early], cancel=cancel
+    )
+    return read_answer(outcome, cells, module, domain, taken)
 
 
-def request(source: str, cells: Sequence[Cell], target: Target) -> bytes:
-    """The payload for the worker: no values, no names of cells, only shapes."""
-    listed = [{"inputs": [asdict(spec) for spec in cell.inputs], "outputs": len(cell.outputs)} for cell in cells]
-    return json.dumps({"source": source, "target": target.to_json(), "cells": listed}).encode()
+def request(source: str, cells: Sequence[Cell], target: Target, *, whole: bool = True) -> bytes:
+    """The payload for the worker: shapes and scalars, no values of tensors, no names of cells."""
+    listed = [
+        {
+            "inputs": [asdict(spec) for spec in cell.inputs],
+            "scalars": [asdict(one) for one in cell.scalars],
+            "outputs": len(cell.outputs),
+        }
+        for cell in cells
+    ]
+    return json.dumps(
+        {"source": source, "target": target.to_json(), "cells": listed, "whole": whole}
+    ).encode()
 
 
-def read_answer(outcome: Outcome, cells: Sequence[Cell], module: KernelModule) -> tuple[LaunchPlan, ...] | Rejection:
-    """The plans in a worker's answer, or why there are none. Raises JobLost."""
+def read_answer(
+    outcome: Outcome,
+    cells: Sequence[Cell],
+    module: KernelModule,
+    domain: Domain | None = None,
+    taken: Outcomes | None = None,
+) -> tuple[LaunchPlan, ...] | Rejection:
+    """The plans in a worker's answer, or a rejection. Raises JobLost.
+
+    Cells that the launcher refuses go to the `domain`, and outcomes of decisions on sizes to
+    `taken`.
+    """
     if outcome.killed_outside:
         raise JobLost(f"the trace worker was lost: {_one_line(outcome.detail)}")
     if outcome.status != "ok":
         detail = _one_line(outcome.detail)
-        return _rejected(outcome.status, f"{_ENDINGS.get(outcome.status, outcome.status)}{f' ({detail})' if detail else ''}")
+        return _rejected(
+            outcome.status,
+            f"{_ENDINGS.get(outcome.status, outcome.status)}{f' ({detail})' if detail else ''}",
+        )
     try:
         answer = json.loads(outcome.data)
     except (ValueError, RecursionError):
@@ -92,12 +138,42 @@ def read_answer(outcome: Outcome, cells: Sequence[Cell], module: KernelModule) -
     if not isinstance(plans, list) or len(plans) != len(cells):
         return _rejected("trace_error", "the traced process sent an unreadable answer")
     parsed: list[LaunchPlan] = []
+    if domain is not None:
+        domain.note(_circumstances(answer))
     for cell, data in zip(cells, plans, strict=True):
+        if (
+            domain is not None
+            and isinstance(data, dict)
+            and isinstance(words := data.get("refused"), str)
+        ):
+            domain.refused[cell] = _one_line(words)
+            continue
         try:
             parsed.append(parse(data, cell.inputs, cell.outputs, module))
         except PlanError as error:
             return _rejected(error.guard, f"{_at(cell)}{_one_line(str(error))}")
+    if taken is not None:
+        taken.update(_outcomes(answer, cells))
     return tuple(parsed)
+
+
+def _outcomes(answer: dict[str, Any], cells: Sequence[Cell]) -> Outcomes:
+    """The outcomes in each cell that the launcher does not refuse; empty if unreadable."""
+    outcomes = answer.get("taken")
+    if not isinstance(outcomes, list) or len(outcomes) != len(cells):
+        return {}
+    return {
+        cell: tuple(bits)
+        for cell, bits, plan in zip(cells, outcomes, answer["plans"], strict=True)
+        if isinstance(bits, list) and all(type(one) is int for one in bits)
+        if not (isinstance(plan, dict) and "refused" in plan)
+    }
+
+
+def _circumstances(answer: dict[str, Any]) -> list[str]:
+    listed = answer.get("circumstances")
+    texts = listed if isinstance(listed, list) else []
+    return [_one_line(text) for text in texts[:MOST_CIRCUMSTANCES] if isinstance(text, str)]
 
 
 def _read_rejection(data: dict[str, Any], cells: Sequence[Cell]) -> Rejection:
@@ -118,4 +194,6 @@ def _rejected(guard: str, reason: str) -> Rejection:
 
 
 def _one_line(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))[:MAX_REASON]
+    return "".join(
+        character if character.isprintable() else " " for character in " ".join(text.split())
+    )[:MAX_REASON]

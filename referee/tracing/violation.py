@@ -1,10 +1,14 @@
-"""What ends a trace: a step that no plan can hold, as an exception the candidate's own handlers do not catch."""
+"""The exception that ends a trace at a step that no plan can hold. A handler for `Exception` does
+not catch it.
+"""
 
 from __future__ import annotations
 
 
 class Violation(BaseException):
-    """`guard` names the rule, `reason` is one line of advice. A BaseException, so that `except Exception` lets it pass."""
+    """`guard` names the rule, `reason` is one line of advice. The class is a BaseException, so that
+    `except Exception` lets it pass.
+    """
 
     def __init__(self, guard: str, reason: str) -> None:
         super().__init__(reason)
@@ -13,7 +17,7 @@ class Violation(BaseException):
 
 
 class Violations:
-    """The first violation of a trace sticks: a candidate that catches it and goes on gains nothing."""
+    """The first violation of a trace sticks. A candidate that catches it gains nothing."""
 
     def __init__(self) -> None:
         self.first: Violation | None = None

@@ -1,4 +1,6 @@
-"""How the tests are shared among processes: a fixture that a file makes for all of its tests is made once."""
+"""How the tests are shared among processes: a fixture that a file makes for all of its tests is
+made once.
+"""
 
 from __future__ import annotations
 

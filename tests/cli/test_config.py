@@ -1,4 +1,6 @@
-"""`kmint config`: what is wrong in the settings file is told with what to do about it, before it can break a session."""
+"""`kmint config`: what is wrong in the settings file is told with what to do about it, before it
+can break a session.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.cli.runner import kmint
     ("text", "words"),
     [
         (b"[mint]\ntop_p = 0\n", "not above 0 and at most 1"),
-        (b"[mint]\ntop_p = nan\n", "not above 0"),
+        (b"[mint]\ntop_p = nan\n", "not finite"),
         (b"[mint]\ntemperature = -1\n", "outside 0 to 5"),
         (b'[mint]\ntarget = "zzz"\n', "unknown target 'zzz'"),
         (b'[mint]\ndrafts = "8"\n', "type int"),

@@ -12,12 +12,13 @@ import pytest
 
 from kmint_tui import __version__
 from kmint_tui.cli import main
-from kmint_tui.cli.diagnostics import ExitCode
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.main import COMMANDS
+from kmint_tui.cli.reference import RUNS_AS_YOU
+from kmint_tui.core.exit_codes import ExitCode
 from tests.cli.runner import kmint
 
-README = Path(__file__).parents[2] / "README.md"
+PLACES = Path(__file__).parents[2] / "docs" / "places-and-exit-codes.md"
 
 
 def test_no_command_without_a_terminal_is_short_help_and_exit_2() -> None:
@@ -42,8 +43,26 @@ def test_every_listed_command_has_help(name: str) -> None:
     assert done.out.startswith(f"Usage: kmint {name}")
 
 
-def test_the_readme_holds_every_exit_code() -> None:
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    "command", [["mint"], ["judge"], ["save"], ["verify"], ["gate"], ["history", "rejudge"]]
+)
+def test_help_says_that_a_reference_runs_as_you(command: list[str]) -> None:
+    """Everything else that kmint did not write runs in a sandbox; this file does not."""
+    text = " ".join(kmint(*command, "--help").out.split())
+    assert "--reference FILE.py[:FN]" in text and RUNS_AS_YOU in text
+
+
+def test_every_reference_option_is_made_in_one_place() -> None:
+    files = [
+        file
+        for file in (Path(main.__file__).parent).glob("*.py")
+        if '"--reference"' in file.read_text(encoding="utf-8")
+    ]
+    assert [file.name for file in files] == ["reference.py"]
+
+
+def test_the_documentation_holds_every_exit_code() -> None:
+    text = PLACES.read_text(encoding="utf-8")
     assert all(f"| {code.value} | {code.meaning} |" in text for code in ExitCode)
 
 
@@ -79,7 +98,9 @@ def test_the_same_bytes_with_and_without_colour() -> None:
     assert painted.replace("\x1b[1m", "").replace("\x1b[0m", "") == plain
 
 
-@pytest.mark.parametrize(("choice", "painted"), [("auto", False), ("always", True), ("never", False)])
+@pytest.mark.parametrize(
+    ("choice", "painted"), [("auto", False), ("always", True), ("never", False)]
+)
 def test_the_flag_beats_no_color(choice: str, painted: bool) -> None:
     assert ("\x1b[" in kmint("--color", choice, "ops", NO_COLOR="1").out) is painted
 
@@ -103,7 +124,14 @@ def test_read_commands_give_one_document(arguments: list[str], schema: str) -> N
 
 
 def test_asking_creates_nothing(kmint_home: Path) -> None:
-    for arguments in (["path"], ["history"], ["models", "ls"], ["ops"], ["config", "validate"], ["history", "show", "1"]):
+    for arguments in (
+        ["path"],
+        ["history"],
+        ["models", "ls"],
+        ["ops"],
+        ["config", "validate"],
+        ["history", "show", "1"],
+    ):
         kmint(*arguments)
     assert not kmint_home.exists()
 
@@ -124,11 +152,18 @@ def test_quiet_leaves_only_data() -> None:
         (("models", "pull", "--help"), 0),
     ],
 )
-def test_a_command_whose_reader_goes_away_ends_as_it_would_have(arguments: tuple[str, ...], code: int) -> None:
+def test_a_command_whose_reader_goes_away_ends_as_it_would_have(
+    arguments: tuple[str, ...], code: int
+) -> None:
     """A pipe without a reader from the start, so that the first byte meets it."""
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-m", "kmint_tui", *arguments], stdout=write, stderr=subprocess.PIPE, input=b"def f(:")
+    done = subprocess.run(
+        [sys.executable, "-m", "kmint_tui", *arguments],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        input=b"def f(:",
+    )
     os.close(write)
     assert done.returncode == code
     assert b"error" not in done.stderr
@@ -137,7 +172,11 @@ def test_a_command_whose_reader_goes_away_ends_as_it_would_have(arguments: tuple
 def test_nobody_reading_stderr_changes_nothing() -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-m", "kmint_tui", "ops", "--search", "softmax"], stdout=subprocess.PIPE, stderr=write)
+    done = subprocess.run(
+        [sys.executable, "-m", "kmint_tui", "ops", "--search", "softmax"],
+        stdout=subprocess.PIPE,
+        stderr=write,
+    )
     os.close(write)
     assert (done.returncode, b"log_softmax" in done.stdout) == (0, True)
 
@@ -148,19 +187,31 @@ def test_stdout_on_a_full_disk_is_exit_6(arguments: str, unbuffered: str) -> Non
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "kmint_tui", arguments]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment
+        )
     assert (done.returncode, len(done.stderr.splitlines())) == (6, 2), done.stderr
     assert done.stderr.startswith("error: cannot write: stdout: no space left")
 
 
-@pytest.mark.parametrize(("closed", "code"), [("<&-", 0), (">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0)])
+@pytest.mark.parametrize(
+    ("closed", "code"), [("<&-", 0), (">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0)]
+)
 def test_closed_standard_streams_are_no_fault(closed: str, code: int) -> None:
-    done = subprocess.run(["sh", "-c", f'"{sys.executable}" -m kmint_tui ops --search softmax {closed}'], capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m kmint_tui ops --search softmax {closed}'],
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, "error" in done.stderr) == (code, False)
 
 
 def test_a_name_that_is_no_text_is_shown_escaped(kmint_home: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "kmint_tui", "path"], capture_output=True, env={**os.environ, "KMINT_HOME": "/tmp/\udcff"})
+    done = subprocess.run(
+        [sys.executable, "-m", "kmint_tui", "path"],
+        capture_output=True,
+        env={**os.environ, "KMINT_HOME": "/tmp/\udcff"},
+    )
     assert (done.returncode, b"/tmp/\\udcff/cache" in done.stdout) == (0, True)
 
 
@@ -177,7 +228,7 @@ def test_the_help_of_a_group_tells_every_command_whole(group: str) -> None:
 
 def test_a_search_without_a_hit_says_so() -> None:
     done = kmint("ops", "--search", "zzz")
-    assert (done.code, "no operation holds 'zzz'" in done.err) == (0, True)
+    assert (done.code, "no operation holds all words of 'zzz'" in done.err) == (0, True)
 
 
 def test_a_settings_file_that_is_a_directory_is_told(kmint_home: Path) -> None:
@@ -200,14 +251,20 @@ def test_completing_says_nothing_on_stderr() -> None:
     assert (done.code, done.err, "plain,softmax" in done.out.split()) == (0, "", True)
 
 
-def test_an_exit_in_foreign_code_is_never_a_pass(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(main.kmint.commands, "leave", Command("leave", callback=lambda: sys.exit(0)))
+def test_an_exit_in_foreign_code_is_never_a_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(
+        main.kmint.commands, "leave", Command("leave", callback=lambda: sys.exit(0))
+    )
     assert main.main(["leave"]) == 70
     assert "ended the process with 0" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("boom")
-def test_an_internal_fault_is_one_line_and_a_log(kmint_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_fault_is_one_line_and_a_log(
+    kmint_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.main(["boom"]) == 70
     out, err = capsys.readouterr()
     assert out == ""
@@ -230,8 +287,18 @@ def test_completion(shell: str) -> None:
 
 
 def test_completion_knows_operations_and_models() -> None:
-    assert "rmsnorm_wide" in kmint(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint mint rmsnorm_w", COMP_CWORD="2").out
-    assert "qwen3.6-27b" in kmint(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint models show q", COMP_CWORD="3").out
+    assert (
+        "rmsnorm_wide"
+        in kmint(
+            _KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint mint rmsnorm_w", COMP_CWORD="2"
+        ).out
+    )
+    assert (
+        "qwen3.6-27b"
+        in kmint(
+            _KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint models show q", COMP_CWORD="3"
+        ).out
+    )
 
 
 @pytest.mark.parametrize(

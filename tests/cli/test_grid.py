@@ -10,16 +10,17 @@ from xml.etree import ElementTree
 import pytest
 
 from kmint_tui import paths
-from kmint_tui.cli.grid import wanted_cells
-from kmint_tui.cli.grid_report import MeasuredGrid, record_file, show
-from kmint_tui.cli.kernel_choice import Kernel
+from kmint_tui.cli.grid_report import show
 from kmint_tui.cli.output import Output
+from kmint_tui.core.grid import MeasuredGrid, record_file, wanted_cells
+from kmint_tui.core.kernel_choice import Kernel
 from kmint_tui.errors import UsageError
 from kmint_tui.history.measurements import Measurements
 from referee import ops
-from referee.device.jobs import TaskName
 from referee.grid import GridPoint, identity_of, place_of
+from referee.problem import TaskName
 from referee.verdict import Rejection
+from referee.versions import FP_FUSION
 from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused
 from tests.save.conftest import source
@@ -38,16 +39,30 @@ POINTS = (
 def test_the_cells_can_be_narrowed_down() -> None:
     assert len(wanted_cells(KERNEL, (), None)) == 12
     assert {place_of(cell)[2] for cell in wanted_cells(KERNEL, (), "bfloat16")} == {"bfloat16"}
-    assert [place_of(cell) for cell in wanted_cells(KERNEL, ("4096x4096",), "float16")] == [(4096, 4096, "float16")]
+    assert [place_of(cell) for cell in wanted_cells(KERNEL, ("4096x4096",), "float16")] == [
+        (4096, 4096, "float16")
+    ]
+
+
+def test_a_shape_need_not_be_of_the_published_grid() -> None:
+    found = wanted_cells(KERNEL, ("32768x1024", "7x300:fp32"), None)
+    assert [place_of(cell) for cell in found] == [
+        (32768, 1024, "float16"),
+        (7, 300, "float32"),
+        (32768, 1024, "bfloat16"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("op", "shapes", "dtype", "words"), [("softmax", ("1x1",), None, "1024x4096"), ("dequant_int8", (), "bfloat16", "")]
+    ("op", "shapes", "dtype", "words"),
+    [("softmax", ("0x1",), None, "0x1"), ("dequant_int8", (), "bf16", "float16 alone")],
 )
-def test_cells_that_the_grid_has_not_are_told(op: str, shapes: tuple[str, ...], dtype: str | None, words: str) -> None:
+def test_cells_that_an_operation_cannot_have_are_told(
+    op: str, shapes: tuple[str, ...], dtype: str | None, words: str
+) -> None:
     with pytest.raises(UsageError) as refusal:
         wanted_cells(replace(KERNEL, op=ops.get(op)), shapes, dtype)
-    assert words in refusal.value.fix and op in refusal.value.message
+    assert words in refusal.value.message and "--shape 32768x1024" in refusal.value.fix
 
 
 def test_an_operation_of_ones_own_has_no_grid() -> None:
@@ -63,9 +78,14 @@ def test_losses_stand_beside_wins_and_once_more_below(capsys: pytest.CaptureFixt
     assert lines[2].split() == ["1024", "x", "4096", "1.500", "+", "rejected", "x"]
     assert lines[3].split() == ["4096", "x", "4096", "0.500", "-", "1.000", "="]
     assert "wins at 1 and loses at 2 of 4 cells (1 win, 1 tie, 1 loss, 1 rejected)" in lines[5]
-    assert [line.partition(" float16")[0].partition(" bfloat16")[0] for line in lines[6:]] == ["losing: 4096 x 4096", "losing: 1024 x 4096"]
+    assert [line.partition(" float16")[0].partition(" bfloat16")[0] for line in lines[6:]] == [
+        "losing: 4096 x 4096",
+        "losing: 1024 x 4096",
+    ]
     show(Output(colour=True), found)
-    assert "\x1b[31m0.500 -" in (painted := capsys.readouterr().out) and "\x1b[32m1.500 +" in painted
+    assert (
+        "\x1b[31m0.500 -" in (painted := capsys.readouterr().out) and "\x1b[32m1.500 +" in painted
+    )
     document = found.to_json()
     assert document["right"] is False and document["earlier"] == 1 and len(document["points"]) == 4
     assert document["summary"]["losing"] == [[4096, 4096, "float16"], [1024, 4096, "bfloat16"]]
@@ -85,29 +105,54 @@ def test_a_record_belongs_to_one_kernel_device_and_version() -> None:
         identity_of(GOOD + "\n", "softmax", HERE),
         identity_of(GOOD, "rmsnorm", HERE),
         identity_of(GOOD, "softmax", {**HERE, "triton": "3.7"}),
+        identity_of(GOOD, "softmax", {**HERE, "switches": {FP_FUSION: "0"}}),
     ]
     files = {record_file(one) for one in (identity, *others)}
-    assert len(files) == 4 and record_file(identity) in files and all(file.parent.is_dir() for file in files)
+    assert (
+        len(files) == 5
+        and record_file(identity) in files
+        and all(file.parent.is_dir() for file in files)
+    )
 
 
-def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_an_unwritable_picture_is_refused_before_measuring(tmp_path: Path) -> None:
     file = tmp_path / "kernel.py"
     file.write_text(GOOD, encoding="utf-8")
-    refused(kmint("grid", str(file), "--op", "softmax", "--save", str(tmp_path / "grid.png")), 2, ".svg")
-    refused(kmint("grid", str(file), "--op", "softmax", "--save", str(tmp_path / "none" / "grid.svg")), 2, "not a folder")
-    refused(kmint("grid", str(file), "--op", "softmax", "--shape", "7x7"), 2, "7x7", "4096x4096")
+    refused(
+        kmint("grid", str(file), "--op", "softmax", "--save", str(tmp_path / "grid.png")), 2, ".svg"
+    )
+    refused(
+        kmint("grid", str(file), "--op", "softmax", "--save", str(tmp_path / "none" / "grid.svg")),
+        2,
+        "not a folder",
+    )
+    refused(kmint("grid", str(file), "--op", "softmax", "--shape", "7x"), 2, "'7x' is no shape")
 
 
 @pytest.mark.gpu
 def test_a_grid_on_a_gpu_goes_on_where_it_stopped(tmp_path: Path) -> None:
     file, picture = tmp_path / "kernel.py", tmp_path / "grid.svg"
     file.write_text(source("autotuned_rmsnorm_relu6"), encoding="utf-8")
-    command = ["grid", str(file), "--op", "rmsnorm_relu6", "--dtype", "float16", "--shape", "1024x4096", "--json"]
+    command = [
+        "grid",
+        str(file),
+        "--op",
+        "rmsnorm_relu6",
+        "--dtype",
+        "float16",
+        "--shape",
+        "1024x4096",
+        "--json",
+    ]
     done = kmint(*command, "--save", str(picture))
     found = done.document
     assert done.code == 0, done.err
     (point,) = found["points"]
-    assert point["decision"] in ("win", "tie", "loss", "unsure") and point["ratio"] > 0 and found["summary"]["timed"] == 1
+    assert (
+        point["decision"] in ("win", "tie", "loss", "unsure")
+        and point["ratio"] > 0
+        and found["summary"]["timed"] == 1
+    )
     assert found["earlier"] == 0 and ElementTree.fromstring(picture.read_text()).tag.endswith("svg")
     again = kmint(*command)
     assert again.document["points"] == [point] and again.document["earlier"] == 1

@@ -1,4 +1,6 @@
-"""`kmint judge`: documents and exit codes for kernels that pass, that do not, and that are no kernels for the operation."""
+"""`kmint judge`: documents and exit codes for kernels that pass, that do not, and that are no
+kernels for the operation.
+"""
 
 from __future__ import annotations
 
@@ -52,22 +54,34 @@ def test_a_good_kernel_is_exit_0_with_a_verdict_document(kernel: Path) -> None:
     done = kmint("judge", str(kernel), "--op", "softmax", "--json")
     document = done.document
     assert (done.code, document["schema"], document["op"]) == (0, "kmint.verdict/1", "softmax")
-    assert {"verdict", "stage", "reason", "mode", "checks", "cells", "timing", "environment"} <= set(document)
+    assert {
+        "verdict",
+        "stage",
+        "reason",
+        "mode",
+        "checks",
+        "cells",
+        "timing",
+        "environment",
+    } <= set(document)
     assert document["verdict"] in ("win", "tie", "loss", "unsure", "correct")
     assert {check["status"] for check in document["checks"]} <= {"pass", "skipped"}
 
 
 def test_a_kernel_from_stdin_with_a_byte_order_mark() -> None:
-    done = kmint("judge", "-", "--op", "softmax", "--level", "screen", stdin=b"\xef\xbb\xbf" + GOOD.encode())
+    done = kmint(
+        "judge", "-", "--op", "softmax", "--level", "screen", stdin=b"\xef\xbb\xbf" + GOOD.encode()
+    )
     assert done.code == 0
     assert "screen" in done.out
 
 
 @pytest.mark.parametrize("level", ["screen", "compile"])
 @pytest.mark.parametrize(
-    ("source", "code", "outcome"), [(GOOD.replace("x / tl.sum", "1 / tl.sum"), 0, "unsure"), ("def run(x):\n", 1, "rejected")]
+    ("source", "code", "outcome"),
+    [(GOOD.replace("x / tl.sum", "1 / tl.sum"), 0, "unsure"), ("def run(x):\n", 1, "rejected")],
 )
-def test_a_lower_level_is_exit_0_when_nothing_stopped_it_and_claims_nothing(
+def test_a_lower_level_is_exit_0_and_claims_nothing(
     tmp_path: Path, level: str, source: str, code: int, outcome: str
 ) -> None:
     path = tmp_path / "kernel.py"
@@ -87,26 +101,47 @@ def test_a_lower_level_is_exit_0_when_nothing_stopped_it_and_claims_nothing(
     ],
     ids=["signature", "wrong", "cheat", "syntax"],
 )
-def test_what_does_not_pass_is_exit_1_with_the_reason(tmp_path: Path, source: str, op: str, words: list[str]) -> None:
+def test_what_does_not_pass_is_exit_1_with_the_reason(
+    tmp_path: Path, source: str, op: str, words: list[str]
+) -> None:
     path = tmp_path / "kernel.py"
     path.write_text(source, encoding="utf-8")
     done = kmint("judge", str(path), "--op", op)
     waits = "still "  # what a slow machine adds
-    assert (done.code, [line for line in done.err.splitlines() if not line.startswith(waits)]) == (1, [])
+    assert (done.code, [line for line in done.err.splitlines() if not line.startswith(waits)]) == (
+        1,
+        [],
+    )
     assert all(word in done.out for word in words)
 
 
 def test_a_reference_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "reference.py").write_text(REFERENCE, encoding="utf-8")
     (tmp_path / "kernel.py").write_text(DOUBLE, encoding="utf-8")
-    done = kmint("judge", str(tmp_path / "kernel.py"), "--reference", str(tmp_path / "reference.py:double"), "--json")
+    done = kmint(
+        "judge",
+        str(tmp_path / "kernel.py"),
+        "--reference",
+        str(tmp_path / "reference.py:double"),
+        "--json",
+    )
     assert (done.code, done.document["verdict"] != "rejected") == (0, True), done.out
-    assert kmint("judge", str(tmp_path / "kernel.py"), "--reference", str(tmp_path / "reference.py:treble")).code == 2
+    assert (
+        kmint(
+            "judge",
+            str(tmp_path / "kernel.py"),
+            "--reference",
+            str(tmp_path / "reference.py:treble"),
+        ).code
+        == 2
+    )
 
 
 def test_what_a_reference_prints_stays_out_of_the_document(tmp_path: Path) -> None:
     reference, kernel = tmp_path / "reference.py", tmp_path / "kernel.py"
-    reference.write_text(REFERENCE.replace("    return 2 * x", "    print('chatter')\n    return 2 * x"))
+    reference.write_text(
+        REFERENCE.replace("    return 2 * x", "    print('chatter')\n    return 2 * x")
+    )
     kernel.write_text("def run(x): ...")
     done = kmint("judge", str(kernel), "--reference", str(reference), "--json")
     assert (done.code, done.document["verdict"]) == (1, "rejected")
@@ -121,8 +156,13 @@ def test_an_unknown_target_is_told(kernel: Path) -> None:
 
 def test_a_capability_that_is_missing_is_no_failure_in_the_table() -> None:
     """`correct` beside a line that says `fail` would leave its reader in doubt."""
-    cells = (CellResult("f32-3x7-normal-x1", "required", "pass"), CellResult("f32-3x7-padded-x1", "capability", "fail", detail="wrong"))
-    verdict = Verdict("softmax", "correct", "done", "agrees", None, "interpret", (), cells, None, {}, 1, {})
+    cells = (
+        CellResult("f32-3x7-normal-x1", "required", "pass"),
+        CellResult("f32-3x7-padded-x1", "capability", "fail", detail="wrong"),
+    )
+    verdict = Verdict(
+        "softmax", "correct", "done", "agrees", None, "interpret", (), cells, None, {}, 1, {}
+    )
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         show_verdict(Output(), verdict)

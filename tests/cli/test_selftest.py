@@ -1,4 +1,6 @@
-"""`kmint selftest`: the matrix of a few known kernels, judged for real, and how a mistake of the referee is told."""
+"""`kmint selftest`: the matrix of a few known kernels, judged for real, and how a mistake of the
+referee is told.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,46 @@ from referee.selftest.runner import Result, SelftestReport
 from tests.cli.runner import kmint
 
 CHEAT = "001_forge_at_import"
-RIGHT = Result("cheats", CHEAT, "softmax", "a forgery", "right", ("screen_host",), "screen_host", "imports os", 0.1)
+RIGHT = Result(
+    "cheats",
+    CHEAT,
+    "softmax",
+    "a forgery",
+    "right",
+    ("screen_host",),
+    "screen_host",
+    "imports os",
+    0.1,
+)
 
 
 def test_a_cheat_is_judged_with_and_without_the_screen() -> None:
     done = kmint("selftest", "--only", "cheats", "--name", CHEAT, "--json")
     document = done.document
-    assert (done.code, document["schema"], document["kmint_version"]) == (0, "kmint.selftest/1", __version__)
+    assert (done.code, document["schema"], document["kmint_version"]) == (
+        0,
+        "kmint.selftest/1",
+        __version__,
+    )
     assert (document["passed"], document["failures"]) == (True, [])
-    assert [result["row"] for result in document["results"]] == ["cheats", "cheats behind the screen"]
+    assert [result["row"] for result in document["results"]] == [
+        "cheats",
+        "cheats behind the screen",
+    ]
     assert sum(sum(row.values()) for row in document["matrix"].values()) == 2
 
 
 def test_the_matrix_of_gold_kernels() -> None:
     done = kmint("selftest", "--only", "gold", "--name", "relu2")
     assert done.code == 0, done.out
-    assert done.out.splitlines()[0].split() == ["accepted", "intended", "guard", "another", "guard", "error"]
+    assert done.out.splitlines()[0].split() == [
+        "accepted",
+        "intended",
+        "guard",
+        "another",
+        "guard",
+        "error",
+    ]
     assert done.out.splitlines()[1].startswith("gold ")
     assert done.out.splitlines()[-1].startswith("passed: ")
 

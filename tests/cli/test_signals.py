@@ -1,4 +1,6 @@
-"""SIGTERM ends a command as Ctrl-C does: with its own exit code, no child left, nothing half-written."""
+"""SIGTERM ends a command as Ctrl-C does: with its own exit code, no child left, nothing
+half-written.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.processes import living, processes_below
+from tests.processes import processes_below, still_living
 
 
 def until(process: subprocess.Popen[str], words: str) -> None:
@@ -22,7 +24,7 @@ def until(process: subprocess.Popen[str], words: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_mint_that_is_told_to_end_leaves_no_child(number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "kmint_tui", "mint", "softmax", "--drafts", "16"]
+    command = [sys.executable, "-m", "kmint_tui", "--debug", "mint", "softmax", "--drafts", "16"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(process, "smith: ")
     below = processes_below(process.pid)
@@ -31,8 +33,27 @@ def test_a_mint_that_is_told_to_end_leaves_no_child(number: signal.Signals) -> N
         process.send_signal(number)
     out, err = process.communicate()
     assert (process.returncode, "Traceback" in err) == (128 + number, False)
-    assert below and not below & living()
+    assert below and not still_living(below)
     assert "kept: kmint history show 1" in err or number == signal.SIGINT
+
+
+def test_threads_left_behind_do_not_abort_the_command() -> None:
+    """Python's own shutdown would kill a daemon thread inside torch, which sometimes aborts the
+    process.
+    """
+    code = (
+        "import os, threading\n"
+        "from kmint_tui.cli.termination import leave\n"
+        "at_once = os._exit\n"
+        "os._exit = lambda code: (os.write(1, b'without a shutdown'), at_once(code))\n"
+        "began = threading.Event()\n"
+        "threading.Thread(target=lambda: (began.set(), threading.Event().wait()), daemon=True).start()\n"
+        "began.wait()\n"
+        "print('said')\n"
+        "leave(130)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (130, "said\nwithout a shutdown")
 
 
 def test_nohup_is_honoured() -> None:
@@ -42,4 +63,7 @@ def test_nohup_is_honoured() -> None:
         "from kmint_tui.cli.termination import orderly\n"
         "with orderly(): signal.raise_signal(signal.SIGHUP); print('alive')"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "alive\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "alive\n"
+    )

@@ -1,4 +1,4 @@
-"""Tiny random checkpoints with a real tokenizer and, on demand, a LoRA adapter, in the folders' real formats."""
+"""Tiny random checkpoints in the real formats, with a real tokenizer and optionally a LoRA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3_5ForCausalLM, Qwen3_5TextConfig
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+)
 
 VOCAB = 512
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -29,11 +35,16 @@ def write_tokenizer(folder: Path) -> None:
     )
     tokenizer.train_from_iterator([Path(__file__).read_text()], trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE})
+    )
 
 
 def llama(folder: Path, **settings: Any) -> PreTrainedModel:
-    """Grouped-query Llama whose head_dim is not hidden / heads; rows are multiples of 256 so that k-quants apply."""
+    """Grouped-query Llama whose head_dim is not hidden / heads.
+
+    Rows are multiples of 256, so that k-quants apply.
+    """
     config = LlamaConfig(
         **{
             "vocab_size": VOCAB,
@@ -82,12 +93,21 @@ def _save(folder: Path, model: PreTrainedModel) -> PreTrainedModel:
 
 
 def adapter(model: PreTrainedModel, folder: Path, **settings: Any) -> None:
-    """Save a randomised LoRA over `model`; PEFT's own deprecation warnings are not ours."""
+    """Save a randomised LoRA over `model`, without PEFT's own deprecation warnings."""
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wrapped = get_peft_model(
-            model, LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": targets, "task_type": "CAUSAL_LM", **settings})
+            model,
+            LoraConfig(
+                **{
+                    "r": 4,
+                    "lora_alpha": 8,
+                    "target_modules": targets,
+                    "task_type": "CAUSAL_LM",
+                    **settings,
+                }
+            ),
         )
         torch.manual_seed(1)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What a GGUF holds, short enough to keep as a fixture: every key with its value, every tensor with type and sha256."""
+"""The content of a GGUF as a short fixture: keys with values, tensors with type and sha256."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ import gguf
 import numpy as np
 
 LONG = 40
-# Computed from floating-point functions whose last bit differs between machines: kept as numbers.
+# The last bit of floating-point functions differs between machines, so these stay as numbers.
 COMPUTED = ("ssm_a", "rope_freqs.weight")
 
 
 def digest(path: Path) -> dict[str, Any]:
-    """`metadata`: key -> [GGUF type, value], of long arrays [type, length, sha256]; `tensors`: name -> [type, shape, sha256]."""
+    """Metadata and tensors of a file.
+
+    `metadata` maps key -> [GGUF type, value], or [type, length, sha256] for long arrays. `tensors`
+    maps name -> [type, shape, sha256].
+    """
     reader = gguf.GGUFReader(path)
-    metadata = {name: _value(field) for name, field in reader.fields.items() if not name.startswith("GGUF.")}
-    return {"metadata": metadata, "tensors": {tensor.name: _tensor(tensor) for tensor in reader.tensors}}
+    metadata = {
+        name: _value(field) for name, field in reader.fields.items() if not name.startswith("GGUF.")
+    }
+    return {
+        "metadata": metadata,
+        "tensors": {tensor.name: _tensor(tensor) for tensor in reader.tensors},
+    }
 
 
 def _value(field: Any) -> list[Any]:
@@ -32,5 +41,13 @@ def _value(field: Any) -> list[Any]:
 def _tensor(tensor: Any) -> list[Any]:
     shape = [int(extent) for extent in tensor.shape]
     if tensor.name.endswith(COMPUTED):
-        return [tensor.tensor_type.name, shape, [float(value) for value in np.asarray(tensor.data).reshape(-1)]]
-    return [tensor.tensor_type.name, shape, hashlib.sha256(np.ascontiguousarray(tensor.data).tobytes()).hexdigest()]
+        return [
+            tensor.tensor_type.name,
+            shape,
+            [float(value) for value in np.asarray(tensor.data).reshape(-1)],
+        ]
+    return [
+        tensor.tensor_type.name,
+        shape,
+        hashlib.sha256(np.ascontiguousarray(tensor.data).tobytes()).hexdigest(),
+    ]

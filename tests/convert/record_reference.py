@@ -1,12 +1,15 @@
-"""Records what llama.cpp's own converter makes of `reference_models.CASES`: `python -m tests.convert.record_reference TREE`.
+"""Records the output of llama.cpp's own converter for `reference_models.CASES`.
 
-TREE is llama.cpp's source as it lies in llama-cpp-python's sdist (vendor/llama.cpp). Needs transformers, torch and
-sentencepiece. Writes fixtures/reference.json. With `--tokenizers`, the fixture tokenizers are first made anew, and
-sentencepiece's ids of the proof corpus are recorded beside its model.
+    python -m tests.convert.record_reference TREE
 
-The converter names a pre-tokenizer by a hash that only published vocabularies have, so that one function is told
-"gpt-2", which is what the fixture's tokenizer is. Multi-token-prediction layers are left out, as with its `--no-mtp`,
-which its adapter script lacks (and fails without). Everything else runs as published.
+TREE is llama.cpp's source in llama-cpp-python's sdist (vendor/llama.cpp). Needs transformers, torch
+and sentencepiece. Writes fixtures/reference.json. `--tokenizers` first makes the fixture tokenizers
+again, and records sentencepiece's ids of the proof corpus next to its model.
+
+The converter finds a pre-tokenizer by a hash that only published vocabularies have, so that
+function here returns "gpt-2", the type of the fixture's tokenizer. Multi-token-prediction layers
+are left out as by its `--no-mtp`, because its adapter script fails with them. Everything else runs
+as published.
 """
 
 from __future__ import annotations
@@ -44,27 +47,61 @@ runpy.run_path(tree + "/" + script, run_name="__main__")
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="record the reference converter's output")
-    parser.add_argument("tree", type=Path, help="vendor/llama.cpp of an unpacked llama-cpp-python sdist")
-    parser.add_argument("--package", default=version("llama-cpp-python"), help="the sdist's version")
-    parser.add_argument("--tokenizers", action="store_true", help="make the fixture tokenizers anew first")
+    parser.add_argument(
+        "tree", type=Path, help="vendor/llama.cpp of an unpacked llama-cpp-python sdist"
+    )
+    parser.add_argument(
+        "--package", default=version("llama-cpp-python"), help="the sdist's version"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=sorted(CASES),
+        metavar="CASE",
+        help="record these, and keep the others",
+    )
+    parser.add_argument(
+        "--tokenizers", action="store_true", help="make the fixture tokenizers anew first"
+    )
     arguments = parser.parse_args()
     if arguments.tokenizers:
         make_tokenizers()
-    versions = {"llama-cpp-python sdist": arguments.package, "transformers": version("transformers"), "torch": version("torch")}
+    versions = {
+        "llama-cpp-python sdist": arguments.package,
+        "transformers": version("transformers"),
+        "torch": version("torch"),
+    }
     recorded: dict[str, Any] = {"converter": versions, "cases": {}}
+    if arguments.only:
+        recorded["cases"] = json.loads((FIXTURES / "reference.json").read_text(encoding="utf-8"))[
+            "cases"
+        ]
     for name, case in CASES.items():
+        if arguments.only and name not in arguments.only:
+            continue
         with tempfile.TemporaryDirectory() as text:
             folder = Path(text)
             reference_models.write(case, folder)
-            recorded["cases"][name] = {kind: _reference(arguments.tree, folder, kind, adapter=bool(case.adapter)) for kind in case.types}
-    (FIXTURES / "reference.json").write_text(json.dumps(recorded, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+            recorded["cases"][name] = {
+                kind: _reference(arguments.tree, folder, kind, adapter=bool(case.adapter))
+                for kind in case.types
+            }
+    (FIXTURES / "reference.json").write_text(
+        json.dumps(recorded, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _reference(tree: Path, folder: Path, kind: str, *, adapter: bool) -> dict[str, Any]:
     out = folder / "out.gguf"
     common = ["--outfile", str(out), "--outtype", kind.lower()]
     if adapter:
-        arguments = ["convert_lora_to_gguf.py", *common, "--base", str(folder / "base"), str(folder / "adapter")]
+        arguments = [
+            "convert_lora_to_gguf.py",
+            *common,
+            "--base",
+            str(folder / "base"),
+            str(folder / "adapter"),
+        ]
     else:
         arguments = ["convert_hf_to_gguf.py", *common, "--model-name", "m", str(folder / "base")]
     subprocess.run([sys.executable, "-c", _RUN, str(tree), *arguments], check=True)
@@ -72,7 +109,10 @@ def _reference(tree: Path, folder: Path, kind: str, *, adapter: bool) -> dict[st
 
 
 def make_tokenizers() -> None:
-    """Three small tokenizers over this repository's own text: byte-level BPE, SentencePiece, and the latter as tokenizer.json."""
+    """Three small tokenizers over this repository's own text.
+
+    They are byte-level BPE, SentencePiece, and the latter as tokenizer.json.
+    """
     text = "\n".join(path.read_text() for path in sorted(Path("convert").glob("*.py")))
     _byte_level(FIXTURES / "bpe", text)
     _sentencepiece(FIXTURES / "sentencepiece", text)
@@ -95,14 +135,22 @@ def _byte_level(folder: Path, text: str) -> None:
     made.train_from_iterator([text], trainer)
     made.add_tokens(["<tool>"])
     made.save(str(folder / "tokenizer.json"))
-    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "chat_template": TEMPLATE, "add_bos_token": False}
-    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "tokenizer_class": "PreTrainedTokenizerFast"}) + "\n")
+    config = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "chat_template": TEMPLATE,
+        "add_bos_token": False,
+    }
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({**config, "tokenizer_class": "PreTrainedTokenizerFast"}) + "\n"
+    )
 
 
 def _sentencepiece(folder: Path, text: str) -> None:
     sentencepiece: Any = importlib.import_module("sentencepiece")
     folder.mkdir(parents=True, exist_ok=True)
-    # From memory to memory: a model remembers the paths that it was trained from and written to.
+    # From memory to memory: a model stores the paths of its training files and of its own file.
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text.splitlines()),
@@ -117,17 +165,38 @@ def _sentencepiece(folder: Path, text: str) -> None:
         user_defined_symbols=["<sep>"],
     )
     (folder / "tokenizer.model").write_bytes(written.getvalue())
-    added = {str(VOCAB - 8 + i): {"content": token, "special": True} for i, token in enumerate(("<|im_start|>", "<|im_end|>"))}
-    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True, "add_eos_token": False}
-    config |= {"tokenizer_class": "LlamaTokenizer", "chat_template": TEMPLATE, "added_tokens_decoder": added}
+    added = {
+        str(VOCAB - 8 + i): {"content": token, "special": True}
+        for i, token in enumerate(("<|im_start|>", "<|im_end|>"))
+    }
+    config = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "add_bos_token": True,
+        "add_eos_token": False,
+    }
+    config |= {
+        "tokenizer_class": "LlamaTokenizer",
+        "chat_template": TEMPLATE,
+        "added_tokens_decoder": added,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config) + "\n")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    ids = {"sentencepiece": version("sentencepiece"), "texts": list(CORPUS), "ids": [processor.encode(text) for text in CORPUS]}
-    (folder.parent / "sentencepiece_ids.json").write_text(json.dumps(ids, ensure_ascii=False) + "\n", encoding="utf-8")
+    ids = {
+        "sentencepiece": version("sentencepiece"),
+        "texts": list(CORPUS),
+        "ids": [processor.encode(text) for text in CORPUS],
+    }
+    (folder.parent / "sentencepiece_ids.json").write_text(
+        json.dumps(ids, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _byte_fallback(source: Path, folder: Path) -> None:
-    """transformers' own conversion of a tokenizer.model into tokenizer.json, with the leading space as version 4 wrote it."""
+    """transformers' conversion of a tokenizer.model to tokenizer.json, with version 4's leading
+    space.
+    """
     from transformers import AutoTokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +204,10 @@ def _byte_fallback(source: Path, folder: Path) -> None:
     path = folder / "tokenizer.json"
     document = json.loads(path.read_text(encoding="utf-8"))
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
-    document["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, replace]}
+    document["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, replace],
+    }
     document["pre_tokenizer"] = None
     path.write_text(json.dumps(document, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -1,7 +1,8 @@
-"""Checkpoints and adapters that are the same bytes on every machine, for the comparison with llama.cpp's own converter.
+"""Checkpoints and adapters with the same bytes on every machine, to compare with llama.cpp's
+output.
 
-Weights come from SHAKE-256 of the tensor's name, so no library's random numbers are involved. They use 24 bits, which
-makes every smaller type round.
+Weights come from SHAKE-256 of the tensor's name, without any library's random numbers. They use 24
+bits, so that every smaller type rounds.
 """
 
 from __future__ import annotations
@@ -60,17 +61,52 @@ _QWEN: dict[str, Any] = {
     "hidden_act": "silu",
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-6,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1]},
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e7,
+        "partial_rotary_factor": 0.25,
+        "mrope_section": [2, 1, 1],
+    },
     "tie_word_embeddings": False,
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-_LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_WITHOUT_HEAD_DIM = {key: value for key, value in _LLAMA.items() if key != "head_dim"}
+_QWEN2: dict[str, Any] = {
+    **_WITHOUT_HEAD_DIM,
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "sliding_window": 32768,
+    "use_sliding_window": False,
+    "max_window_layers": 21,
+}
+_QWEN3: dict[str, Any] = {
+    **_LLAMA,
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "attention_bias": False,
+}
+_MISTRAL: dict[str, Any] = {
+    **_LLAMA,
+    "architectures": ["MistralForCausalLM"],
+    "model_type": "mistral",
+    "sliding_window": None,
+}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A checkpoint by its config; `tokenizer` names a folder of fixtures, `adapter` the settings of a LoRA over it."""
+    """A checkpoint by its config.
+
+    `tokenizer` names a folder of fixtures, `adapter` holds the settings of a LoRA over it.
+    """
 
     config: Mapping[str, Any]
     types: tuple[str, ...] = ("F16",)
@@ -89,7 +125,9 @@ CASES: Mapping[str, Case] = {
             "rope_parameters": {**_LLAMA3, "original_max_position_embeddings": 64},
         }
     ),
-    "llama-linear-bias": Case({**_LLAMA, "attention_bias": True, "rope_scaling": {"type": "linear", "factor": 2.0}}),
+    "llama-linear-bias": Case(
+        {**_LLAMA, "attention_bias": True, "rope_scaling": {"type": "linear", "factor": 2.0}}
+    ),
     "llama-yarn": Case(
         {
             **_LLAMA,
@@ -116,21 +154,49 @@ CASES: Mapping[str, Case] = {
         },
         dtype="BF16",
     ),
+    "qwen2": Case(_QWEN2, TYPES),
+    "qwen2-tied": Case({**_QWEN2, "tie_word_embeddings": True}),
+    "qwen3": Case(_QWEN3, TYPES),
+    "qwen3-tied-yarn": Case(
+        {
+            **_QWEN3,
+            "tie_word_embeddings": True,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 128,
+            },
+        },
+        dtype="BF16",
+    ),
+    "mistral": Case(_MISTRAL, TYPES),
+    "qwen2-adapter": Case(_QWEN2, ("F32",), adapter={"r": 4, "lora_alpha": 8}),
+    "qwen3-adapter": Case(_QWEN3, ("F32",), adapter={"r": 4, "lora_alpha": 8}),
+    "mistral-adapter": Case(_MISTRAL, ("F32",), adapter={"r": 4, "lora_alpha": 8}),
     "llama-adapter": Case(_LLAMA, ("F32", "F16"), adapter={"r": 4, "lora_alpha": 8}),
     "qwen35-adapter": Case(_QWEN, ("F32", "F16"), adapter={"r": 8, "lora_alpha": 8}),
 }
 
 
 def write(case: Case, folder: Path) -> None:
-    """Write the checkpoint to `folder`/base and, if the case has one, its adapter to `folder`/adapter."""
+    """Write the checkpoint to `folder`/base and its adapter, if any, to `folder`/adapter."""
     base = folder / "base"
     base.mkdir(parents=True)
     (base / "config.json").write_text(json.dumps(case.config))
     shutil.copytree(FIXTURES / case.tokenizer, base, dirs_exist_ok=True)
-    save(base / "model.safetensors", {name: values(name, shape) for name, shape in tensors(case.config).items()}, case.dtype)
+    save(
+        base / "model.safetensors",
+        {name: values(name, shape) for name, shape in tensors(case.config).items()},
+        case.dtype,
+    )
     if case.adapter:
         (folder / "adapter").mkdir()
-        config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": str(base), **case.adapter}
+        config = {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": str(base),
+            **case.adapter,
+        }
         (folder / "adapter" / "adapter_config.json").write_text(json.dumps(config))
         save(folder / "adapter" / "adapter_model.safetensors", adapter_tensors(case), "F32")
 
@@ -145,17 +211,24 @@ def tensors(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         f"{prefix}norm.weight": (hidden,),
     }
     for layer in range(text["num_hidden_layers"]):
-        shapes |= {f"{prefix}layers.{layer}.{name}": shape for name, shape in _layer(text, layer).items()}
+        shapes |= {
+            f"{prefix}layers.{layer}.{name}": shape for name, shape in _layer(text, layer).items()
+        }
     if not text["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (text["vocab_size"], hidden)
     if "text_config" in config:
-        shapes |= {"model.visual.patch_embed.proj.weight": (16, 4), "mtp.fc.weight": (hidden, 2 * hidden), "mtp.norm.weight": (hidden,)}
+        shapes |= {
+            "model.visual.patch_embed.proj.weight": (16, 4),
+            "mtp.fc.weight": (hidden, 2 * hidden),
+            "mtp.norm.weight": (hidden,),
+        }
     return shapes
 
 
 def _layer(text: Mapping[str, Any], layer: int) -> dict[str, tuple[int, ...]]:
     hidden, ffn = text["hidden_size"], text["intermediate_size"]
-    queries, groups = text["num_attention_heads"] * text["head_dim"], text["num_key_value_heads"] * text["head_dim"]
+    head_dim = text.get("head_dim", hidden // text["num_attention_heads"])
+    queries, groups = text["num_attention_heads"] * head_dim, text["num_key_value_heads"] * head_dim
     shapes: dict[str, tuple[int, ...]] = {
         "input_layernorm.weight": (hidden,),
         "post_attention_layernorm.weight": (hidden,),
@@ -164,7 +237,10 @@ def _layer(text: Mapping[str, Any], layer: int) -> dict[str, tuple[int, ...]]:
         "mlp.down_proj.weight": (hidden, ffn),
     }
     if text.get("layer_types", {layer: ""})[layer] == "linear_attention":
-        keys, heads = text["linear_num_key_heads"] * text["linear_key_head_dim"], text["linear_num_value_heads"]
+        keys, heads = (
+            text["linear_num_key_heads"] * text["linear_key_head_dim"],
+            text["linear_num_value_heads"],
+        )
         rows, dim = heads * text["linear_value_head_dim"], text["linear_value_head_dim"]
         return shapes | {
             "linear_attn.in_proj_qkv.weight": (2 * keys + rows, hidden),
@@ -184,10 +260,18 @@ def _layer(text: Mapping[str, Any], layer: int) -> dict[str, tuple[int, ...]]:
         "self_attn.v_proj.weight": (groups, hidden),
         "self_attn.o_proj.weight": (hidden, queries),
     }
-    if qwen:
-        shapes |= {"self_attn.q_norm.weight": (text["head_dim"],), "self_attn.k_norm.weight": (text["head_dim"],)}
+    if qwen or text["model_type"] == "qwen3":
+        shapes |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
+    if text["model_type"] == "qwen2":
+        shapes |= {
+            f"self_attn.{name}_proj.bias": (shapes[f"self_attn.{name}_proj.weight"][0],)
+            for name in "qkv"
+        }
     if text.get("attention_bias"):
-        shapes |= {f"self_attn.{name}_proj.bias": (shapes[f"self_attn.{name}_proj.weight"][0],) for name in "qkvo"}
+        shapes |= {
+            f"self_attn.{name}_proj.bias": (shapes[f"self_attn.{name}_proj.weight"][0],)
+            for name in "qkvo"
+        }
     return shapes
 
 
@@ -215,8 +299,16 @@ def save(path: Path, arrays: Mapping[str, npt.NDArray[np.float32]], dtype: str) 
     """A safetensors file of F32, or of BF16 by cutting off the low bits."""
     header, data, start = {}, [], 0
     for name, array in arrays.items():
-        raw = array.tobytes() if dtype == "F32" else (array.view(np.uint32) >> 16).astype("<u2").tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [start, start + len(raw)]}
+        raw = (
+            array.tobytes()
+            if dtype == "F32"
+            else (array.view(np.uint32) >> 16).astype("<u2").tobytes()
+        )
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(array.shape),
+            "data_offsets": [start, start + len(raw)],
+        }
         data.append(raw)
         start += len(raw)
     text = json.dumps(header).encode()

@@ -1,4 +1,4 @@
-"""The embedded smith through the same path: its shipped weights, laid out as Hugging Face does, come out as the shipped file."""
+"""The embedded smith through the same path: its weights, in Hugging Face's form, give its file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.convert.reference_models import save
 
 ROOT = Path(__file__).parents[2]
 (SHIPPED,) = (ROOT / "kmint_tui" / "smith" / "embedded").glob("*.gguf")
-# What a new conversion says of itself.
+# Keys that name a conversion itself.
 OWN = {"general.name", "general.size_label", "kmint.base_sha256", "kmint.version"}
 
 
@@ -32,12 +32,19 @@ def reader() -> Any:
 
 @pytest.fixture(scope="module")
 def folders(reader: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A training run's folder and a tokenizer's folder, as `forge.export` takes them, made of nothing but the shipped file."""
+    """The folders of a training run and of a tokenizer, made of the shipped file alone.
+
+    `forge.export` takes them.
+    """
     run, tokenizer = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("tokenizer")
     facts = {name: field.contents() for name, field in reader.fields.items()}
     config = write_config(run, facts)
     stored = {tensor.name: tensor for tensor in reader.tensors}
-    save(run / "model.safetensors", {name: original(name, config, stored) for name in expected_shapes(config)}, "F32")
+    save(
+        run / "model.safetensors",
+        {name: original(name, config, stored) for name in expected_shapes(config)},
+        "F32",
+    )
     write_tokenizer(tokenizer, facts)
     return run, tokenizer
 
@@ -68,7 +75,9 @@ def write_config(run: Path, facts: dict[str, Any]) -> dict[str, Any]:
 def original(name: str, config: dict[str, Any], stored: dict[str, Any]) -> npt.NDArray[np.float32]:
     """A shipped tensor, dequantised and back in Hugging Face's order of rows."""
     tensor = stored[gguf_name(name)]
-    values: npt.NDArray[np.float32] = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+    values: npt.NDArray[np.float32] = gguf.quants.dequantize(
+        tensor.data, tensor.tensor_type
+    ).astype(np.float32)
     if "q_proj" in name or "k_proj" in name:
         values[pair_order(config["num_attention_heads"], config["head_dim"])] = values.copy()
     return values
@@ -77,9 +86,23 @@ def original(name: str, config: dict[str, Any], stored: dict[str, Any]) -> npt.N
 def write_tokenizer(folder: Path, facts: dict[str, Any]) -> None:
     tokens, types = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
     (known,) = (entry for entry in KNOWN if entry.name == facts["tokenizer.ggml.pre"])
-    splits = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} for pattern in known.patterns]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    splits = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in known.patterns
+    ]
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    plain = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     special = [number for number, kind in enumerate(types) if kind == CONTROL]
     document = {
         "version": "1.0",
@@ -88,7 +111,9 @@ def write_tokenizer(folder: Path, facts: dict[str, Any]) -> None:
         "decoder": level,
         "model": {
             "type": "BPE",
-            "vocab": {text: number for number, text in enumerate(tokens) if types[number] != UNUSED},
+            "vocab": {
+                text: number for number, text in enumerate(tokens) if types[number] != UNUSED
+            },
             "merges": facts["tokenizer.ggml.merges"],
             "ignore_merges": known.ignore_merges,
         },
@@ -98,23 +123,46 @@ def write_tokenizer(folder: Path, facts: dict[str, Any]) -> None:
         for kind, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
     }
     (folder / "tokenizer.json").write_text(json.dumps(document))
-    (folder / "tokenizer_config.json").write_text(json.dumps({**named, "add_bos_token": facts["tokenizer.ggml.add_bos_token"]}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({**named, "add_bos_token": facts["tokenizer.ggml.add_bos_token"]})
+    )
     (folder / "chat_template.jinja").write_text(facts["tokenizer.chat_template"])
 
 
-def test_exporting_again_gives_the_shipped_file(reader: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
-    """`forge.export`: every tensor byte for byte, and every key but those by which a conversion names itself."""
+def test_exporting_again_gives_the_shipped_file(
+    reader: Any, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """`forge.export`: every tensor byte for byte, and every key except those of the conversion
+    itself.
+    """
     out = tmp_path / "again.gguf"
-    command = [sys.executable, "-m", "forge.export", *map(str, folders), str(out), "--level", "tokenizer", "--folder", str(tmp_path / "hf")]
+    command = [
+        sys.executable,
+        "-m",
+        "forge.export",
+        *map(str, folders),
+        str(out),
+        "--level",
+        "tokenizer",
+        "--folder",
+        str(tmp_path / "hf"),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "structure: pass" in done.stdout and "tokenizer: pass" in done.stdout
     again = gguf.GGUFReader(out)
-    assert [(tensor.name, tensor.tensor_type) for tensor in again.tensors] == [(t.name, t.tensor_type) for t in reader.tensors]
+    assert [(tensor.name, tensor.tensor_type) for tensor in again.tensors] == [
+        (t.name, t.tensor_type) for t in reader.tensors
+    ]
     for ours, shipped in zip(again.tensors, reader.tensors, strict=True):
         assert np.array_equal(ours.data, shipped.data), ours.name
-    first, second = ({name: field.contents() for name, field in file.fields.items() if "GGUF." not in name} for file in (reader, again))
-    assert {name for name in first.keys() | second.keys() if first.get(name) != second.get(name)} <= OWN
+    first, second = (
+        {name: field.contents() for name, field in file.fields.items() if "GGUF." not in name}
+        for file in (reader, again)
+    )
+    assert {
+        name for name in first.keys() | second.keys() if first.get(name) != second.get(name)
+    } <= OWN
 
 
 def test_kmint_convert_proves_its_logits(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -123,8 +171,22 @@ def test_kmint_convert_proves_its_logits(folders: tuple[Path, Path], tmp_path: P
     base.mkdir()
     for path in (*run.iterdir(), *tokenizer.iterdir()):
         (base / path.name).symlink_to(path)
-    done = kmint("convert", "--base", str(base), "--quant", "F32", "--verify", "logits", "--out", str(tmp_path / "m.gguf"), "--json")
+    done = kmint(
+        "convert",
+        "--base",
+        str(base),
+        "--quant",
+        "F32",
+        "--verify",
+        "logits",
+        "--out",
+        str(tmp_path / "m.gguf"),
+        "--json",
+    )
     assert done.code == 0, done.err
     findings = {finding["level"]: finding for finding in done.document["files"][0]["findings"]}
     assert [finding["status"] for finding in findings.values()] == ["pass", "pass", "pass"]
-    assert findings["logits"]["figures"]["mean_kl"] < 1e-6 and findings["logits"]["figures"]["top1"] == 1.0
+    assert (
+        findings["logits"]["figures"]["mean_kl"] < 1e-6
+        and findings["logits"]["figures"]["top1"] == 1.0
+    )

@@ -1,4 +1,4 @@
-"""The importance matrix: equal to what torch's hooks see, used by the quantisation, and refused where it changes nothing."""
+"""The importance matrix: equal to torch's hooks, used by quantisation, refused where useless."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from transformers import PreTrainedModel
 from convert.activations import CollectionFailed, Observer, _Tensor
 from convert.errors import ConvertError
 from convert.importance import measure
-from convert.job import Job
+from convert.job import ConvertJob
 from convert.qwen35 import read_shape, tiled_order
-from convert.request import Request
+from convert.request import ConvertRequest
 from convert.source import read_config
 from convert.verify import gguf_ids
 from tests.convert import checkpoints
 
-TEXTS = ("def run(x, w):\n    M, N = x.shape\n    return kernel[(M,)](x, w)", "naïve café 12345", "import json")
-# Hugging Face's modules whose inputs are those of a llama.cpp weight.
+TEXTS = (
+    "def run(x, w):\n    M, N = x.shape\n    return kernel[(M,)](x, w)",
+    "naïve café 12345",
+    "import json",
+)
+# Hugging Face's modules with the inputs of a llama.cpp weight.
 INPUTS = {
     "attn_q": "self_attn.q_proj",
     "attn_output": "self_attn.o_proj",
@@ -42,9 +46,15 @@ def mean_squares(model: PreTrainedModel, prompts: list[list[int]]) -> dict[str, 
     seen: dict[str, list[torch.Tensor]] = {}
 
     def hook(name: str) -> Any:
-        return lambda module, inputs, output: seen.setdefault(name, []).append(inputs[0].detach().reshape(-1, inputs[0].shape[-1]))
+        return lambda module, inputs, output: seen.setdefault(name, []).append(
+            inputs[0].detach().reshape(-1, inputs[0].shape[-1])
+        )
 
-    handles = [module.register_forward_hook(hook(name)) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    handles = [
+        module.register_forward_hook(hook(name))
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+    ]
     with torch.no_grad():
         for ids in prompts:
             model(torch.tensor([ids]))
@@ -55,9 +65,15 @@ def mean_squares(model: PreTrainedModel, prompts: list[list[int]]) -> dict[str, 
 
 @pytest.mark.parametrize("family", ["llama", "qwen35"])
 def test_equals_what_torch_sees(family: str, tmp_path: Path) -> None:
-    model = checkpoints.llama(tmp_path / "base") if family == "llama" else checkpoints.qwen35(tmp_path / "base")
+    model = (
+        checkpoints.llama(tmp_path / "base")
+        if family == "llama"
+        else checkpoints.qwen35(tmp_path / "base")
+    )
     path = tmp_path / "m.gguf"
-    with Job(Request(tmp_path / "base", path, ("F32",), level="structure")) as job:
+    with ConvertJob(
+        ConvertRequest(base=tmp_path / "base", out=path, kinds=("F32",), level="structure")
+    ) as job:
         job.run()
     measured = measure(path, TEXTS, tmp_path / "i.npz")
     prompts = gguf_ids(path, TEXTS)
@@ -80,7 +96,10 @@ def test_equals_what_torch_sees(family: str, tmp_path: Path) -> None:
 
 
 def test_quantising_with_it_keeps_the_measured_texts_better(tmp_path: Path) -> None:
-    """A model whose inputs differ much in size by column: the weighted Q4_K_M is nearer to the source on the texts."""
+    """A model whose inputs differ much in size by column.
+
+    The weighted Q4_K_M is nearer to the source on the texts.
+    """
     model = checkpoints.llama(tmp_path / "base")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -90,13 +109,23 @@ def test_quantising_with_it_keeps_the_measured_texts_better(tmp_path: Path) -> N
     divergence, sizes = [], []
     for calibration in ((), TEXTS):
         out = tmp_path / f"{len(calibration)}.gguf"
-        with Job(Request(tmp_path / "base", out, ("Q4_K_M",), level="full")) as job:
+        with ConvertJob(
+            ConvertRequest(base=tmp_path / "base", out=out, kinds=("Q4_K_M",), level="full")
+        ) as job:
             (report,) = job.run(calibration=calibration)
         divergence.append(report.findings[-1].figures["mean_kl"])
         sizes.append(report.bytes)
-        assert any("importance matrix over 14 tensors" in note for note in report.notes) == bool(calibration)
+        assert any("importance matrix over 14 tensors" in note for note in report.notes) == bool(
+            calibration
+        )
     assert divergence[1] < divergence[0] and sizes[0] == sizes[1]
-    first, second = ({tensor.name: tensor.data.tobytes() for tensor in gguf.GGUFReader(tmp_path / f"{n}.gguf").tensors} for n in (0, 3))
+    first, second = (
+        {
+            tensor.name: tensor.data.tobytes()
+            for tensor in gguf.GGUFReader(tmp_path / f"{n}.gguf").tensors
+        }
+        for n in (0, 3)
+    )
     differing = {name for name in first if first[name] != second[name]}
     assert differing and all(name.startswith("blk.") for name in differing)
     assert not [path for path in tmp_path.iterdir() if path.suffix in (".npz", ".intermediate")]
@@ -104,12 +133,19 @@ def test_quantising_with_it_keeps_the_measured_texts_better(tmp_path: Path) -> N
 
 def test_it_is_refused_where_it_changes_nothing(tmp_path: Path) -> None:
     checkpoints.llama(tmp_path / "base")
-    with Job(Request(tmp_path / "base", tmp_path / "m.gguf", ("F16", "Q8_0"))) as job, pytest.raises(ConvertError, match="changes nothing"):
+    with (
+        ConvertJob(
+            ConvertRequest(base=tmp_path / "base", out=tmp_path / "m.gguf", kinds=("F16", "Q8_0"))
+        ) as job,
+        pytest.raises(ConvertError, match="changes nothing"),
+    ):
         job.run(calibration=TEXTS)
 
 
 def test_another_layout_of_tensors_is_refused() -> None:
-    """The self-check against ggml's own functions: a wrong size of the structure ends the collection."""
+    """The self-check against ggml's own functions: a wrong size of the structure ends the
+    collection.
+    """
 
     class Larger:
         """A ggml whose tensors have one more field."""
@@ -117,7 +153,9 @@ def test_another_layout_of_tensors_is_refused() -> None:
         def __init__(self) -> None:
             self.ggml_op_name, self.ggml_get_name = libggml.ggml_op_name, libggml.ggml_get_name
             self.ggml_nelements = libggml.ggml_nelements
-            self.ggml_tensor_overhead = ctypes.CFUNCTYPE(ctypes.c_size_t)(lambda: libggml.ggml_tensor_overhead() + 8)
+            self.ggml_tensor_overhead = ctypes.CFUNCTYPE(ctypes.c_size_t)(
+                lambda: libggml.ggml_tensor_overhead() + 8
+            )
 
     observer = Observer(Larger(), llama_cpp.ggml_backend_sched_eval_callback)
     tensor = _Tensor()

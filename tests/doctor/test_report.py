@@ -55,7 +55,7 @@ def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    """With a limit on file sizes as the full disk, an earlier report stays as it was and nothing is left beside it."""
+    """A limit on file sizes stands for a full disk: an earlier report stays, and no other file."""
     path = tmp_path / "report.json"
     path.write_text("the one before")
     many = [Finding("f" * 50, "ok", "d" * 1000) for _ in range(50)]

@@ -1,4 +1,4 @@
-"""The training network computes what Hugging Face's LlamaForCausalLM computes from the folder that training writes."""
+"""The training network equals Hugging Face's LlamaForCausalLM of the folder that training writes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ def model() -> Llama:
     made = Llama(SHAPE, seed=3).eval()
     with torch.no_grad():
         for parameter in made.parameters():
-            # Large enough to make attention and rotation matter, and exact in float16.
+            # Large enough for attention and rotation to matter, and exact in float16.
             parameter.copy_((parameter * (20 if parameter.dim() == 2 else 1)).half().float())
     return made
 
 
-def test_saved_folder_loads_in_transformers_with_the_same_logits(model: Llama, tmp_path: Path) -> None:
+def test_saved_folder_loads_in_transformers_with_the_same_logits(
+    model: Llama, tmp_path: Path
+) -> None:
     transformers = pytest.importorskip("transformers")
     save(model, tmp_path, eos=1)
     theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()

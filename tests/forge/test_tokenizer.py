@@ -1,4 +1,4 @@
-"""llama.cpp splits text exactly as the tokenizer we train does, through a vocabulary-only GGUF file."""
+"""llama.cpp splits text exactly as the trained tokenizer, through a vocabulary-only GGUF file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from convert.job import Job
-from convert.request import Request
+from convert.job import ConvertJob
+from convert.request import ConvertRequest
 from convert.verify import verify_tokenizer
 from forge import tokenizer as bpe
-from forge.corpus import pairs
+from forge.choices import draw
+from forge.corpus import seed_pairs
 from forge.export import assemble
-from forge.grammar import designs, write
 from forge.model import Llama, Shape
 from forge.train import save
-from referee.ops import get
+from kmint_tui.graph.operations import catalogue_program
+from kmint_tui.template.structures import kernel_source
 
 TOUGH = (
     "x  =  1024*0.7978845608\n\n\n\tif N>=2048:\r\n   pass",
@@ -28,7 +29,7 @@ TOUGH = (
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    drawn = [pair for index, pair in enumerate(pairs(scale=0.02)) if index % 9 == 0]
+    drawn = [pair for seed in range(40) for pair in seed_pairs(seed)]
     return [text for pair in drawn for text in (pair.prompt, pair.answer)]
 
 
@@ -37,9 +38,17 @@ def test_llama_cpp_gives_the_same_tokens(pre: str, texts: list[str], tmp_path: P
     trained = bpe.train(texts, pre=pre)
     bpe.save(trained, tmp_path / "corpus")
     size = -(-trained.get_vocab_size() // 64) * 64
-    save(Llama(Shape(size, hidden=32, layers=1, heads=1, head_dim=32, ffn=32)), tmp_path / "run", eos=1)
+    save(
+        Llama(Shape(vocabulary=size, hidden=32, layers=1, heads=1, head_dim=32, ffn=32)),
+        tmp_path / "run",
+        eos=1,
+    )
     assemble(tmp_path / "run", tmp_path / "corpus", tmp_path / "hf")
-    with Job(Request(base=tmp_path / "hf", out=tmp_path / "smith.gguf", kinds=("F16",), level="structure")) as job:
+    with ConvertJob(
+        ConvertRequest(
+            base=tmp_path / "hf", out=tmp_path / "smith.gguf", kinds=("F16",), level="structure"
+        )
+    ) as job:
         (written,) = job.run()
     assert any(pre in note for note in written.notes)
     finding = verify_tokenizer(Path(written.path), tmp_path / "hf", [*texts, *TOUGH])
@@ -50,7 +59,10 @@ def test_llama_cpp_gives_the_same_tokens(pre: str, texts: list[str], tmp_path: P
 def test_tokens_decode_to_their_text(texts: list[str]) -> None:
     trained = bpe.train(texts)
     parts = bpe.token_bytes(trained)
-    source = write(get("softmax"), designs(get("softmax"), 1, 0)[0], random.Random(0))
+    program = catalogue_program("softmax")
+    assert program is not None
+    stage = program.stages[program.main]
+    source = kernel_source(stage, *draw(stage, random.Random(0)))
     assert b"".join(parts[token] for token in trained.encode(source).ids).decode() == source
     assert trained.get_vocab_size() <= bpe.VOCABULARY
     assert [trained.token_to_id(name) for name in bpe.SPECIAL] == list(range(len(bpe.SPECIAL)))
@@ -59,4 +71,7 @@ def test_tokens_decode_to_their_text(texts: list[str]) -> None:
 def test_prompt_and_answer_split_where_the_model_starts(texts: list[str]) -> None:
     trained = bpe.train(texts)
     for prompt, answer in list(zip(texts[::2], texts[1::2], strict=True))[:40]:
-        assert trained.encode(prompt).ids + trained.encode(answer).ids == trained.encode(prompt + answer).ids
+        assert (
+            trained.encode(prompt).ids + trained.encode(answer).ids
+            == trained.encode(prompt + answer).ids
+        )

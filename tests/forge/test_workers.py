@@ -1,4 +1,4 @@
-"""Work spread over processes: every result comes once, and a process that dies is an error and not an endless wait."""
+"""Work over processes: every result comes once, and a process that dies is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The history keeps what it is given, survives kills, full disks and other writers, and refuses what it does not know."""
+"""The history keeps what it is given, survives kills, full disks and other writers, and refuses
+what it does not know.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,9 @@ import pytest
 
 from kmint_tui.errors import EnvironmentUnfit, StorageError, UsageError
 from kmint_tui.history import database
-from kmint_tui.history.migrations import MIGRATIONS
-from kmint_tui.history.process import is_gone, own_process
+from kmint_tui.history.database import MIGRATIONS
 from kmint_tui.history.records import NewDraft, NewSession, Reference, parse_id
-from kmint_tui.history.store import History
+from kmint_tui.history.store import History, is_gone, own_process
 from kmint_tui.save.receipt import sha256
 
 SESSION = NewSession(
@@ -35,8 +36,19 @@ SESSION = NewSession(
 )
 
 
-def draft(number: int, source: str = "def run(x): ...\n", duplicate_of: int | None = None) -> NewDraft:
-    return NewDraft(number, source, 11 + number, 0.7, 100, 1.5, "stop", duplicate_of)
+def draft(
+    number: int, source: str = "def run(x): ...\n", duplicate_of: int | None = None
+) -> NewDraft:
+    return NewDraft(
+        number=number,
+        source=source,
+        seed=11 + number,
+        temperature=0.7,
+        tokens=100,
+        seconds=1.5,
+        finish="stop",
+        duplicate_of=duplicate_of,
+    )
 
 
 def verdict(outcome: str) -> dict[str, object]:
@@ -67,15 +79,24 @@ def test_everything_comes_back(path: Path) -> None:
             "done",
         )
         first, second, third = history.drafts(session)
-        assert (first.source, first.outcome, first.ratio, first.verdict) == ("def run(x): ...\n", "win", 1.2, verdict("win"))
-        assert (second.duplicate_of, second.verdict, second.source_sha256) == (0, None, first.source_sha256)
+        assert (first.source, first.outcome, first.ratio, first.verdict) == (
+            "def run(x): ...\n",
+            "win",
+            1.2,
+            verdict("win"),
+        )
+        assert (second.duplicate_of, second.verdict, second.source_sha256) == (
+            0,
+            None,
+            first.source_sha256,
+        )
         assert third.id == f"{session}.2"
         (summary,) = history.summaries()
         assert (summary.drafted, summary.passed, summary.best, summary.ratio) == (3, 2, "win", 1.2)
         assert history.summaries(op="rmsnorm") == ()
 
 
-def test_a_draft_that_was_stopped_is_kept_and_does_not_count_as_drafted(path: Path) -> None:
+def test_a_stopped_draft_is_kept_and_does_not_count_as_drafted(path: Path) -> None:
     with History(path) as history:
         session = history.begin(SESSION)
         history.add_draft(session, draft(0))
@@ -84,7 +105,7 @@ def test_a_draft_that_was_stopped_is_kept_and_does_not_count_as_drafted(path: Pa
         assert (summary.drafted, len(history.drafts(session))) == (1, 2)
 
 
-def test_the_best_outcome_is_the_best_not_the_first_in_the_alphabet(path: Path) -> None:
+def test_the_best_outcome_is_not_the_first_in_the_alphabet(path: Path) -> None:
     with History(path) as history:
         session = history.begin(SESSION)
         for number, outcome in enumerate(("correct", "rejected", "loss", "tie")):
@@ -136,17 +157,33 @@ def test_a_history_from_before_rounds_keeps_its_drafts(path: Path) -> None:
     connection.execute("INSERT INTO texts VALUES (?, 'def run(x): ...')", (digest,))
     row = "(1, 't', 't', '', 'done', 'softmax', 'm', 'f', 'ab', :digest, :digest, 1, 1, '{}', '{}')"
     connection.execute(f"INSERT INTO sessions VALUES {row}", {"digest": digest})
-    connection.execute("INSERT INTO drafts VALUES (1, 0, ?, 3, 0.7, 10, 1.5, 'stop', NULL, NULL, NULL, NULL)", (digest,))
+    connection.execute(
+        "INSERT INTO drafts VALUES (1, 0, ?, 3, 0.7, 10, 1.5, 'stop', NULL, NULL, NULL, NULL)",
+        (digest,),
+    )
     connection.commit()
     connection.close()
     with History(path) as history:
         (kept,) = history.drafts(1)
-        assert (kept.source, kept.round, kept.parent, kept.author, kept.changes) == ("def run(x): ...", 0, None, "smith", "")
+        assert (kept.source, kept.round, kept.parent, kept.author, kept.changes) == (
+            "def run(x): ...",
+            0,
+            None,
+            "smith",
+            "",
+        )
         history.add_draft(1, replace(draft(1), round=1, parent=0))
-        history.add_draft(1, replace(draft(2), parent=1, author="tuner", changes="num_warps 4 -> 8"))
+        history.add_draft(
+            1, replace(draft(2), parent=1, author="tuner", changes="num_warps 4 -> 8")
+        )
         repaired, tuned = history.drafts(1)[1:]
     assert (repaired.round, repaired.parent, repaired.author) == (1, 0, "smith")
-    assert (tuned.round, tuned.parent, tuned.author, tuned.changes) == (0, 1, "tuner", "num_warps 4 -> 8")
+    assert (tuned.round, tuned.parent, tuned.author, tuned.changes) == (
+        0,
+        1,
+        "tuner",
+        "num_warps 4 -> 8",
+    )
 
 
 def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
@@ -203,7 +240,13 @@ with History(Path(sys.argv[1])) as history:
 
 def writer(path: Path, drafts: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(path), str(drafts)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2], env={**os.environ})
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ},
+    )
 
 
 def test_a_kill_loses_nothing_that_was_finished(path: Path) -> None:
@@ -211,12 +254,17 @@ def test_a_kill_loses_nothing_that_was_finished(path: Path) -> None:
     assert process.stdout is not None
     reported = [process.stdout.readline().split() for _ in range(25)]
     process.send_signal(signal.SIGKILL)
-    reported += [line.split() for line in process.stdout.read().splitlines() if len(line.split()) == 2]
+    reported += [
+        line.split() for line in process.stdout.read().splitlines() if len(line.split()) == 2
+    ]
     process.wait()
     process.stdout.close()
     with History(path) as history:
         rows = history.drafts(int(reported[0][0]))
-        assert (history.summaries()[0].state, history.session(rows[0].session).state) == ("cut short", "cut short")
+        assert (history.summaries()[0].state, history.session(rows[0].session).state) == (
+            "cut short",
+            "cut short",
+        )
     judged = [row.number for row in rows if row.verdict is not None]
     assert judged[: len(reported)] == [int(number) for _, number in reported]
     assert len(rows) - len(judged) in (0, 1)
@@ -232,7 +280,9 @@ def test_many_writers_lose_nothing(path: Path) -> None:
         assert [(row.drafted, row.passed) for row in history.summaries()] == [(12, 12)] * 4
 
 
-def test_a_new_file_that_another_process_just_writes_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_that_another_process_writes_is_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -248,19 +298,21 @@ def test_a_new_file_that_another_process_just_writes_is_waited_for(path: Path, m
     other.close()
 
 
-def test_a_new_file_that_stays_held_is_said_to_be(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_that_stays_held_is_said_to_be(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     clock = iter((0.0, 1.0, database.BUSY_SECONDS - 1, database.BUSY_SECONDS))
     monkeypatch.setattr(database, "monotonic", lambda: next(clock))
     monkeypatch.setattr(database, "sleep", lambda seconds: None)
-    with pytest.raises(database.Busy, match="held by another process"):
+    with pytest.raises(database.Busy, match="another process has locked"):
         History(path)
     other.close()
 
 
-def test_a_session_of_this_process_or_of_another_machine_may_still_run(path: Path) -> None:
+def test_a_session_here_or_on_another_machine_may_still_run(path: Path) -> None:
     with History(path) as history:
         session = history.begin(SESSION)
         assert history.session(session).state == "running"

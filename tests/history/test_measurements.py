@@ -16,7 +16,16 @@ from tests.cli.runner import kmint
 from tests.history.test_history import SESSION, draft
 
 MADE = NewMeasurement(
-    "gate", "1.0", Reference(1, 0), "ab" * 32, "softmax", "a GPU", "2.11", "3.6", "survived", {"ratio": 1.2, "low": float("nan")}
+    kind="gate",
+    name="1.0",
+    draft=Reference(1, 0),
+    source_sha256="ab" * 32,
+    op="softmax",
+    device="a GPU",
+    torch="2.11",
+    triton="3.6",
+    result="survived",
+    document={"ratio": 1.2, "low": float("nan")},
 )
 
 
@@ -33,7 +42,9 @@ def path(tmp_path: Path) -> Path:
 def test_everything_comes_back_the_newest_first(path: Path) -> None:
     with Measurements(path) as store:
         first = store.add(MADE)
-        second = store.add(replace(MADE, kind="grid", name="kernel.py", draft=None, result="2 of 12 cells lose"))
+        second = store.add(
+            replace(MADE, kind="grid", name="kernel.py", draft=None, result="2 of 12 cells lose")
+        )
         store.add(replace(MADE, source_sha256="cd" * 32))
         found = store.of("ab" * 32)
     assert [(one.id, one.kind, one.name, one.result) for one in found] == [
@@ -41,10 +52,17 @@ def test_everything_comes_back_the_newest_first(path: Path) -> None:
         (first, "gate", "1.0", "survived"),
     ]
     assert found[0].document == {"ratio": 1.2, "low": None}
-    assert (found[1].op, found[1].device, found[1].torch, found[1].triton) == ("softmax", "a GPU", "2.11", "3.6")
+    assert (found[1].op, found[1].device, found[1].torch, found[1].triton) == (
+        "softmax",
+        "a GPU",
+        "2.11",
+        "3.6",
+    )
 
 
-@pytest.mark.parametrize(("gone", "left"), [(Reference(1, 0), 2), (Reference(1, 1), 2), (Reference(1, None), 1)])
+@pytest.mark.parametrize(
+    ("gone", "left"), [(Reference(1, 0), 2), (Reference(1, 1), 2), (Reference(1, None), 1)]
+)
 def test_a_draft_s_measurements_go_with_it(path: Path, gone: Reference, left: int) -> None:
     with Measurements(path) as store:
         for where in (Reference(1, 0), Reference(1, 1), None):
@@ -64,7 +82,11 @@ def test_a_draft_is_shown_with_its_measurements(kmint_home: Path) -> None:
     done = kmint("history", "show", "1.0")
     assert any(line.split()[:2] == ["gate", "survived"] for line in done.out.splitlines()), done.out
     (one,) = kmint("history", "show", "1.0", "--json").document["measurements"]
-    assert (one["kind"], one["result"], one["device"]) == ("gate", "survived", "a GPU") and "document" not in one
+    assert (one["kind"], one["result"], one["device"]) == (
+        "gate",
+        "survived",
+        "a GPU",
+    ) and "document" not in one
 
 
 def test_a_draft_that_went_away_in_the_meantime(path: Path) -> None:

@@ -1,24 +1,35 @@
-"""A smith and a referee that play a script, for the orders of events that the real ones cannot be made to take."""
+"""A smith and a referee that play a script, for the orders of events that the real ones cannot be
+made to take.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kmint_tui.smith.events import DraftDone, Event, Failed, RunDone, Token
+from referee.report import uncounted
 from referee.verdict import Outcome, Stage, Verdict
 
 if TYPE_CHECKING:
     from kmint_tui.minting.request import Level
     from kmint_tui.smith.prompts import Prompt
     from kmint_tui.smith.sampling import Sampling
-    from referee.device.jobs import TaskName
+    from referee.problem import TaskName
 
 
 def answer(index: int, source: str, finish: Any = "stop") -> DraftDone:
-    return DraftDone(index, source, finish, tokens=10 + index, seconds=1.0, seed=100 + index, temperature=0.7)
+    return DraftDone(
+        draft=index,
+        text=source,
+        finish=finish,
+        tokens=10 + index,
+        seconds=1.0,
+        seed=100 + index,
+        temperature=0.7,
+    )
 
 
 def kernel(name: str) -> str:
@@ -27,18 +38,56 @@ def kernel(name: str) -> str:
 
 
 def run_done(cancelled: bool = False) -> RunDone:
-    return RunDone(0, 0, 1.0, 0, 0, 0.0, 0.0, 0, 0.0, 0.0, 0, 1, cancelled)
+    return RunDone(
+        drafts=0,
+        tokens=0,
+        seconds=1.0,
+        prompt_tokens=0,
+        reused_tokens=0,
+        prefill_seconds=0.0,
+        first_token_seconds=0.0,
+        steps=0,
+        step_seconds=0.0,
+        sampling_share=0.0,
+        cells=0,
+        threads=1,
+        cancelled=cancelled,
+    )
 
 
-def verdict(outcome: Outcome, stage: Stage = "done", *, ratio: float | None = None) -> Verdict:
+def verdict(
+    outcome: Outcome,
+    stage: Stage = "done",
+    *,
+    ratio: float | None = None,
+    compiled: Mapping[str, float] | None = None,
+) -> Verdict:
     timing = {"ratio": {"ratio": ratio}} if ratio is not None else None
-    return Verdict("softmax", outcome, stage, f"it is {outcome}", None, "interpret", timing=timing)
+    environment = {} if compiled is None else {"compiled": dict(compiled)}
+    return Verdict(
+        "softmax",
+        outcome,
+        stage,
+        f"it is {outcome}",
+        None,
+        "interpret",
+        timing=timing,
+        environment=environment,
+    )
 
 
 class ScriptedSmith:
-    """Gives its events; after `wait_after` of them waits for `cancel`, and then ends as a cancelled run does."""
+    """Gives its events; after `wait_after` of them waits for `cancel`, and then ends as a cancelled
+    run does.
+    """
 
-    def __init__(self, events: list[Event], *, wait_after: int | None = None, cancelled: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        events: list[Event],
+        *,
+        wait_after: int | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> None:
         self._events = events
         self._wait_after = wait_after
         self.cancelled = cancelled or threading.Event()
@@ -56,7 +105,11 @@ class ScriptedSmith:
         for number, event in enumerate(self._events):
             if number == self._wait_after:
                 self.cancelled.wait()
-                yield from (answer(index, "", "cancelled") for index in range(drafts) if index not in finished)
+                yield from (
+                    answer(index, "", "cancelled")
+                    for index in range(drafts)
+                    if index not in finished
+                )
                 break
             if isinstance(event, DraftDone):
                 finished.add(event.draft)
@@ -70,7 +123,9 @@ class ScriptedSmith:
 
 
 class RoundsSmith:
-    """Gives one list of events a run, and remembers what it was asked. In run `wait_in` it waits for `cancel` at the end."""
+    """Gives one list of events a run, and remembers what it was asked. In run `wait_in` it waits
+    for `cancel` at the end.
+    """
 
     def __init__(self, *runs: list[Event], wait_in: int | None = None) -> None:
         self._runs = runs
@@ -95,7 +150,9 @@ class RoundsSmith:
         self.asked.append(drafts)
         self.seeds.append(seed)
         script = [*events, tokens(0)] if waits else events
-        one = ScriptedSmith(script, wait_after=len(events) if waits else None, cancelled=self.cancelled)
+        one = ScriptedSmith(
+            script, wait_after=len(events) if waits else None, cancelled=self.cancelled
+        )
         yield from one.draft(prompt, drafts)
 
     def cancel(self) -> None:
@@ -103,7 +160,9 @@ class RoundsSmith:
 
 
 class ScriptedReferee:
-    """Answers by a word of the source. `holds` makes it wait for `release` before it answers the first time."""
+    """Answers by a word of the source. `holds` makes it wait for `release` before it answers the
+    first time.
+    """
 
     def __init__(self, verdicts: Mapping[str, Verdict | Exception], *, holds: bool = False) -> None:
         self._verdicts = verdicts
@@ -111,20 +170,32 @@ class ScriptedReferee:
         if not holds:
             self._gate.set()
         self.asked: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self.seeds: list[int | None] = []
 
     def release(self) -> None:
         self._gate.set()
 
     def judge(
-        self, source: str, op: str | TaskName, *, level: Level = "full", target: str | None = None, seed: int | None = None
+        self,
+        source: str,
+        op: str | TaskName,
+        *,
+        level: Level = "full",
+        target: str | None = None,
+        seed: int | None = None,
+        strict: bool = False,
+        count: Callable[[int, int], None] = uncounted,
     ) -> Verdict:
         word = source.split("'")[1]
         self.asked.put((word, level))
+        self.seeds.append(seed)
         self._gate.wait()
         found = self._verdicts.get(f"{word}@{level}", self._verdicts.get(word))
         assert found is not None, word
         if isinstance(found, Exception):
             raise found
+        count(1, 2)
+        count(2, 2)
         return found
 
     @property

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
 
-from kmint_tui.minting.drafting import Drafting, SmithEnded
-from kmint_tui.minting.rounds import first_round
+from kmint_tui.minting.drafting import Drafting, SmithEnded, first_round
 from kmint_tui.models.store import Choice
 from kmint_tui.smith.events import Event
 from tests.mint.doubles import run_done
@@ -17,7 +16,9 @@ __all__ = ["model"]
 
 
 class SilentSmith:
-    """Is stopped while it is being asked, forgets cancels from before that, and gives no event until it is cancelled."""
+    """Is stopped while it is being asked, forgets cancels from before that, and gives no event
+    until it is cancelled.
+    """
 
     def __init__(self) -> None:
         self.drafting: Drafting | None = None

@@ -1,4 +1,6 @@
-"""`kmint mint --model http://…` from end to end, with a server on loopback that speaks the protocol."""
+"""`kmint mint --model http://…` from end to end, with a server on loopback that speaks the
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,23 @@ class Server:
 
             def do_POST(self) -> None:
                 outer.paths.append(self.path)
-                outer.requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                outer.requests.append(
+                    json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                )
                 text = f"```python\n{GOOD}```\n"
-                chunks = [{"choices": [{"delta": {"content": text[start : start + 40]}}]} for start in range(0, len(text), 40)]
+                chunks = [
+                    {"choices": [{"delta": {"content": text[start : start + 40]}}]}
+                    for start in range(0, len(text), 40)
+                ]
                 lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-                self._say("".join([*lines, 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n']).encode())
+                self._say(
+                    "".join(
+                        [
+                            *lines,
+                            'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n',
+                        ]
+                    ).encode()
+                )
 
             def _say(self, content: bytes) -> None:
                 self.send_response(200)
@@ -65,7 +79,8 @@ def server() -> Iterator[Server]:
 
 
 def mint(url: str, *arguments: str, **environment: str) -> Done:
-    return kmint("mint", "softmax", "--model", url, "--seed", "1", "--drafts", "2", *arguments, **environment)  # type: ignore[arg-type]
+    words = ("mint", "softmax", "--model", url, "--seed", "1", "--drafts", "2", *arguments)
+    return kmint(*words, **environment)  # type: ignore[arg-type]
 
 
 def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
@@ -75,7 +90,10 @@ def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
     assert document["model"] == f"{server.url}/v1" and document["best"] in (0, 1)
     # Whichever of the two answers came first is the one that is judged.
     first, other = document["best"], 1 - document["best"]
-    assert document["drafts"][first]["source"] == GOOD.lstrip() and document["drafts"][other]["duplicate_of"] == first
+    assert (
+        document["drafts"][first]["source"] == GOOD.lstrip()
+        and document["drafts"][other]["duplicate_of"] == first
+    )
     assert server.paths == ["/v1/models", "/v1/chat/completions", "/v1/chat/completions"]
     assert {request["model"] for request in server.requests} == {"the-27b"}
     assert len({request["seed"] for request in server.requests}) == 2
@@ -83,15 +101,38 @@ def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
     assert f"{server.url}/v1" in kmint("history", "show", str(document["history_id"])).out
 
 
+def test_the_wire_shows_source_graph_and_shapes(server: Server, tmp_path: Path) -> None:
+    """A larger smith sees the function's source, its graph, and the shapes and dtypes of inputs and
+    outputs.
+    """
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\ndef halves(x, w, alpha=0.5):\n    first, second = x.chunk(2, -1)\n"
+        "    return first * w * alpha, second.float().square().mean(-1)\n"
+    )
+    kmint(
+        "mint", "--reference", f"{tmp_path / 'mine.py'}:halves", "--input", "x=bf16[M,2*N] w=bf16[N]",
+        "--model", server.url, "--drafts", "1", "--seed", "1", "--no-template",
+    )  # fmt: skip
+    (request,) = server.requests
+    said = request["messages"][1]["content"]
+    assert "    return first * w * alpha, second.float().square().mean(-1)" in said
+    assert "run(x: bfloat16[M, 2*N], w: bfloat16[N], alpha: float = 0.5) -> " in said
+    assert "bfloat16[M, N], " in said and "float32[M])" in said
+    assert "v0 mn f load a0 at" in said and "a0 = x" in said and " sum v" in said
+    assert "@triton.jit" in said
+
+
 def test_a_dry_run_asks_what_is_served_and_sends_no_prompt(server: Server) -> None:
     done = mint(f"{server.url}/v1#the-27b", "--dry-run")
-    assert done.code == 0 and "the-27b" in done.out and "is sent the prompt" in done.out
+    assert done.code == 0 and "the-27b" in done.out and "gets the prompt" in done.out
     assert server.paths == ["/v1/models"]
     assert mint(f"{server.url}/v1", "--dry-run", "--json").document["memory"] is None
 
 
 @pytest.mark.parametrize("by", ["flag", "variable", "settings"])
-def test_offline_refuses_an_endpoint_and_nothing_is_sent(server: Server, by: str, kmint_home: Path) -> None:
+def test_offline_refuses_an_endpoint_and_nothing_is_sent(
+    server: Server, by: str, kmint_home: Path
+) -> None:
     if by == "flag":
         done = kmint("--offline", "mint", "softmax", "--model", server.url)
     elif by == "variable":

@@ -1,9 +1,11 @@
-"""`--until first`, and the GPU that smith and referee share: who is silent when, and what the verdict says of it."""
+"""`--until first`, and the GPU that smith and referee share: who is silent when, and what the
+verdict says of it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,14 +19,23 @@ from kmint_tui.models.check import check
 from kmint_tui.models.store import Choice
 from kmint_tui.smith import Options, Smith
 from kmint_tui.smith.events import DraftDone, Event, RunDone
+from referee.report import uncounted
 from referee.verdict import Verdict
 from tests import tiny_models
-from tests.mint.doubles import ScriptedReferee, ScriptedSmith, answer, kernel, run_done, tokens, verdict
+from tests.mint.doubles import (
+    ScriptedReferee,
+    ScriptedSmith,
+    answer,
+    kernel,
+    run_done,
+    tokens,
+    verdict,
+)
 from tests.mint.test_mint import history, last, model, request
 
 if TYPE_CHECKING:
     from kmint_tui.minting.request import Level
-    from referee.device.jobs import TaskName
+    from referee.problem import TaskName
 
 __all__ = ["history", "model"]
 
@@ -32,7 +43,9 @@ HALTED = "idle: halted in the middle of its drafts"
 
 
 class HaltingSmith:
-    """Gives one draft after the other; while halted it gives none. After its events it waits for `cancel`."""
+    """Gives one draft after the other; while halted it gives none. After its events it waits for
+    `cancel`.
+    """
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -83,20 +96,36 @@ class Watching(ScriptedReferee):
         self.seen: list[tuple[str, Level, str]] = []
 
     def judge(
-        self, source: str, op: str | TaskName, *, level: Level = "full", target: str | None = None, seed: int | None = None
+        self,
+        source: str,
+        op: str | TaskName,
+        *,
+        level: Level = "full",
+        target: str | None = None,
+        seed: int | None = None,
+        strict: bool = False,
+        count: Callable[[int, int], None] = uncounted,
     ) -> Verdict:
         found = super().judge(source, op, level=level, target=target, seed=seed)
         self.seen.append((source.split("'")[1], level, self._smith.activity))
         return found
 
 
-def timed(smith: HaltingSmith, model: Choice, history: History, referee: ScriptedReferee, drafts: int = 4) -> list[MintEvent]:
+def timed(
+    smith: HaltingSmith, model: Choice, history: History, referee: ScriptedReferee, drafts: int = 4
+) -> list[MintEvent]:
     wanted = request(model, drafts, "first")
-    return list(Mint(wanted, smith=smith, judge=referee, history=history, times=True, judges=1).run())
+    return list(
+        Mint(wanted, smith=smith, judge=referee, history=history, times=True, judges=1).run()
+    )
 
 
-def test_the_first_win_ends_the_session_and_a_loss_does_not(model: Choice, history: History) -> None:
-    smith = HaltingSmith([answer(0, kernel("slow")), answer(1, kernel("bad")), answer(2, kernel("fast")), tokens(3)])
+def test_the_first_win_ends_the_session_and_a_loss_does_not(
+    model: Choice, history: History
+) -> None:
+    smith = HaltingSmith(
+        [answer(0, kernel("slow")), answer(1, kernel("bad")), answer(2, kernel("fast")), tokens(3)]
+    )
     verdicts = {
         "slow@correct": verdict("correct"),
         "slow@full": verdict("loss", ratio=0.9),
@@ -112,7 +141,11 @@ def test_the_first_win_ends_the_session_and_a_loss_does_not(model: Choice, histo
     assert {found for name, level, found in referee.seen if level == "full"} == {"paused"}
     assert [name for name, level, _ in referee.seen if level == "full"] == ["slow", "fast"]
     assert smith.halts in (1, 2)
-    assert [result.verdicts[index].environment.get("smith") for index in (0, 1, 2)] == [HALTED, None, HALTED]
+    assert [result.verdicts[index].environment.get("smith") for index in (0, 1, 2)] == [
+        HALTED,
+        None,
+        HALTED,
+    ]
     stored = history.drafts(result.session)
     assert stored[2].verdict is not None and stored[2].verdict["environment"]["smith"] == HALTED
     assert [row.finish for row in stored] == ["stop", "stop", "stop", "cancelled"]
@@ -120,44 +153,79 @@ def test_the_first_win_ends_the_session_and_a_loss_does_not(model: Choice, histo
 
 def test_without_a_win_every_draft_is_written_and_timed(model: Choice, history: History) -> None:
     smith = HaltingSmith([answer(0, kernel("slow")), answer(1, kernel("other"))])
-    verdicts = {f"{name}@{level}": found for name in ("slow", "other") for level, found in (("correct", verdict("correct")),)}
-    verdicts |= {"slow@full": verdict("tie", ratio=1.0), "other@full": verdict("unsure", ratio=1.02)}
+    verdicts = {
+        f"{name}@{level}": found
+        for name in ("slow", "other")
+        for level, found in (("correct", verdict("correct")),)
+    }
+    verdicts |= {
+        "slow@full": verdict("tie", ratio=1.0),
+        "other@full": verdict("unsure", ratio=1.02),
+    }
     result = last(timed(smith, model, history, Watching(smith, verdicts), 2))
     assert [result.verdicts[index].verdict for index in (0, 1)] == ["tie", "unsure"]
     assert [draft.finish for draft in result.drafts] == ["stop", "stop"]
     assert smith.activity == "idle"
 
 
-def test_a_task_that_cannot_be_timed_ends_with_the_first_correct_kernel(model: Choice, history: History) -> None:
+def test_an_untimed_task_ends_with_the_first_correct_kernel(
+    model: Choice, history: History
+) -> None:
     smith = HaltingSmith([answer(0, kernel("good")), tokens(1)])
     result = last(timed(smith, model, history, Watching(smith, {"good": verdict("correct")}), 2))
     assert (result.best, [draft.finish for draft in result.drafts]) == (0, ["stop", "cancelled"])
 
 
-def test_a_kernel_that_falls_while_it_is_timed_lets_the_smith_go_on(model: Choice, history: History) -> None:
+def test_a_kernel_that_falls_in_timing_lets_the_smith_go_on(
+    model: Choice, history: History
+) -> None:
     smith = HaltingSmith([answer(0, kernel("odd")), answer(1, kernel("good"))])
-    verdicts = {"odd@correct": verdict("correct"), "odd@full": verdict("rejected", "timing"), "good@correct": verdict("correct")}
-    result = last(timed(smith, model, history, Watching(smith, verdicts | {"good@full": verdict("win", ratio=2.0)}), 2))
+    verdicts = {
+        "odd@correct": verdict("correct"),
+        "odd@full": verdict("rejected", "timing"),
+        "good@correct": verdict("correct"),
+    }
+    result = last(
+        timed(
+            smith,
+            model,
+            history,
+            Watching(smith, verdicts | {"good@full": verdict("win", ratio=2.0)}),
+            2,
+        )
+    )
     assert (result.best, result.verdicts[0].verdict) == (1, "rejected")
 
 
-def test_when_all_are_to_be_judged_timing_finds_no_draft_being_written(model: Choice, history: History) -> None:
+def test_timing_of_all_kernels_begins_after_the_last_draft(model: Choice, history: History) -> None:
     smith = HaltingSmith([answer(0, kernel("good")), answer(1, kernel("better"))])
     verdicts = {"good@correct": verdict("correct"), "better@correct": verdict("correct")}
     verdicts |= {"good@full": verdict("win", ratio=1.2), "better@full": verdict("win", ratio=1.4)}
     referee = Watching(smith, verdicts)
-    events = list(Mint(request(model, 2), smith=smith, judge=referee, history=history, times=True).run())
+    events = list(
+        Mint(request(model, 2), smith=smith, judge=referee, history=history, times=True).run()
+    )
     result = last(events)
     assert {found for _, level, found in referee.seen if level == "full"} == {"idle"}
     assert smith.halts == 0
-    assert [result.verdicts[index].environment["smith"] for index in (0, 1)] == ["idle: no draft is being written"] * 2
+    assert [result.verdicts[index].environment["smith"] for index in (0, 1)] == [
+        "idle: no draft is being written"
+    ] * 2
 
 
 def test_of_a_smith_elsewhere_nothing_is_claimed(model: Choice, history: History) -> None:
     smith = ScriptedSmith([answer(0, kernel("good")), tokens(1)], wait_after=1)
-    referee = ScriptedReferee({"good@correct": verdict("correct"), "good@full": verdict("win", ratio=1.2)})
-    result = last(list(Mint(request(model, 2, "first"), smith=smith, judge=referee, history=history, times=True).run()))
-    assert result.verdicts[0].environment["smith"].startswith("elsewhere")
+    referee = ScriptedReferee(
+        {"good@correct": verdict("correct"), "good@full": verdict("win", ratio=1.2)}
+    )
+    result = last(
+        list(
+            Mint(
+                request(model, 2, "first"), smith=smith, judge=referee, history=history, times=True
+            ).run()
+        )
+    )
+    assert result.verdicts[0].environment["smith"].startswith("not here")
 
 
 def test_an_untimed_verdict_says_nothing_of_the_smith(model: Choice, history: History) -> None:
@@ -167,14 +235,25 @@ def test_an_untimed_verdict_says_nothing_of_the_smith(model: Choice, history: Hi
     assert result.verdicts[0].environment == {"device": "cpu"}
 
 
-def test_the_real_engine_stands_still_while_a_kernel_is_timed(history: History, tmp_path: Path) -> None:
+def test_the_real_engine_stands_still_while_a_kernel_is_timed(
+    history: History, tmp_path: Path
+) -> None:
     source = kernel("good")
     path = tiny_models.scripted(tmp_path / "model.gguf", [f"```python\n{source}```".encode()])
-    wanted = replace(request(Choice("tiny", check(path), None, "asked for by path"), 60, "first"), max_tokens=900)
+    wanted = replace(
+        request(Choice("tiny", check(path), None, "named by path"), 60, "first"), max_tokens=900
+    )
     with Smith(path, Options(log=tmp_path / "smith.log", threads=1)) as smith:
-        referee = Watching(smith, {"good@correct": verdict("correct"), "good@full": verdict("win", ratio=1.2)})
-        result = last(list(Mint(wanted, smith=smith, judge=referee, history=history, times=True).run()))
-        assert [found for _, level, found in referee.seen if level == "full"] in (["paused"], ["idle"])
+        referee = Watching(
+            smith, {"good@correct": verdict("correct"), "good@full": verdict("win", ratio=1.2)}
+        )
+        result = last(
+            list(Mint(wanted, smith=smith, judge=referee, history=history, times=True).run())
+        )
+        assert [found for _, level, found in referee.seen if level == "full"] in (
+            ["paused"],
+            ["idle"],
+        )
         assert result.verdicts[0].environment["smith"].startswith("idle: ")
         assert smith.activity == "idle"
         # Halted or not, the engine is at hand for the next session.
@@ -182,16 +261,22 @@ def test_the_real_engine_stands_still_while_a_kernel_is_timed(history: History, 
 
 
 @pytest.mark.parametrize("finish", ["stop", "cancelled"])
-def test_leaving_while_a_kernel_is_timed_leaves_no_halted_smith(model: Choice, history: History, finish: str) -> None:
+def test_leaving_while_a_kernel_is_timed_leaves_no_halted_smith(
+    model: Choice, history: History, finish: str
+) -> None:
     smith = HaltingSmith([answer(0, kernel("good")), tokens(1)])
-    referee = ScriptedReferee({"good@correct": verdict("correct"), "good@full": verdict("loss", ratio=0.9)})
-    session = Mint(request(model, 2, "first"), smith=smith, judge=referee, history=history, times=True)
+    referee = ScriptedReferee(
+        {"good@correct": verdict("correct"), "good@full": verdict("loss", ratio=0.9)}
+    )
+    session = Mint(
+        request(model, 2, "first"), smith=smith, judge=referee, history=history, times=True
+    )
     run = session.run()
     for event in run:
         if isinstance(event, Judged) and not event.final:
             assert smith.activity == "paused"
             if finish == "cancelled":
-                run.close()  # type: ignore[attr-defined]
+                run.close()
                 break
             session.stop()
     assert smith.activity != "paused"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
-from kmint_tui.minting.drafts import Draft
-from kmint_tui.minting.ranking import best, rank, ratio
+from kmint_tui.history.verdicts import ratio
+from kmint_tui.minting.drafts import MintDraft
+from kmint_tui.minting.result import best, rank
 from tests.mint.doubles import verdict
 
 
-def draft(index: int, source: str = "x = 1\n", duplicate_of: int | None = None) -> Draft:
-    return Draft(index, source, 10, 1.0, "stop", 0, 0.7, duplicate_of=duplicate_of)
+def draft(index: int, source: str = "x = 1\n", duplicate_of: int | None = None) -> MintDraft:
+    return MintDraft(index, source, 10, 1.0, "stop", 0, 0.7, duplicate_of=duplicate_of)
 
 
 def test_the_order() -> None:
@@ -35,9 +36,19 @@ def test_the_order() -> None:
     assert best(expected, verdicts) == 5
 
 
-def test_of_correct_kernels_the_simpler_is_first_and_comments_do_not_count() -> None:
-    drafts = [draft(0, "x = 1\ny = 2\n"), draft(1, "x = 1\n# a long comment\n"), draft(2, "x = 1\n")]
-    assert rank(drafts, {index: verdict("correct") for index in range(3)}) == (1, 2, 0)
+def test_ranking_is_by_spills_then_traffic_then_registers() -> None:
+    """Correct kernels are ranked by spills then traffic then registers and not by length."""
+    drafts = [
+        draft(0, "x = 1\n"),
+        *(draft(index, "x = 1\n" * (9 - index)) for index in range(1, 5)),
+    ]
+    figures = [(0, 2.0, 16), (8, 1.0, 16), (0, 1.0, 40), (0, 1.0, 32), None]
+    names = ("spills", "traffic", "registers")
+    verdicts = {
+        index: verdict("correct", compiled=dict(zip(names, one, strict=True)) if one else None)
+        for index, one in enumerate(figures)
+    }
+    assert rank(drafts, verdicts) == (3, 2, 0, 1, 4)
 
 
 def test_there_is_no_best_among_rejected_ones() -> None:
@@ -45,6 +56,13 @@ def test_there_is_no_best_among_rejected_ones() -> None:
 
 
 def test_a_ratio_is_only_a_number() -> None:
-    assert [ratio(timing) for timing in (None, {}, {"ratio": None}, {"ratio": {"ratio": "fast"}}, {"ratio": {"ratio": 1.5}})] == [
-        None
-    ] * 4 + [1.5]
+    assert [
+        ratio(timing)
+        for timing in (
+            None,
+            {},
+            {"ratio": None},
+            {"ratio": {"ratio": "fast"}},
+            {"ratio": {"ratio": 1.5}},
+        )
+    ] == [None] * 4 + [1.5]

@@ -1,4 +1,6 @@
-"""The tuner: which constants it finds, how it changes them, what it picks, and to whom it is attributed."""
+"""The tuner: which constants it finds, how it changes them, what it picks, and to whom it is
+attributed.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ import pytest
 from kmint_tui.events import DraftFinished, Judged, MintEvent, Notice, Swept, Tuning, to_json
 from kmint_tui.history.store import History
 from kmint_tui.mint import Mint
-from kmint_tui.minting.knobs import described, knobs, turned
+from kmint_tui.minting.knobs import describe, knobs, with_values
 from kmint_tui.minting.tuning import MOST_VARIANTS, sweep
 from kmint_tui.models.store import Choice
-from referee.race import Lap, NoRace
+from referee.variant_timing import VariantsNotTimed, VariantTime
 from tests import tiny_models
 from tests.cli.runner import kmint
 from tests.mint.doubles import ScriptedReferee, ScriptedSmith, answer, verdict
 from tests.mint.test_mint import history, last, model, request
-from tests.referee.gpu.test_race import SLOW
+from tests.referee.gpu.test_variant_timing import SLOW
 
 __all__ = ["history", "model"]
 
@@ -57,12 +59,15 @@ def values(source: str) -> dict[tuple[int, str], str]:
 
 
 def turn(source: str, **wanted: int) -> str | None:
-    return turned(source, {knob: wanted[knob.name] for knob in knobs(source) if knob.name in wanted})
+    return with_values(
+        source, {knob: wanted[knob.name] for knob in knobs(source) if knob.name in wanted}
+    )
 
 
 def test_launch_constants_are_found() -> None:
     assert values(LOOP) == {(0, "BLOCK"): "1024", (0, "num_warps"): "4", (0, "num_stages"): "3"}
-    # Neither what is computed, nor a number that is no block size, nor a plain argument is a constant to turn.
+    # Neither what is computed, nor a number that is no block size, nor a plain argument is a
+    # constant to turn.
     assert values(TWO) == {
         (0, "A"): "256",
         (0, "num_warps"): "4",
@@ -88,16 +93,20 @@ def test_what_has_no_constants_is_left_alone(source: str) -> None:
 
 def test_only_the_constants_are_rewritten() -> None:
     changed = turn(LOOP, BLOCK=2048, num_warps=8)
-    assert changed == LOOP.replace("BLOCK = 1024", "BLOCK = 2048").replace("num_warps=4", "num_warps=8")
+    assert changed == LOOP.replace("BLOCK = 1024", "BLOCK = 2048").replace(
+        "num_warps=4", "num_warps=8"
+    )
     added = turn(LOOP, num_stages=1)
     assert added == LOOP.replace("num_warps=4)", "num_warps=4, num_stages=1)")
 
 
 def test_a_grid_that_holds_the_same_number_follows() -> None:
     (first, *_) = knobs(TWO)
-    changed = turned(TWO, {first: 128})
+    changed = with_values(TWO, {first: 128})
     assert changed == TWO.replace("x.numel(), 256),)](x, A=256,)", "x.numel(), 128),)](x, A=128,)")
-    wide = turned(TWO, {knob: 16 for knob in knobs(TWO) if (knob.launch, knob.name) == (0, "num_warps")})
+    wide = with_values(
+        TWO, {knob: 16 for knob in knobs(TWO) if (knob.launch, knob.name) == (0, "num_warps")}
+    )
     assert wide == TWO.replace("A=256,)", "A=256, num_warps=16,)")
 
 
@@ -108,7 +117,7 @@ def test_an_assignment_that_is_not_the_only_one_is_left_alone() -> None:
 
 def test_changes_in_words() -> None:
     block, warps, stages = knobs(LOOP)
-    assert described({block: 2048, warps: 4, stages: 1}) == "BLOCK 1024 -> 2048, num_stages 3 -> 1"
+    assert describe({block: 2048, warps: 4, stages: 1}) == "BLOCK 1024 -> 2048, num_stages 3 -> 1"
 
 
 class Track:
@@ -118,20 +127,28 @@ class Track:
         self.faster = faster
         self.races: list[list[str]] = []
 
-    def race(self, sources: Sequence[str], op: object = None, *, seed: int | None = None) -> list[Lap]:
+    def time_variants(
+        self, sources: Sequence[str], op: object = None, *, seed: int | None = None
+    ) -> list[VariantTime]:
         self.races.append(list(sources))
         laps = []
         for source in sources:
             ratio = 1.0 + 0.2 * sum(word in source for word in self.faster)
-            laps.append(Lap(None, None, "it does not fit") if "BLOCK = 4096" in source else Lap(20 / ratio, ratio))
+            laps.append(
+                VariantTime(None, None, "it does not fit")
+                if "BLOCK = 4096" in source
+                else VariantTime(20 / ratio, ratio)
+            )
         return laps
 
 
 def test_the_sweep_picks_the_fastest_and_says_what_it_tried() -> None:
     track = Track("num_warps=16", "num_stages=2", "BLOCK = 512")
-    found = sweep(3, LOOP, track.race)
+    found = sweep(3, LOOP, track.time_variants)
     assert found.changes == "BLOCK 1024 -> 512, num_warps 4 -> 16, num_stages 3 -> 2"
-    assert found.source == LOOP.replace("BLOCK = 1024", "BLOCK = 512").replace("num_warps=4", "num_warps=16, num_stages=2")
+    assert found.source == LOOP.replace("BLOCK = 1024", "BLOCK = 512").replace(
+        "num_warps=4", "num_warps=16, num_stages=2"
+    )
     assert len(track.races) == 2 and all(race[0] == LOOP for race in track.races)
     assert len(found.trials) == len(track.races[0]) + len(track.races[1]) - 2 <= 2 * MOST_VARIANTS
     assert "it does not fit" in {trial.refused for trial in found.trials}
@@ -140,38 +157,78 @@ def test_the_sweep_picks_the_fastest_and_says_what_it_tried() -> None:
 
 
 def test_noise_is_no_gain() -> None:
-    found = sweep(0, LOOP, lambda sources: [Lap(20, 1.0 + 0.0001 * number) for number, _ in enumerate(sources)])
+    found = sweep(
+        0,
+        LOOP,
+        lambda sources: [
+            VariantTime(20, 1.0 + 0.0001 * number) for number, _ in enumerate(sources)
+        ],
+    )
     assert (found.source, found.changes) == (None, "")
     assert "faster by 1%" in found.reason
 
 
-def tune(model: Choice, history: History, track: object, verdicts: dict[str, object]) -> list[MintEvent]:
+def tune(
+    model: Choice, history: History, track: object, verdicts: dict[str, object]
+) -> list[MintEvent]:
     marked = LOOP.replace("# é", "# 'slow'")
     referee = ScriptedReferee(verdicts)  # type: ignore[arg-type]
     smith = ScriptedSmith([answer(0, marked)])
     wanted = request(model, 1, tune=True)
-    return list(Mint(wanted, smith=smith, judge=referee, history=history, times=True, racer=track).run())  # type: ignore[arg-type]
+    session = Mint(wanted, smith=smith, judge=referee, history=history, times=True, racer=track)  # type: ignore[arg-type]
+    return list(session.run())
 
 
 def test_a_faster_kernel_is_a_draft_of_the_tuner(model: Choice, history: History) -> None:
     verdicts = {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)}
     events = tune(model, history, Track("num_warps=8"), dict(verdicts))
     result = last(events)
-    assert [type(event) for event in events if isinstance(event, (Tuning, Swept))] == [Tuning, Swept]
+    assert [type(event) for event in events if isinstance(event, (Tuning, Swept))] == [
+        Tuning,
+        Swept,
+    ]
     first, tuned = result.drafts
-    assert (tuned.index, tuned.author, tuned.parent, tuned.changes, tuned.tokens) == (1, "tuner", 0, "num_warps 4 -> 8", 0)
+    assert (tuned.index, tuned.author, tuned.parent, tuned.changes, tuned.tokens) == (
+        1,
+        "tuner",
+        0,
+        "num_warps 4 -> 8",
+        0,
+    )
     assert first.author == "smith"
     assert result.verdicts[1].verdict == "win"
     stored = history.drafts(result.session)[1]
-    assert stored.maker("tiny") == f"the tuner (num_warps 4 -> 8), from draft {result.session}.0 of tiny"
+    assert (
+        stored.maker("tiny")
+        == f"the tuner (num_warps 4 -> 8), from draft {result.session}.0 of tiny"
+    )
     document = result.to_json()
-    assert (document["tuning"]["draft"], document["tuning"]["changes"], document["drafts"][1]["author"]) == (0, "num_warps 4 -> 8", "tuner")
+    assert (
+        document["tuning"]["draft"],
+        document["tuning"]["changes"],
+        document["drafts"][1]["author"],
+    ) == (0, "num_warps 4 -> 8", "tuner")
     names = [to_json(event)["event"] for event in events]
-    assert names[names.index("tuning") :] == ["tuning", "swept", "draft", "judging", "verdict", "done"]
+    names = [name for name in names if name != "cases"]
+    assert names[names.index("tuning") :] == [
+        "tuning",
+        "swept",
+        "draft",
+        "judging",
+        "verdict",
+        "done",
+    ]
 
 
 def test_when_nothing_is_faster_the_draft_stays_what_it_is(model: Choice, history: History) -> None:
-    result = last(tune(model, history, Track(), {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)}))
+    result = last(
+        tune(
+            model,
+            history,
+            Track(),
+            {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)},
+        )
+    )
     assert len(result.drafts) == 1
     assert result.sweep is not None and result.sweep.source is None
 
@@ -184,22 +241,40 @@ def test_without_a_correct_kernel_nothing_is_swept(model: Choice, history: Histo
 
 def test_a_race_that_cannot_be_held_costs_only_the_tuning(model: Choice, history: History) -> None:
     class Closed:
-        def race(self, sources: Sequence[str], op: object, *, seed: int | None = None) -> list[Lap]:
-            raise NoRace("the GPU is gone")
+        def time_variants(
+            self, sources: Sequence[str], op: object, *, seed: int | None = None
+        ) -> list[VariantTime]:
+            raise VariantsNotTimed("the GPU is gone")
 
-    events = tune(model, history, Closed(), {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)})
-    assert "the launch constants were not swept: the GPU is gone" in [event.text for event in events if isinstance(event, Notice)]
+    events = tune(
+        model,
+        history,
+        Closed(),
+        {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)},
+    )
+    assert "the launch constants were not swept: the GPU is gone" in [
+        event.text for event in events if isinstance(event, Notice)
+    ]
     assert (last(events).state, last(events).best) == ("done", 0)
 
 
-def test_timing_comes_before_tuning_and_the_tuned_kernel_is_judged_in_full(model: Choice, history: History) -> None:
-    events = tune(model, history, Track("num_warps=8"), {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)})
-    order = [type(event).__name__ for event in events if isinstance(event, (Judged, Tuning, DraftFinished))]
+def test_timing_comes_before_tuning_and_tuned_are_judged(model: Choice, history: History) -> None:
+    events = tune(
+        model,
+        history,
+        Track("num_warps=8"),
+        {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)},
+    )
+    order = [
+        type(event).__name__
+        for event in events
+        if isinstance(event, (Judged, Tuning, DraftFinished))
+    ]
     assert order == ["DraftFinished", "Judged", "Judged", "Tuning", "DraftFinished", "Judged"]
     assert all(event.final for event in events if isinstance(event, Judged) and event.index == 1)
 
 
-def test_without_a_gpu_tuning_is_refused_before_anything_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_tuning_is_refused_before_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     done = kmint("mint", "softmax", "--tune", "--drafts", "1")
     assert done.code == 3
@@ -211,7 +286,8 @@ def test_without_a_gpu_tuning_is_refused_before_anything_is_drafted(monkeypatch:
 @pytest.mark.gpu
 def test_on_a_gpu_a_badly_launched_kernel_is_tuned(tmp_path: Path) -> None:
     path = tiny_models.scripted(tmp_path / "slow.gguf", [f"```python\n{SLOW}```".encode()])
-    done = kmint("mint", "relu2", "--model", str(path), "--drafts", "1", "--tune", "--json", "--save", str(tmp_path / "kernels"))
+    asked = ("mint", "relu2", "--model", str(path), "--no-template", "--json")
+    done = kmint(*asked, "--drafts", "1", "--tune", "--save", str(tmp_path / "kernels"))
     assert done.code == 0, done.err
     document = done.document
     first, tuned = document["drafts"]
@@ -221,9 +297,13 @@ def test_on_a_gpu_a_badly_launched_kernel_is_tuned(tmp_path: Path) -> None:
     assert all(trial["ratio"] or trial["refused"] for trial in document["tuning"]["trials"])
     gained = [draft["verdict"]["timing"]["ratio"]["ratio"] for draft in (first, tuned)]
     assert gained[1] > 1.1 * gained[0]
-    assert {draft["verdict"]["environment"]["smith"] for draft in (first, tuned)} == {"idle: no draft is being written"}
+    assert {draft["verdict"]["environment"]["smith"] for draft in (first, tuned)} == {
+        "idle: no draft is being written"
+    }
     assert "Written by the tuner" in (tmp_path / "kernels" / "relu2.py").read_text()
-    again = kmint("mint", "relu2", "--model", str(path), "--drafts", "4", "--until", "first", "--json").document
+    again = kmint(*asked, "--drafts", "4", "--until", "first").document
     assert all(
-        draft["verdict"]["environment"]["smith"].startswith("idle") for draft in again["drafts"] if (draft["verdict"] or {}).get("timing")
+        draft["verdict"]["environment"]["smith"].startswith("idle")
+        for draft in again["drafts"]
+        if (draft["verdict"] or {}).get("timing")
     )

@@ -1,11 +1,13 @@
-"""A small HTTP server on loopback that speaks the hub's protocol: model info, redirects to a file host, ranges, etags.
+"""A small HTTP server on loopback with the hub's protocol: model info, redirects, ranges, etags.
 
-Faults are switched on by name, one answer at a time, so that a test says exactly what the network does. A file's etag
-follows its content, and a range is given only of the version that the client names (`If-Range`), unless told otherwise.
+Faults are switched on by name, one answer at a time. A file's etag follows its content, and a range
+is given only of the version that the client names (`If-Range`), unless a fault changes that.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import hashlib
 import json
 import threading
@@ -20,16 +22,22 @@ BLOCK = 1 << 16
 
 class _Quiet(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is what these tests are about."""
+        """Clients that break off are the purpose of these tests."""
 
 
 class Hub:
-    """Serves `files` of one repository. `faults` is a queue: the next file request takes the first one.
+    """Serves `files` of one repository.
 
-    `info_fault` is a status for requests about the repository. `announced` replaces a file's length in what is said of it.
-    With `plain`, files are kept in plain git, without a sha256. `public` is the address that redirects lead to.
-    With `silent_after`, every answer falls silent after that many bytes of a file, until the client hangs up. `served`
-    counts a file's bytes before they are sent, so that no client has one that is not counted yet.
+    - `faults` is a queue: the next file request takes the first one;
+    - `info_fault` is a status for requests about the repository;
+    - `announced` replaces a file's length in the answer about the repository;
+    - `plain` keeps files in plain git, without a sha256;
+    - `public` is the address of redirects;
+    - `silent_after` stops every answer after that many bytes of a file, until the client closes;
+    - `served` counts a file's bytes before they are sent, so no client has an uncounted byte;
+    - `commit` is the reported commit, `listed` are additional reported names;
+    - `pages` is HTML that answers every request;
+    - `packed` and `endless` change the answers about the repository.
     """
 
     def __init__(self, repo: str, files: dict[str, bytes]) -> None:
@@ -42,8 +50,14 @@ class Hub:
         self.plain = self.ignores_if_range = False
         self.public: str | None = None
         self.silent_after: int | None = None
+        self.commit: object = COMMIT
+        self.listed: list[object] = []
+        self.pages: bytes | None = None
+        self.packed = self.endless = False
         self._server = _Quiet(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}
+        )
 
     @property
     def endpoint(self) -> str:
@@ -53,19 +67,39 @@ class Hub:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def info(self) -> dict[str, Any]:
-        siblings = []
+        siblings: list[dict[str, Any]] = [{"rfilename": name, "size": 5} for name in self.listed]
         for name, data in self.files.items():
             size = self.announced.get(name, len(data))
-            lfs = {"lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": size, "pointerSize": 1}}
+            lfs = {
+                "lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": size, "pointerSize": 1}
+            }
             siblings.append({"rfilename": name, "size": size, **({} if self.plain else lfs)})
-        names = {"id": self.repo, "modelId": self.repo, "sha": COMMIT, "private": False, "downloads": 0, "likes": 0, "tags": []}
+        names = {
+            "id": self.repo,
+            "modelId": self.repo,
+            "sha": self.commit,
+            "private": False,
+            "downloads": 0,
+            "likes": 0,
+            "tags": [],
+        }
         return {**names, "_id": "1", "siblings": siblings}
+
+    def described(self) -> bytes:
+        """The answer about the repository."""
+        answer = json.dumps(self.info()).encode()
+        return gzip.compress(answer) if self.packed else answer
 
     def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:  # noqa: N805
         class Handler(BaseHTTPRequestHandler):
@@ -76,10 +110,16 @@ class Hub:
 
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                if path.startswith("/api/") and hub.info_fault is not None:
+                if hub.pages is not None:
+                    self._reply(200, hub.pages, {"Content-Type": "text/html"})
+                elif path.startswith("/api/") and hub.info_fault is not None:
                     self._reply(hub.info_fault, b"{}", {"Retry-After": "1"})
+                elif path.startswith("/api/") and hub.endless:
+                    self._go_on()
                 elif path.startswith(f"/api/models/{hub.repo}"):
-                    self._reply(200, json.dumps(hub.info()).encode(), {"Content-Type": "application/json"})
+                    self._reply(
+                        200, hub.described(), {"Content-Encoding": "gzip"} if hub.packed else {}
+                    )
                 elif path.startswith(f"/{hub.repo}/resolve/"):
                     place = f"{hub.public or hub.endpoint}/blob/{path.partition('/resolve/')[2].partition('/')[2]}"
                     self._reply(302, b"", {"Location": place, "X-Repo-Commit": COMMIT})
@@ -96,13 +136,21 @@ class Hub:
                     return self._reply(amount, b"no", {"Retry-After": "0"} if amount == 429 else {})
                 if fault == "wait":
                     return self._reply(429, b"slow down", {"Retry-After": str(amount)})
-                start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and fault != "ignore-range" else 0
+                start = (
+                    int(wanted.removeprefix("bytes=").rstrip("-"))
+                    if wanted and fault != "ignore-range"
+                    else 0
+                )
                 if start >= len(data):
                     return self._reply(416, b"", {})
                 if fault == "changed":
                     data = bytes(255 - byte for byte in data) + b"!"
                 etag = f'"{hashlib.sha1(data).hexdigest()}"'
-                if self.headers.get("If-Range", etag) != etag and not hub.ignores_if_range and fault != "changed":
+                if (
+                    self.headers.get("If-Range", etag) != etag
+                    and not hub.ignores_if_range
+                    and fault != "changed"
+                ):
                     start = 0
                 body, headers = data[start:], {"ETag": etag}
                 if start:
@@ -127,6 +175,15 @@ class Hub:
                     self.rfile.read(1)
                 if fault == "drop" or silent:
                     self.close_connection = True
+
+            def _go_on(self) -> None:
+                """Endless blank space, with which JSON may begin."""
+                self.send_response(200)
+                self.end_headers()
+                self.close_connection = True
+                with contextlib.suppress(OSError):
+                    while True:
+                        self.wfile.write(b" " * BLOCK)
 
             def _reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
                 self.send_response(status)

@@ -1,9 +1,10 @@
-"""Runs a command that is killed, with everything it starts, as soon as it opens a socket other than a Unix one.
+"""Runs a command and kills it, with all its processes, once it opens a socket other than a Unix
+one.
 
     python tests/models/no_sockets.py COMMAND ...
 
-A seccomp filter of the kernel's, so that native code is held to it as well. Setting up io_uring, another way to a socket,
-counts as opening one. Ends with 99 where there is no such filter.
+A seccomp filter of the kernel enforces it on native code as well. Setting up io_uring, another way
+to a socket, counts as opening one. Exits with 99 where such a filter is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNSUPPORTED = 99
 
 
 def forbid() -> None:
-    """Put this process and its children under the filter; whoever it kills leaves no core file, and none is collected.
+    """Put this process and its children under the filter; a killed process leaves no core file.
 
     Raises OSError, and KeyError on another kind of machine.
     """
@@ -44,9 +45,11 @@ def forbid() -> None:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     if prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) or prctl(_SET_SECCOMP, _FILTER, header, 0, 0):
         raise OSError(ctypes.get_errno(), "no system-call filter here")
-    # A limit of 1 byte, and not of 0, is what also keeps the kernel from piping the memory to a collector.
+    # A limit of 1 byte, unlike 0, also keeps the kernel from piping the memory to a collector.
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (min(1, most) if most != resource.RLIM_INFINITY else 1, most))
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (min(1, most) if most != resource.RLIM_INFINITY else 1, most)
+    )
 
 
 if __name__ == "__main__":

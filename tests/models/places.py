@@ -1,4 +1,4 @@
-"""Places where storing goes wrong: file systems of a mount namespace, made for one command and gone with it."""
+"""Places where storing fails: file systems of a mount namespace, made for one command."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 SPACE = ("unshare", "--user", "--map-root-user", "--mount")
-MOUNTS = ("mount -t tmpfs -o size=1m none /tmp", "mount --bind /tmp /tmp", "mount -o remount,ro,bind /tmp")
+MOUNTS = (
+    "mount -t tmpfs -o size=1m none /tmp",
+    "mount --bind /tmp /tmp",
+    "mount -o remount,ro,bind /tmp",
+)
 NO_NETWORK = ("unshare", "--user", "--map-root-user", "--net")
 
 
 @cache
 def refused(space: tuple[str, ...]) -> str:
-    """Why this host does not give such namespaces, or nothing can be mounted in them; "" when all that works."""
+    """The reason why this host gives no such namespaces or mounts; "" when both work."""
     if shutil.which("unshare") is None:
         return "unshare is not installed"
     tried = " && ".join(MOUNTS) if space == SPACE else "true"
@@ -26,13 +30,13 @@ def refused(space: tuple[str, ...]) -> str:
 
 
 def need(space: tuple[str, ...]) -> None:
-    """Skip the test, with the reason, where such namespaces are not to be had."""
+    """Skip the test, with the reason, on a host without such namespaces."""
     if reason := refused(space):
         pytest.skip(f"namespaces are refused here: {reason}")
 
 
 def with_mount(setup: str, command: Sequence[str]) -> list[str]:
-    """`command` run in a mount namespace after the shell lines of `setup`."""
+    """`command` in a mount namespace, after the shell lines of `setup`."""
     need(SPACE)
     return [*SPACE, "sh", "-e", "-c", f'{setup}\nexec "$@"', "sh", *command]
 

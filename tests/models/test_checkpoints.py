@@ -1,4 +1,4 @@
-"""What conversions fetched from the hub: its size is listed, and it goes when asked for, but nothing that is not kmint's."""
+"""Files that conversions fetched from the hub: listed with sizes, and removed without others."""
 
 from __future__ import annotations
 
@@ -18,12 +18,26 @@ WEIGHTS = bytes(range(256)) * 1000
 
 @pytest.fixture
 def folder(kmint_home: Path) -> Path:
-    """A checkpoint with an adapter's folder in it, one file of which has not arrived whole."""
+    """A checkpoint with an adapter's folder in it, one file of which is incomplete."""
     folder = kmint_home / "data" / "models" / "hub" / "someone--tiny--base.v1" / COMMIT
     (folder / "lora").mkdir(parents=True)
-    with Hub(REPO, {"config.json": b"{}", "model.safetensors": WEIGHTS, "adapter.safetensors": WEIGHTS}) as hub:
-        for name, place in (("config.json", folder), ("model.safetensors", folder), ("adapter.safetensors", folder / "lora")):
-            remote = Remote(REPO, COMMIT, name, len(hub.files[name]), None, None, f"{hub.endpoint}/blob/{name}")
+    with Hub(
+        REPO, {"config.json": b"{}", "model.safetensors": WEIGHTS, "adapter.safetensors": WEIGHTS}
+    ) as hub:
+        for name, place in (
+            ("config.json", folder),
+            ("model.safetensors", folder),
+            ("adapter.safetensors", folder / "lora"),
+        ):
+            remote = Remote(
+                repo=REPO,
+                revision=COMMIT,
+                name=name,
+                nbytes=len(hub.files[name]),
+                sha256=None,
+                licence=None,
+                url=f"{hub.endpoint}/blob/{name}",
+            )
             download.fetch(remote, place)
     (folder / "lora" / "adapter.safetensors").rename(folder / "lora" / "adapter.safetensors.part")
     (folder / "lora" / "adapter.safetensors.part.json").write_text("{}")
@@ -33,9 +47,17 @@ def folder(kmint_home: Path) -> Path:
 def test_it_is_listed_with_its_size_and_removed_by_its_name(folder: Path, kmint_home: Path) -> None:
     listed = kmint("models", "ls", "--json").document["checkpoints"]
     assert [(item["repo"], item["path"]) for item in listed] == [(REPO, str(folder.parent))]
-    assert listed[0]["bytes"] == sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) > 2 * len(WEIGHTS)
+    assert (
+        listed[0]["bytes"]
+        == sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+        > 2 * len(WEIGHTS)
+    )
     said = kmint("models", "ls").err
-    assert f"{REPO} 500 KiB" in said and "kmint models rm OWNER/NAME" in said and str(folder.parents[1]) in said
+    assert (
+        f"{REPO} 501 KiB" in said
+        and "kmint models rm OWNER/NAME" in said
+        and str(folder.parents[1]) in said
+    )
 
     refused = kmint("models", "rm", REPO)
     assert (refused.code, "give --yes" in refused.err) == (2, True), refused.err
@@ -68,7 +90,9 @@ def test_what_is_being_fetched_is_not_removed(folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     with locked(folder / ".model.safetensors.lock"):
         refused = kmint("models", "rm", REPO, "--yes")
-    assert (refused.code, "is being fetched by another process" in refused.err) == (6, True), refused.err
+    assert (refused.code, "is being fetched by another process" in refused.err) == (6, True), (
+        refused.err
+    )
     assert sorted(folder.rglob("*")) == before
 
 

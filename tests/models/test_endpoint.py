@@ -1,7 +1,8 @@
-"""Connections to an endpoint, against real servers on loopback that answer, dawdle, lie or hang up."""
+"""Connections to an endpoint: real servers on loopback that answer, stall, lie or break off."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ Serve = Callable[[Handle], str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts a server with one handler for everything; gives its address without a path."""
+    """Starts a server with one handler for everything; returns its address without a path."""
     servers: list[ThreadingHTTPServer] = []
 
     def start(handle: Handle) -> str:
@@ -32,7 +33,7 @@ def serve() -> Iterator[Serve]:
                 handle(self, self.rfile.read(int(self.headers["Content-Length"])))
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Keep quiet."""
+                """Stay silent."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
@@ -63,7 +64,11 @@ def models(*names: str) -> bytes:
 
 def test_an_address_is_told_from_an_id_or_a_path() -> None:
     assert is_address("http://box:8080") and is_address("https://box/v1")
-    assert not is_address("minicpm5-1b") and not is_address("/models/a.gguf") and not is_address("ftp://box")
+    assert (
+        not is_address("minicpm5-1b")
+        and not is_address("/models/a.gguf")
+        and not is_address("ftp://box")
+    )
 
 
 def test_the_first_model_served_is_used_unless_one_is_named(serve: Serve) -> None:
@@ -82,9 +87,11 @@ def test_offline_refuses_before_anything_is_sent(serve: Serve) -> None:
     assert seen == []
 
 
-@pytest.mark.parametrize("url", ["http://", "http:///v1", "http://host:99999/v1", "http://host/v1?x=1", "box:80"])
+@pytest.mark.parametrize(
+    "url", ["http://", "http:///v1", "http://host:99999/v1", "http://host/v1?x=1", "box:80"]
+)
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="no address of an endpoint"):
+    with pytest.raises(UsageError, match="not the address of an endpoint"):
         connect(url, offline=None)
 
 
@@ -104,7 +111,9 @@ def test_an_address_with_a_password_is_refused() -> None:
         (200, b'{"data": [{"id": 3}, "x"]}', "does not list"),
     ],
 )
-def test_servers_that_are_no_endpoint_are_named(serve: Serve, status: int, content: bytes, reason: str) -> None:
+def test_servers_that_are_no_endpoint_are_named(
+    serve: Serve, status: int, content: bytes, reason: str
+) -> None:
     url = serve(says(status, content))
     with pytest.raises(ModelError, match=reason) as refused:
         connect(url, offline=None)
@@ -134,11 +143,20 @@ def test_a_silent_server_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPat
     release.set()
 
 
-def test_the_key_is_sent_and_nothing_is_compressed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent_and_nothing_is_compressed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[tuple[str, str | None, str | None, Any]] = []
 
     def handle(request: BaseHTTPRequestHandler, body: bytes) -> None:
-        seen.append((request.path, request.headers["Authorization"], request.headers["Accept-Encoding"], json.loads(body)))
+        seen.append(
+            (
+                request.path,
+                request.headers["Authorization"],
+                request.headers["Accept-Encoding"],
+                json.loads(body),
+            )
+        )
         says(200, b"one\r\ntwo\n")(request, body)
 
     url = serve(handle)
@@ -183,3 +201,88 @@ def test_closing_wakes_a_reader_that_waits(serve: Serve) -> None:
     answer.close()
     assert ended.wait(300)
     release.set()
+
+
+def sends(*pieces: bytes, forever: bytes = b"") -> Handle:
+    """Writes raw bytes to the socket, then `forever` again and again until the client closes it."""
+
+    def handle(request: BaseHTTPRequestHandler, body: bytes) -> None:
+        del body
+        with contextlib.suppress(OSError):
+            for piece in pieces:
+                request.connection.sendall(piece)
+            while forever:
+                request.connection.sendall(forever)
+                request.connection.settimeout(0.01)
+                with contextlib.suppress(TimeoutError):
+                    if not request.connection.recv(1):
+                        return
+                request.connection.settimeout(None)
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        sends(forever=b"HTTP/1.1 100 Continue\r\n\r\n"),
+        sends(b"HTTP/1.1 200 OK\r\nX-Slow: ", forever=b"x"),
+        sends(b"HTTP/1.1 500 No\r\n\r\n", forever=b"x"),
+    ],
+    ids=["continue", "header", "error"],
+)
+def test_an_answer_that_never_begins_is_ended(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, handle: Handle
+) -> None:
+    """The server always sends some bytes, so that no single read takes long."""
+    monkeypatch.setattr(endpoint, "SILENCE_SECONDS", 0.5)
+    with pytest.raises(ModelError, match="no answer in time|status 500"):
+        connect(serve(handle), offline=None)
+
+
+@pytest.mark.parametrize("forever", [b": wait\n", b"x"], ids=["comments", "one byte"])
+@pytest.mark.parametrize("closes", [b"", b"Connection: close\r\n"], ids=["keeps", "closes"])
+def test_an_answer_that_never_ends_is_ended(serve: Serve, forever: bytes, closes: bytes) -> None:
+    """Comment lines, or one byte after another.
+
+    http.client keeps the socket in two ways, and both are covered.
+    """
+    answer = Answer(
+        serve(sends(b"HTTP/1.1 200 OK\r\n" + closes + b"\r\n", forever=forever)) + "/v1",
+        {},
+        seconds=0.5,
+    )
+    with contextlib.closing(answer), pytest.raises(OSError, match="no answer in time"):
+        list(answer)
+
+
+def test_an_answer_of_endless_bytes_is_cut_off(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit on bytes holds long before the limit on time."""
+    monkeypatch.setattr(endpoint, "MOST_BYTES", 10_000)
+    answer = Answer(serve(sends(b"HTTP/1.1 200 OK\r\n\r\n", forever=b": x\n" * 1000)) + "/v1", {})
+    with contextlib.closing(answer), pytest.raises(OSError, match="more than 10000 bytes"):
+        list(answer)
+
+
+def test_too_many_headers_are_named(serve: Serve) -> None:
+    """http.client's own limit, in its own words."""
+    headers = b"".join(b"X-%d: y\r\n" % number for number in range(200))
+    with pytest.raises(ModelError, match="got more than 100 headers"):
+        connect(serve(sends(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n")), offline=None)
+
+
+def test_deep_json_from_a_server_is_named(serve: Serve) -> None:
+    """Python's own parser runs out of stack on it."""
+    with pytest.raises(ModelError, match="no smith answers"):
+        connect(serve(says(200, b"[" * 200_000)), offline=None)
+
+
+def test_many_served_names_are_not_all_shown(serve: Serve) -> None:
+    """A lying server could fill the screen."""
+    with pytest.raises(ModelError, match="but m0, m1, .*m7, \\.\\.\\.$"):
+        connect(
+            serve(says(200, models(*(f"m{number}" for number in range(1000))))) + "#other",
+            offline=None,
+        )

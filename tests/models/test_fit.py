@@ -1,4 +1,4 @@
-"""The memory estimate: close to what llama.cpp really allocates, and a verdict with a way out for every amount of memory."""
+"""The memory estimate: close to llama.cpp's real use, with a suggestion for every verdict."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kmint_tui.models import fit, reserve, room, usage
+from kmint_tui.memory import AvailableMemory, free_memory
+from kmint_tui.models import fit, usage
 from kmint_tui.models.check import ModelFile, check
-from kmint_tui.models.room import Room
+from kmint_tui.models.fit import reserve_on_cpu, reserve_on_gpu
 from kmint_tui.smith import Options, Smith
 from kmint_tui.smith.events import RunDone
 from tests import tiny_models
@@ -21,7 +22,7 @@ LOGGED = 5243
 
 
 def shapes() -> list[tuple[str, Shape, str, int, int]]:
-    """Architecture, shape, file type, drafts and tokens, drawn by chance but the same every time."""
+    """Architecture, shape, file type, drafts and tokens, drawn with a fixed seed."""
     chance, found = random.Random(6), []
     for architecture in ("llama", "llama", "llama", "llama", "qwen35", "qwen35"):
         head, kv_heads = chance.choice((32, 64, 96)), chance.choice((1, 2, 4))
@@ -36,16 +37,30 @@ def shapes() -> list[tuple[str, Shape, str, int, int]]:
             context=8192,
         )
         quant = chance.choice(("F16", "Q8_0")) if architecture == "llama" else "F16"
-        found.append((architecture, shape, quant, chance.choice((1, 4, 8, 20)), chance.choice((16, 200, 700))))
+        found.append(
+            (
+                architecture,
+                shape,
+                quant,
+                chance.choice((1, 4, 8, 20)),
+                chance.choice((16, 200, 700)),
+            )
+        )
     return found
 
 
-@pytest.mark.parametrize(("architecture", "shape", "quant", "drafts", "tokens"), shapes(), ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("architecture", "shape", "quant", "drafts", "tokens"),
+    shapes(),
+    ids=lambda value: str(value)[:60],
+)
 def test_the_estimate_is_within_a_tenth_of_what_llama_cpp_takes(
     architecture: str, shape: Shape, quant: str, drafts: int, tokens: int, tmp_path: Path
 ) -> None:
     path, log = tmp_path / "model.gguf", tmp_path / "log"
-    tiny_models.llama(path, shape, quant=quant) if architecture == "llama" else tiny_models.qwen35(path, shape)
+    tiny_models.llama(path, shape, quant=quant) if architecture == "llama" else tiny_models.qwen35(
+        path, shape
+    )
     done = None
     with Smith(path, Options(log=log, threads=1)) as smith:
         for event in smith.draft("def kernel(x):", drafts, max_tokens=tokens):
@@ -55,24 +70,33 @@ def test_the_estimate_is_within_a_tenth_of_what_llama_cpp_takes(
     assert done is not None
     real = usage.read(log)
     assert real is not None
-    expected = fit.estimate(check(path), drafts=drafts, max_tokens=tokens, prompt_tokens=done.prompt_tokens)
+    expected = fit.estimate(
+        check(path), drafts=drafts, max_tokens=tokens, prompt_tokens=done.prompt_tokens
+    )
     assert abs(expected.cache - real.cache) <= LOGGED
     assert abs(real.error(expected)) < MOST_ERROR, (expected, real)
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> ModelFile:
-    return check(tiny_models.llama(tmp_path / "m.gguf", Shape(layers=8, kv_heads=4, head=64), quant="Q8_0"))
+    return check(
+        tiny_models.llama(tmp_path / "m.gguf", Shape(layers=8, kv_heads=4, head=64), quant="Q8_0")
+    )
 
 
 def judged(model: ModelFile, free: int, *, gpu: bool = False) -> fit.Fit:
-    return fit.assess(model, drafts=8, max_tokens=1024, here=Room(free, free) if gpu else Room(free))
+    return fit.assess(
+        model,
+        drafts=8,
+        max_tokens=1024,
+        here=AvailableMemory(free, free) if gpu else AvailableMemory(free),
+    )
 
 
 @pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
 def test_three_verdicts_by_what_is_free(model: ModelFile, gpu: bool) -> None:
     need = fit.estimate(model, drafts=8, max_tokens=1024, gpu=gpu).total
-    extra = (reserve.on_gpu() if gpu else reserve.on_cpu()).total
+    extra = (reserve_on_gpu() if gpu else reserve_on_cpu()).total
     assert judged(model, need + extra, gpu=gpu).verdict == "fits"
     assert judged(model, max(need, extra) + 1, gpu=gpu).verdict == "fits unloaded"
     assert judged(model, min(need, extra) - 1, gpu=gpu).verdict == "does not fit"
@@ -80,56 +104,69 @@ def test_three_verdicts_by_what_is_free(model: ModelFile, gpu: bool) -> None:
 
 
 def test_the_suggestion_would_make_it_fit(model: ModelFile) -> None:
-    extra = reserve.on_cpu().total
+    extra = reserve_on_cpu().total
     for drafts in (2, 7):
         free = fit.estimate(model, drafts=drafts, max_tokens=1024).total + extra
         found = judged(model, free)
         assert found.suggestion == f"with --drafts {drafts} it fits"
-        assert fit.assess(model, drafts=drafts, max_tokens=1024, here=Room(free)).verdict == "fits"
-        assert fit.assess(model, drafts=drafts + 1, max_tokens=1024, here=Room(free)).verdict != "fits"
+        assert (
+            fit.assess(model, drafts=drafts, max_tokens=1024, here=AvailableMemory(free)).verdict
+            == "fits"
+        )
+        assert (
+            fit.assess(
+                model, drafts=drafts + 1, max_tokens=1024, here=AvailableMemory(free)
+            ).verdict
+            != "fits"
+        )
     free = fit.estimate(model, drafts=1, max_tokens=384).total + extra
     assert judged(model, free).suggestion == "with --drafts 1 --max-tokens 384 it fits"
     assert "smaller smith" in judged(model, extra).suggestion
 
 
-def test_a_smaller_file_type_is_suggested_where_only_the_weights_are_too_large() -> None:
+def test_a_smaller_file_type_is_suggested_for_large_weights() -> None:
     big = ModelFile(
         path=Path("big"), nbytes=28 << 30, architecture="llama", name="big", quant="Q8_0", context=4096, layers=64, kv_layers=16,
         kv_heads=4, key_length=256, value_length=256, embedding=5120, vocabulary=248320, parameters=27_000_000_000, heads=24,
         feed_forward=17408,
     )  # fmt: skip
-    assert judged(big, 24 << 30, gpu=True).suggestion == "as Q5_K_M it would fit"
+    assert judged(big, 25 << 30, gpu=True).suggestion == "as Q5_K_M it would fit"
     assert judged(big, 22 << 30, gpu=True).suggestion == "as Q4_K_M it would fit"
     assert judged(big, 64 << 30, gpu=True).verdict == "fits"
 
 
 def test_recurrent_layers_keep_their_state_for_every_draft() -> None:
-    """The arithmetic of a 27-billion-parameter hybrid: 48 layers of 6144 x 128 numbers and a convolution, for nine sequences."""
+    """The arithmetic of a 27-billion-parameter hybrid, for nine sequences.
+
+    It has 48 layers of 6144 x 128 numbers and a convolution.
+    """
     hybrid = ModelFile(
         path=Path("h"), nbytes=1, architecture="qwen35", name="h", quant="F16", context=4096, layers=64, kv_layers=16, kv_heads=4,
         key_length=256, value_length=256, embedding=5120, vocabulary=1000, parameters=1, heads=24, feed_forward=17408, state_layers=48,
         state_size=6144 * 128, conv_size=10240, conv_kernel=4,
     )  # fmt: skip
-    assert fit.estimate(hybrid, drafts=8, max_tokens=16).state == 9 * 48 * 4 * (6144 * 128 + 3 * 10240)
+    assert fit.estimate(hybrid, drafts=8, max_tokens=16).state == 9 * 48 * 4 * (
+        6144 * 128 + 3 * 10240
+    )
 
 
 def test_an_unknown_amount_of_memory_is_said(model: ModelFile) -> None:
-    found = fit.assess(model, drafts=8, max_tokens=16, here=Room(None))
+    found = fit.assess(model, drafts=8, max_tokens=16, here=AvailableMemory(None))
     assert (found.verdict, bool(found.suggestion)) == ("unknown", True)
 
 
 def test_the_reserve_for_a_gpu_holds_the_largest_required_cell() -> None:
-    found = reserve.on_gpu()
+    found = reserve_on_gpu()
     assert found.flush >= 3 * (50 << 20)
     assert found.operands >= 12 * 3 * 8192 * 4096 * 2
-    assert reserve.on_gpu() is found
+    assert reserve_on_gpu() is found
 
 
 def test_room_is_read_from_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = room.room()
+    here = free_memory()
     assert here.main is None or here.main > 0
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert room.room().gpu is None
+    assert free_memory().gpu is None
 
 
 def test_a_log_without_buffers_tells_nothing(tmp_path: Path) -> None:
@@ -149,7 +186,7 @@ def test_a_session_is_told_beside_its_estimate(model: ModelFile, tmp_path: Path)
     assert usage.note(tmp_path / "none", model, drafts=8, max_tokens=100) is None
 
 
-def test_the_last_context_counts_and_only_the_gpu_where_there_is_one() -> None:
+def test_the_last_context_counts_and_only_the_gpu_if_any() -> None:
     lines = [
         "llama_model_loader: loaded meta data with 1 key-value pairs",
         "load_tensors:   CPU_Mapped model buffer size =   100.00 MiB",
@@ -166,4 +203,7 @@ def test_the_last_context_counts_and_only_the_gpu_where_there_is_one() -> None:
     ]
     found = usage.used(lines)
     assert found is not None
-    assert [size >> 20 for size in (found.weights, found.cache, found.state, found.output, found.compute)] == [900, 64, 3, 0, 20]
+    assert [
+        size >> 20
+        for size in (found.weights, found.cache, found.state, found.output, found.compute)
+    ] == [900, 64, 3, 0, 20]

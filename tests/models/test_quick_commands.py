@@ -1,4 +1,7 @@
-"""What the quick commands load, and what the shell is offered; the times themselves are `bench/startup.py`."""
+"""The modules that quick commands load, and the shell's completions.
+
+`bench/startup.py` measures the times.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,21 @@ from tests.cli.runner import kmint
 from tests.history.test_transfer import fill
 from tests.tiny_models import llama
 
-HEAVY = {"torch", "triton", "llama_cpp", "textual", "numpy", "transformers", "huggingface_hub", "gguf", "jinja2", "referee", "sqlite3"}
+HEAVY = {
+    "torch",
+    "triton",
+    "llama_cpp",
+    "textual",
+    "numpy",
+    "transformers",
+    "huggingface_hub",
+    "gguf",
+    "jinja2",
+    "referee",
+    "sqlite3",
+}
+# The package itself loads nothing, and this one module of it starts every child.
+LIGHT = {"referee", "referee.python_child"}
 SCRIPT = """
 import atexit, sys
 atexit.register(lambda: sys.stderr.write("LOADED " + " ".join(sys.modules)))
@@ -23,15 +40,18 @@ main(sys.argv[1:])
 
 
 def run(*arguments: str, **environment: str) -> tuple[str, set[str]]:
-    """What a command writes to stdout, and the packages it loads."""
+    """The output of a command, and the packages it loads."""
     command = [sys.executable, "-c", SCRIPT, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}
+    )
     assert "LOADED " in done.stderr, done.stderr
-    return done.stdout, {name.partition(".")[0] for name in done.stderr.rpartition("LOADED ")[2].split()}
+    modules = set(done.stderr.rpartition("LOADED ")[2].split()) - LIGHT
+    return done.stdout, {name.partition(".")[0] for name in modules}
 
 
 def complete(line: str) -> tuple[list[str], set[str]]:
-    """What bash is offered at the end of `line`, and the packages loaded for it."""
+    """bash's completions at the end of `line`, and the packages loaded for them."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     out, loaded = run(_KMINT_COMPLETE="bash_complete", **words)
     return [item.partition(",")[2] for item in out.splitlines()], loaded
@@ -43,8 +63,10 @@ def complete(line: str) -> tuple[list[str], set[str]]:
      ["config", "show"], ["config", "validate"], ["completion", "zsh"], ["path"], ["doctor", "--help"]],
     ids=" ".join,
 )  # fmt: skip
-def test_quick_commands_load_none_of_the_large_packages(arguments: list[str], kmint_home: Path) -> None:
-    """With a model in the store, so that a head is read and a fit estimated."""
+def test_quick_commands_load_none_of_the_large_packages(
+    arguments: list[str], kmint_home: Path
+) -> None:
+    """The store holds a model, so that a head is read and its memory estimated."""
     folder = kmint_home / "data" / "models" / "minicpm5-1b"
     folder.mkdir(parents=True)
     llama(folder / "model-F16.gguf")
@@ -62,19 +84,37 @@ def test_completion_offers_ids_and_loads_little(kmint_home: Path) -> None:
         offered, loaded = complete(line)
         assert set(offered) == {"minicpm5-1b", "minicpm5-1b-base", "minimal"}
         assert not loaded & HEAVY
-    assert complete("kmint models ")[0] == ["ls", "show", "pull", "url", "import", "bundle", "verify", "rm"]
+    assert complete("kmint models ")[0] == [
+        "ls",
+        "show",
+        "pull",
+        "url",
+        "import",
+        "prompt",
+        "bundle",
+        "verify",
+        "rm",
+    ]
 
 
 def test_completion_offers_sessions_and_drafts_of_the_history(kmint_home: Path) -> None:
-    assert run(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint save ", COMP_CWORD="2")[0].strip() == ""
+    assert (
+        run(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint save ", COMP_CWORD="2")[0].strip()
+        == ""
+    )
     assert not (kmint_home / "data").exists()
     fill(kmint_home / "data" / "history.db", 2)
     offered, loaded = complete("kmint history show 1")
     assert (offered, loaded & HEAVY) == (["1", "1.0", "1.1"], {"sqlite3"})
     assert complete("kmint save 2.")[0] == ["2.0", "2.1"]
     assert complete("kmint history diff 1.0 1.")[0] == ["1.0", "1.1"]
-    (kmint_home / "data" / "history.db").write_text("no database, and long enough to be taken for one " * 20)
-    assert run(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint save 2.", COMP_CWORD="2")[0].strip() == ""
+    (kmint_home / "data" / "history.db").write_text(
+        "no database, and long enough to be taken for one " * 20
+    )
+    assert (
+        run(_KMINT_COMPLETE="bash_complete", COMP_WORDS="kmint save 2.", COMP_CWORD="2")[0].strip()
+        == ""
+    )
 
 
 def test_show_tells_which_file_won(kmint_home: Path) -> None:
@@ -90,9 +130,16 @@ def test_show_tells_which_file_won(kmint_home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("[mint]\ndraft = 3\n", "mint.drafts"), ("[mint]\ndrafts = 0\n", "outside"), ("[mint\n", "not TOML"), ("[mint]\nmodel = 3\n", "str")],
+    [
+        ("[mint]\ndraft = 3\n", "mint.drafts"),
+        ("[mint]\ndrafts = 0\n", "outside"),
+        ("[mint\n", "not TOML"),
+        ("[mint]\nmodel = 3\n", "str"),
+    ],
 )
-def test_wrong_settings_are_named_with_the_nearest_key(kmint_home: Path, text: str, said: str) -> None:
+def test_wrong_settings_are_named_with_the_nearest_key(
+    kmint_home: Path, text: str, said: str
+) -> None:
     file = kmint_home / "config" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(text, encoding="utf-8")
@@ -115,7 +162,14 @@ def test_places_follow_the_environment(tmp_path: Path, kmint_home: Path) -> None
     assert all(Path(place).is_relative_to(kmint_home) for place in found.values())
     assert kmint("path", "models", KMINT_MODELS_DIR=str(tmp_path)).out.strip() == str(tmp_path)
     data, config = str(tmp_path / "d"), str(tmp_path / "c")
-    found = kmint("path", "--json", KMINT_HOME="", HOME=str(tmp_path), XDG_DATA_HOME=data, XDG_CONFIG_HOME=config).document["paths"]
+    found = kmint(
+        "path",
+        "--json",
+        KMINT_HOME="",
+        HOME=str(tmp_path),
+        XDG_DATA_HOME=data,
+        XDG_CONFIG_HOME=config,
+    ).document["paths"]
     assert Path(found["models"]) == tmp_path / "d" / "kmint" / "models"
     assert Path(found["config"]) == tmp_path / "c" / "kmint"
     assert list(tmp_path.iterdir()) == [], "asking made something"

@@ -1,4 +1,4 @@
-"""Which model is used, and why; what is refused, and how it is said."""
+"""The choice of the model with its reason, and the refusals with their words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 
 from kmint_tui import paths
 from kmint_tui.errors import ConfigError, ModelError
-from kmint_tui.models import digest, fit, registry, reserve, store
+from kmint_tui.memory import AvailableMemory
+from kmint_tui.models import digest, fit, registry, store
 from kmint_tui.models.check import check
-from kmint_tui.models.room import Room
+from kmint_tui.models.fit import reserve_on_cpu
 from tests import tiny_models
 
 
@@ -25,13 +26,21 @@ def put(model_id: str, name: str = "tiny-Q8_0.gguf") -> Path:
     return tiny_models.llama(path, quant="Q8_0")
 
 
-def test_the_registry_lists_the_four_smiths(known: registry.Registry) -> None:
-    assert {entry.id for entry in known.entries} == {"embedded", "minicpm5-1b", "minicpm5-1b-base", "qwen3.6-27b"}
+def test_the_registry_lists_the_five_smiths(known: registry.Registry) -> None:
+    assert {entry.id for entry in known.entries} == {
+        "embedded",
+        "minicpm5-1b",
+        "minicpm5-1b-base",
+        "qwen3.6-27b",
+        "kwen2.5-1.5b",
+    }
     assert known.entries[0].id == "qwen3.6-27b"
 
 
-def test_the_best_smith_in_the_store_is_chosen(known: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "room", lambda: Room(64 << 30))
+def test_the_best_smith_in_the_store_is_chosen(
+    known: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "free_memory", lambda: AvailableMemory(64 << 30))
     put("minicpm5-1b-base")
     put("minicpm5-1b")
     choice = store.choose(known, drafts=8)
@@ -39,23 +48,25 @@ def test_the_best_smith_in_the_store_is_chosen(known: registry.Registry, monkeyp
     assert choice.reason == "the best smith in the store that fits"
 
 
-def test_a_smith_that_does_not_fit_is_passed_over_with_the_reason(known: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smith_that_does_not_fit_is_skipped_with_the_reason(
+    known: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put("qwen3.6-27b")
     small = put("minicpm5-1b")
-    needed = fit.estimate(check(small), drafts=8, max_tokens=768).total + reserve.on_cpu().total
-    monkeypatch.setattr(store, "room", lambda: Room(needed))
+    needed = fit.estimate(check(small), drafts=8, max_tokens=768).total + reserve_on_cpu().total
+    monkeypatch.setattr(store, "free_memory", lambda: AvailableMemory(needed))
     choice = store.choose(known, drafts=8)
     assert choice.id == "minicpm5-1b"
     assert "qwen3.6-27b fits if the smith is unloaded while judging" in choice.reason
-    monkeypatch.setattr(store, "room", lambda: Room(None))
+    monkeypatch.setattr(store, "free_memory", lambda: AvailableMemory(None))
     assert "unknown" in store.choose(known, drafts=8).reason
-    monkeypatch.setattr(store, "room", lambda: Room(needed // 100))
+    monkeypatch.setattr(store, "free_memory", lambda: AvailableMemory(needed // 100))
     last = store.choose(known, drafts=8)
     assert last.id == "embedded"
     assert "minicpm5-1b does not fit" in last.reason
 
 
-def test_a_corrupt_smith_is_passed_over_by_choice_and_refused_by_name(known: registry.Registry) -> None:
+def test_a_corrupt_smith_is_skipped_by_choice_refused_by_name(known: registry.Registry) -> None:
     put("minicpm5-1b")
     broken = put("qwen3.6-27b")
     broken.write_bytes(broken.read_bytes()[:-100])

@@ -1,4 +1,6 @@
-"""References of a user's own, written to a file, and the cells at which an answer to one is rejected."""
+"""References of a user's own, written to a file, and the cells at which an answer to one is
+rejected.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,28 @@ from pathlib import Path
 from torch import Tensor
 
 from referee.answers.compare import compare
-from referee.answers.tolerance import evaluate
+from referee.answers.error_sizes import evaluate
+from referee.ops.cells import Profile
 from referee.ops.task import Task
-from referee.ops.user import load_user
+from referee.reference.asked import Asked
+from referee.reference.task import load_task
 
 Answer = Callable[..., Tensor | tuple[Tensor, ...]]
+
+
+def load_user(
+    file: Path, function: str | None, profile: Profile, *inputs: str, fixed: tuple[str, ...] = ()
+) -> Task:
+    """The task of a reference file, with the texts of `--input` and `--fix`."""
+    return load_task(Asked(str(file), function, inputs, fixed), profile)
 
 
 def task(folder: Path, arguments: str, body: str, inputs: str) -> Task:
     """The task of a reference that returns `body`, with one example."""
     file = folder / "reference.py"
-    file.write_text(f"import torch\nimport torch.nn.functional as F\ndef f({arguments}):\n    return {body}\nEXAMPLES = [({inputs},)]\n")
+    file.write_text(
+        f"import torch\nimport torch.nn.functional as F\ndef f({arguments}):\n    return {body}\nEXAMPLES = [({inputs},)]\n"
+    )
     return load_user(file, "f", "cpu")
 
 
@@ -28,6 +41,9 @@ def rejecting(judged: Task, answer: Answer, seed: int) -> list[str]:
     for cell in judged.required:
         inputs = judged.inputs(cell, seed)
         outputs = evaluate(answer, [tensor.clone() for tensor in inputs])
-        if compare(judged, cell, inputs, tuple(out.contiguous() for out in outputs)).status != "pass":
+        if (
+            compare(judged, cell, inputs, tuple(out.contiguous() for out in outputs)).status
+            != "pass"
+        ):
             found.append(cell.name.removeprefix("example0-"))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ import pytest
 
 from kmint_tui.history.records import Draft, Session
 from kmint_tui.save.receipt import sha256
-from kmint_tui.save.saving import Saved, save
+from kmint_tui.save.saving import Form, Saved, save
 from referee.judge import Referee
-from referee.ops import get
-from referee.verdict import Verdict
+from referee.ops import cells, get
+from referee.verdict import CellResult, Verdict
+from tests.sampling import sample
 
 GOLD = Path(__file__).parents[2] / "referee" / "selftest" / "gold"
 
@@ -55,17 +57,50 @@ def op_name(name: str) -> str:
 def session(op: str) -> Session:
     """A session as the history would hold it."""
     settings, environment = {"temperature": 0.7}, {"torch": "2.11", "triton": None}
-    return Session(12, "2026-01-01T00:00:00+00:00", None, "done", op, "gold", "m.gguf", "ab" * 32, "s", "u", 7, 8, settings, environment)
+    return Session(
+        id=12,
+        started="2026-01-01T00:00:00+00:00",
+        finished=None,
+        state="done",
+        op=op,
+        model="gold",
+        model_file="m.gguf",
+        model_sha256="ab" * 32,
+        system="s",
+        user="u",
+        seed=7,
+        wanted=8,
+        settings=settings,
+        environment=environment,
+    )
 
 
 def draft(text: str, verdict: Verdict) -> Draft:
     """A judged draft as the history would hold it."""
-    return Draft(12, 3, text, sha256(text), 11, 0.7, 100, 1.0, "stop", None, verdict.verdict, None, verdict.to_json())
+    return Draft(
+        session=12,
+        number=3,
+        source=text,
+        source_sha256=sha256(text),
+        seed=11,
+        temperature=0.7,
+        tokens=100,
+        seconds=1.0,
+        finish="stop",
+        duplicate_of=None,
+        outcome=verdict.verdict,
+        ratio=None,
+        verdict=verdict.to_json(),
+    )
+
+
+JUDGED = (*sample(BY_KIND.values(), start=1, step=3), *OPAQUE)
+"""Gold kernels that are really judged as they are saved in the project of the tests."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with saved kernels: by the gold kernel's name."""
+    """A folder with saved kernels, by the gold kernel's name."""
 
     folder: Path
     saved: dict[str, Saved]
@@ -78,18 +113,57 @@ def referee() -> Iterator[Referee]:
         yield referee
 
 
-def save_gold(referee: Referee, name: str, folder: Path) -> Saved:
-    """Judge a gold kernel and save it, all for real."""
+def passed_everywhere(op: str) -> Verdict:
+    """A made-up verdict: right at every case that is judged without a GPU."""
+    results = tuple(CellResult(one.name, one.role, "pass") for one in cells(get(op), profile="cpu"))
+    return Verdict(op, "correct", "done", "because", None, "interpret", cells=results)
+
+
+def save_gold(referee: Referee, name: str, folder: Path, *, drafted: bool = True) -> Saved:
+    """Judge a gold kernel and save it, all for real; without `drafted` it is judged only as it is
+    saved.
+    """
     op, text = op_name(name), source(name)
-    verdict = referee.judge(text, op, level="correct")
+    verdict = referee.judge(text, op, level="correct") if drafted else passed_everywhere(op)
     assert verdict.passed, (name, verdict.reason)
-    return save(session(op), draft(text, verdict), get(op), folder, judge=lambda candidate: referee.judge(candidate, op, level="correct"))
+    return save(
+        session(op),
+        draft(text, verdict),
+        get(op),
+        folder,
+        judge=lambda candidate: referee.judge(candidate, op, level="correct"),
+    )
+
+
+def save_quickly(name: str, folder: Path, form: Form = "file") -> Saved:
+    """A gold kernel, saved by a made-up verdict."""
+    op = op_name(name)
+    verdict = passed_everywhere(op)
+    return save(
+        session(op),
+        draft(source(name), verdict),
+        get(op),
+        folder,
+        judge=lambda _: verdict,
+        form=form,
+    )
 
 
 @pytest.fixture(scope="session")
 def project(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """One folder with a saved kernel of every signature kind, and of both ways to register one."""
+    """One folder with a saved kernel of every signature kind, and of both ways to register one.
+
+    The kernels of `JUDGED` are judged as they are saved; the others have a made-up verdict.
+    """
     folder = tmp_path_factory.mktemp("project")
     names = (*BY_KIND.values(), *OPAQUE)
-    with ThreadPoolExecutor(2) as pool:
-        return Project(folder, dict(zip(names, pool.map(lambda name: save_gold(referee, name, folder), names), strict=True)))
+    with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
+        made = pool.map(
+            lambda name: (
+                save_gold(referee, name, folder, drafted=name in OPAQUE)
+                if name in JUDGED
+                else save_quickly(name, folder)
+            ),
+            names,
+        )
+        return Project(folder, dict(zip(names, made, strict=True)))

@@ -1,4 +1,6 @@
-"""A transformer block with three saved kernels in place of its PyTorch operations gives the same answer under torch.compile."""
+"""A transformer block with three saved kernels in place of its PyTorch operations gives the same
+answer under torch.compile.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from tests.save.conftest import save_gold
 
 
 @pytest.fixture(scope="module")
-def ops(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> tuple[Operations, Operations]:
+def ops(
+    referee: Referee, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Operations, Operations]:
     """Plain operations, and the three kernels, judged and saved."""
     made = tmp_path_factory.mktemp("block")
     for name in ("row_rmsnorm", "row_add_rmsnorm", "flat_swiglu"):

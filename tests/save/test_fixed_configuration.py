@@ -34,10 +34,18 @@ def verdict(detail: str, mode: str = "replay") -> dict[str, Any]:
         ("", "[triton.Config({'BLOCK': 1024}, 8, 2)]", "", "BLOCK=1024, num_warps=8, num_stages=2"),
     ],
 )
-def test_the_one_that_was_judged_is_written_in(before: str, configs: str, picked: str, launch: str) -> None:
-    text, chosen = fix_configuration(tuned(configs, before), verdict(f"configuration by step: {picked}"))
-    launches = [ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    assert any(found.startswith("_kernel[") and found.endswith(f"N, {launch})") for found in launches), launches
+def test_the_one_that_was_judged_is_written_in(
+    before: str, configs: str, picked: str, launch: str
+) -> None:
+    text, chosen = fix_configuration(
+        tuned(configs, before), verdict(f"configuration by step: {picked}")
+    )
+    launches = [
+        ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)
+    ]
+    assert any(
+        found.startswith("_kernel[") and found.endswith(f"N, {launch})") for found in launches
+    ), launches
     assert chosen is not None and chosen.kernel == "_kernel" and "autotune" not in text
     check(text)
 
@@ -48,17 +56,26 @@ def test_what_is_not_autotuned_stays_as_it_is() -> None:
 
 def test_without_a_gpu_it_is_the_first() -> None:
     chosen = fix_configuration(tuned(), verdict("", mode="interpret"))[1]
-    assert chosen is not None and chosen.values == {"BLOCK": 512, "num_warps": 4} and "none was timed" in chosen.reason
+    assert (
+        chosen is not None
+        and chosen.values == {"BLOCK": 512, "num_warps": 4}
+        and "none was timed" in chosen.reason
+    )
 
 
 @pytest.mark.parametrize("pruned", ["prune_configs_by={'top_k': 1}", "**OPTIONS"])
 @pytest.mark.parametrize("mode", ["replay", "interpret"])
 def test_what_is_pruned_is_not_saved(pruned: str, mode: str) -> None:
     with pytest.raises(NotSaveable, match="prunes"):
-        fix_configuration(tuned().replace("key=['N']", f"key=['N'], {pruned}"), verdict("configuration by step: {0: 0}", mode))
+        fix_configuration(
+            tuned().replace("key=['N']", f"key=['N'], {pruned}"),
+            verdict("configuration by step: {0: 0}", mode),
+        )
 
 
-@pytest.mark.parametrize("detail", ["", "configuration by step: {0: 7}", "configuration by step: {0: 0, 1: 1}"])
+@pytest.mark.parametrize(
+    "detail", ["", "configuration by step: {0: 7}", "configuration by step: {0: 0, 1: 1}"]
+)
 def test_what_was_not_judged_is_not_guessed(detail: str) -> None:
     with pytest.raises(NotSaveable, match="which one configuration"):
         fix_configuration(tuned(), verdict(detail))
@@ -71,7 +88,8 @@ def test_what_was_not_judged_is_not_guessed(detail: str) -> None:
         "[triton.Config({'BLOCK': open('x')})]",
         "[triton.Config({'BLOCK': 512}, num_ctas=2)]",
         "[triton.Config({'BLOCK': 512}, pre_hook=print)]",
-        # The referee does not tell this one from `{'BLOCK': 512}`, and Triton takes 4 warps for that one.
+        # The referee does not tell this one from `{'BLOCK': 512}`, and Triton takes 4 warps for
+        # that one.
         "[triton.Config({'BLOCK': 512, 'launch_pdl': False})]",
         "[triton.Config({'BLOCK': 512, 'num_warps': 8})]",
         "[open('x')]",
@@ -88,4 +106,6 @@ def test_configurations_that_are_computed_are_refused(configs: str) -> None:
 def test_two_autotuned_kernels_are_refused() -> None:
     second = KERNEL[: KERNEL.index("# whole row")].replace("_kernel", "_other")
     with pytest.raises(NotSaveable, match="2 of its kernels"):
-        fix_configuration(tuned() + f"\n@triton.autotune(configs={CONFIGS}, key=['N']){second}", verdict(""))
+        fix_configuration(
+            tuned() + f"\n@triton.autotune(configs={CONFIGS}, key=['N']){second}", verdict("")
+        )

@@ -1,4 +1,4 @@
-"""What may be saved and what may not: a saved file runs unsandboxed, so everything unknown is refused."""
+"""The limits of what may be saved: a saved file runs unsandboxed, so unknown code is refused."""
 
 from __future__ import annotations
 
@@ -53,15 +53,17 @@ def test_ordinary_host_code_is_kept(body: str) -> None:
 
 def test_a_grid_function_and_a_device_guard_are_kept() -> None:
     launch = "with torch.cuda.device(x.device):\n        _kernel[lambda meta: (triton.cdiv(M, 1),)](x, y, N, BLOCK=BLOCK)\n"
-    source = GOOD.replace("_kernel[(M,)](x, y, N, BLOCK=BLOCK, num_warps=8 if BLOCK >= 4096 else 4)\n", launch)
-    assert "with torch.cuda.device(x.device)" in build(check(source), public="softmax", wrap=True).text
+    source = GOOD.replace(
+        "_kernel[(M,)](x, y, N, BLOCK=BLOCK, num_warps=8 if BLOCK >= 4096 else 4)\n", launch
+    )
+    assert (
+        "with torch.cuda.device(x.device)" in build(check(source), public="softmax", wrap=True).text
+    )
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "from subprocess import run as go",
-        "import torch.utils.cpp_extension",
         "print('hello')",
         "open('x', 'w')",
         "X = open('x')",
@@ -91,6 +93,8 @@ def test_what_would_run_at_import_is_refused(line: str) -> None:
 
 UNUSED = [
     "import os",
+    "from subprocess import run as go",
+    "import torch.utils.cpp_extension",
     "class A: pass",
     "try:\n    import os\nexcept ImportError:\n    pass",
     "if triton.__version__ >= '3':\n    import os",
@@ -116,11 +120,18 @@ def test_what_run_comes_to_is_refused(line: str) -> None:
     with pytest.raises(NotSaveable):
         check(line + "\n" + GOOD.replace("    return y\n", "    return helper(y)\n"))
     with pytest.raises(NotSaveable):
-        check("def between(x): return helper(x)\n" + line + "\n" + GOOD.replace("    return y\n", "    return between(y)\n"))
+        check(
+            "def between(x): return helper(x)\n"
+            + line
+            + "\n"
+            + GOOD.replace("    return y\n", "    return between(y)\n")
+        )
 
 
 def test_constants_bring_those_they_are_made_of() -> None:
-    source = "import math\nSPARE = 2**10\nWIDE = SPARE * 4\nLOST = 3\n" + GOOD.replace("BLOCK >= 4096", "BLOCK >= WIDE")
+    source = "import math\nSPARE = 2**10\nWIDE = SPARE * 4\nLOST = 3\n" + GOOD.replace(
+        "BLOCK >= 4096", "BLOCK >= WIDE"
+    )
     text = build(check(source), public="softmax", wrap=True).text
     assert text.startswith("_SPARE = 2 ** 10\n_WIDE = _SPARE * 4\n") and "LOST" not in text
 
@@ -133,11 +144,19 @@ def test_a_launch_option_that_is_off_is_kept() -> None:
 def test_what_describes_launches_to_profilers_is_not_written() -> None:
     describe = "def describe(grid, kernel, args):\n    return {'name': f'{kernel.name}'}\n"
     source = describe + GOOD.replace("@triton.jit", "@triton.jit(launch_metadata=describe)")
-    assert build(check(source), public="softmax", wrap=True).text == build(check(GOOD), public="softmax", wrap=True).text
+    assert (
+        build(check(source), public="softmax", wrap=True).text
+        == build(check(GOOD), public="softmax", wrap=True).text
+    )
 
 
 def test_a_negative_default_is_kept() -> None:
-    assert "dim=-1" in build(check(GOOD.replace("def run(x)", "def run(x, dim=-1)")), public="softmax", wrap=True).text
+    assert (
+        "dim=-1"
+        in build(
+            check(GOOD.replace("def run(x)", "def run(x, dim=-1)")), public="softmax", wrap=True
+        ).text
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +218,16 @@ def test_autotuned_kernels_are_refused_with_the_way_out() -> None:
     assert refused.value.fix
 
 
-@pytest.mark.parametrize("source", ["", "def run(x): return x\n", KERNEL, "def run(:\n", GOOD.replace("def run", "@triton.jit\ndef run")])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "def run(x): return x\n",
+        KERNEL,
+        "def run(:\n",
+        GOOD.replace("def run", "@triton.jit\ndef run"),
+    ],
+)
 def test_what_is_no_kernel_file_is_refused(source: str) -> None:
     with pytest.raises(NotSaveable):
         check(source)

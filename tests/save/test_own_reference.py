@@ -1,4 +1,6 @@
-"""Kernels judged by a reference of the user's own: what the saved file lets through, how it is called, and who may judge it again."""
+"""Kernels of a user's own reference: the inputs that a saved file takes, its calls, and later
+verdicts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,24 +18,25 @@ from typing import Any
 import pytest
 import torch
 
-from kmint_tui.errors import UsageError
-from kmint_tui.history.records import Draft
-from kmint_tui.save.host_code import NotSaveable
-from kmint_tui.save.own_reference import Argument, OwnReference, ReferenceFile, judged, reference_file
+from kmint_tui.save.own_reference import (
+    Argument,
+    OwnReference,
+    ReferenceFile,
+    own_reference,
+    reference_file,
+)
 from kmint_tui.save.receipt import load
 from kmint_tui.save.saving import Saved, save
-from kmint_tui.save.single_file import file_stem
-from kmint_tui.save.verifying import own_reference
-from referee.device.jobs import TaskName
+from kmint_tui.save.verifying import own_reference as reference_of
 from referee.judge import Referee
-from referee.ops import Cell, Op, TensorSpec, catalogue, get
+from referee.ops import Cell, TensorSpec, get
 from referee.ops.cells import Profile, contiguous_strides
-from referee.subject import Subject
-from referee.verdict import CellResult, Mode, Status, Verdict
+from referee.problem import Problem, TaskName
+from referee.reference.asked import Asked
+from referee.verdict import CellResult, Mode, Verdict
 from tests.cli.runner import kmint
-from tests.save.conftest import draft, save_gold, session, source
+from tests.save.conftest import draft, save_gold, session
 from tests.save.test_host_code import GOOD
-from tests.save.test_save_command import remember
 
 # Every name is one that the saved file uses as well.
 NAMES = ("tensor", "name", "type", "torch", "Tensor", "isinstance", "_run", "JUDGED")
@@ -81,8 +85,15 @@ def get_inputs():
 FILE = ReferenceFile("mine.py:fused", "ab" * 32)
 
 
+def of_cells(cells: Callable[[Profile], list[Cell]]) -> OwnReference:
+    return OwnReference(file=FILE, cells=cells)
+
+
 def cell(name: str, *inputs: Argument) -> Cell:
-    specs = tuple(TensorSpec(f"a{i}", one.shape, one.dtype, contiguous_strides(one.shape)) for i, one in enumerate(inputs))  # type: ignore[arg-type]
+    specs = tuple(
+        TensorSpec(f"a{i}", one.shape, one.dtype, contiguous_strides(one.shape))  # type: ignore[arg-type]
+        for i, one in enumerate(inputs)
+    )
     return Cell(name, specs, (), "normal", (1.0,), "required")
 
 
@@ -93,10 +104,19 @@ def made_up(*results: CellResult, mode: Mode = "interpret") -> Verdict:
 PASSED = made_up(CellResult("example0-given", "required", "pass"))
 
 
-def saved(folder: Path, name: str = "mine:fused", arguments: tuple[str, ...] = ("x",), by: str | None = None) -> Saved:
-    """A kernel with a made-up verdict, minted by the reference `name` and saved by the reference `by`."""
+def saved(
+    folder: Path,
+    name: str = "mine:fused",
+    arguments: tuple[str, ...] = ("x",),
+    by: str | None = None,
+) -> Saved:
+    """A kernel with a made-up verdict, minted by the reference `name` and saved by the reference
+    `by`.
+    """
     op = replace(get("softmax"), origin="user", name=by or name, kind="user", arguments=arguments)
-    own = OwnReference(FILE, lambda profile: [cell("example0-given", *[Argument((5, 7), "float32") for _ in arguments])])
+    own = of_cells(
+        lambda profile: [cell("example0-given", *[Argument((5, 7), "float32") for _ in arguments])]
+    )
     return save(session(name), draft(GOOD, PASSED), op, folder, judge=lambda text: PASSED, own=own)
 
 
@@ -108,13 +128,18 @@ def folder(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.parent.mkdir()
     path.write_text(COLLIDING, encoding="utf-8")
     task = TaskName("odd", str(path))
-    op = Subject(task).op
+    op = Problem(task).op
     assert op.arguments == NAMES
     verdict = referee.judge(KERNEL, task, level="correct")
     assert verdict.passed, verdict.reason
-    own = OwnReference(reference_file(str(path)), Subject(task).cells)
+    own = own_reference(Asked(str(path)), Problem(task).cells, op.arguments)
     save(
-        session(op.name), draft(KERNEL, verdict), op, made / "saved", judge=lambda text: referee.judge(text, task, level="correct"), own=own
+        session(op.name),
+        draft(KERNEL, verdict),
+        op,
+        made / "saved",
+        judge=lambda text: referee.judge(text, task, level="correct"),
+        own=own,
     )
     return made
 
@@ -166,10 +191,15 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, Any]:
-    """What the saved file answers in Triton's interpreter: whether the result is right, or the error."""
+    """What the saved file answers in Triton's interpreter: whether the result is right, or the
+    error.
+    """
     file = folder / "saved" / "odd.py"
     done = subprocess.run(
-        [sys.executable, "-c", CALLS, str(file), str(folder)], capture_output=True, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}
+        [sys.executable, "-c", CALLS, str(file), str(folder)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
     )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
@@ -186,16 +216,33 @@ def test_no_argument_hides_a_name_that_the_file_uses(told: dict[str, Any], what:
     ("what", "words"),
     [
         ("no tensor", "TypeError: name must be a torch.Tensor, not float"),
-        ("dtype", "TypeError: name is torch.float64; the kernel was judged with torch.float16 or torch.float32"),
-        ("shape", "ValueError: name has shape (33,); the kernel was judged with (2, 16) or (4, 33)"),
-        ("more rows", "ValueError: tensor has shape (5, 33); the kernel was judged with (2, 16) or (4, 33)"),
-        ("half at another shape", "ValueError: the kernel was not judged with these together: tensor (4, 33) torch.float16, name (4, 33)"),
-        ("shapes of two examples", "ValueError: the kernel was not judged with these together: tensor (4, 33) torch.float32, name (2, 16)"),
+        (
+            "dtype",
+            "TypeError: name is torch.float64; the kernel was judged with torch.float16 or torch.float32",
+        ),
+        (
+            "shape",
+            "ValueError: name has shape (33,); the kernel was judged with (2, 16) or (4, 33)",
+        ),
+        (
+            "more rows",
+            "ValueError: tensor has shape (5, 33); the kernel was judged with (2, 16) or (4, 33)",
+        ),
+        (
+            "half at another shape",
+            "ValueError: the kernel was not judged with these together: tensor (4, 33) torch.float16, name (4, 33)",
+        ),
+        (
+            "shapes of two examples",
+            "ValueError: the kernel was not judged with these together: tensor (4, 33) torch.float32, name (2, 16)",
+        ),
         ("gap", "ValueError: name must be contiguous; pass name.contiguous()"),
         ("gradient", "NotImplementedError: odd has no backward"),
     ],
 )
-def test_what_was_not_judged_is_refused_and_named(told: dict[str, Any], what: str, words: str) -> None:
+def test_what_was_not_judged_is_refused_and_named(
+    told: dict[str, Any], what: str, words: str
+) -> None:
     assert str(told[what]).startswith(words)
 
 
@@ -205,31 +252,47 @@ def test_file_and_receipt_list_what_was_judged(folder: Path) -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.ARGUMENTS == NAMES
+    assert module.ARGUMENTS == module.TENSORS == NAMES and module.NUMBERS == ()
     wanted = {((2, 16), torch.float32), ((4, 33), torch.float32), ((2, 16), torch.float16)}
-    assert {signature[0] for signature in module.JUDGED} == wanted and len(module.JUDGED) == 3
+    assert {entry[0][0] for entry in module.JUDGED} == wanted and len(module.JUDGED) == 3
     receipt = load((folder / "saved" / "odd.receipt.json").read_text(encoding="utf-8"))
-    listed = [[(tuple(one["shape"]), one["dtype"]) for one in found.values()] for found in receipt["support"]["signatures"]]
-    assert listed == [[(shape, str(dtype).removeprefix("torch.")) for shape, dtype in signature] for signature in module.JUDGED]
-    assert all(tuple(found) == NAMES for found in receipt["support"]["signatures"])
+    found = [signature["tensors"] for signature in receipt["support"]["signatures"]]
+    listed = [
+        [(tuple(one["shape"]), one["dtype"]) for one in tensors.values()] for tensors in found
+    ]
+    assert listed == [
+        [(shape, str(dtype).removeprefix("torch.")) for shape, dtype in entry[0]]
+        for entry in module.JUDGED
+    ]
+    assert all(tuple(tensors) == NAMES for tensors in found)
     assert module.__doc__ and "JUDGED below" in module.__doc__ and "`support`" in module.__doc__
 
 
 def test_file_and_receipt_name_the_reference(folder: Path) -> None:
     receipt = load((folder / "saved" / "odd.receipt.json").read_text(encoding="utf-8"))
-    wanted = reference_file(str(folder / "reference" / "odd.py"))
+    wanted = reference_file(Asked(str(folder / "reference" / "odd.py")))
     assert receipt["reference"] == {"name": "odd.py", "sha256": wanted.sha256}
     text = (folder / "saved" / "odd.py").read_text(encoding="utf-8")
     assert "    kmint verify odd.py --reference PATH/TO/odd.py\n" in text
     assert str(folder) not in text
-    assert own_reference(folder / "saved" / "odd.py") == wanted
+    assert reference_of(folder / "saved" / "odd.py") == wanted
     (folder / "alone").mkdir()
     shutil.copy(folder / "saved" / "odd.py", folder / "alone" / "odd.py")
-    assert own_reference(folder / "alone" / "odd.py") == wanted
+    assert reference_of(folder / "alone" / "odd.py") == wanted
 
 
 def run_test(folder: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+        str(folder),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
@@ -237,17 +300,21 @@ def run_test(folder: Path) -> None:
 def test_the_saved_test_says_what_it_does(folder: Path) -> None:
     run_test(folder / "saved")
     text = (folder / "saved" / "test_odd.py").read_text(encoding="utf-8")
-    assert "compared with its reference" not in text and "the kernel is not run" in text
+    assert "against the function that it was judged by" in text
     assert "kmint verify odd.py --reference PATH/TO/odd.py" in text
+    copy = (folder / "saved" / "odd_reference.py").read_text(encoding="utf-8")
+    assert "import torch as t" not in copy and "EXAMPLES" not in copy and "def odd(" in copy
 
 
 COMPILED = """
-import importlib.util, sys, torch
+import importlib.util, re, sys, torch
 from pathlib import Path
 
 # Traced without a GPU and without the kernel: what torch.compile makes of the checks.
 text = Path(sys.argv[1]).read_text().replace('tensor.device.type != "cuda" or ', "")
-text = text.replace("with torch.cuda.device(tensors[0].device):", "if True:").replace("_run(*tensors)", "tensors[0] * 2")
+text = text.replace("with torch.cuda.device(tensors[0].device):", "if True:")
+text, count = re.subn(r"_run\\(\\s*shaped[^)]*\\)", "tensors[0] * 2", text)
+assert count == 1
 path = Path(sys.argv[2]) / "odd_compiled.py"
 path.write_text(text)
 spec = importlib.util.spec_from_file_location("odd", path)
@@ -261,7 +328,9 @@ for shape in ((4, 33), (2, 16)):
 
 
 def test_torch_compile_traces_the_checks(folder: Path, tmp_path: Path) -> None:
-    """Within a time: compared as nested tuples, sizes that torch.compile takes for symbols kept it busy for minutes."""
+    """Within a time: compared as nested tuples, sizes that torch.compile takes for symbols kept it
+    busy for minutes.
+    """
     command = [sys.executable, "-c", COMPILED, str(folder / "saved" / "odd.py"), str(tmp_path)]
     subprocess.run(command, check=True, timeout=120)
 
@@ -269,128 +338,22 @@ def test_torch_compile_traces_the_checks(folder: Path, tmp_path: Path) -> None:
 def test_the_saved_test_finds_a_check_that_is_gone(folder: Path, tmp_path: Path) -> None:
     changed = Path(shutil.copytree(folder / "saved", tmp_path / "saved"))
     text = (changed / "odd.py").read_text(encoding="utf-8")
-    (changed / "odd.py").write_text(text.replace("raise _not_judged(tensors)", "pass"), encoding="utf-8")
+    (changed / "odd.py").write_text(
+        text.replace("raise _not_judged(tensors)", "pass"), encoding="utf-8"
+    )
     with pytest.raises(AssertionError, match="failed"):
         run_test(changed)
 
 
-def test_the_verdicts_mode_says_which_examples_were_judged() -> None:
-    small, large = Argument((2, 3), "float32"), Argument((64, 64), "float32")
-    cells: dict[Profile, list[Cell]] = {
-        "cpu": [cell("example0-given", small)],
-        "gpu": [cell("example0-given", small), cell("example1-given", large), cell("example1-large", large)],
-    }
-    own = OwnReference(FILE, lambda profile: cells[profile])
-    results = [CellResult(one.name, one.role, "pass") for one in cells["gpu"]]
-    assert judged(("x",), own, made_up(*results)).signatures == ((small,),)
-    assert judged(("x",), own, made_up(*results, mode="replay")).signatures == ((small,), (large,))
-
-
-@pytest.mark.parametrize(("role", "status"), [("required", "skipped"), ("capability", "pass")])
-def test_only_required_cells_that_passed_count(role: str, status: Status) -> None:
-    own = OwnReference(FILE, lambda profile: [cell("example0-given", Argument((2, 3), "float32"))])
-    with pytest.raises(NotSaveable, match="no example"):
-        judged(("x",), own, made_up(CellResult("example0-given", role, status)))
-
-
-def test_a_saved_kernel_takes_only_what_was_judged_contiguous() -> None:
-    small = cell("example0-given", Argument((2, 3), "float32"))
-    turned = replace(small, name="example1-given", inputs=(TensorSpec("a0", (3, 4), "float32", (1, 3)),))
-    results = [CellResult(one.name, one.role, "pass") for one in (small, turned)]
-    both = judged(("x",), OwnReference(FILE, lambda profile: [small, turned]), made_up(*results))
-    assert both.signatures == ((Argument((2, 3), "float32"),),)
-    with pytest.raises(NotSaveable, match="not contiguous"):
-        judged(("x",), OwnReference(FILE, lambda profile: [turned]), made_up(*results))
-
-
-def test_a_reference_of_any_name_gives_a_file_that_works(tmp_path: Path) -> None:
-    names = ("lambda", "torch", "triton", "pytest", "isinstance", "zip", "random", "_run", "_checked_run", "JUDGED")
-    for name in names:
-        files = saved(tmp_path, name).files
-        assert [path.name for path in files] == [f"op_{name}.py", f"test_op_{name}.py", f"op_{name}.receipt.json"]
-    run_test(tmp_path)
-    assert all(Path(saved(tmp_path, name).files[0]).stem == name for name in ("odd", "reference", "x"))
-
-
-def test_operations_keep_their_names() -> None:
-    assert [op.name for op in catalogue() if file_stem(op) != op.name] == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [(("lambda",), "not Python"), (("x", "x"), "not Python"), (("a b",), "not Python"), (("_checked_run",), "itself")],
-)
-def test_what_would_be_no_python_is_not_written(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    with pytest.raises(NotSaveable, match=words):
-        saved(tmp_path / "new", arguments=arguments)
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_kernel_is_saved_by_the_reference_it_was_minted_by(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="minted by mine:fused, not by other") as refused:
-        saved(tmp_path / "new", by="other")
-    assert "--reference" in refused.value.fix
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_kernel_minted_by_a_reference_is_not_saved_as_an_operations(tmp_path: Path) -> None:
-    def save_as(op: Op, one: Draft) -> None:
-        save(session(op.name), one, op, tmp_path, judge=lambda text: PASSED)
-
-    with pytest.raises(UsageError, match="reference of your own") as refused:
-        save_as(get("softmax"), draft(GOOD, PASSED))
-    assert "--reference FILE.py" in refused.value.fix
-
-
-def reference_then(document: dict[str, Any]) -> list[str]:
-    """The reference that a kernel was saved by, where `verify` was given another one."""
-    return [one["then"] for one in document["kernels"][0]["stale"] if one["name"] == "reference"]
-
-
-def test_through_the_commands(referee: Referee, tmp_path: Path) -> None:
-    """A reference with the name of an operation, from the history to a project and back."""
-    path, other, project = tmp_path / "softmax.py", tmp_path / "other.py", tmp_path / "project"
-    path.write_text(SOFTMAX, encoding="utf-8")
-    other.write_text(SOFTMAX, encoding="utf-8")
-    own = f"{path}:softmax"
-    name = "softmax:softmax"
-    identity = remember(referee, name, source("online_softmax"), TaskName(name, str(path), "softmax"))
-    for wrong, words in (
-        ([], "give --reference FILE.py"),
-        (["--reference", f"{other}:softmax"], "not by other:softmax"),
-        (["--reference", str(tmp_path / "nowhere.py")], "nowhere.py"),
-    ):
-        refused = kmint("save", identity, "--to", str(project), *wrong)
-        assert refused.code == 2 and words in refused.err, refused.err
-    assert not project.exists()
-    done = kmint("save", identity, "--to", str(project), "--reference", own)
-    assert done.code == 0, done.err
-
-    file = project / "softmax_softmax.py"
-    refused = kmint("verify", str(file))
-    assert refused.code == 2 and "--reference PATH/TO/softmax.py:softmax" in refused.err
-    assert kmint("verify", str(file), "--digests").code == 0
-    held = kmint("verify", str(file), "--reference", own, "--json")
-    assert held.code == 0 and reference_then(held.document) == [], held.out
-    path.write_text(SOFTMAX + "# changed since\n", encoding="utf-8")
-    changed = kmint("verify", str(file), "--reference", own, "--json")
-    assert changed.code == 0
-    assert [then.partition(" ")[0] for then in reference_then(changed.document)] == ["softmax.py:softmax"]
-
-
-def test_a_folder_with_kernels_of_both_kinds(referee: Referee, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_with_kernels_of_both_kinds(
+    referee: Referee, folder: Path, tmp_path: Path
+) -> None:
     mixed = Path(shutil.copytree(folder / "saved", tmp_path / "mixed"))
     save_gold(referee, "row_rmsnorm", mixed)
     refused = kmint("verify", str(mixed))
     assert refused.code == 2 and "odd.py --reference" in refused.err
-    done = kmint("verify", str(mixed), "--reference", str(folder / "reference" / "odd.py"), "--json")
+    done = kmint(
+        "verify", str(mixed), "--reference", str(folder / "reference" / "odd.py"), "--json"
+    )
     assert done.code == 0, done.out
     assert {one["op"] for one in done.document["kernels"]} == {"odd", "rmsnorm"}
-
-
-def test_an_operations_kernel_is_not_saved_by_a_reference(referee: Referee, tmp_path: Path) -> None:
-    (tmp_path / "softmax.py").write_text(SOFTMAX, encoding="utf-8")
-    identity = remember(referee, "softmax", source("online_softmax"))
-    refused = kmint("save", identity, "--to", str(tmp_path / "new"), "--reference", str(tmp_path / "softmax.py"))
-    assert refused.code == 2 and "leave out --reference" in refused.err
-    assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""Saved files: what they hold, that they are whole, and that nobody's edits are lost."""
+"""Saved files: their content, whole writes, and edits that are never lost."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from kmint_tui.history.records import Draft, Session
 from kmint_tui.save.host_code import NotSaveable
 from kmint_tui.save.receipt import BadReceipt, is_whole, load, sha256
 from kmint_tui.save.saving import Saved, save
+from kmint_tui.save.single_file import provenance
 from kmint_tui.save.support import support
 from referee.ops import Op, cells, get
 from referee.verdict import CellResult, Verdict
+from tests.evil import EVIL, STEERS
 from tests.save.test_host_code import GOOD
 
 SESSION = Session(
@@ -53,21 +55,56 @@ def verdict(outcome: str = "correct", failed: str = "") -> Verdict:
     return Verdict("softmax", outcome, "done", "because", None, "interpret", cells=results)  # type: ignore[arg-type]
 
 
-def draft(source: str = GOOD, outcome: str | None = "correct", duplicate_of: int | None = None) -> Draft:
+def draft(
+    source: str = GOOD, outcome: str | None = "correct", duplicate_of: int | None = None
+) -> Draft:
     document = verdict().to_json() if outcome else None
-    return Draft(12, 3, source, "cd" * 32, 11, 0.7, 100, 1.0, "stop", duplicate_of, outcome, None, document)
+    return Draft(
+        session=12,
+        number=3,
+        source=source,
+        source_sha256="cd" * 32,
+        seed=11,
+        temperature=0.7,
+        tokens=100,
+        seconds=1.0,
+        finish="stop",
+        duplicate_of=duplicate_of,
+        outcome=outcome,
+        ratio=None,
+        verdict=document,
+    )
 
 
-def saved(folder: Path, source: str = GOOD, *, op: Op | None = None, force: bool = False, failed: str = "") -> Saved:
-    return save(SESSION, draft(source), op or get("softmax"), folder, judge=lambda text: verdict(failed=failed), force=force)
+def saved(
+    folder: Path, source: str = GOOD, *, op: Op | None = None, force: bool = False, failed: str = ""
+) -> Saved:
+    return save(
+        SESSION,
+        draft(source),
+        op or get("softmax"),
+        folder,
+        judge=lambda text: verdict(failed=failed),
+        force=force,
+    )
 
 
 def test_three_files_that_belong_together(tmp_path: Path) -> None:
     files = saved(tmp_path / "new" / "folder").files
-    assert [path.name for path in files] == ["softmax.py", "test_softmax.py", "softmax.receipt.json"]
+    assert [path.name for path in files] == [
+        "softmax.py",
+        "test_softmax.py",
+        "softmax.receipt.json",
+    ]
     receipt = json.loads(files[2].read_text(encoding="utf-8"))
-    assert (receipt["schema"], receipt["id"], receipt["verdict"]["verdict"]) == ("kmint.receipt/1", "12.3", "correct")
-    assert receipt["files"] == {path.name: sha256(path.read_text(encoding="utf-8")) for path in files[:2]}
+    assert (receipt["schema"], receipt["id"], receipt["verdict"]["verdict"]) == (
+        "kmint.receipt/1",
+        "12.3",
+        "correct",
+    )
+    assert receipt["files"] == {
+        path.name: sha256(path.read_text(encoding="utf-8")) for path in files[:2]
+    }
     assert {path.name for path in files} == {path.name for path in files[0].parent.iterdir()}
 
 
@@ -75,14 +112,21 @@ def test_the_file_says_where_it_is_from(tmp_path: Path) -> None:
     text = saved(tmp_path).files[0].read_text(encoding="utf-8")
     block = text.split("# /// kmint\n")[1].split("# ///\n")[0]
     origin = tomllib.loads("\n".join(line.removeprefix("# ") for line in block.splitlines()))
-    assert (origin["id"], origin["seed"], origin["model"], origin["versions"]) == ("12.3", 7, SESSION.model, {"torch": "2.11"})
+    assert (origin["id"], origin["seed"], origin["model"], origin["versions"]) == (
+        "12.3",
+        7,
+        SESSION.model,
+        {"torch": "2.11"},
+    )
 
 
 def test_the_file_imports_torch_and_triton_only(tmp_path: Path) -> None:
     saved(tmp_path)
     tree = ast.parse((tmp_path / "softmax.py").read_text(encoding="utf-8"))
     assert {type(node) for node in tree.body} == BUILTIN_NODES
-    modules = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+    modules = {
+        alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names
+    }
     modules |= {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)}
     assert {module.partition(".")[0] for module in modules} == {"torch", "triton"}
 
@@ -94,12 +138,31 @@ def test_no_formula_escapes_the_docstring(tmp_path: Path, formula: str) -> None:
     assert {type(node) for node in tree.body} == BUILTIN_NODES
 
 
+def test_no_saved_file_steers_a_terminal(tmp_path: Path) -> None:
+    """Somebody will look at the file with `cat`, and its provenance stays readable."""
+    session = replace(
+        SESSION, model=EVIL, model_file=EVIL, settings={EVIL: EVIL}, environment={f'"{EVIL}': EVIL}
+    )
+    files = save(session, draft(), get("softmax"), tmp_path, judge=lambda text: verdict()).files
+    for file in files:
+        assert not STEERS.search(file.read_text(encoding="utf-8")), file.name
+    origin = provenance(files[0].read_text(encoding="utf-8"))
+    assert origin is not None and (origin["model"], origin["versions"]) == (
+        EVIL,
+        {f'"{EVIL}': EVIL},
+    )
+    receipt = load(files[2].read_text(encoding="utf-8"))
+    assert is_whole(receipt) and receipt["model"]["id"] == EVIL
+
+
 def test_a_lost_badge_becomes_a_check(tmp_path: Path) -> None:
     saved(tmp_path / "with")
     saved(tmp_path / "without", failed="padded")
-    with_badge, without = ((tmp_path / name / "softmax.py").read_text(encoding="utf-8") for name in ("with", "without"))
+    with_badge, without = (
+        (tmp_path / name / "softmax.py").read_text(encoding="utf-8") for name in ("with", "without")
+    )
     assert "_row_gap" in with_badge
-    assert "_row_gap" not in without and "x.contiguous()" not in without.split("def softmax")[1]
+    assert "_row_gap" not in without and "x must be contiguous" in without
 
 
 def test_a_badge_is_lost_at_a_cell_that_was_drawn_too() -> None:
@@ -118,11 +181,41 @@ def test_a_kernel_wrong_on_offset_views_is_not_saved(tmp_path: Path) -> None:
         saved(tmp_path, failed="offset")
 
 
+def test_time_that_ran_out_is_not_called_wrong(tmp_path: Path) -> None:
+    """A kernel is not saved without its offsets, and any other capability is said not to be judged."""
+    op, marks = get("reglu"), ("-offset-", "-halves-", "-nonfinite-")
+    cases = [{"name": cell.name, "status": "pass"} for cell in cells(op, profile="cpu")]
+    assert support(op, [{"cells": cases}]).padded
+    late = {"status": "skipped", "guard": "timeout"}
+    for mark in marks:
+        assert any(mark in case["name"] for case in cases), mark
+        slow = [{**case, **(late if mark in case["name"] else {})} for case in cases]
+        if mark == "-offset-":
+            with pytest.raises(NotSaveable, match="were not judged: time ran out"):
+                support(op, [{"cells": slow}])
+        else:
+            able = support(op, [{"cells": slow}])
+            assert len(able.unjudged) == 1 and not (able.padded and able.nonfinite), mark
+        assert support(op, [{"cells": slow}, {"cells": cases}]).unjudged == ()
+
+
 def test_a_receipt_that_was_touched_is_known(tmp_path: Path) -> None:
     receipt = saved(tmp_path).files[2].read_text(encoding="utf-8")
     assert is_whole(load(receipt))
-    assert not is_whole(load(receipt.replace('"seed": 11', '"seed": 12').replace('"draft_seed": 11', '"draft_seed": 12')))
-    for text in ("", "[]", "{}", receipt.replace("receipt/1", "receipt/2"), receipt.replace('"files"', '"filed"')):
+    assert not is_whole(
+        load(
+            receipt.replace('"seed": 11', '"seed": 12').replace(
+                '"draft_seed": 11', '"draft_seed": 12'
+            )
+        )
+    )
+    for text in (
+        "",
+        "[]",
+        "{}",
+        receipt.replace("receipt/1", "receipt/2"),
+        receipt.replace('"files"', '"filed"'),
+    ):
         with pytest.raises(BadReceipt):
             load(text)
 
@@ -133,15 +226,29 @@ def test_names_that_collide_with_the_file_are_changed(tmp_path: Path) -> None:
     )
     text = saved(tmp_path, source).files[0].read_text(encoding="utf-8")
     names = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    assert len(names) == len(set(names)) and {"softmax", "reference", "_softmax", "_reference", "_run"} <= set(names)
+    assert len(names) == len(set(names)) and {
+        "softmax",
+        "reference",
+        "_softmax",
+        "_reference",
+        "_run",
+    } <= set(names)
 
 
 @pytest.mark.parametrize("outcome", ["rejected", "error", None])
 def test_only_what_passed_is_saved(tmp_path: Path, outcome: str | None) -> None:
     with pytest.raises(UsageError, match="only kernels that passed"):
-        save(SESSION, draft(outcome=outcome), get("softmax"), tmp_path, judge=lambda text: verdict())
+        save(
+            SESSION, draft(outcome=outcome), get("softmax"), tmp_path, judge=lambda text: verdict()
+        )
     with pytest.raises(UsageError, match="12.1"):
-        save(SESSION, draft(outcome=None, duplicate_of=1), get("softmax"), tmp_path, judge=lambda text: verdict())
+        save(
+            SESSION,
+            draft(outcome=None, duplicate_of=1),
+            get("softmax"),
+            tmp_path,
+            judge=lambda text: verdict(),
+        )
 
 
 def test_what_does_not_pass_in_its_saved_form_is_not_saved(tmp_path: Path) -> None:
@@ -203,7 +310,10 @@ def test_a_kill_leaves_whole_files(tmp_path: Path) -> None:
     moments = random.Random(8)
     for _ in range(20):
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+            [sys.executable, "-c", WRITER, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
         )
         assert process.stdout is not None
         for _ in range(moments.randrange(2, 40)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from kmint_tui.errors import UsageError
-from kmint_tui.save.judged_part import candidate_of
+from kmint_tui.save.judged_part import BEGIN, END, candidate_of
 from kmint_tui.save.receipt import load, seal
 from kmint_tui.save.verifying import Judge, saved_kernels, verify
 from referee.judge import Referee
+from referee.versions import FP_FUSION
 from tests.cli.runner import kmint
 from tests.save.conftest import Project, save_gold
 
@@ -23,7 +25,7 @@ from tests.save.conftest import Project, save_gold
 def original(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     for name in ("row_rmsnorm", "online_softmax"):
-        save_gold(referee, name, folder)
+        save_gold(referee, name, folder, drafted=False)
     return folder
 
 
@@ -60,7 +62,11 @@ def test_one_changed_constant_is_found_and_judged(folder: Path, judge: Judge) ->
 
 
 def test_an_edit_that_does_no_harm_is_told_as_an_edit(folder: Path, judge: Judge) -> None:
-    change(folder / "rmsnorm.py", "# ---- judged by the referee: end ----\n", "# ---- judged by the referee: end ----\n# mine\n")
+    change(
+        folder / "rmsnorm.py",
+        "# ---- judged by the referee: end ----\n",
+        "# ---- judged by the referee: end ----\n# mine\n",
+    )
     found = verify(folder / "rmsnorm.py", judge)
     assert found.verdict is not None and found.verdict.passed
     assert found.problems == ("rmsnorm.py is edited since it was judged",)
@@ -84,10 +90,33 @@ def test_a_stale_environment_is_reported_and_no_failure(folder: Path, judge: Jud
     receipt = load(path.read_text(encoding="utf-8"))
     receipt["verdict"]["environment"]["triton"] = "3.5.0"
     receipt["referee"] = {"version": "0.0.9", "sha256": "ab" * 32}
-    path.write_text(seal({name: value for name, value in receipt.items() if name not in ("schema", "digest")}), encoding="utf-8")
+    path.write_text(
+        seal({name: value for name, value in receipt.items() if name not in ("schema", "digest")}),
+        encoding="utf-8",
+    )
     found = verify(folder / "rmsnorm.py", judge)
     assert found.holds, found.problems
-    assert [(stale.name, stale.then) for stale in found.stale] == [("triton", "3.5.0"), ("referee", "0.0.9 (abababababab)")]
+    assert [(stale.name, stale.then) for stale in found.stale] == [
+        ("triton", "3.5.0"),
+        ("referee", "0.0.9 (abababababab)"),
+    ]
+
+
+def test_a_receipt_under_another_switch_is_stale(folder: Path, judge: Judge) -> None:
+    path = folder / "rmsnorm.receipt.json"
+    receipt = load(path.read_text(encoding="utf-8"))
+    environment = receipt["verdict"]["environment"]
+    assert environment["switches"] == {FP_FUSION: "1"}
+    environment["switches"] = {FP_FUSION: "0"}
+    path.write_text(
+        seal({name: value for name, value in receipt.items() if name not in ("schema", "digest")}),
+        encoding="utf-8",
+    )
+    found = verify(folder / "rmsnorm.py", judge)
+    version = environment["triton"]
+    assert found.holds and [(stale.then, stale.now) for stale in found.stale] == [
+        (f"{version} {FP_FUSION}=0", version)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +129,9 @@ def test_a_stale_environment_is_reported_and_no_failure(folder: Path, judge: Jud
         ("rmsnorm.py", "x = 1\n", "no provenance"),
     ],
 )
-def test_what_is_missing_or_broken_is_named(folder: Path, name: str, content: str | None, word: str) -> None:
+def test_what_is_missing_or_broken_is_named(
+    folder: Path, name: str, content: str | None, word: str
+) -> None:
     if content is None:
         (folder / name).unlink()
     else:
@@ -111,7 +142,13 @@ def test_what_is_missing_or_broken_is_named(folder: Path, name: str, content: st
 
 def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The path of every value within a JSON document, only the first of a list."""
-    children = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else list(enumerate(value))[:1]
+        if isinstance(value, list)
+        else ()
+    )
     for name, child in children:
         yield (*path, name)
         yield from places(child, (*path, name))
@@ -138,7 +175,9 @@ def test_no_receipt_however_changed_breaks_it(folder: Path, judge: Judge) -> Non
 
 def test_a_judged_part_that_is_gone_is_a_problem(folder: Path, judge: Judge) -> None:
     change(folder / "rmsnorm.py", "# ---- judged by the referee: begin ----", "#")
-    assert any("no part marked" in problem for problem in verify(folder / "rmsnorm.py", judge).problems)
+    assert any(
+        "no part marked" in problem for problem in verify(folder / "rmsnorm.py", judge).problems
+    )
 
 
 def test_a_receipt_cannot_point_outside_its_folder(folder: Path) -> None:
@@ -154,7 +193,79 @@ def test_an_unknown_operation_is_a_problem_of_that_file(folder: Path) -> None:
     done = kmint("verify", str(folder), "--json")
     assert done.code == 1, done.err
     problems = {Path(one["file"]).name: one["problems"] for one in done.document["kernels"]}
-    assert problems["softmax.py"] == [] and any("rmsnrom" in problem for problem in problems["rmsnorm.py"])
+    assert problems["softmax.py"] == [] and any(
+        "rmsnrom" in problem for problem in problems["rmsnorm.py"]
+    )
+
+
+def test_odd_names_in_a_folder_end_nothing(folder: Path) -> None:
+    """A folder, a dangling link, a pipe and a file of any size may be called *.py, or be named by a
+    receipt."""
+    (folder / "folder.py").mkdir()
+    (folder / "folder.receipt.json").mkdir()
+    (folder / "dangling.py").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe.py")
+    os.mkfifo(folder / "pipe.receipt.json")
+    with (folder / "large.py").open("wb") as file:
+        file.truncate(4 << 30)
+    receipt = folder / "rmsnorm.receipt.json"
+    names = {"": "", "..": "", "pipe.py": "", "large.py": "", "a\0b": "", "n" * 300: ""}
+    receipt.write_text(json.dumps({**json.loads(receipt.read_text()), "files": names}))
+    done = kmint("verify", str(folder), "--digests", "--json")
+    assert done.code == 1 and done.err == ""
+    found = {Path(one["file"]).name: one for one in done.document["kernels"]}
+    assert set(found) == {"folder.py", "pipe.py", "rmsnorm.py", "softmax.py"}
+    assert found["softmax.py"]["holds"] and set(found["rmsnorm.py"]["files"].values()) == {
+        "missing",
+        "edited",
+    }
+    for name in ("folder.py", "pipe.py"):
+        assert any("cannot be read" in problem for problem in found[name]["problems"])
+        assert kmint("verify", str(folder / name)).code in (1, 2)
+
+
+HOSTILE_PARTS = {
+    "deep": "-" * 20_000 + "1",
+    "deep brackets": "(" * 5000 + ")" * 5000,
+    "long": "x = 1\n" * 50_000,
+    "null": "\0",
+    "a chain": "x" + ".x" * 30_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_PARTS.values(), ids=HOSTILE_PARTS)
+def test_a_hostile_judged_part_is_a_problem(folder: Path, text: str) -> None:
+    file = folder / "rmsnorm.py"
+    before, _, after = file.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
+    file.write_text(f"{before}{BEGIN}\n{text}\n{after[after.index(END) :]}", encoding="utf-8")
+    done = kmint("verify", str(file), "--json")
+    assert done.code == 1, done.err
+    assert any(
+        "judged part is not Python" in problem
+        for problem in done.document["kernels"][0]["problems"]
+    )
+
+
+HOSTILE_BLOCKS = {
+    "deep": "# a = " + "[" * 50_000,
+    "a long key": "# " + "a." * 50_000 + "a = 1",
+    "a list as op": '# op = ["rmsnorm"]',
+    "a number as reference": "# reference = 5",
+    "a wide number": "# seed = " + "9" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE_BLOCKS.values(), ids=HOSTILE_BLOCKS)
+def test_a_hostile_provenance_block_is_no_block(folder: Path, text: str) -> None:
+    file = folder / "rmsnorm.py"
+    (folder / "rmsnorm.receipt.json").unlink()
+    before, _, after = file.read_text(encoding="utf-8").partition("# /// kmint\n")
+    file.write_text(
+        f"{before}# /// kmint\n{text}\n{after[after.index('# ///') :]}", encoding="utf-8"
+    )
+    done = kmint("verify", str(file), "--json")
+    assert done.code == 1, done.err
+    assert "the file has no provenance block" in done.document["kernels"][0]["problems"]
 
 
 def test_a_folder_without_kernels_is_a_wrong_request(tmp_path: Path) -> None:
@@ -164,9 +275,13 @@ def test_a_folder_without_kernels_is_a_wrong_request(tmp_path: Path) -> None:
 
 
 def test_the_command_judges_a_whole_folder(folder: Path) -> None:
-    done = kmint("verify", str(folder), "--json")
+    # It needs no place of its own: no user can write there.
+    done = kmint("verify", str(folder), "--json", KMINT_HOME="/proc/nowhere")
     assert done.code == 0, done.err
-    assert {Path(one["file"]).name for one in done.document["kernels"]} == {"rmsnorm.py", "softmax.py"}
+    assert {Path(one["file"]).name for one in done.document["kernels"]} == {
+        "rmsnorm.py",
+        "softmax.py",
+    }
     change(folder / "softmax.py", "__all__", "ALL = 1\n__all__")
     assert kmint("verify", str(folder), "--digests").code == 1
     text = kmint("verify", str(folder / "softmax.py"), "--digests").out

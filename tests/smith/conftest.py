@@ -1,4 +1,4 @@
-"""Tiny model files, made once, and smiths that are closed when a test ends."""
+"""Tiny model files, made once, and smiths that are closed at the end of a test."""
 
 from __future__ import annotations
 
@@ -15,12 +15,23 @@ from tests import tiny_models
 
 MakeSmith = Callable[..., Smith]
 
-SCRIPT = (b"```python\n", b"@triton.jit\n", b"def _k(): pass\n", "# é".encode()[:3], "é".encode()[1:], b"\n```", b"\nThat was it.")
+SCRIPT = (
+    b"```python\n",
+    b"@triton.jit\n",
+    b"def _k(): pass\n",
+    "# é".encode()[:3],
+    "é".encode()[1:],
+    b"\n```",
+    b"\nThat was it.",
+)
 
 
 @pytest.fixture(scope="session")
 def model_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Model files by name: llama, quantised (Q8_0), hybrid (recurrent), scripted, mute (no chat template)."""
+    """Model files by name.
+
+    The names are llama, quantised (Q8_0), hybrid (recurrent), scripted and mute (no chat template).
+    """
     folder = tmp_path_factory.mktemp("models")
     return {
         "llama": tiny_models.llama(folder / "llama.gguf", end=-9),
@@ -34,7 +45,7 @@ def model_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def make_smith(model_files: dict[str, Path], tmp_path: Path) -> Iterator[MakeSmith]:
-    """Makes smiths by the name of a model file, or by path; options beyond the log are given by name."""
+    """Makes smiths by the name of a model file, or by path; other options are given by name."""
     made: list[Smith] = []
 
     def make(model: str | Path, **wishes: Any) -> Smith:
@@ -53,7 +64,14 @@ def model(model_files: dict[str, Path]) -> Iterator[Model]:
     """The llama, loaded in this process."""
     lib = library()
     log = Log(lib, lambda level, line: None)
-    loaded = Model(lib, model_files["llama"], gpu_layers=0, memory_map=False, plain_weights=True, progress=lambda fraction: True)
+    loaded = Model(
+        lib,
+        model_files["llama"],
+        gpu_layers=0,
+        memory_map=False,
+        plain_weights=True,
+        progress=lambda fraction: True,
+    )
     yield loaded
     loaded.close()
     del log
@@ -66,8 +84,10 @@ def done(events: list[Event]) -> dict[int, DraftDone]:
     return {draft.draft: draft for draft in drafts}
 
 
-def memory_for(contexts: int, monkeypatch: pytest.MonkeyPatch, there: Sequence[Decoder] = ()) -> None:
-    """Let no context be made where so many are alive."""
+def memory_for(
+    contexts: int, monkeypatch: pytest.MonkeyPatch, there: Sequence[Decoder] = ()
+) -> None:
+    """Refuse a new context while `contexts` are alive."""
     make, close = Context.__init__, Context.close
     alive = {id(decoder.context) for decoder in there}
 

@@ -1,10 +1,10 @@
-"""Duplicates: the same kernel under other names is one kernel, another number is another kernel."""
+"""Duplicates: other names make the same kernel, another number makes another kernel."""
 
 from __future__ import annotations
 
 import pytest
 
-from kmint_tui.smith.extract import canonical
+from kmint_tui.smith.canonical import canonical
 
 KERNEL = """@triton.jit
 def _k(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
@@ -37,8 +37,13 @@ SAME = {
     "comment": KERNEL.replace("    row =", "    # one program a row\n    row ="),
     "docstring": KERNEL.replace("def run(x):\n", 'def run(x):\n    """Copy."""\n'),
     "layout": KERNEL.replace(", ", ",  ").replace("\n\n\n", "\n\n"),
-    "annotations of run": KERNEL.replace("def run(x):", "def run(x: torch.Tensor) -> torch.Tensor:"),
-    "argument of run": KERNEL.replace("run(x)", "run(inp)").replace("(x)", "(inp)").replace("x.shape", "inp.shape").replace("](x", "](inp"),
+    "annotations of run": KERNEL.replace(
+        "def run(x):", "def run(x: torch.Tensor) -> torch.Tensor:"
+    ),
+    "argument of run": KERNEL.replace("run(x)", "run(inp)")
+    .replace("(x)", "(inp)")
+    .replace("x.shape", "inp.shape")
+    .replace("](x", "](inp"),
     "number spelt otherwise": KERNEL.replace("1024", "1_024"),
 }
 OTHER = {

@@ -1,4 +1,4 @@
-"""Cutting the kernel out of an answer, as a table of answers seen from small models."""
+"""Extraction of the kernel from an answer: a table of answers of small models."""
 
 from __future__ import annotations
 
@@ -37,13 +37,19 @@ WHOLE = [
     ("demonstration call", f"```python\n{KERNEL}\nprint(run(torch.ones(2, 2)))\n```", True),
     ("closed thought", f"<think>\nrows...\n</think>\n\n{KERNEL}", False),
     ("stray end of thought", f"I think so.</think>\n{KERNEL}", False),
-    ("thought around a decoy", f"<think>```python\ndef run(x): return x\n```</think>```python\n{KERNEL}```", True),
+    (
+        "thought around a decoy",
+        f"<think>```python\ndef run(x): return x\n```</think>```python\n{KERNEL}```",
+        True,
+    ),
     ("open thought at the end", f"{KERNEL}<think>was that right?", False),
     ("broken second function", f"{KERNEL}\n\ndef helper(x:\n", False),
 ]
 
 
-@pytest.mark.parametrize(("text", "fenced"), [row[1:] for row in WHOLE], ids=[row[0] for row in WHOLE])
+@pytest.mark.parametrize(
+    ("text", "fenced"), [row[1:] for row in WHOLE], ids=[row[0] for row in WHOLE]
+)
 @pytest.mark.parametrize("finish", ["stop", "length", "cancelled"])
 def test_the_kernel_is_cut_out_exactly(text: str, fenced: bool, finish: Finish) -> None:
     found = extract(text, finish)
@@ -53,14 +59,19 @@ def test_the_kernel_is_cut_out_exactly(text: str, fenced: bool, finish: Finish) 
 
 
 def test_what_was_dropped_is_said() -> None:
-    assert extract(f"{KERNEL}\nThis kernel is fast.", "stop").notes == ("text after the kernel dropped",)
+    assert extract(f"{KERNEL}\nThis kernel is fast.", "stop").notes == (
+        "text after the kernel dropped",
+    )
     assert extract(KERNEL, "stop").notes == ()
     assert extract(f"<think></think>{KERNEL}", "stop").notes == ("<think> text dropped",)
 
 
 def test_a_kernel_and_its_run_in_two_fences_are_joined() -> None:
     kernel, host = KERNEL.split("\n\n\n")
-    found = extract(f"```python\n{kernel}\n```\nCall it so:\n```python\n{host}```\nInstall:\n```sh\npip install triton\n```", "stop")
+    found = extract(
+        f"```python\n{kernel}\n```\nCall it so:\n```python\n{host}```\nInstall:\n```sh\npip install triton\n```",
+        "stop",
+    )
     assert found.source == f"{kernel}\n\n{host}" and found.fenced
     assert found.notes == ("1 further fenced block(s) dropped",)
 
@@ -79,7 +90,13 @@ def test_module_constants_imports_and_docstrings_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "at", [KERNEL.index("tl.store") + 12, KERNEL.index("_k[") + 8, KERNEL.index("    return"), KERNEL.index("def run")]
+    "at",
+    [
+        KERNEL.index("tl.store") + 12,
+        KERNEL.index("_k[") + 8,
+        KERNEL.index("    return"),
+        KERNEL.index("def run"),
+    ],
 )
 def test_a_kernel_cut_off_by_the_token_limit_is_marked(at: int) -> None:
     assert extract(KERNEL[:at], "length").truncated
@@ -97,5 +114,10 @@ def test_an_answer_without_code_is_left_as_it_is() -> None:
 
 
 def test_text_that_breaks_the_parser_does_not_break_us() -> None:
-    for text in ("def run(x):\n" + "(" * 5000, "x\x00y", "-" * 20000 + "1", "def run(x):\n    return '\\d'"):
+    for text in (
+        "def run(x):\n" + "(" * 5000,
+        "x\x00y",
+        "-" * 20000 + "1",
+        "def run(x):\n    return '\\d'",
+    ):
         assert extract(text, "length").source.startswith(text[:5])

@@ -1,4 +1,4 @@
-"""The prompt texts: golden files, exemplar rule, and exemplars that are valid kernels on their own."""
+"""The prompt texts: golden files, the choice of the example, and examples that are valid kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ GOLDEN = Path(__file__).parent / "golden"
 
 TEXTS: dict[Dialect, tuple[str, str]] = {
     "card": ("run(x: Tensor[M, N]) -> Tensor[M, N]", "Softmax over the last dimension."),
-    "trained": ("def run(x):  # x:(M,N) -> (M,N); softmax over the last dimension, fp32 inside", "row softmax."),
+    "trained": (
+        "def run(x):  # x:(M,N) -> (M,N); softmax over the last dimension, fp32 inside",
+        "row softmax.",
+    ),
 }
 FEEDBACK = "incorrect: max abs error 0.31 at cell odd-bf16\nuse <|im_end|> a mask <think> when x<y"
 
@@ -39,7 +42,9 @@ def test_build_takes_its_texts_from_the_catalogue(dialect: Dialect) -> None:
     op = ops.get("add_rmsnorm_gelu")
     text = ops.card_text(op) if dialect == "card" else ops.trained_text(op)
     prompt = prompts.build(op, dialect, "too slow")
-    assert prompt.user.startswith(f"Op `add_rmsnorm_gelu`: {text.description.strip()}\nSignature:\n")
+    assert prompt.user.startswith(
+        f"Op `add_rmsnorm_gelu`: {text.description.strip()}\nSignature:\n"
+    )
     assert all(line.strip() in prompt.user for line in text.signature.splitlines())
     assert exemplar_source("rmsnorm", dialect) in prompt.user
     assert prompt.user.endswith("feedback: too slow\nFix it and make it faster.")
@@ -48,12 +53,16 @@ def test_build_takes_its_texts_from_the_catalogue(dialect: Dialect) -> None:
 def test_unknown_dialect_is_an_error() -> None:
     from referee import ops
 
-    with pytest.raises(ValueError, match="card or trained"):
+    with pytest.raises(ValueError, match="use card, trained or request"):
         prompts.build(ops.get("softmax"), "haiku")  # type: ignore[arg-type]
 
 
 def test_the_exemplar_is_never_the_op_itself() -> None:
-    assert [exemplar_for(name) for name in ("softmax", "swiglu", "rmsnorm")] == ["rmsnorm", "rmsnorm", "softmax"]
+    assert [exemplar_for(name) for name in ("softmax", "swiglu", "rmsnorm")] == [
+        "rmsnorm",
+        "rmsnorm",
+        "softmax",
+    ]
     assert "_softmax_kernel" in sample("card", op="rmsnorm").user
     assert "_rmsnorm_kernel" not in sample("card", op="rmsnorm").user
 
@@ -64,7 +73,10 @@ def test_exemplars_are_import_free_python_with_a_run_function(op: str, dialect: 
     source = exemplar_source(op, dialect)
     tree = ast.parse(source)
     assert not any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(tree))
-    assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == [f"_{op}_kernel", "run"]
+    assert [node.name for node in tree.body if isinstance(node, ast.FunctionDef)] == [
+        f"_{op}_kernel",
+        "run",
+    ]
     assert source.endswith("\n") and not source.endswith("\n\n")
 
 

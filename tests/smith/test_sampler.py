@@ -1,4 +1,4 @@
-"""Drawing on the host gives the tokens that llama.cpp's own chains give, and shortlists never lose a candidate."""
+"""Drawing on the host gives the tokens of llama.cpp's own chains; shortlists lose no candidate."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmint_tui.smith.draw import Dice
 from kmint_tui.smith.native import Log, Logits, NativeError, library
-from kmint_tui.smith.sampler import Chain, Picker
+from kmint_tui.smith.sampler import (
+    DEPTH,
+    Chain,
+    Picker,
+    SamplerState,
+    group_maxima,
+    is_cut,
+    shortlist,
+)
 from kmint_tui.smith.sampling import Sampling
-from kmint_tui.smith.shortlist import DEPTH, group_maxima, is_cut, shortlist
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,9 @@ def logits(seed: int, rows: int, width: int, levels: int = 0) -> Logits:
     st.sampled_from([0, 1, 8]),
     st.booleans(),
 )
-def test_the_shortlist_holds_the_k_largest_from_the_top(seed: int, width: int, k: int, levels: int, holes: bool) -> None:
+def test_the_shortlist_holds_the_k_largest_from_the_top(
+    seed: int, width: int, k: int, levels: int, holes: bool
+) -> None:
     rows = logits(seed, 3, width, levels)
     if holes:
         rows[0, 1::2] = -np.inf
@@ -86,12 +94,12 @@ def test_the_largest_value_is_found_wherever_it_is(place: int) -> None:
 def test_dice_draw_what_llama_cpp_draws(lib: Any, width: int, wishes: dict[str, Any]) -> None:
     sampling = Sampling(**wishes)
     chains = [Chain(lib, sampling, sampling.temperature, seed) for seed in (7, 8)]
-    dice = [Dice(sampling, sampling.temperature, seed) for seed in (7, 8)]
+    states = [SamplerState(sampling, sampling.temperature, seed) for seed in (7, 8)]
     picker = Picker()
     chosen = []
     for step in range(200):
         rows = logits(step, 2, width)
-        tokens = picker.pick(rows, dice)
+        tokens = picker.pick(rows, states)
         assert tokens == [chain.pick(row) for chain, row in zip(chains, rows, strict=True)]
         chosen += tokens
     assert len(set(chosen)) > 100
@@ -101,9 +109,9 @@ def test_dice_draw_what_llama_cpp_draws(lib: Any, width: int, wishes: dict[str, 
 
 def test_one_row_serves_all_first_tokens(lib: Any) -> None:
     row = logits(2, 1, 20_000)
-    dice = [Dice(Sampling(), 1.5, seed) for seed in range(6)]
+    states = [SamplerState(Sampling(), 1.5, seed) for seed in range(6)]
     chains = [Chain(lib, Sampling(), 1.5, seed) for seed in range(6)]
-    assert Picker().pick(row, dice) == Picker().pick(row, chains)
+    assert Picker().pick(row, states) == Picker().pick(row, chains)
     for chain in chains:
         chain.close()
 
@@ -112,8 +120,8 @@ def test_workers_do_not_change_the_tokens(pickers: list[Picker]) -> None:
     rows = logits(1, 17, 20_000)
     chosen = []
     for picker in pickers:
-        dice = [Dice(Sampling(), 0.7, seed) for seed in range(17)]
-        chosen.append([picker.pick(rows[:count], dice[:count]) for count in (17, 9, 3, 17)])
+        states = [SamplerState(Sampling(), 0.7, seed) for seed in range(17)]
+        chosen.append([picker.pick(rows[:count], states[:count]) for count in (17, 9, 3, 17)])
     assert chosen[0] == chosen[1] == chosen[2]
 
 
@@ -122,23 +130,35 @@ def test_greedy_takes_the_first_of_the_largest(lib: Any, width: int) -> None:
     row = np.zeros((1, width), np.float32)
     row[0, [17, 40]] = 3
     chain = Chain(lib, Sampling(temperature=0), 0.0, 1)
-    assert Picker().pick(row, [chain]) == Picker().pick(row, [Dice(Sampling(temperature=0), 0.0, 1)]) == [17]
+    assert (
+        Picker().pick(row, [chain])
+        == Picker().pick(row, [SamplerState(Sampling(temperature=0), 0.0, 1)])
+        == [17]
+    )
     chain.close()
 
 
 def test_drafts_of_different_settings_can_share_a_batch() -> None:
     rows = logits(3, 4, 20_000)
-    dice = [Dice(Sampling(), 0.0, 1), Dice(Sampling(top_k=1), 0.9, 1), Dice(Sampling(), 0.9, 5), Dice(Sampling(top_p=1), 0.2, 6)]
-    alone = [Dice(Sampling(), 0.9, 5), Dice(Sampling(top_p=1), 0.2, 6)]
-    tokens = Picker().pick(rows, dice)
+    states = [
+        SamplerState(Sampling(), 0.0, 1),
+        SamplerState(Sampling(top_k=1), 0.9, 1),
+        SamplerState(Sampling(), 0.9, 5),
+        SamplerState(Sampling(top_p=1), 0.2, 6),
+    ]
+    alone = [SamplerState(Sampling(), 0.9, 5), SamplerState(Sampling(top_p=1), 0.2, 6)]
+    tokens = Picker().pick(rows, states)
     assert tokens[:2] == rows[:2].argmax(axis=1).tolist()
-    assert tokens[2:] == [Picker().pick(rows[2:3], alone[:1])[0], Picker().pick(rows[3:], alone[1:])[0]]
+    assert tokens[2:] == [
+        Picker().pick(rows[2:3], alone[:1])[0],
+        Picker().pick(rows[3:], alone[1:])[0],
+    ]
 
 
 def test_truncation_comes_before_the_temperature() -> None:
     row: Logits = np.log(np.array([[0.6, 0.39, 0.005, 0.005]])).astype(np.float32)
-    dice = [Dice(Sampling(temperature=5, top_p=0.97), 5.0, 1)]
-    chosen = [Picker().pick(row, dice)[0] for _ in range(300)]
+    states = [SamplerState(Sampling(temperature=5, top_p=0.97), 5.0, 1)]
+    chosen = [Picker().pick(row, states)[0] for _ in range(300)]
     assert set(chosen) == {0, 1}
     assert 100 < chosen.count(1) < 190  # at temperature 5 the two are nearly even
 
@@ -146,9 +166,11 @@ def test_truncation_comes_before_the_temperature() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("width", [100, 20_000])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_logits_that_are_not_numbers_are_an_error(lib: Any, temperature: float, width: int, value: float) -> None:
+def test_logits_that_are_not_numbers_are_an_error(
+    lib: Any, temperature: float, width: int, value: float
+) -> None:
     chain = Chain(lib, Sampling(), temperature, 1)
-    for drawer in (chain, Dice(Sampling(), temperature, 1)):
+    for drawer in (chain, SamplerState(Sampling(), temperature, 1)):
         with pytest.raises(NativeError, match="not numbers"):
             Picker().pick(np.full((1, width), value, np.float32), [drawer])
     chain.close()

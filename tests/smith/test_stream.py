@@ -1,4 +1,4 @@
-"""Text out of token bytes: the result never depends on where the bytes or the text were cut."""
+"""Text from token bytes: the result never depends on the cuts of bytes or text."""
 
 from __future__ import annotations
 
@@ -27,23 +27,32 @@ def pieces(whole: Cut, sizes: Sequence[int]) -> list[Cut]:
 
 
 def run(matcher: StopMatcher, parts: Sequence[str]) -> str:
-    return "".join(matcher.feed(part) for part in parts) + ("" if matcher.stopped else matcher.finish())
+    return "".join(matcher.feed(part) for part in parts) + (
+        "" if matcher.stopped else matcher.finish()
+    )
 
 
 @given(TEXTS, CUTS)
 def test_utf8_survives_any_cut(text: str, sizes: list[int]) -> None:
     stream = Utf8Stream()
-    assert "".join(stream.feed(part) for part in pieces(text.encode(), sizes)) + stream.finish() == text
+    assert (
+        "".join(stream.feed(part) for part in pieces(text.encode(), sizes)) + stream.finish()
+        == text
+    )
 
 
 @given(st.binary(max_size=30), CUTS)
 def test_invalid_bytes_are_replaced_however_they_are_cut(raw: bytes, sizes: list[int]) -> None:
     stream = Utf8Stream()
-    assert "".join(stream.feed(part) for part in pieces(raw, sizes)) + stream.finish() == raw.decode("utf-8", "replace")
+    assert "".join(
+        stream.feed(part) for part in pieces(raw, sizes)
+    ) + stream.finish() == raw.decode("utf-8", "replace")
 
 
 @given(TEXTS, STOPS, CUTS)
-def test_stopping_does_not_depend_on_the_cuts(text: str, stops: list[str], sizes: list[int]) -> None:
+def test_stopping_does_not_depend_on_the_cuts(
+    text: str, stops: list[str], sizes: list[int]
+) -> None:
     whole, cut = StopMatcher(stops), StopMatcher(stops)
     assert run(cut, pieces(text, sizes)) == run(whole, [text])
     assert cut.stopped == whole.stopped
@@ -93,7 +102,7 @@ def test_a_fenced_answer_stops_at_its_closing_fence(size: int) -> None:
     assert shown == draft.text == "Sure:\n```python\ny = 'é'"
 
 
-def test_a_prefilled_answer_stops_at_the_first_fence_and_a_bare_one_never() -> None:
+def test_a_prefilled_answer_stops_at_the_first_fence() -> None:
     inside, bare = DraftText(inside=True), DraftText(inside=False)
     for draft in (inside, bare):
         draft.feed(b"x = 1\n``")
@@ -103,7 +112,7 @@ def test_a_prefilled_answer_stops_at_the_first_fence_and_a_bare_one_never() -> N
     assert (bare.text, bare.stopped) == ("x = 1\n```\nmore", False)
 
 
-def test_an_answer_that_ends_inside_a_character_or_a_fence_loses_nothing() -> None:
+def test_an_answer_that_ends_inside_a_character_loses_nothing() -> None:
     draft = DraftText(inside=True)
     draft.feed("é".encode()[:1] + b"")
     assert draft.finish() == "�"

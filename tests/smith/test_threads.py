@@ -7,8 +7,10 @@ from collections.abc import Callable
 from kmint_tui.smith.threads import REFERENCE_WIDTH, ThreadWatch, counts
 
 
-def drive(watch: ThreadWatch, cost: Callable[[int], float], steps: int, width: int = REFERENCE_WIDTH) -> list[str]:
-    """Run steps whose time depends on the thread count; returns the reasons of the changes that were made."""
+def drive(
+    watch: ThreadWatch, cost: Callable[[int], float], steps: int, width: int = REFERENCE_WIDTH
+) -> list[str]:
+    """Run steps whose time depends on the thread count; returns the reasons of all changes."""
     reasons = []
     for _ in range(steps):
         change = watch.observe(width, cost(watch.threads))

@@ -1,4 +1,6 @@
-"""What the tests of the interface share: the application at a size, models that say what they are told, a filled history."""
+"""What the tests of the interface share: the application at a size, models that say what they are
+told, a filled history.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ MOST_FRAMES = 50
 async def idle(*_: float) -> None:
     """Wait until the application has done all that is to be done now.
 
-    Textual's own way is to look how much processor time was used in the last 20 ms, which is little as well where other programs
-    have the processor.
+    Textual's own way is to look how much processor time was used in the last 20 ms, which is little
+    as well where other programs have the processor.
     """
     loop = cast("Any", asyncio.get_running_loop())
     for _frame in range(MOST_FRAMES):
@@ -49,13 +51,20 @@ async def idle(*_: float) -> None:
         while loop._ready:
             await asyncio.sleep(0)
         screen: Any = active_app.get().screen_stack and active_app.get().screen
-        if not screen or not (screen._layout_required or screen._repaint_required or screen._dirty_widgets or screen._callbacks):
+        if not screen or not (
+            screen._layout_required
+            or screen._repaint_required
+            or screen._dirty_widgets
+            or screen._callbacks
+        ):
             return
 
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that a test looks at goes away, is not there yet, or is given up because the machine is slow."""
+    """Nothing that a test looks at goes away, is not there yet, or is given up because the machine
+    is slow.
+    """
     monkeypatch.setattr("textual.app.wait_for_idle", idle)
     monkeypatch.setattr("textual.pilot.wait_for_idle", idle)
     monkeypatch.setattr(Pilot._wait_for_screen, "__defaults__", (LONG,))
@@ -78,7 +87,9 @@ def open_app() -> Open:
     """Opens the application; everything it started is closed at the end."""
 
     @asynccontextmanager
-    async def opened(size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[KmintApp, Pilot[int]]]:
+    async def opened(
+        size: tuple[int, int] = (80, 24),
+    ) -> AsyncIterator[tuple[KmintApp, Pilot[int]]]:
         app = KmintApp()
         try:
             async with app.run_test(size=size, notifications=True) as pilot:
@@ -95,7 +106,9 @@ def open_app() -> Open:
 
 
 async def settle(pilot: Pilot[int]) -> None:
-    """Wait until all workers are through, those too that others begin, and what they posted is handled."""
+    """Wait until all workers are through, those too that others begin, and what they posted is
+    handled.
+    """
     workers = pilot.app.workers
     await pilot.pause()
     while not all(worker.is_finished for worker in workers):
@@ -114,10 +127,14 @@ async def show_mode(app: KmintApp, pilot: Pilot[int], mode: str) -> None:
 
 
 async def until(pilot: Pilot[int], true: Callable[[], object]) -> None:
-    """Let the application work until something is true. Where that never comes, the test fails with what is on the screen."""
+    """Let the application work until something is true. Where that never comes, the test fails with
+    what is on the screen.
+    """
     deadline = time.monotonic() + HANGS
     while not true():
-        assert time.monotonic() < deadline, f"waited {HANGS:.0f} s for what never came; on the screen:\n{screen_text(pilot.app)}"
+        assert time.monotonic() < deadline, (
+            f"waited {HANGS:.0f} s for what never came; on the screen:\n{screen_text(pilot.app)}"
+        )
         await pilot.pause(0.02)
 
 

@@ -6,10 +6,9 @@ import dataclasses
 from typing import Any
 
 from kmint_tui import paths
-from kmint_tui.crowns.challenge import challenge
 from kmint_tui.crowns.records import Duel
 from kmint_tui.crowns.records import claim as claim_of
-from kmint_tui.crowns.store import Crowns
+from kmint_tui.crowns.store import Crowns, challenge
 from kmint_tui.history.database import connect, transaction
 from kmint_tui.history.measurements import Measurements, NewMeasurement
 from kmint_tui.history.records import NewDraft, NewSession, Reference
@@ -22,19 +21,40 @@ DEVICE = {"device": "NVIDIA H200", "torch": "2.11.0", "triton": "3.6.0"}
 
 
 def timing(candidate: float) -> dict[str, Any]:
-    """A verdict's timing with this median for the kernel, in microseconds; times are spread as they are on a GPU."""
-    medians = {"candidate": candidate, "eager": 96.0, "compile": 52.5, "max-autotune-no-cudagraphs": 50.1, "floor": 38.0}
+    """A verdict's timing with this median for the kernel, in microseconds; times are spread as they
+    are on a GPU.
+    """
+    medians = {
+        "candidate": candidate,
+        "eager": 96.0,
+        "compile": 52.5,
+        "max-autotune-no-cudagraphs": 50.1,
+        "floor": 38.0,
+    }
     spread = (-0.6, -0.3, -0.2, -0.1, -0.05, 0.0, 0.05, 0.12, 0.3, 0.8, 4.0)
     device = {}
     for name, median in medians.items():
         deciles = [round(median + by, 3) for by in spread]
-        device[name] = {"median": median, "p10": deciles[1], "p90": deciles[9], "n": 240, "deciles": deciles}
+        device[name] = {
+            "median": median,
+            "p10": deciles[1],
+            "p90": deciles[9],
+            "n": 240,
+            "deciles": deciles,
+        }
     ratio = medians["max-autotune-no-cudagraphs"] / candidate
     return {
         "cell": "bench-4096x4096-bfloat16",
         "bar": "max-autotune-no-cudagraphs",
         "device": device,
-        "ratio": {"ratio": ratio, "low": ratio - 0.016, "high": ratio + 0.014, "confidence": 0.95, "rounds": 240, "blocks": 12},
+        "ratio": {
+            "ratio": ratio,
+            "low": ratio - 0.016,
+            "high": ratio + 0.014,
+            "confidence": 0.95,
+            "rounds": 240,
+            "blocks": 12,
+        },
         "rounds": 240,
         "dropped_rounds": 20,
         "dropped": {"throttled": 20},
@@ -54,12 +74,25 @@ SESSION = NewSession(
 def verdict(outcome: str, stage: str, reason: str, **more: Any) -> Verdict:
     """A verdict with two checks and a cell."""
     passed = outcome not in ("rejected", "error")
-    checks = (Check("parse", "pass"), Check("wrong_answer", "pass" if passed else "fail", reason), Check("timing", "skipped", "no GPU"))
+    checks = (
+        Check("parse", "pass"),
+        Check("wrong_answer", "pass" if passed else "fail", reason),
+        Check("timing", "skipped", "no GPU"),
+    )
     cells = (CellResult("4x128_fp32", "required", "pass" if passed else "fail", 1e-7, 1e-6, ""),)
     more.setdefault("mode", "interpret")
     if more.get("timing"):
         more.setdefault("environment", DEVICE)
-    return Verdict(op="softmax", verdict=outcome, stage=stage, reason=reason, guard=None, checks=checks, cells=cells, **more)  # type: ignore[arg-type]
+    return Verdict(
+        op="softmax",
+        verdict=outcome,  # type: ignore[arg-type]
+        stage=stage,  # type: ignore[arg-type]
+        reason=reason,
+        guard=None,
+        checks=checks,
+        cells=cells,
+        **more,
+    )
 
 
 def fill() -> None:
@@ -69,37 +102,127 @@ def fill() -> None:
         outcomes = [
             verdict("correct", "done", "8 cells agree with float64"),
             verdict("win", "done", "1.216x the fastest baseline", mode="replay", timing=TIMING),
-            verdict("rejected", "correct", "cell 4x128_fp32: 12 of 512 elements are off; the [worst] at (0, 3)"),
+            verdict(
+                "rejected",
+                "correct",
+                "cell 4x128_fp32: 12 of 512 elements are off; the [worst] at (0, 3)",
+            ),
         ]
         for number, said in enumerate(outcomes):
-            history.add_draft(first, NewDraft(number, GOOD + f"# {number}\n" * number, 70 + number, 0.7, 100 + number, 1.5, "stop"))
+            history.add_draft(
+                first,
+                NewDraft(
+                    number=number,
+                    source=GOOD + f"# {number}\n" * number,
+                    seed=70 + number,
+                    temperature=0.7,
+                    tokens=100 + number,
+                    seconds=1.5,
+                    finish="stop",
+                ),
+            )
             history.set_verdict(first, number, said.to_json(), ratio=1.216 if said.timing else None)
-        history.add_draft(first, NewDraft(3, GOOD, 73, 0.7, 100, 1.5, "stop", duplicate_of=0))
+        history.add_draft(
+            first,
+            NewDraft(
+                number=3,
+                source=GOOD,
+                seed=73,
+                temperature=0.7,
+                tokens=100,
+                seconds=1.5,
+                finish="stop",
+                duplicate_of=0,
+            ),
+        )
         history.finish(first, "done")
         model = "/a/very/long/path/to/" + "a-model-" * 12 + ".gguf"
         long = dataclasses.replace(SESSION, op="add_layernorm_leaky_relu_hardsigmoid", model=model)
         second = history.begin(long)
-        history.add_draft(second, NewDraft(0, "def run(x):\n    return x\n", 70, 0.7, 12, 0.2, "length"))
-        history.set_verdict(second, 0, verdict("rejected", "screen", "no Triton kernel: " + "long reason " * 30).to_json(), ratio=None)
+        history.add_draft(
+            second,
+            NewDraft(
+                number=0,
+                source="def run(x):\n    return x\n",
+                seed=70,
+                temperature=0.7,
+                tokens=12,
+                seconds=0.2,
+                finish="length",
+            ),
+        )
+        history.set_verdict(
+            second,
+            0,
+            verdict("rejected", "screen", "no Triton kernel: " + "long reason " * 30).to_json(),
+            ratio=None,
+        )
         history.finish(second, "stopped")
         history.finish(history.begin(dataclasses.replace(SESSION, op="rmsnorm")), "failed")
     change("UPDATE sessions SET started = '2026-01-02T03:04:05.000+00:00'")
 
 
 def fill_crowns() -> None:
-    """On the filled history: draft 1.1 reigned, 4.0 took the crown from it, 4.1 could challenge; that of layernorm is vacant."""
+    """On the filled history: draft 1.1 reigned, 4.0 took the crown from it, 4.1 could challenge;
+    that of layernorm is vacant.
+    """
     with History(paths.history_file()) as history:
         later = history.begin(SESSION)
         for number, median in enumerate((40.4, 40.9)):
-            history.add_draft(later, NewDraft(number, GOOD + f"# faster {number}\n", 80 + number, 0.7, 100, 1.5, "stop"))
-            history.set_verdict(later, number, verdict("win", "done", "faster", mode="replay", timing=timing(median)).to_json(), ratio=1.2)
+            history.add_draft(
+                later,
+                NewDraft(
+                    number=number,
+                    source=GOOD + f"# faster {number}\n",
+                    seed=80 + number,
+                    temperature=0.7,
+                    tokens=100,
+                    seconds=1.5,
+                    finish="stop",
+                ),
+            )
+            history.set_verdict(
+                later,
+                number,
+                verdict("win", "done", "faster", mode="replay", timing=timing(median)).to_json(),
+                ratio=1.2,
+            )
         history.finish(later, "done")
         vacant = history.begin(dataclasses.replace(SESSION, op="layernorm"))
-        history.add_draft(vacant, NewDraft(0, GOOD + "# other\n", 90, 0.7, 100, 1.5, "stop"))
-        history.set_verdict(vacant, 0, verdict("win", "done", "faster", mode="replay", timing=timing(44.0)).to_json(), ratio=1.14)
+        history.add_draft(
+            vacant,
+            NewDraft(
+                number=0,
+                source=GOOD + "# other\n",
+                seed=90,
+                temperature=0.7,
+                tokens=100,
+                seconds=1.5,
+                finish="stop",
+            ),
+        )
+        history.set_verdict(
+            vacant,
+            0,
+            verdict("win", "done", "faster", mode="replay", timing=timing(44.0)).to_json(),
+            ratio=1.14,
+        )
         history.finish(vacant, "done")
-        claims = [claim_of(history.session(at), history.draft(at, number)) for at, number in ((1, 1), (later, 0))]
-    duel = Duel("win", "the whole interval is above 1.01", 1.021, 1.015, 1.027, 40.3, 41.1, 240, 7)
+        claims = [
+            claim_of(history.session(at), history.draft(at, number))
+            for at, number in ((1, 1), (later, 0))
+        ]
+    duel = Duel(
+        decision="win",
+        reason="the whole interval is above 1.01",
+        ratio=1.021,
+        low=1.015,
+        high=1.027,
+        challenger_us=40.3,
+        champion_us=41.1,
+        rounds=240,
+        seed=7,
+    )
     with Crowns(paths.history_file()) as store:
         assert challenge(store, claims[0], lambda *_: duel).outcome == "vacant"
         assert challenge(store, claims[1], lambda *_: duel).outcome == "taken"
@@ -118,7 +241,23 @@ def grid_points() -> list[GridPoint]:
             decision = "win" if found > 1.01 else "loss" if found < 0.99 else "tie"
             time = rows * columns / 400_000
             bar_us = time * found
-            points.append(GridPoint(rows, columns, dtype, decision, found, found - 0.01, found + 0.01, "compile", time, bar_us, 0.8, "", 7))
+            points.append(
+                GridPoint(
+                    rows,
+                    columns,
+                    dtype,
+                    decision,
+                    found,
+                    found - 0.01,
+                    found + 0.01,
+                    "compile",
+                    time,
+                    bar_us,
+                    0.8,
+                    "",
+                    7,
+                )
+            )
     points[8] = dataclasses.replace(points[8], decision="unsure", reason="the interval is wide")
     reason = "wrong_answer: 3 of 33554432 elements are off"
     points[10] = GridPoint(16384, 2048, "bfloat16", "rejected", reason=reason, seed=7)
@@ -140,7 +279,16 @@ def grid_document() -> dict[str, Any]:
 def fill_grid() -> None:
     """Put that grid into the filled history."""
     made = NewMeasurement(
-        "grid", "1.1", Reference(1, 1), "ab" * 32, "softmax", DEVICE["device"], DEVICE["torch"], DEVICE["triton"], "", grid_document()
+        kind="grid",
+        name="1.1",
+        draft=Reference(1, 1),
+        source_sha256="ab" * 32,
+        op="softmax",
+        device=DEVICE["device"],
+        torch=DEVICE["torch"],
+        triton=DEVICE["triton"],
+        result="",
+        document=grid_document(),
     )
     with Measurements(paths.history_file()) as store:
         store.add(made)

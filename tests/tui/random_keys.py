@@ -1,4 +1,4 @@
-"""One sequence of random keys through the application; shared by the tests and by `bench/tui_random_keys.py`."""
+"""One sequence of random keys through the application."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 from kmint_tui.app import KmintApp
 from kmint_tui.screens.base import KmintScreen
 from kmint_tui.screens.leave import Leave
-from kmint_tui.widgets.mode_bar import MODE_TITLES
-from kmint_tui.workbench.preferences import THEMES
+from kmint_tui.screens.preferences import THEMES
+from kmint_tui.widgets.screen_bars import MODE_TITLES
 from tests.tui.conftest import settle
 from tests.tui.filled import fill, fill_crowns, fill_grid
 
@@ -22,7 +22,9 @@ SIZES = ((80, 24), (120, 36), (60, 15), (20, 6))
 
 
 async def one_sequence(seed: int, length: int) -> None:
-    """Press `length` keys drawn from `seed`, then go back to a screen and visit some others. Raises what breaks."""
+    """Press `length` keys drawn from `seed`, then go back to a screen and visit some others. Raises
+    what breaks.
+    """
     draw = random.Random(seed)
     fill()
     fill_crowns()
@@ -34,7 +36,8 @@ async def one_sequence(seed: int, length: int) -> None:
         async with app.run_test(size=draw.choice(SIZES), notifications=True) as pilot:
             await settle(pilot)
             for _ in range(length):
-                # The answer to leaving is no; with nothing under way it leaves, which ends the sequence.
+                # The answer to leaving is no; with nothing under way it leaves, which ends the
+                # sequence.
                 if isinstance(app.screen, Leave):
                     if not app.screen.asking:
                         return

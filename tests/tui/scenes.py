@@ -10,9 +10,28 @@ from textual.pilot import Pilot
 from textual.widgets import Select, TabbedContent
 
 from kmint_tui.app import KmintApp
-from kmint_tui.events import DraftFinished, Judged, Judging, MintEvent, Progress, RoundStarted, Started, Tuning
-from kmint_tui.minting.drafts import Draft
+from kmint_tui.core.facts import Facts
+from kmint_tui.core.grid_report import GridReport
+from kmint_tui.core.grid_run import Places
+from kmint_tui.core.pulling import Pulled
+from kmint_tui.core.run import Ended, Failure
+from kmint_tui.events import (
+    CasesDone,
+    DraftFinished,
+    Finished,
+    Judged,
+    Judging,
+    MintEvent,
+    Progress,
+    RoundStarted,
+    Started,
+    Stopping,
+    Tuning,
+)
+from kmint_tui.history.records import State
+from kmint_tui.minting.drafts import MintDraft
 from kmint_tui.minting.request import MintRequest
+from kmint_tui.minting.result import MintResult
 from kmint_tui.models.check import ModelFile
 from kmint_tui.models.store import Choice
 from kmint_tui.screens.confirm import Confirm
@@ -22,17 +41,13 @@ from kmint_tui.screens.mint import MintScreen
 from kmint_tui.screens.models import ModelsScreen
 from kmint_tui.smith.prompts import Prompt
 from kmint_tui.smith.sampling import Sampling
-from kmint_tui.workbench.facts import Facts
-from kmint_tui.workbench.grid_report import GridReport
-from kmint_tui.workbench.grid_run import Places
-from kmint_tui.workbench.pulling import Pulled
-from kmint_tui.workbench.run import Failure
 from referee.grid import MATRIX_SHAPES
 from referee.ops import get
 from tests.save.test_host_code import GOOD
 from tests.tui.conftest import settle
 from tests.tui.filled import TIMING, fill, fill_crowns, fill_grid, grid_points, timing, verdict
 
+WRONG = "cell 4x128_fp32: 12 of 512 elements are off by more than the budget"
 Scene = Callable[[Pilot[int]], Awaitable[None]]
 
 
@@ -43,19 +58,37 @@ def request(drafts: int = 4) -> MintRequest:
         kv_layers=8, kv_heads=4, key_length=64, value_length=64, embedding=256, context=2048, vocabulary=4096, quant="Q8_0",
     )  # fmt: skip
     choice = Choice("embedded", file, None, "no larger smith is in the store")
-    return MintRequest(get("softmax"), "softmax", choice, "0" * 64, Prompt("s", "u"), drafts, 7, Sampling(), 1024)
+    return MintRequest(
+        get("softmax"), "softmax", choice, "0" * 64, Prompt("s", "u"), drafts, 7, Sampling(), 1024
+    )
 
 
 def running() -> Iterator[MintEvent]:
-    """A session in the middle: one draft done, one judged badly, one being judged, one being written."""
+    """A session in the middle: one draft done, one judged badly, one being judged, one being
+    written.
+    """
     yield Started(12, request())
     for index in range(4):
         yield Progress(index, 90 + index, GOOD[:300])
     for index in range(3):
-        yield DraftFinished(12, Draft(index, GOOD, 160 + index, 2.0, "stop", 70 + index, 0.7))
+        yield DraftFinished(12, MintDraft(index, GOOD, 160 + index, 2.0, "stop", 70 + index, 0.7))
         yield Judging(index)
-    yield Judged(12, 0, verdict("win", "done", "1.216x the fastest baseline", mode="replay", timing=TIMING), True)
-    yield Judged(12, 1, verdict("rejected", "correct", "cell 4x128_fp32: 12 of 512 elements are off by more than the budget"), True)
+    yield Judged(
+        12,
+        0,
+        verdict("win", "done", "1.216x the fastest baseline", mode="replay", timing=TIMING),
+        True,
+    )
+    yield Judged(
+        12,
+        1,
+        verdict(
+            "rejected",
+            "correct",
+            WRONG,
+        ),
+        True,
+    )
 
 
 def mint_screen(pilot: Pilot[int]) -> MintScreen:
@@ -83,9 +116,73 @@ async def minting(pilot: Pilot[int]) -> None:
     await pilot.pause()
 
 
+def result(state: State = "done", best: int | None = 0) -> MintResult:
+    """The end of the session of `running`; the third draft was never judged."""
+    drafts = tuple(
+        MintDraft(index, GOOD, 160 + index, 2.0, "stop", 70 + index, 0.7) for index in range(3)
+    )
+    verdicts = {
+        0: verdict("win", "done", "1.216x the fastest baseline", mode="replay", timing=TIMING),
+        1: verdict("rejected", "correct", WRONG),
+    }
+    return MintResult(
+        request=request(),
+        session=12,
+        state=state,
+        drafts=drafts,
+        verdicts=verdicts,
+        ranking=(0, 1, 2),
+        best=best,
+        seconds=41.5,
+    )
+
+
+async def finished(pilot: Pilot[int]) -> None:
+    """A session that ended: the form stays folded, the best row and its code are visible."""
+    await minting(pilot)
+    mint_screen(pilot).follow([Finished(result()), Ended()])
+    await pilot.pause()
+
+
+async def cancelled(pilot: Pilot[int]) -> None:
+    await minting(pilot)
+    mint_screen(pilot).follow([Stopping(), Finished(result("stopped")), Ended()])
+    await pilot.pause()
+
+
+async def judging(pilot: Pilot[int]) -> None:
+    """The referee's progress with the remaining time."""
+    await settle(pilot)
+    screen = mint_screen(pilot)
+    screen.begin()
+    seconds = iter((0.0, 10.0))
+    screen.session.clock = lambda: next(seconds)
+    screen.follow([Started(12, request(1))])
+    screen.follow([DraftFinished(12, MintDraft(0, GOOD, 160, 2.0, "stop", 70, 0.7)), Judging(0)])
+    screen.follow([CasesDone(0, 37, 111)])
+    await pilot.pause()
+
+
+async def zoomed(pilot: Pilot[int]) -> None:
+    """The code fills the screen."""
+    await finished(pilot)
+    mint_screen(pilot).query_one("#code").focus()
+    await pilot.pause()
+    await pilot.press("z")
+    await pilot.pause()
+
+
 async def failing(pilot: Pilot[int]) -> None:
     await minting(pilot)
-    mint_screen(pilot).follow([Failure("the smith failed", "it was killed (SIGKILL)", "llama.cpp's own words are in smith-1.log")])
+    mint_screen(pilot).follow(
+        [
+            Failure(
+                "the smith failed",
+                "it was killed (SIGKILL)",
+                "llama.cpp's own words are in smith-1.log",
+            )
+        ]
+    )
     await pilot.pause()
 
 
@@ -136,7 +233,11 @@ async def measuring(pilot: Pilot[int]) -> None:
     screen = cast("GridScreen", pilot.app.screen)
     screen._job = cast("KmintApp", pilot.app).jobs.begin("measuring the grid of 1.0")
     points = grid_points()
-    screen.post_message(GridScreen.Began(GridReport("1.0", "softmax", "", ()), Places(MATRIX_SHAPES, ("float16", "bfloat16"))))
+    screen.post_message(
+        GridScreen.Began(
+            GridReport("1.0", "softmax", "", ()), Places(MATRIX_SHAPES, ("float16", "bfloat16"))
+        )
+    )
     for point in points[:4]:
         screen.post_message(GridScreen.Measured(point))
     await settle(pilot)
@@ -146,7 +247,9 @@ async def busy(pilot: Pilot[int]) -> None:
     await minting(pilot)
     await settle(pilot)
     app = cast("KmintApp", pilot.app)
-    app.facts = Facts("minicpm5-1b", "25/25 layers on GPU", "H200 98.0 GiB free", None, "python3 (4242) 12.0 GiB")
+    app.facts = Facts(
+        "minicpm5-1b", "25/25 layers on GPU", "H200 98.0 GiB free", None, "python3 (4242) 12.0 GiB"
+    )
     app.show_facts()
     await pilot.pause()
 
@@ -155,9 +258,22 @@ async def repaired(pilot: Pilot[int]) -> None:
     """A second round and a tuned kernel."""
     await minting(pilot)
     screen = mint_screen(pilot)
-    tuned = Draft(5, GOOD, 0, 3.0, "stop", 70, 0.7, parent=0, author="tuner", changes="BLOCK 1024 -> 2048")
-    screen.follow([RoundStarted(1, {4: 1}), DraftFinished(12, Draft(4, GOOD, 140, 2.0, "stop", 75, 0.7, round=1, parent=1)), Judging(4)])
-    screen.follow([DraftFinished(12, tuned), Judged(12, 5, verdict("win", "done", "1.3x", mode="replay", timing=timing(38.5)), True)])
+    tuned = MintDraft(
+        5, GOOD, 0, 3.0, "stop", 70, 0.7, parent=0, author="tuner", changes="BLOCK 1024 -> 2048"
+    )
+    screen.follow(
+        [
+            RoundStarted(1, {4: 1}),
+            DraftFinished(12, MintDraft(4, GOOD, 140, 2.0, "stop", 75, 0.7, round=1, parent=1)),
+            Judging(4),
+        ]
+    )
+    screen.follow(
+        [
+            DraftFinished(12, tuned),
+            Judged(12, 5, verdict("win", "done", "1.3x", mode="replay", timing=timing(38.5)), True),
+        ]
+    )
     screen.follow([Tuning(0)])
     await pilot.pause()
 
@@ -177,14 +293,18 @@ async def commands(pilot: Pilot[int]) -> None:
 async def refused(pilot: Pilot[int]) -> None:
     """A file that cannot be opened, with its message."""
     await mode("grid")(pilot)
-    cast("GridScreen", pilot.app.screen).open_file("a/very/long/path/that/" + "leads/nowhere/" * 6 + "grid.json")
+    cast("GridScreen", pilot.app.screen).open_file(
+        "a/very/long/path/that/" + "leads/nowhere/" * 6 + "grid.json"
+    )
     await pilot.pause()
 
 
 async def pulling(pilot: Pilot[int]) -> None:
     await mode("models")(pilot)
     screen = cast("ModelsScreen", pilot.app.screen)
-    screen.post_message(ModelsScreen.PullSaid(Pulled("minicpm5-1b", 310_000_000, 780_000_000, 21e6)))
+    screen.post_message(
+        ModelsScreen.PullSaid(Pulled("minicpm5-1b", 310_000_000, 780_000_000, 21e6))
+    )
     await pilot.pause()
 
 
@@ -202,7 +322,13 @@ async def leaving(pilot: Pilot[int]) -> None:
 
 async def deleting(pilot: Pilot[int]) -> None:
     await mode("history")(pilot)
-    pilot.app.push_screen(Confirm("Delete session 3?", "Its drafts, their verdicts and their sources go with it.", "Delete"))
+    pilot.app.push_screen(
+        Confirm(
+            "Delete session 3?",
+            "Its drafts, their verdicts and their sources go with it.",
+            "Delete",
+        )
+    )
     await pilot.pause()
 
 
@@ -224,7 +350,12 @@ def empty() -> None:
 
 SCENES: dict[str, tuple[Callable[[], None], Scene]] = {
     "mint-empty": (empty, nothing),
+    "mint-start": (fill, nothing),
     "mint-composing": (empty, composing),
+    "mint-judging": (empty, judging),
+    "mint-finished": (empty, finished),
+    "mint-cancelled": (empty, cancelled),
+    "mint-zoomed": (empty, zoomed),
     "mint-running": (empty, minting),
     "mint-repaired-tuned": (empty, repaired),
     "mint-failed": (empty, failing),
@@ -255,5 +386,7 @@ SCENES: dict[str, tuple[Callable[[], None], Scene]] = {
 
 MAIN = ("mint-running", "draft-win", "history", "crowns", "grid", "models", "doctor")
 """The scenes that are pictured in high contrast too."""
+WIDE = ("mint-start", "mint-running", "mint-finished", "draft-win", "draft-diff", "crowns")
+"""The scenes that are pictured on a terminal of 200 columns too."""
 WITH_MESSAGES = ("grid-error",)
 """The scenes in which messages are shown; in the others they are cleared away."""

@@ -1,4 +1,6 @@
-"""Crowns: holders, challengers, the history of reigns, and claiming. Duels are recorded ones, as they need a GPU."""
+"""Crowns: holders, challengers, the history of reigns, and claiming. Duels are recorded ones, as
+they need a GPU.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import dataclasses
 import pytest
 
 from kmint_tui import paths
-from kmint_tui.cli import duel
+from kmint_tui.core import duel
 from kmint_tui.crowns.records import Duel
 from kmint_tui.crowns.store import Crowns
 from kmint_tui.screens.crowns import CrownsScreen
@@ -18,7 +20,17 @@ from tests.tui.filled import fill, fill_crowns
 
 pytestmark = pytest.mark.asyncio
 
-WON = Duel("win", "", 1.03, 1.02, 1.04, 39.9, 41.1, 240, 7)
+WON = Duel(
+    decision="win",
+    reason="",
+    ratio=1.03,
+    low=1.02,
+    high=1.04,
+    challenger_us=39.9,
+    champion_us=41.1,
+    rounds=240,
+    seed=7,
+)
 
 
 def holders() -> list[tuple[str, str]]:
@@ -44,7 +56,7 @@ async def test_holders_challengers_and_past_reigns(open_app: Open) -> None:
         assert isinstance(screen, CrownsScreen)
         shown = screen_text(app)
         assert "vacant" in shown
-        assert len(screen.query_one("#thrones", Table).rows) == 2
+        assert len(screen.query_one("#crown-list", Table).rows) == 2
         await pilot.press("j")
         await pilot.pause()
         assert [key.value for key in screen.query_one("#challengers", Table).rows] == ["4.1", "1.1"]
@@ -78,11 +90,17 @@ async def test_a_vacant_crown_is_claimed_after_a_yes(open_app: Open) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "holder"), [("win", "4.1"), ("tie", "4.0")])
-async def test_a_held_crown_is_fought_for(open_app: Open, monkeypatch: pytest.MonkeyPatch, outcome: str, holder: str) -> None:
+async def test_a_held_crown_is_fought_for(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch, outcome: str, holder: str
+) -> None:
     fill()
     fill_crowns()
-    fought = WON if outcome == "win" else dataclasses.replace(WON, decision="tie", ratio=1.0, low=0.995, high=1.005)
-    monkeypatch.setattr(duel, "head_to_head", lambda *_: fought)
+    fought = (
+        WON
+        if outcome == "win"
+        else dataclasses.replace(WON, decision="tie", ratio=1.0, low=0.995, high=1.005)
+    )
+    monkeypatch.setattr(duel, "head_to_head", lambda *_, **__: fought)
     async with open_app((120, 36)) as (app, pilot):
         app.action_show_mode("crowns")
         await settle(pilot)
@@ -92,12 +110,14 @@ async def test_a_held_crown_is_fought_for(open_app: Open, monkeypatch: pytest.Mo
         assert f"{holder} {'takes' if outcome == 'win' else 'keeps'} the crown" in toasts(app)
 
 
-async def test_a_cancelled_duel_does_not_count(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_duel_does_not_count(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill()
     fill_crowns()
     async with open_app() as (app, pilot):
 
-        def cancelled(*_: str) -> Duel:
+        def cancelled(*_: str, **__: object) -> Duel:
             app.jobs.cancel_all()
             return WON
 
@@ -110,8 +130,10 @@ async def test_a_cancelled_duel_does_not_count(open_app: Open, monkeypatch: pyte
         assert not app.jobs.titles
 
 
-async def test_without_a_gpu_a_held_crown_stays(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kmint_tui.cli.referee.no_gpu_reason", lambda: "no CUDA device")
+async def test_without_a_gpu_a_held_crown_stays(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kmint_tui.core.referee.no_gpu_reason", lambda: "no CUDA device")
     fill()
     fill_crowns()
     async with open_app((120, 36)) as (app, pilot):

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from kmint_tui.widgets.facts_bar import FactsBar
+from kmint_tui.core import facts
+from kmint_tui.core.facts import Facts, users
+from kmint_tui.widgets.screen_bars import FactsBar
 from kmint_tui.widgets.spread import density, spread
-from kmint_tui.workbench import facts
-from kmint_tui.workbench.facts import Facts, users
 from tests.tui.conftest import Open, settle, toasts
 from tests.tui.filled import TIMING
 
@@ -37,7 +37,9 @@ def test_own_processes_hold_this_one_and_its_children() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_gpu_that_others_use_is_named_and_warned_of(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gpu_that_others_use_is_named_and_warned_of(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     busy = Facts("embedded", "on CPU", "H200 98.0 GiB free", None, "python3 (4242) [12] GiB")
     monkeypatch.setattr(facts, "collect", lambda smith, offline=False: busy)
     async with open_app((120, 36)) as (app, pilot):
@@ -52,7 +54,7 @@ async def test_a_gpu_that_others_use_is_named_and_warned_of(open_app: Open, monk
 
 
 def test_the_spread_has_the_kernel_first_and_all_of_its_times() -> None:
-    lines = spread(TIMING, width=40)
+    lines = [line.plain for line in spread(TIMING, width=40)]
     assert lines[0].startswith("this kernel")
     assert "40.9 to 42.0" in lines[0]
     assert lines[-2].startswith("floor (copy)")
@@ -66,5 +68,12 @@ def test_times_without_deciles_have_no_picture() -> None:
 
 
 def test_times_that_are_all_the_same_are_one_peak() -> None:
-    line = spread({"device": {"candidate": {"median": 4.0, "p10": 4.0, "p90": 4.0, "n": 3, "deciles": [4.0] * 11}}}, width=21)[0]
-    assert line.count("█") == 1
+    line = spread(
+        {
+            "device": {
+                "candidate": {"median": 4.0, "p10": 4.0, "p90": 4.0, "n": 3, "deciles": [4.0] * 11}
+            }
+        },
+        width=21,
+    )[0]
+    assert line.plain.count("█") == 1

@@ -1,4 +1,6 @@
-"""Grid: the heat map of a recorded grid, its losing cells, grids from files, and what is said without a GPU."""
+"""Grid: the heat map of a recorded grid, its losing cells, grids from files, and what is said
+without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ import pytest
 from rich.style import Style
 from textual.widgets import Static
 
+from kmint_tui.core import grid_run
+from kmint_tui.core.grid_report import load
 from kmint_tui.errors import UsageError
 from kmint_tui.screens.grid import GridScreen
 from kmint_tui.widgets.heat_map import HeatMap
 from kmint_tui.widgets.table import Table
-from kmint_tui.workbench import grid_run
-from kmint_tui.workbench.grid_report import load
 from referee.grid import SCHEMA
 from tests.tui.conftest import Open, screen_text, settle, toasts
 from tests.tui.filled import DEVICE, fill, fill_grid, grid_document, grid_points
@@ -36,11 +38,21 @@ async def test_every_cell_and_every_loss_is_shown(open_app: Open) -> None:
     async with open_app((120, 36)) as (app, pilot):
         screen = await grid_screen(app, pilot)
         shown = screen_text(app)
-        for text in ("1.310 +", "1.004 =", "0.930 -", "rejected x", "error !", "16384 x 2048", "bfloat16"):
+        for text in (
+            "1.310 +",
+            "1.004 =",
+            "0.930 -",
+            "rejected x",
+            "error !",
+            "16384 x 2048",
+            "bfloat16",
+        ):
             assert text in shown
         losing = screen.query_one("#losing", Table)
         assert len(losing.rows) == 4
-        assert "wins at 6 and loses at 4 of 12 cells" in str(screen.query_one("#head", Static).content)
+        assert "wins at 6 and loses at 4 of 12 cells" in str(
+            screen.query_one("#head", Static).content
+        )
         heat_map = screen.query_one(HeatMap)
         assert heat_map.point is not None
         assert heat_map.point.place == (1024, 4096, "float16")
@@ -85,7 +97,11 @@ def record(path: Path, points: int) -> Path:
 def test_a_report_and_an_unfinished_record_are_read(tmp_path: Path) -> None:
     (tmp_path / "grid.json").write_text(json.dumps(grid_document(), indent=2))
     whole = load(tmp_path / "grid.json")
-    assert (whole.name, whole.op, whole.device) == ("1.1", "softmax", "NVIDIA H200, torch 2.11.0, triton 3.6.0")
+    assert (whole.name, whole.op, whole.device) == (
+        "1.1",
+        "softmax",
+        "NVIDIA H200, torch 2.11.0, triton 3.6.0",
+    )
     assert list(whole.points) == grid_points()
     part = load(record(tmp_path / "grid.jsonl", 5))
     assert (part.op, len(part.points)) == ("softmax", 5)
@@ -104,7 +120,9 @@ def test_what_is_no_grid_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_without_a_gpu_a_grid_can_be_opened_but_not_measured(open_app: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_gpu_a_grid_can_be_opened_but_not_measured(
+    open_app: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kmint_tui.screens.grid.no_gpu_reason", lambda: "no CUDA device")
     async with open_app((120, 36)) as (app, pilot):
         screen = await grid_screen(app, pilot)
@@ -126,7 +144,9 @@ async def test_without_a_gpu_a_grid_can_be_opened_but_not_measured(open_app: Ope
 
 
 @pytest.mark.asyncio
-async def test_measuring_shows_cells_as_they_come_and_is_cancelled_between_two(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measuring_shows_cells_as_they_come_and_can_be_cancelled(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill()
     points = grid_points()
     monkeypatch.setattr("kmint_tui.screens.grid.no_gpu_reason", lambda: None)
@@ -134,7 +154,15 @@ async def test_measuring_shows_cells_as_they_come_and_is_cancelled_between_two(o
     async with open_app((120, 36)) as (app, pilot):
         shown: list[int] = []
 
-        def measured(kernel: object, cells: list[object], err: object, *, again: bool, on_point: object) -> None:
+        def measured(
+            kernel: object,
+            cells: list[object],
+            err: object,
+            *,
+            again: bool,
+            demand: object,
+            on_point: object,
+        ) -> None:
             assert len(cells) == len(points)
             for count, point in enumerate(points):
                 if count == 3:

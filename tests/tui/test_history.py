@@ -65,9 +65,16 @@ async def test_filter_sort_open(open_app: Open) -> None:
         assert app.current_mode == HistoryScreen.mode
 
 
-async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_comes_late_does_not_replace_a_newer_one(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill()
-    read, asked, go_on, told = History.drafts, threading.Event(), threading.Event(), threading.Event()
+    read, asked, go_on, told = (
+        History.drafts,
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def slow(self: History, session: int) -> tuple[Draft, ...]:
         if session == 2:
@@ -146,7 +153,11 @@ async def test_deleting_one_draft(open_app: Open) -> None:
         await until(pilot, lambda: "Delete draft 1.1?" in screen_text(app))
         await pilot.press("y")
         await settle(pilot)
-        assert [key.value for key in app.screen.query_one("#drafts", Table).rows] == ["1.0", "1.2", "1.3"]
+        assert [key.value for key in app.screen.query_one("#drafts", Table).rows] == [
+            "1.0",
+            "1.2",
+            "1.3",
+        ]
 
 
 async def test_the_draft_screen_shows_everything(open_app: Open) -> None:
@@ -156,7 +167,11 @@ async def test_the_draft_screen_shows_everything(open_app: Open) -> None:
         await settle(pilot)
         screen = app.screen
         assert isinstance(screen, DraftScreen)
-        assert [key.value for key in screen.query_one("#checks", Table).rows] == ["parse", "wrong_answer", "timing"]
+        assert [key.value for key in screen.query_one("#checks", Table).rows] == [
+            "parse",
+            "wrong_answer",
+            "timing",
+        ]
         assert len(screen.query_one("#cells", Table).rows) == 1
         bars = str(screen.query_one(TimeBars).content)
         assert "this kernel" in bars
@@ -175,7 +190,9 @@ async def test_the_draft_screen_shows_everything(open_app: Open) -> None:
         assert "+# 2" in screen_text(app)
         await pilot.press("i")
         assert app.clipboard == "1.2"
-        for downs, command in enumerate(("history show 1.2", "history diff 1.1 1.2", "history rejudge 1.2", "history rm 1.2")):
+        for downs, command in enumerate(
+            ("history show 1.2", "history diff 1.1 1.2", "history rejudge 1.2", "history rm 1.2")
+        ):
             await pilot.press("C")
             await pilot.pause()
             await pilot.press(*["j"] * downs, "enter")
@@ -192,7 +209,7 @@ async def test_a_draft_that_is_gone_is_a_message(open_app: Open) -> None:
         assert "No draft is open" in screen_text(app)
 
 
-async def test_re_judging_stores_the_new_verdict_and_survives_a_referee_that_was_killed(open_app: Open) -> None:
+async def test_re_judging_stores_the_verdict_and_survives_a_kill(open_app: Open) -> None:
     fill()
     others = processes_below(os.getpid())
     async with open_app() as (app, pilot):
@@ -222,7 +239,9 @@ async def test_re_judging_stores_the_new_verdict_and_survives_a_referee_that_was
         assert "correct, was correct" in toasts(app)
 
 
-async def test_re_judging_what_no_operation_is_known_for_asks_for_the_reference(open_app: Open, tmp_path: Path) -> None:
+async def test_re_judging_without_an_operation_needs_the_reference(
+    open_app: Open, tmp_path: Path
+) -> None:
     fill()
     change("UPDATE sessions SET op = 'my_own' WHERE id = 1")
     async with open_app() as (app, pilot):

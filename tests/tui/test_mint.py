@@ -79,7 +79,9 @@ async def test_what_cannot_be_minted_is_refused_with_a_reason(open_app: Open) ->
         assert mint_screen(app).cli_command() == "kmint mint --reference nowhere.py:f --drafts 2"
 
 
-async def test_from_the_form_to_a_saved_kernel(open_app: Open, smiths: Path, tmp_path: Path) -> None:
+async def test_from_the_form_to_a_saved_kernel(
+    open_app: Open, smiths: Path, tmp_path: Path
+) -> None:
     async with open_app() as (app, pilot):
         ask_for_softmax(app, smiths / "good.gguf")
         await pilot.press("f5")
@@ -90,7 +92,9 @@ async def test_from_the_form_to_a_saved_kernel(open_app: Open, smiths: Path, tmp
         assert (screen.session.result.state, screen.session.best) == ("done", 0)
         shown = screen_text(app)
         assert "✓" in shown
-        assert "the same kernel as draft 0" in " ".join(row.why for row in screen.session.drafts.values())
+        assert "the same kernel as draft 0" in " ".join(
+            row.why for row in screen.session.drafts.values()
+        )
         assert screen.query_one(DraftTable).key == "0"
         await pilot.press("y")
         assert "tl.exp" in app.clipboard
@@ -112,18 +116,19 @@ async def test_from_the_form_to_a_saved_kernel(open_app: Open, smiths: Path, tmp
 
 
 @pytest.mark.parametrize(("name", "stage"), [("wrong", "correct"), ("cheat", "screen")])
-async def test_a_failed_mint_says_why_and_at_which_stage(open_app: Open, smiths: Path, name: str, stage: str) -> None:
+async def test_a_failed_mint_says_why_and_at_which_stage(
+    open_app: Open, smiths: Path, name: str, stage: str
+) -> None:
     async with open_app((120, 36)) as (app, pilot):
         ask_for_softmax(app, smiths / f"{name}.gguf", drafts=1)
         await pilot.press("f5")
         await until(pilot, lambda: app.run_now is None)
         screen = mint_screen(app)
-        assert screen.session.best is None
+        # The only kernel that passed is the one that kmint's template wrote.
+        assert screen.session.best == 1
         assert screen.session.drafts[0].why.startswith(f"{stage}: ")
         assert f"{stage}: " in screen_text(app)
         assert "✗" in screen_text(app)
-        await pilot.press("b")
-        assert "No kernel has passed" in toasts(app)
 
 
 async def test_cancelling_keeps_what_is_done(open_app: Open, smiths: Path) -> None:
@@ -149,7 +154,9 @@ async def test_cancelling_before_the_session_began(open_app: Open, smiths: Path)
         assert not app.screen.query_one(Composer).has_class("-folded")
 
 
-async def test_a_smith_that_is_killed_becomes_a_message_with_a_way_on(open_app: Open, smiths: Path) -> None:
+async def test_a_smith_that_is_killed_becomes_a_message_with_a_way_on(
+    open_app: Open, smiths: Path
+) -> None:
     import os
     import signal
 

@@ -84,7 +84,9 @@ async def test_importing_what_is_no_model_says_so(open_app: Open, tmp_path: Path
         assert "no.gguf" in toasts(app)
 
 
-async def test_pulling_offline_is_refused_with_the_reason(open_app: Open, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pulling_offline_is_refused_with_the_reason(
+    open_app: Open, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KMINT_OFFLINE", "1")
     async with open_app() as (app, pilot):
         app.action_show_mode("models")
@@ -116,7 +118,16 @@ async def test_the_doctor_looks_at_everything(open_app: Open) -> None:
         app.action_show_mode("doctor")
         await settle(pilot)
         rows = [key.value for key in app.screen.query_one(Table).rows]
-        assert {"python", "gpu", "compiler", "memory", "disk", "settings", "terminal", "offline"} <= set(rows)
+        assert {
+            "python",
+            "gpu",
+            "compiler",
+            "memory",
+            "disk",
+            "settings",
+            "terminal",
+            "offline",
+        } <= set(rows)
         await pilot.press("y")
         assert "python: ok" in app.clipboard
 
@@ -130,7 +141,7 @@ async def test_the_doctor_names_wrong_settings(open_app: Open) -> None:
 
 
 @pytest.mark.parametrize(("moves", "row"), [(0, "settings"), (3, "part 03")])
-async def test_the_doctor_shows_first_what_failed_whenever_it_was_found(
+async def test_the_doctor_shows_failures_first(
     open_app: Open, monkeypatch: pytest.MonkeyPatch, moves: int, row: str
 ) -> None:
     """The cursor is on it, unless it was moved; then it stays on its row."""

@@ -1,4 +1,6 @@
-"""Pulling a model in the interface: progress, cancelling, going on where it ended. The hub is a server on this machine."""
+"""Pulling a model in the interface: progress, cancelling, going on where it ended. The hub is a
+server on this machine.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kmint_tui import paths
+from kmint_tui.core.jobs import Cancelled, Jobs
+from kmint_tui.core.pulling import Pull, Pulled
+from kmint_tui.memory import AvailableMemory
 from kmint_tui.models import part, registry
-from kmint_tui.models.room import Room
 from kmint_tui.screens.models import ModelsScreen
 from kmint_tui.widgets.table import Table
-from kmint_tui.workbench.jobs import Cancelled, Jobs
-from kmint_tui.workbench.pulling import Pull, Pulled
 from tests import tiny_models
 from tests.models.hub_server import Hub
 from tests.tui.conftest import Open, screen_text, settle, toasts
@@ -31,11 +33,17 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         from huggingface_hub import constants
 
         monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(
+            constants,
+            "HUGGINGFACE_CO_URL_TEMPLATE",
+            server.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+        )
         yield server
 
 
-def test_a_cancelled_pull_keeps_what_arrived_and_goes_on(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_pull_keeps_what_arrived_and_goes_on(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(part, "CHUNK", 4096)
     entry = registry.load(paths.user_models_file()).get("tiny")
     seen: list[Pulled] = []
@@ -81,8 +89,10 @@ async def test_pulling_in_the_interface(open_app: Open, hub: Hub) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_does_not_fit_is_pulled_only_after_a_yes(open_app: Open, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kmint_tui.models.fit.room", lambda: Room(main=1 << 20))
+async def test_what_does_not_fit_is_pulled_only_after_a_yes(
+    open_app: Open, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kmint_tui.models.fit.free_memory", lambda: AvailableMemory(main=1 << 20))
     async with open_app((120, 36)) as (app, pilot):
         app.action_show_mode("models")
         await settle(pilot)

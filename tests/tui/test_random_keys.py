@@ -1,16 +1,17 @@
-"""Random keys: nothing breaks, and there is always a way back. `bench/tui_random_keys.py` runs 500 of these."""
+"""Random keys break nothing, and there is always a way back. KMINT_TEST_ALL=1 runs 500 sequences."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.sampling import repeats
 from tests.tui.random_keys import one_sequence
 
-SEQUENCES, LENGTH = 16, 30
+LENGTH = 30
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("seed", range(SEQUENCES))
+@pytest.mark.parametrize("seed", repeats(16, 500))
 async def test_random_keys(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing may be fetched, and a session started by chance has no model to wait for.
     monkeypatch.setenv("KMINT_OFFLINE", "1")

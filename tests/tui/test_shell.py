@@ -9,6 +9,7 @@ from textual.command import CommandList as PaletteList
 from textual.widgets import Input, Select
 
 from kmint_tui.app import KmintApp
+from kmint_tui.screens import preferences
 from kmint_tui.screens.base import KmintScreen
 from kmint_tui.screens.command_list import CommandList
 from kmint_tui.screens.confirm import Confirm
@@ -16,9 +17,7 @@ from kmint_tui.screens.help import Help
 from kmint_tui.screens.jump import Jump
 from kmint_tui.screens.key_ids import key_ids
 from kmint_tui.screens.palette import Commands
-from kmint_tui.widgets.facts_bar import FactsBar
-from kmint_tui.widgets.mode_bar import MODE_TITLES
-from kmint_tui.workbench import preferences
+from kmint_tui.widgets.screen_bars import MODE_TITLES, FactsBar
 from tests.tui.conftest import Open, screen_text, settle, show_mode, toasts, until
 
 pytestmark = pytest.mark.asyncio
@@ -50,7 +49,11 @@ async def test_a_click_on_the_bar_goes_there(open_app: Open) -> None:
 async def test_help_shows_every_live_key_with_its_id(open_app: Open, mode: str) -> None:
     async with open_app((120, 60)) as (app, pilot):
         await show_mode(app, pilot, mode)
-        live = [active.binding for active in app.screen.active_bindings.values() if active.binding.group is not None]
+        live = [
+            active.binding
+            for active in app.screen.active_bindings.values()
+            if active.binding.group is not None
+        ]
         assert len(live) > 8
         await pilot.press("f1")
         await pilot.pause()
@@ -70,13 +73,19 @@ async def test_no_key_is_one_that_old_terminals_send_for_another(open_app: Open)
     async with open_app() as (app, pilot):
         for mode, _ in MODE_TITLES:
             await show_mode(app, pilot, mode)
-            keys = {key for key, active in app.screen.active_bindings.items() if active.binding.group is not None}
+            keys = {
+                key
+                for key, active in app.screen.active_bindings.items()
+                if active.binding.group is not None
+            }
             assert not keys & {"ctrl+h", "ctrl+i", "ctrl+j", "ctrl+m"}
 
 
 async def test_keys_theme_and_density_come_from_the_settings(open_app: Open) -> None:
     preferences.file().parent.mkdir(parents=True)
-    preferences.file().write_text('theme = "kmint-light"\ndensity = "compact"\n[keys]\n"app.help" = "f6"\n')
+    preferences.file().write_text(
+        'theme = "kmint-light"\ndensity = "compact"\n[keys]\n"app.help" = "f6"\n'
+    )
     async with open_app() as (app, pilot):
         assert app.theme == "kmint-light"
         assert app.has_class("-compact")
@@ -108,7 +117,11 @@ async def test_every_key_can_be_rebound(open_app: Open) -> None:
         known = key_ids(KmintApp)
         for mode, _ in MODE_TITLES:
             await show_mode(app, pilot, mode)
-            live = {active.binding.id for active in app.screen.active_bindings.values() if active.binding.group is not None}
+            live = {
+                active.binding.id
+                for active in app.screen.active_bindings.values()
+                if active.binding.group is not None
+            }
             assert live <= known
 
 
@@ -133,13 +146,21 @@ async def test_the_palette_offers_what_can_be_done_now(open_app: Open) -> None:
         await pilot.pause()
         await pilot.press(*"view: doctor")
         offered = app.screen.query_one(PaletteList)
-        await until(pilot, lambda: offered.highlighted == 0 and "view: doctor" in str(offered.get_option_at_index(0).prompt))
+        await until(
+            pilot,
+            lambda: (
+                offered.highlighted == 0
+                and "view: doctor" in str(offered.get_option_at_index(0).prompt)
+            ),
+        )
         await settle(pilot)
         await pilot.press("enter")
         await until(pilot, lambda: app.current_mode == "doctor")
 
 
-async def test_the_facts_say_model_gpu_and_network(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_facts_say_model_gpu_and_network(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KMINT_OFFLINE", "1")
     async with open_app() as (app, _):
         shown = str(app.screen.query_one(FactsBar).render())
@@ -159,14 +180,24 @@ async def test_jumping_goes_to_what_has_the_letter(open_app: Open) -> None:
         assert app.focused.id == "norm"
 
 
-async def test_no_color_is_honoured_and_kept_for_the_children(open_app: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_color_is_honoured_and_kept_for_the_children(
+    open_app: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with open_app() as (app, _):
         assert app.no_color
         assert os.environ["NO_COLOR"] == "1"
         strips = app.screen._compositor.render_strips()
-        styles = [segment.style for strip in strips for segment in strip.apply_filter(app._filters[0], app.background_colors[0])]
-        triplets = [style.color.triplet for style in styles if style is not None and style.color is not None and style.color.triplet]
+        styles = [
+            segment.style
+            for strip in strips
+            for segment in strip.apply_filter(app._filters[0], app.background_colors[0])
+        ]
+        triplets = [
+            style.color.triplet
+            for style in styles
+            if style is not None and style.color is not None and style.color.triplet
+        ]
         assert triplets
         assert all(colour.red == colour.green == colour.blue for colour in triplets)
 

@@ -1,6 +1,8 @@
-"""Pictures of every screen at two sizes in light and dark, compared with the ones in the repository.
+"""Pictures of every screen at two sizes, some at three, compared with the ones in the repository.
+One size is also in the other themes.
 
-Regenerate with `pytest tests/tui/test_snapshots.py --snapshot-update` on the baseline Python, and look at them.
+Regenerate with `pytest tests/tui/test_snapshots.py --snapshot-update` on the baseline Python, and
+look at them.
 """
 
 from __future__ import annotations
@@ -14,21 +16,34 @@ from pytest_textual_snapshot import SVGImageExtension  # type: ignore[import-unt
 from syrupy.assertion import SnapshotAssertion
 
 from kmint_tui.app import KmintApp
+from kmint_tui.core import facts
+from kmint_tui.core.facts import Facts
 from kmint_tui.doctor import Finding
-from kmint_tui.workbench import facts
-from kmint_tui.workbench.facts import Facts
-from tests.tui.scenes import MAIN, SCENES, WITH_MESSAGES
+from tests.tui.scenes import MAIN, SCENES, WIDE, WITH_MESSAGES
 
 BASELINE = (3, 11)
 SIZES = ((80, 24), (120, 36))
-CONTRAST = "kmint-contrast"
-THEMES = ("kmint-dark", "kmint-light", CONTRAST)
+LARGE = (200, 50)
+PICTURES = [(name, size) for name in SCENES for size in SIZES] + [(name, LARGE) for name in WIDE]
 FINDINGS = (
     Finding("python", "ok", "3.11.7 on Linux"),
-    Finding("gpu", "warn", "this build of torch has no CUDA support; kernels are checked by Triton's interpreter and never timed"),
-    Finding("smith", "fail", "no model is here", "install kmint again, or pull one on the Models screen"),
+    Finding(
+        "gpu",
+        "warn",
+        "this build of torch has no CUDA support; kernels are checked by Triton's interpreter and never timed",
+    ),
+    Finding(
+        "smith", "fail", "no model is here", "install kmint again, or pull one on the Models screen"
+    ),
     Finding("memory", "unknown", "the system does not say"),
 )
+
+
+def themes(name: str, size: tuple[int, int]) -> tuple[str, ...]:
+    """The themes of a picture: a change of theme moves nothing, so one size shows all of them."""
+    if size != SIZES[1]:
+        return ("kmint-dark",)
+    return ("kmint-dark", "kmint-light", *(["kmint-contrast"] if name in MAIN else []))
 
 
 def findings(offline: bool, started: list[object]) -> Iterator[Finding]:
@@ -36,7 +51,9 @@ def findings(offline: bool, started: list[object]) -> Iterator[Finding]:
     yield from FINDINGS
 
 
-pytestmark = pytest.mark.skipif(sys.version_info[:2] != BASELINE, reason="the pictures are of Python 3.11")
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:2] != BASELINE, reason="the pictures are of Python 3.11"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +62,11 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KMINT_HOME", "home")
     no_gpu = "this build of torch has no CUDA support"
-    monkeypatch.setattr(facts, "collect", lambda smith, offline=False: Facts("embedded", "not loaded", "no GPU", "KMINT_OFFLINE"))
+    monkeypatch.setattr(
+        facts,
+        "collect",
+        lambda smith, offline=False: Facts("embedded", "not loaded", "no GPU", "KMINT_OFFLINE"),
+    )
     monkeypatch.setattr("kmint_tui.screens.crowns.no_gpu_reason", lambda: no_gpu)
     monkeypatch.setattr("kmint_tui.screens.grid.no_gpu_reason", lambda: no_gpu)
     monkeypatch.setattr("kmint_tui.screens.doctor.examine", findings)
@@ -53,8 +74,9 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("size", SIZES, ids="{0[0]}x{0[1]}".format)
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize(
+    ("name", "size"), PICTURES, ids=[f"{name}-{size[0]}x{size[1]}" for name, size in PICTURES]
+)
 async def test_pictures(name: str, size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
     prepared, scene = SCENES[name]
     prepared()
@@ -66,11 +88,10 @@ async def test_pictures(name: str, size: tuple[int, int], snapshot: SnapshotAsse
             await scene(pilot)
             if name not in WITH_MESSAGES:
                 app.clear_notifications()
-            for theme in THEMES:
-                if theme != CONTRAST or name in MAIN:
-                    app.theme = theme
-                    await pilot.pause()
-                    await pilot.pause()
-                    assert app.export_screenshot() == pictures(name=theme)
+            for theme in themes(name, size):
+                app.theme = theme
+                await pilot.pause()
+                await pilot.pause()
+                assert app.export_screenshot() == pictures(name=theme)
     finally:
         app.engine.close()

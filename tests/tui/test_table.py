@@ -1,4 +1,6 @@
-"""The table: its cursor stays on its row when the rows are replaced, and only that row is announced."""
+"""The table: its cursor stays on its row when the rows are replaced, and only that row is
+announced.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ class Shown(App[None]):
         self.announced.append(event.row_key.value)
 
 
-@pytest.mark.parametrize(("kept", "announced"), [("abc", "c"), ("cab", "c"), ("ab", "a"), ("", None)])
-async def test_replaced_rows_announce_the_row_where_the_cursor_comes_to_rest(kept: str, announced: str | None) -> None:
+@pytest.mark.parametrize(
+    ("kept", "announced"), [("abc", "c"), ("cab", "c"), ("ab", "a"), ("", None)]
+)
+async def test_replaced_rows_announce_the_row_under_the_cursor(
+    kept: str, announced: str | None
+) -> None:
     app = Shown()
     async with app.run_test() as pilot:
         table = app.query_one(Table)

@@ -1,11 +1,13 @@
-"""Run as a program with TRITON_INTERPRET=1: the kernel that takes fingerprints on a GPU gives the numbers that torch does on the CPU."""
+"""Run as a program with TRITON_INTERPRET=1: the kernel that takes fingerprints on a GPU gives the
+numbers that torch does on the CPU.
+"""
 
 from __future__ import annotations
 
 import torch
 
-from referee.measuring import fingerprint as module
 from referee.replaying.replay import INTEGERS
+from referee.timing import fingerprint as module
 
 
 def main() -> None:
@@ -18,11 +20,31 @@ def main() -> None:
             for key, tensors in ((2**62 + 5, [words]), (3, [words]), (2**40 + 9, several)):
                 sums = torch.zeros(len(tensors), dtype=torch.int64)
                 grid = (-(-size // module.BLOCK), -(-len(tensors) // module.TOGETHER))
-                apart, stride = module._apart([tensor.data_ptr() for tensor in tensors], dtype.itemsize)
-                offsets, stride, pad = (torch.tensor(apart), stride, None) if len(tensors) > 1 else (None, 1, -(2**63) + 5)
-                module._add_up[grid](words, offsets, len(tensors), size, key, sums, pad, **module.CONSTANTS, STRIDE=stride)
+                apart, stride = module._apart(
+                    [tensor.data_ptr() for tensor in tensors], dtype.itemsize
+                )
+                offsets, stride, pad = (
+                    (torch.tensor(apart), stride, None)
+                    if len(tensors) > 1
+                    else (None, 1, -(2**63) + 5)
+                )
+                module._add_up[grid](
+                    words,
+                    offsets,
+                    len(tensors),
+                    size,
+                    key,
+                    sums,
+                    pad,
+                    **module.CONSTANTS,
+                    STRIDE=stride,
+                )
                 expected = module.read([module._noted(tensors, key)])
-                assert [(int(one) - (pad or 0)) % 2**64 for one in sums] == expected, (dtype, size, key)
+                assert [(int(one) - (pad or 0)) % 2**64 for one in sums] == expected, (
+                    dtype,
+                    size,
+                    key,
+                )
     assert set(INTEGERS) == {1, 2, 4, 8}
 
 

@@ -1,11 +1,13 @@
-"""Run as a program with TRITON_INTERPRET=1: the kernel that mixes values on a GPU, on memory of the CPU. Silent when it is right."""
+"""Run as a program with TRITON_INTERPRET=1: the kernel that mixes values on a GPU, on memory of the
+CPU. Silent when it is right.
+"""
 
 from __future__ import annotations
 
 import torch
 
-from referee.measuring import mixing
 from referee.replaying.replay import INTEGERS
+from referee.timing import mixing
 
 COVERED = 4 * mixing.BITS * mixing.BLOCK  # by one program
 SIZES = {"BLOCK": mixing.BLOCK, "BITS": mixing.BITS, "ROUNDS": mixing.ROUNDS}
@@ -31,7 +33,9 @@ def main() -> None:
             first, second = torch.full((size,), 1, dtype=dtype), torch.full((size,), 2, dtype=dtype)
             found = made(first, second, 2**62 + 5)
             assert ((found == 1) | (found == 2)).all(), "an element of neither"
-            assert torch.equal(found, made(first, second, 2**62 + 5)), "the same seed gives another mixture"
+            assert torch.equal(found, made(first, second, 2**62 + 5)), (
+                "the same seed gives another mixture"
+            )
             if size > 1000:
                 other = made(first, second, 2**62 + 6)
                 for share in ((found == 1).double().mean(), (found == other).double().mean()):
@@ -39,7 +43,9 @@ def main() -> None:
                 for shift in (mixing.BLOCK, mixing.BITS * mixing.BLOCK, size // 2):
                     if shift < size:
                         alike = (found[:-shift] == found[shift:]).double().mean()
-                        assert abs(float(alike) - 0.5) < 4 * 0.5 / (size - shift) ** 0.5, "the choices come twice"
+                        assert abs(float(alike) - 0.5) < 4 * 0.5 / (size - shift) ** 0.5, (
+                            "the choices come twice"
+                        )
 
 
 if __name__ == "__main__":

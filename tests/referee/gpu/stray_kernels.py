@@ -1,4 +1,6 @@
-"""Kernels for silu that give the right answer and do one thing more which they must not, each with the guards that may catch it."""
+"""Kernels for silu that give the right answer and do one thing more which they must not, each with
+the guards that may catch it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _HIDDEN = "y += tl.sum(tl.where(few & ({} > 1e4), 1.0, 0.0))"
 
 @dataclass(frozen=True)
 class Stray:
-    """`gpu` and `cpu` are the guards that may catch it there; no `cpu` guards: only a GPU can tell, or it would take too long."""
+    """`gpu` and `cpu` are the guards that may catch it there; no `cpu` guards: only a GPU can tell,
+    or it would take too long.
+    """
 
     gpu: frozenset[str]
     cpu: frozenset[str]
@@ -41,7 +45,9 @@ class Stray:
 
 
 def _stray(gpu: str, cpu: str, *, before: str = "pass", after: str = "pass") -> Stray:
-    source = _TEXT.replace("BEFORE", before.replace("\n", "\n    ")).replace("AFTER", after.replace("\n", "\n    "))
+    source = _TEXT.replace("BEFORE", before.replace("\n", "\n    ")).replace(
+        "AFTER", after.replace("\n", "\n    ")
+    )
     return Stray(frozenset(gpu.split()), frozenset(cpu.split()), source)
 
 
@@ -50,32 +56,60 @@ def _load(where: str) -> str:
 
 
 STRAYS = {
-    "writes past the end": _stray("guard_band", "out_of_bounds", after="tl.store(out_ptr + total + lane, y, mask=few & last)"),
-    "writes before the start": _stray("guard_band", "out_of_bounds", after="tl.store(out_ptr - 8 + lane, y, mask=few & first)"),
-    "writes past the end of its input": _stray("guard_band", "out_of_bounds", after="tl.store(x_ptr + total + lane, y, mask=few & last)"),
+    "writes past the end": _stray(
+        "guard_band", "out_of_bounds", after="tl.store(out_ptr + total + lane, y, mask=few & last)"
+    ),
+    "writes before the start": _stray(
+        "guard_band", "out_of_bounds", after="tl.store(out_ptr - 8 + lane, y, mask=few & first)"
+    ),
+    "writes past the end of its input": _stray(
+        "guard_band", "out_of_bounds", after="tl.store(x_ptr + total + lane, y, mask=few & last)"
+    ),
     "writes before the start of its scratch": _stray(
         "guard_band", "out_of_bounds", after="tl.store(scratch_ptr - 8 + lane, y, mask=few & first)"
     ),
-    "writes far outside": _stray("out_of_bounds", "out_of_bounds", after="tl.store(out_ptr + far + lane, y, mask=few & first)"),
-    "reads past the end": _stray("wrong_answer", "out_of_bounds", before=_USED.format(_load("x_ptr + total + lane"))),
-    "reads before the start": _stray("wrong_answer", "out_of_bounds", before=_USED.format(_load("x_ptr - 8 + lane"))),
-    "reads past the end and hides NaN": _stray(
-        "not_deterministic wrong_answer", "out_of_bounds", before=_HIDDEN.format(_load("x_ptr + total + lane"))
+    "writes far outside": _stray(
+        "out_of_bounds",
+        "out_of_bounds",
+        after="tl.store(out_ptr + far + lane, y, mask=few & first)",
     ),
-    "reads far outside": _stray("out_of_bounds", "out_of_bounds", before=_USED.format(_load("x_ptr + far + lane"))),
-    "reads scratch that nobody wrote": _stray("wrong_answer", "not_deterministic", before=_USED.format(_load("scratch_ptr + lane"))),
-    "reads scratch that nobody wrote and hides NaN": _stray(
+    "reads past the end": _stray(
+        "wrong_answer", "out_of_bounds", before=_USED.format(_load("x_ptr + total + lane"))
+    ),
+    "reads before the start": _stray(
+        "wrong_answer", "out_of_bounds", before=_USED.format(_load("x_ptr - 8 + lane"))
+    ),
+    "reads past the end and hides NaN": _stray(
+        "not_deterministic wrong_answer",
+        "out_of_bounds",
+        before=_HIDDEN.format(_load("x_ptr + total + lane")),
+    ),
+    "reads far outside": _stray(
+        "out_of_bounds", "out_of_bounds", before=_USED.format(_load("x_ptr + far + lane"))
+    ),
+    "reads unwritten scratch": _stray(
+        "wrong_answer", "not_deterministic", before=_USED.format(_load("scratch_ptr + lane"))
+    ),
+    "reads unwritten scratch and hides NaN": _stray(
         "not_deterministic", "not_deterministic", before=_HIDDEN.format(_load("scratch_ptr + lane"))
     ),
     "reads its output before it is written": _stray(
-        "not_deterministic wrong_answer", "not_deterministic wrong_answer", before=_HIDDEN.format(_load("out_ptr + lane"))
+        "not_deterministic wrong_answer",
+        "not_deterministic wrong_answer",
+        before=_HIDDEN.format(_load("out_ptr + lane")),
     ),
-    "leaves a part of its output unwritten": _stray("wrong_answer", "wrong_answer", before="mask = mask & (at != 3)"),
+    "leaves a part of its output unwritten": _stray(
+        "wrong_answer", "wrong_answer", before="mask = mask & (at != 3)"
+    ),
     "never ends": _stray(
-        "timeout", "", before="turn = tl.load(x_ptr, volatile=True)\nwhile turn == turn:\n    turn = tl.load(x_ptr, volatile=True)"
+        "timeout",
+        "",
+        before="turn = tl.load(x_ptr, volatile=True)\nwhile turn == turn:\n    turn = tl.load(x_ptr, volatile=True)",
     ),
     "gives the right answer and lingers": _stray(
-        "timeout", "", after="turn = tl.load(x_ptr, volatile=True)\nwhile first & (turn == turn):\n    turn = tl.load(x_ptr, volatile=True)"
+        "timeout",
+        "",
+        after="turn = tl.load(x_ptr, volatile=True)\nwhile first & (turn == turn):\n    turn = tl.load(x_ptr, volatile=True)",
     ),
 }
 RIGHT = _stray("", "").source

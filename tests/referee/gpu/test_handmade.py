@@ -1,4 +1,6 @@
-"""The cells that scripts and tests on a GPU choose by what they are, so that a change of cells is noticed where there is none."""
+"""The cells that scripts and tests on a GPU choose by what they are, so that a change of cells is
+noticed where there is none.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mixing two tensors: elements of both, evenly, another mixture for every seed. On this machine's GPU if it has one."""
+"""Mixing two tensors: elements of both, evenly, another mixture for every seed. On this machine's
+GPU if it has one.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from referee.measuring.mixing import Drawn, Mixed
+from referee.timing.mixing import Drawn, Mixed
 from tests.referee.gpu.interpreted import in_interpreter
 
-GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool]
+DTYPES = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.int64,
+    torch.bool,
+]
 
 
 def pair(device: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    return torch.zeros(shape, dtype=dtype, device=device), torch.ones(shape, dtype=dtype, device=device)
+    return torch.zeros(shape, dtype=dtype, device=device), torch.ones(
+        shape, dtype=dtype, device=device
+    )
 
 
 def test_the_kernel_in_triton_s_interpreter() -> None:
@@ -25,11 +40,15 @@ def test_the_kernel_in_triton_s_interpreter() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 7), (64, 1000)])
 @DEVICES
-def test_every_element_comes_from_one_of_them(device: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_every_element_comes_from_one_of_them(
+    device: str, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
     first, second = pair(device, shape, dtype)
     found = Mixed(first, second, 2**62 + 1).made()
     assert (found.shape, found.dtype, found.device) == (first.shape, dtype, first.device)
-    assert ((found == 0) | (found == 1)).all() and torch.equal(found, Mixed(first, second, 2**62 + 1).made())
+    assert ((found == 0) | (found == 1)).all() and torch.equal(
+        found, Mixed(first, second, 2**62 + 1).made()
+    )
     if found.numel() > 1000:
         other = Mixed(first, second, 2**62 + 2).made()
         for share in (found.double().mean(), (found == other).double().mean()):
@@ -51,5 +70,9 @@ def test_a_target_with_gaps_keeps_what_lies_in_them(device: str, values: str) ->
     base = torch.zeros((10, 20), device=device)
     target = base[:, 3:9]
     given.write(target)
-    assert torch.equal(target, given.made()) and torch.equal(target.abs(), numbers) and int((base != 0).sum()) == 60
+    assert (
+        torch.equal(target, given.made())
+        and torch.equal(target.abs(), numbers)
+        and int((base != 0).sum()) == 60
+    )
     assert (10 < int((target < 0).sum()) < 50) == (values == "mixed")

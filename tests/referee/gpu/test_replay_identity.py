@@ -1,4 +1,6 @@
-"""Replay gives the very bits that running the file gives: traced and compiled in the sandbox, against plain Triton on the GPU."""
+"""Replay gives the very bits that running the file gives: traced and compiled in the sandbox,
+against plain Triton on the GPU.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +12,31 @@ from typing import Any
 import pytest
 import torch
 
+from kmint_tui.graph.operations import catalogue_program
+from kmint_tui.template.write import program_source
 from referee import ops
-from referee.device.jobs import Prepared, TaskName
-from referee.device.prepare import prepare
-from referee.device.replay_service import Loaded
+from referee.gpu.compile_candidate import compile_candidate
+from referee.gpu.jobs import CompiledCandidate
+from referee.gpu.replay_service import Loaded
 from referee.ops.values import draw
 from referee.plans.arena import NAN
+from referee.problem import TaskName
 from referee.replaying.driver import Driver
 from referee.replaying.replay import Region, differ
 from referee.replaying.replay_check import Host, outputs_of
-from referee.sandbox.workers import Workers
+from referee.sandbox.zygote import Workers
 from referee.target import Target
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 OPS = (
     "rmsnorm softmax swiglu add_rmsnorm rope layernorm add_layernorm geglu qknorm_rope gelu silu relu2 bias_gelu reglu l2norm log_softmax "
     "softmax_scale layernorm_gelu add_rmsnorm_rope dequant_int8 softcap_softmax rmsnorm_gemma glu rope_interleaved cross_entropy "
     "rmsnorm_mish add_layernorm_silu cumsum entropy kl_div"
 ).split()
-HEADER = "import torch\nimport triton\nimport triton.language as tl\n"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +48,7 @@ def workers() -> Iterator[Workers]:
 
 def imported(source: str, folder: Path) -> Callable[..., Any]:
     file = folder / "candidate.py"
-    file.write_text(HEADER + source, encoding="utf-8")
+    file.write_text(source, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("candidate", file)
     assert spec is not None
     assert spec.loader is not None
@@ -54,16 +61,19 @@ def imported(source: str, folder: Path) -> Callable[..., Any]:
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_the_bits_are_the_same(workers: Workers, tmp_path: Path, name: str, dtype: str) -> None:
-    from forge.corpus import op_designs
-    from forge.grammar import write_fixed
-
     op = ops.get(name)
-    cells = [cell for cell in ops.cells(op, profile="gpu") if cell.role == "required" and cell.outputs[0].dtype == dtype]
+    program = catalogue_program(name)
+    assert program is not None
+    cells = [
+        cell
+        for cell in ops.cells(op, profile="gpu")
+        if cell.role == "required" and cell.outputs[0].dtype == dtype
+    ]
     if not cells:
         pytest.skip(f"{name} has no {dtype} cell")
-    source = write_fixed(op, op_designs(op)[0])
-    found = prepare(workers, source, TaskName(name), cells[:2], Target.of_device())
-    assert isinstance(found, Prepared), found
+    source = program_source(program)
+    found = compile_candidate(workers, source, TaskName(name), cells[:2], Target.of_device())
+    assert isinstance(found, CompiledCandidate), found
     host = Host("cuda", Driver(), lambda text, seconds, whose: None)
     run = imported(source, tmp_path)
     for job in found.jobs:

@@ -1,4 +1,6 @@
-"""Replaying plans of fills and copies on the CPU: regions, poison, guard bands, addresses. Launches need a GPU."""
+"""Replaying plans of fills and copies on the CPU: regions, poison, guard bands, addresses. Launches
+need a GPU.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from referee.plans.arena import HUGE, NAN, POISONS, Poison
+from referee.plans.arena import FILL_PATTERNS, HUGE, NAN, FillPattern
 from referee.plans.plan import Buffer, Copy, Fill, Launch, LaunchConfig, LaunchPlan, Step, View
 from referee.replaying.replay import PlanFault, Region, Runner, bands, differ
 
@@ -34,7 +36,9 @@ def filled(given: LaunchPlan, *, reverse: bool = False) -> Region:
 
 
 def test_steps_run_in_order_on_the_region() -> None:
-    region = filled(plan(Copy(view(1), view(0)), Fill(View(1, 0, (COLUMNS,), (1,), "float32"), 2.0)))
+    region = filled(
+        plan(Copy(view(1), view(0)), Fill(View(1, 0, (COLUMNS,), (1,), "float32"), 2.0))
+    )
     Runner(region.plan, {}, None).bind(region, {}).run(0)
     expected = values()
     expected[0] = 2.0
@@ -55,7 +59,9 @@ def test_what_a_run_left_can_be_forgotten_and_nothing_else_is(odd: int) -> None:
     region = filled(replace(given, buffers=(given.buffers[0], Buffer(BYTES + odd))))
     Runner(region.plan, {}, None).bind(region, {}).run(0)
     region.forget(HUGE)
-    assert (region.tensor(view(1)) > 1e30).all() and region.bytes[region.places.slots[1].end - 1] == HUGE.pattern[0]
+    assert (region.tensor(view(1)) > 1e30).all() and region.bytes[
+        region.places.slots[1].end - 1
+    ] == HUGE.pattern[0]
     assert torch.equal(region.tensor(view(0)), values()) and region.damage() is None
 
 
@@ -88,19 +94,24 @@ def test_bands_of_several_regions_are_looked_at_together() -> None:
 
 def test_a_poison_of_two_bytes_is_looked_at_closely() -> None:
     region = filled(plan())
-    region.fill((values(),), Poison("two bytes", b"\x01\x02"))
+    region.fill((values(),), FillPattern("two bytes", b"\x01\x02"))
     assert touched(region) and region.damage() is None
 
 
-@pytest.mark.parametrize("poison", POISONS)
-def test_a_byte_of_an_inputs_buffer_beside_its_elements_is_seen(poison: Poison) -> None:
+@pytest.mark.parametrize("poison", FILL_PATTERNS)
+def test_a_byte_of_an_inputs_buffer_beside_its_elements_is_seen(poison: FillPattern) -> None:
     given = plan()
     region = Region(replace(given, buffers=(Buffer(BYTES + 61, 0), given.buffers[1])), "cpu")
     assert region.has_gaps() and not filled(given).has_gaps()
     region.fill((values(),), poison)
     assert not torch.stack(region.touched()).any() and region.damage() is None
     slot = region.places.slots[0]
-    for at, kind in ((slot.start + BYTES, "input"), (slot.end - 1, "input"), (slot.start, "input"), (slot.end, "guard")):
+    for at, kind in (
+        (slot.start + BYTES, "input"),
+        (slot.end - 1, "input"),
+        (slot.start, "input"),
+        (slot.end, "guard"),
+    ):
         region.bytes[at] += 1
         found = region.damage()
         assert found and (found.kind, found.count) == (kind, 1)
@@ -149,7 +160,9 @@ def test_differing_bits_are_told_from_equal_values() -> None:
 
 def test_a_padded_input_is_compared_with_its_gaps() -> None:
     padded = View(0, 0, (2, 3), (5, 1), "float16")
-    given = LaunchPlan((Buffer(16, 0), Buffer(12)), (padded,), (), (View(1, 0, (2, 3), (3, 1), "float16"),))
+    given = LaunchPlan(
+        (Buffer(16, 0), Buffer(12)), (padded,), (), (View(1, 0, (2, 3), (3, 1), "float16"),)
+    )
     region = Region(given, "cpu")
     region.fill((torch.ones(2, 3, dtype=torch.float16),), NAN)
     assert region.damage() is None
@@ -168,7 +181,9 @@ def test_a_launch_without_a_gpu_is_refused() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8", "bool"])
 @pytest.mark.parametrize(("start", "length"), [(0, 64), (0, 63), (1, 64), (3, 5), (0, 1), (0, 0)])
 def test_one_changed_element_is_seen_wherever_it_lies(dtype: str, start: int, length: int) -> None:
-    """Bits are compared in the largest integers that fit, which depends on where both tensors begin and end."""
+    """Bits are compared in the largest integers that fit, which depends on where both tensors begin
+    and end.
+    """
     left = torch.zeros(80, dtype=getattr(torch, dtype))[start : start + length]
     right = torch.zeros(80, dtype=getattr(torch, dtype))[:length]
     assert not bool(differ(left, right))

@@ -1,4 +1,6 @@
-"""The replay worker's requests in this process: what a GPU with too little free memory is answered with."""
+"""The replay worker's requests in this process: what a GPU with too little free memory is answered
+with.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from referee.device import replay_service
-from referee.device.jobs import CellJob, TaskName, pack_jobs
-from referee.device.replay_service import Service
-from referee.measuring.baselines import Baselines
+from referee.gpu import replay_service
+from referee.gpu.jobs import ReplayJob, pack_jobs
+from referee.gpu.replay_service import Service
 from referee.ops.spec import Cell
 from referee.ops.task import Task
+from referee.problem import TaskName
+from referee.timing.baselines import Baselines
 from tests.referee.gpu.test_worker_process import cell_of, launching_plan
 
 CELL = cell_of("relu2", "f32-37x4097")
@@ -22,8 +25,15 @@ CELL = cell_of("relu2", "f32-37x4097")
 
 def request() -> dict[str, Any]:
     """To check one cell with a plan whose kernel was never compiled."""
-    jobs, _ = pack_jobs([CellJob(CELL, launching_plan(CELL), {})])
-    return {"do": "check", "task": asdict(TaskName("relu2")), "jobs": jobs, "seed": 1, "choice": {}, "atomics": False}
+    jobs, _ = pack_jobs([ReplayJob(CELL, launching_plan(CELL), {})])
+    return {
+        "do": "check",
+        "task": asdict(TaskName("relu2")),
+        "jobs": jobs,
+        "seed": 1,
+        "choice": {},
+        "atomics": False,
+    }
 
 
 def told(service: Service) -> None:
@@ -33,7 +43,9 @@ def told(service: Service) -> None:
     assert "out of memory" in found["broken"]
 
 
-def test_too_little_memory_is_an_answer_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_an_answer_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def draw(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nmore")
 
@@ -51,7 +63,9 @@ class Store:
         return Baselines({}, {}, {})
 
 
-def test_what_a_build_loads_is_left_out_of_garbage_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_build_loads_is_left_out_of_garbage_collections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     done: list[str] = []
     for name in ("collect", "freeze"):
         monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
@@ -66,7 +80,9 @@ def test_what_a_build_loads_is_left_out_of_garbage_collections(monkeypatch: pyte
 
 
 def filled() -> list[torch.Tensor]:
-    """Tensors that leave nothing of what this process may use, nor of what it was given for earlier ones and kept."""
+    """Tensors that leave nothing of what this process may use, nor of what it was given for earlier
+    ones and kept.
+    """
     held, size = [], 1 << 26
     while size >= 512:
         try:

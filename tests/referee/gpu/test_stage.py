@@ -1,85 +1,40 @@
-"""What the memory of a timing block holds while its rounds run: a plan of copies instead of launches, on the CPU and on a GPU."""
+"""What the memory of a timing block holds while its rounds run: a plan of copies instead of
+launches, on the CPU and on a GPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
 import pytest
 import torch
 
-from referee.measuring import stage as stage_module
-from referee.measuring import timed_rows
-from referee.measuring.baselines import Baselines
-from referee.measuring.stage import Contest, Stage
-from referee.ops.spec import Cell, Op, TensorSpec
-from referee.ops.task import Task
-from referee.plans.arena import Poison
-from referee.plans.plan import Buffer, Copy, Fill, LaunchPlan, Step, View
-from referee.replaying.driver import Driver
-from referee.replaying.replay import Bound, Choice, PlanFault, Region, Runner
-from referee.replaying.replay_check import Host
-
-ROWS, COLUMNS = 3, 7
-SPEC = TensorSpec("x", (ROWS, COLUMNS), "float16", (COLUMNS, 1))
-CELL = Cell("f16-3x7", (SPEC,), (TensorSpec("out", SPEC.shape, "float16", SPEC.strides),), "normal", (1.0,), "bench")
-TASK = Task(Op("identity", "unary", "test", "identity", "x", "familiar", origin="user"), (CELL,), torch.clone, torch.Tensor.double)
-INPUT, SCRATCH, OUTPUT = (View(buffer, 0, SPEC.shape, SPEC.strides, "float16") for buffer in range(3))
-SIZE = ROWS * COLUMNS * 2
-ROUNDS = 6
+from referee.plans.arena import FillPattern
+from referee.plans.plan import Copy, Fill, View
+from referee.replaying.replay import PlanFault, Region
+from referee.timing import stage as stage_module
+from referee.timing import timed_rows
+from referee.timing.stage import Stage
+from tests.referee.gpu.staging import (
+    INPUT,
+    OUTPUT,
+    ROUNDS,
+    ROWS,
+    SCRATCH,
+    SIZE,
+    LeavingOut,
+    doubling,
+    given,
+    play,
+    regions,
+)
 
 Staged = Callable[..., Stage]
 
 
-GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=GPU)])
-def staged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Staged:
-    """Makes a stage for the given steps, filled for its first block."""
-    if request.param == "cpu":
-        monkeypatch.setattr(stage_module, "free_bytes", lambda: 4 << 30)
-    host = Host(request.param, Driver() if request.param == "cuda" else None, lambda *_: None)
-
-    def make(*steps: Step, atomics: bool = False, rivals: Sequence[str] = (), rowwise: bool = False) -> Stage:
-        plan = LaunchPlan((Buffer(SIZE, 0), Buffer(SIZE), Buffer(SIZE)), (INPUT,), steps, (OUTPUT,))
-        runner = Runner(plan, {}, host.driver)
-        baselines = Baselines(dict.fromkeys(rivals, doubling), {}, {})
-        stage = Stage(host, Contest(replace(TASK, rowwise=rowwise), CELL, runner, {}, atomics, baselines, 5), ROUNDS)
-        stage.refill(1, ROUNDS, dict.fromkeys(rivals, ROUNDS))
-        return stage
-
-    return make
-
-
-def play(stage: Stage, then: Callable[[int], object] = lambda index: None) -> None:
-    """What `run_block` does with the candidate, without a clock; `then` comes while a call has not ended."""
-    entry = stage.entry("candidate")
-    assert entry.before and entry.after
-    for index in range(ROUNDS):
-        entry.before(index)
-        entry.call(index)
-        then(index)
-        entry.after(index)
-
-
-def regions(stage: Stage) -> list[Region]:
-    """The candidate's, by call."""
-    return [call.region for call in stage._calls]
-
-
-def given(stage: Stage) -> list[bytes]:
-    """The input of every round."""
-    return [raw(region.tensor(INPUT)) for region in regions(stage)]
-
-
-def raw(tensor: torch.Tensor) -> bytes:
-    """A tensor's bytes."""
-    return bytes(tensor.contiguous().view(torch.uint8).cpu().numpy().tobytes())
-
-
-def test_no_two_calls_get_the_same_values_and_none_is_there_before_its_call(staged: Staged) -> None:
+def test_no_two_calls_share_values_and_none_come_early(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     entry = stage.entry("candidate")
     assert entry.before
@@ -95,8 +50,12 @@ def test_no_two_calls_get_the_same_values_and_none_is_there_before_its_call(stag
     assert not any(given(stage)[0] in some for some in seen)
 
 
-def test_an_answer_that_an_earlier_call_left_behind_is_wrong(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that finds what another one kept in a region that is still to come, and copies it instead of working."""
+def test_an_answer_that_an_earlier_call_left_behind_is_wrong(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that finds what another one kept in a region that is still to come, and copies it
+    instead of working.
+    """
     monkeypatch.setattr(stage_module, "COMPARED", 0)
     stage = staged(Copy(OUTPUT, INPUT))
 
@@ -117,7 +76,9 @@ def test_an_output_that_a_later_call_writes_is_seen(staged: Staged) -> None:
 
     def all_at_once(index: int) -> None:
         for region in regions(stage)[: index + 1]:
-            region.tensor(OUTPUT).fill_(7.0) if index < ROUNDS - 1 else region.tensor(OUTPUT).copy_(region.tensor(INPUT))
+            region.tensor(OUTPUT).fill_(7.0) if index < ROUNDS - 1 else region.tensor(OUTPUT).copy_(
+                region.tensor(INPUT)
+            )
 
     play(stage, all_at_once)
     with pytest.raises(PlanFault, match="was written when the call had ended"):
@@ -132,7 +93,9 @@ def test_right_outputs_pass_in_block_after_block(staged: Staged) -> None:
         stage.refill(number, ROUNDS, {})
 
 
-def test_a_call_that_writes_nothing_is_seen_by_what_lies_there_before_it(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_writes_nothing_is_seen_by_old_contents(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage_module, "COMPARED", 0)
     stage = staged()
     play(stage)
@@ -146,18 +109,22 @@ def test_every_call_is_repeated_at_another_address(staged: Staged) -> None:
     outputs = [(call.outputs[0].data_ptr(), call.outputs[0].clone()) for call in stage._calls]
     stage.check()
     assert stage._spare
-    seen = [(call.outputs[0].data_ptr(), call.outputs[0]) for call in (stage._spare, *stage._calls[:-1])]
+    seen = [
+        (call.outputs[0].data_ptr(), call.outputs[0]) for call in (stage._spare, *stage._calls[:-1])
+    ]
     for (timed_at, timed), (again_at, again) in zip(outputs, seen, strict=True):
         assert timed_at != again_at and torch.equal(timed, again) and not bool((timed == 0).all())
 
 
-def test_an_output_whose_words_add_up_to_what_was_there_before_is_seen(staged: Staged) -> None:
+def test_an_output_with_an_unchanged_sum_of_words_is_seen(staged: Staged) -> None:
     """One call does the work of all, and makes every output add up to what the others left there."""
     stage = staged(Copy(OUTPUT, INPUT))
 
     def swapped(index: int) -> None:
         """As the call ends two elements are the wrong way round, and the last call puts them right."""
-        for region in regions(stage)[: ROUNDS if index == ROUNDS - 1 else 0] or [regions(stage)[index]]:
+        for region in regions(stage)[: ROUNDS if index == ROUNDS - 1 else 0] or [
+            regions(stage)[index]
+        ]:
             row = region.tensor(OUTPUT)[0]
             row[:2] = row[:2].flip(0).clone()
 
@@ -166,13 +133,18 @@ def test_an_output_whose_words_add_up_to_what_was_there_before_is_seen(staged: S
         stage.check()
 
 
-def test_a_repeated_call_cannot_put_right_what_timed_calls_left(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_call_cannot_put_right_what_timed_calls_left(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage_module, "COMPARED", 0)
     stage = staged(Copy(OUTPUT, INPUT))
-    play(stage, lambda index: regions(stage)[index].tensor(OUTPUT)[0].fill_(1.0) if index > 2 else None)
+    play(
+        stage,
+        lambda index: regions(stage)[index].tensor(OUTPUT)[0].fill_(1.0) if index > 2 else None,
+    )
     forget = Region.forget
 
-    def mending(region: Region, poison: Poison) -> None:
+    def mending(region: Region, poison: FillPattern) -> None:
         forget(region, poison)
         for call in stage._calls:
             call.outputs[0].copy_(call.inputs[0])
@@ -183,7 +155,9 @@ def test_a_repeated_call_cannot_put_right_what_timed_calls_left(staged: Staged, 
 
 
 def test_who_writes_over_the_draws_is_seen(staged: Staged) -> None:
-    """With them a kernel would choose what all calls after it are given, and what they are compared with."""
+    """With them a kernel would choose what all calls after it are given, and what they are compared
+    with.
+    """
     stage = staged(Copy(OUTPUT, INPUT))
 
     def zeroing(index: int) -> None:
@@ -212,7 +186,7 @@ def test_an_input_that_one_call_changed_is_seen(staged: Staged, atomics: bool) -
     assert found.value.guard == "input_mutated"
 
 
-def test_with_atomics_every_output_is_compared_and_none_bit_by_bit(staged: Staged) -> None:
+def test_outputs_of_atomics_are_compared_but_not_by_bits(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT), atomics=True)
 
     def rounding(index: int) -> None:
@@ -221,7 +195,10 @@ def test_with_atomics_every_output_is_compared_and_none_bit_by_bit(staged: Stage
     play(stage, rounding)
     stage.check()
     stage.refill(2, ROUNDS, {})
-    play(stage, lambda index: regions(stage)[index].tensor(OUTPUT)[1, 1].add_(8.0) if index == 3 else None)
+    play(
+        stage,
+        lambda index: regions(stage)[index].tensor(OUTPUT)[1, 1].add_(8.0) if index == 3 else None,
+    )
     with pytest.raises(PlanFault, match="an output of a timed call is wrong"):
         stage.check()
 
@@ -234,7 +211,9 @@ def test_a_wrong_output_is_seen(staged: Staged) -> None:
     assert found.value.guard == "timed_output"
 
 
-def test_one_round_that_differs_is_seen_even_if_it_is_not_compared(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_differing_round_is_seen_without_a_full_compare(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage_module, "COMPARED", 0)
     stage = staged(Copy(OUTPUT, INPUT))
 
@@ -250,17 +229,15 @@ def test_one_round_that_differs_is_seen_even_if_it_is_not_compared(staged: Stage
 def test_an_answer_kept_outside_the_plan_s_buffers_is_seen(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     play(stage)
-    regions(stage)[3].bytes[-SIZE:] = regions(stage)[3].tensor(INPUT).contiguous().view(torch.uint8).flatten()
+    regions(stage)[3].bytes[-SIZE:] = (
+        regions(stage)[3].tensor(INPUT).contiguous().view(torch.uint8).flatten()
+    )
     with pytest.raises(PlanFault) as found:
         stage.check()
     assert found.value.guard == "guard_band"
 
 
-def doubling(values: torch.Tensor) -> torch.Tensor:
-    return values * 2
-
-
-def test_a_baseline_is_given_its_own_values_just_before_each_of_its_calls(staged: Staged) -> None:
+def test_a_baseline_gets_its_values_right_before_each_call(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT), rivals=("eager",))
     rival = stage.rival("eager", doubling, ROUNDS)
     assert rival.before and rival.after and rival.rounds == ROUNDS
@@ -278,7 +255,8 @@ def test_a_baseline_is_given_its_own_values_just_before_each_of_its_calls(staged
     assert len(seen) == ROUNDS + 2
 
 
-def test_a_candidate_that_runs_where_it_ran_is_given_other_values_and_nothing_that_it_left(staged: Staged) -> None:
+def test_a_candidate_at_the_same_place_gets_new_values(staged: Staged) -> None:
+    """A candidate that runs where it ran is given other values and nothing that it left."""
     stage = staged(Copy(OUTPUT, INPUT))
     entry = stage.in_place("candidate", ROUNDS)
     assert entry.before and entry.after
@@ -294,7 +272,7 @@ def test_a_candidate_that_runs_where_it_ran_is_given_other_values_and_nothing_th
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_one_output_of_those_that_are_not_all_checked_is_looked_at(staged: Staged, in_place: bool) -> None:
+def test_one_of_the_partly_checked_outputs_is_compared(staged: Staged, in_place: bool) -> None:
     stage = staged(Copy(OUTPUT, INPUT))
     entry = stage.in_place("candidate", ROUNDS) if in_place else stage.entry("candidate")
     assert entry.before and entry.after
@@ -305,7 +283,9 @@ def test_one_output_of_those_that_are_not_all_checked_is_looked_at(staged: Stage
         stage.check_one()
 
 
-def test_a_wrong_element_is_named_by_its_own_row(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_element_is_named_by_its_own_row(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(timed_rows, "ROWS", ROUNDS * (ROWS - 1))
     stage = staged(Copy(OUTPUT, INPUT), rowwise=True)
 
@@ -317,18 +297,6 @@ def test_a_wrong_element_is_named_by_its_own_row(staged: Staged, monkeypatch: py
     play(stage, last_rows)
     with pytest.raises(PlanFault, match="14 of 21 elements wrong, worst at row 2"):
         stage.check()
-
-
-class LeavingOut(Runner):
-    """Copies the input, but for inputs that are told: there it writes zeros, in a call that is timed as in any other."""
-
-    def __init__(self, plan: LaunchPlan) -> None:
-        super().__init__(plan, {}, None)
-        self.left_out: set[bytes] = set()
-
-    def bind(self, region: Region, choice: Choice) -> Bound:
-        x, out = region.tensor(INPUT), region.tensor(OUTPUT)
-        return Bound((lambda stream: out.zero_() if raw(x) in self.left_out else out.copy_(x),))
 
 
 @pytest.mark.parametrize("rowwise", [False, True])
@@ -347,7 +315,9 @@ def test_a_single_call_that_is_left_out_is_seen(staged: Staged, rowwise: bool, w
             runner.left_out.add(given(stage)[index])
         entry.call(index)
         entry.after(index)
-    with pytest.raises(PlanFault, match="an output of a timed call is wrong: 21 of 21 elements wrong"):
+    with pytest.raises(
+        PlanFault, match="an output of a timed call is wrong: 21 of 21 elements wrong"
+    ):
         stage.check()
 
 
@@ -360,7 +330,7 @@ def test_an_input_that_a_call_changes_is_no_wrong_output(staged: Staged, rowwise
     assert caught.value.guard == "input_mutated"
 
 
-def test_what_is_written_over_a_baselines_draws_while_calls_are_repeated_is_seen_in_the_next_block(staged: Staged) -> None:
+def test_a_write_over_a_baselines_draws_is_seen_a_block_later(staged: Staged) -> None:
     stage = staged(Copy(OUTPUT, INPUT), rivals=("eager",))
     play(stage)
     stage.check()
@@ -379,18 +349,28 @@ def test_whoever_writes_over_a_baselines_draws_is_seen(staged: Staged) -> None:
         stage.check()
 
 
-def test_addresses_that_are_chosen_ahead_are_those_of_the_next_block_and_change_nothing_in_this_one(staged: Staged) -> None:
+def test_addresses_chosen_ahead_are_those_of_the_next_block(staged: Staged) -> None:
+    """Addresses that are chosen ahead are those of the next block and change nothing in this
+    one.
+    """
     stage = staged(Copy(OUTPUT, INPUT))
     for number in range(2, 5):
         play(stage)
         held = [(region.address(INPUT), region.tensor(OUTPUT).clone()) for region in regions(stage)]
         stage.ahead()
         planned = [call.region.address(INPUT) for call in stage._next]
-        assert [region.address(INPUT) for region in regions(stage)] == [address for address, _ in held]
-        assert all(torch.equal(region.tensor(OUTPUT), output) for region, (_, output) in zip(regions(stage), held, strict=True))
+        assert [region.address(INPUT) for region in regions(stage)] == [
+            address for address, _ in held
+        ]
+        assert all(
+            torch.equal(region.tensor(OUTPUT), output)
+            for region, (_, output) in zip(regions(stage), held, strict=True)
+        )
         stage.check()
         stage.refill(number, ROUNDS, {})
-        assert [call.region.address(INPUT) for call in (*stage._calls, stage._spare) if call] == planned
+        assert [
+            call.region.address(INPUT) for call in (*stage._calls, stage._spare) if call
+        ] == planned
     region = regions(stage)[0]
     play(stage)
     stage.ahead()

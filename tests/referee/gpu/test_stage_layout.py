@@ -7,12 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.measuring.stage import LARGE_STEP, SMALL_STEP, slab_size, spread, subseed
 from referee.plans.arena import GUARD_BYTES, LARGE_BYTES, NAN
 from referee.plans.plan import Buffer, LaunchPlan, View
 from referee.replaying.replay import Region, slab_bytes
+from referee.timing.stage_layout import LARGE_STEP, SMALL_STEP, slab_size, spaced_layout, subseed
 
-sizes = st.lists(st.sampled_from([0, 2, 100, 4096, LARGE_BYTES - 2, LARGE_BYTES, LARGE_BYTES + 2, 5 << 20]), min_size=1, max_size=6)
+sizes = st.lists(
+    st.sampled_from([0, 2, 100, 4096, LARGE_BYTES - 2, LARGE_BYTES, LARGE_BYTES + 2, 5 << 20]),
+    min_size=1,
+    max_size=6,
+)
 
 
 def plan_of(nbytes: list[int]) -> LaunchPlan:
@@ -20,10 +24,12 @@ def plan_of(nbytes: list[int]) -> LaunchPlan:
 
 
 @given(sizes, st.randoms(use_true_random=False))
-def test_buffers_lie_apart_aligned_and_between_watched_bands(nbytes: list[int], shuffled: object) -> None:
+def test_buffers_lie_apart_aligned_and_between_watched_bands(
+    nbytes: list[int], shuffled: object
+) -> None:
     order = list(range(len(nbytes)))
     shuffled.shuffle(order)  # type: ignore[attr-defined]
-    found = spread(plan_of(nbytes), order)
+    found = spaced_layout(plan_of(nbytes), order)
     slots = [found.slots[index] for index in order]
     for slot in slots:
         assert slot.start % (LARGE_STEP if slot.nbytes >= LARGE_BYTES else SMALL_STEP) == 0
@@ -41,8 +47,10 @@ def test_buffers_lie_apart_aligned_and_between_watched_bands(nbytes: list[int], 
 
 @pytest.mark.parametrize("distance", [-1, 3 << 20])
 def test_a_write_beside_a_large_buffer_is_seen(distance: int) -> None:
-    given_plan = LaunchPlan((Buffer(3 << 20), Buffer(64)), (), (), (View(0, 0, (4,), (1,), "float32"),))
-    region = Region(given_plan, "cpu", places=spread(given_plan, (0, 1)), step=LARGE_STEP)
+    given_plan = LaunchPlan(
+        (Buffer(3 << 20), Buffer(64)), (), (), (View(0, 0, (4,), (1,), "float32"),)
+    )
+    region = Region(given_plan, "cpu", places=spaced_layout(given_plan, (0, 1)), step=LARGE_STEP)
     region.fill((), NAN)
     assert region.damage() is None
     assert (region.bytes.data_ptr() + region.places.slots[0].start) % LARGE_STEP == 0
@@ -53,7 +61,16 @@ def test_a_write_beside_a_large_buffer_is_seen(distance: int) -> None:
 
 
 def test_seeds_differ_by_purpose_and_repeat() -> None:
-    seeds = {subseed(5, *parts) for parts in (("timed", 1, 0), ("timed", 1, 1), ("timed", 2, 0), ("baseline", 1, 0), ("timed", 10))}
+    seeds = {
+        subseed(5, *parts)
+        for parts in (
+            ("timed", 1, 0),
+            ("timed", 1, 1),
+            ("timed", 2, 0),
+            ("baseline", 1, 0),
+            ("timed", 10),
+        )
+    }
     assert len(seeds) == 5
     assert subseed(5, "timed", 1, 0) in seeds
     assert all(0 <= seed < 1 << 63 for seed in seeds)
@@ -62,7 +79,7 @@ def test_seeds_differ_by_purpose_and_repeat() -> None:
 
 def test_every_byte_of_the_slab_but_the_plan_s_own_is_watched() -> None:
     given_plan = LaunchPlan((Buffer(LARGE_BYTES, 0), Buffer(100)), (), (), ())
-    region = Region(given_plan, "cpu", places=spread(given_plan, (1, 0)), step=LARGE_STEP)
+    region = Region(given_plan, "cpu", places=spaced_layout(given_plan, (1, 0)), step=LARGE_STEP)
     region.fill((), NAN)
     own = sum(slot.nbytes for slot in region.places.slots)
     assert sum(high - low for low, high in region.places.guards) + own == region.bytes.numel()

@@ -1,7 +1,8 @@
-"""Stray reads and writes, memory that nobody wrote, races, kernels that do not end: each falls to its guard, and to nothing else.
+"""Stray reads and writes, unwritten memory, races and endless kernels: each falls to its guard.
 
-After each of them the next verdicts are right: a good kernel passes and a wrong one is rejected for what is wrong with it. On the
-CPU path every address is checked, so that stray reads are told as such; on a GPU they show by the NaN between the buffers.
+The verdicts after each of them are right: a good kernel passes, and a wrong one is rejected for its
+own fault. The CPU path checks every address and names stray reads. On a GPU the NaN between the
+buffers shows them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from tests.referee.gpu.stray_kernels import RIGHT, STRAYS
 WRONG = RIGHT.replace("x * tl.sigmoid(x)", "tl.sigmoid(x)")
 RACES = [one for one in load("wrong") if one.name in ("l2norm_racing_pieces", "layernorm_race")]
 RESTART_SECONDS = 60.0
-"""For ending a lost worker and starting another; what a kernel itself may take is CANDIDATE_SECONDS."""
+"""For ending a lost worker and starting another; what a kernel itself may take is
+CANDIDATE_SECONDS.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,7 @@ def on_gpu() -> Iterator[Referee]:
         yield opened
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name, stray in STRAYS.items() if stray.cpu])
 def test_on_the_cpu_each_falls_to_its_guard(on_cpu: Referee, name: str) -> None:
     verdict = on_cpu.judge(STRAYS[name].source, "silu", level="correct")
@@ -51,11 +55,14 @@ def test_the_kernels_differ_from_a_right_one_only_in_that(on_cpu: Referee) -> No
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", STRAYS)
-def test_on_a_gpu_each_falls_to_its_guard_and_the_next_verdict_is_right(on_gpu: Referee, name: str) -> None:
+def test_each_falls_to_its_guard_on_a_gpu_and_the_next_is_right(on_gpu: Referee, name: str) -> None:
     begun = time.monotonic()
     verdict = on_gpu.judge(STRAYS[name].source, "silu", level="correct")
     spent = time.monotonic() - begun
-    assert verdict.verdict == "rejected" and verdict.guard in STRAYS[name].gpu, (verdict.guard, verdict.reason)
+    assert verdict.verdict == "rejected" and verdict.guard in STRAYS[name].gpu, (
+        verdict.guard,
+        verdict.reason,
+    )
     assert spent < CANDIDATE_SECONDS + RESTART_SECONDS
     following = on_gpu.judge(RIGHT, "silu", level="correct")
     assert following.passed and following.mode == "replay", following.reason
@@ -68,5 +75,9 @@ def test_on_a_gpu_each_falls_to_its_guard_and_the_next_verdict_is_right(on_gpu: 
 def test_on_a_gpu_races_are_seen(on_gpu: Referee, race: object) -> None:
     specimen = next(one for one in RACES if one is race)
     verdict = on_gpu.judge(specimen.source, specimen.op, level="correct")
-    assert verdict.verdict == "rejected" and verdict.guard in {*specimen.expected("replay"), "not_deterministic", "wrong_answer"}
+    assert verdict.verdict == "rejected" and verdict.guard in {
+        *specimen.expected("replay"),
+        "not_deterministic",
+        "wrong_answer",
+    }
     assert on_gpu.judge(RIGHT, "silu", level="correct").passed

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.device import wire
+from referee.gpu import wire
 
 
 @pytest.fixture
@@ -43,7 +43,10 @@ def test_a_frame_larger_than_the_pipe_arrives_in_time(pipe: tuple[int, int]) -> 
     blob, far = os.urandom(1 << 20), time.monotonic() + 600
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(wire.send, writing, wire.frame({"do": "anything"}, [blob]), lambda: far)
-        assert wire.receive(wire.deadline_reader(reading, lambda: far)) == ({"do": "anything"}, [blob])
+        assert wire.receive(wire.deadline_reader(reading, lambda: far)) == (
+            {"do": "anything"},
+            [blob],
+        )
         sent.result()
 
 

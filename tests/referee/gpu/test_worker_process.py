@@ -1,4 +1,6 @@
-"""The replay worker as a process: answers, refusals, restarts, kills. On the CPU device; launches are tried in the gpu tests."""
+"""The replay worker as a process: answers, refusals, restarts, kills. On the CPU device; launches
+are tried in the gpu tests.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,14 @@ import pytest
 
 from referee import ops
 from referee.compiling.binaries import Binary
-from referee.device import wire
-from referee.device.gpu import Replayer, ReplayerError
-from referee.device.gpu_worker import Step, WorkerLost, WorkerProcess
-from referee.device.jobs import CellJob, Prepared, TaskName, pack_jobs, unpack_jobs
+from referee.gpu import wire
+from referee.gpu.jobs import CompiledCandidate, ReplayJob, pack_jobs, unpack_jobs
+from referee.gpu.replayer import Replayer, ReplayerError
+from referee.gpu.worker_process import WorkerLost, WorkerProcess, WorkerStep
 from referee.ops.spec import Cell
 from referee.plans.plan import Argument, Buffer, Fill, Launch, LaunchConfig, LaunchPlan, View
 from referee.plans.plan_check import input_nbytes, input_view
+from referee.problem import TaskName
 
 
 def cell_of(op: str, label: str) -> Cell:
@@ -36,17 +39,32 @@ def launching_plan(cell: Cell) -> LaunchPlan:
     (out,) = cell.outputs
     output = View(len(buffers), 0, out.shape, out.strides, out.dtype)
     size = out.shape[0] * out.shape[1] * (4 if out.dtype == "float32" else 2)
-    config = LaunchConfig((1, 1, 1), (Argument("x", inputs[0], False), Argument("o", output, False)))
+    config = LaunchConfig(
+        (1, 1, 1), (Argument("x", inputs[0], False), Argument("o", output, False))
+    )
     return LaunchPlan((*buffers, Buffer(size)), inputs, (Launch("k", (config,)),), (output,))
 
 
-def job(cell: Cell) -> CellJob:
-    binary = Binary("k", "", b"\x7fELF not a cubin", "k", 0, 4, 32, None, ("*fp32", "*fp32"), ((0,), (1,)))
-    return CellJob(cell, launching_plan(cell), {(0, 0): binary})
+def job(cell: Cell) -> ReplayJob:
+    binary = Binary(
+        kernel="k",
+        key="",
+        image=b"\x7fELF not a cubin",
+        name="k",
+        shared=0,
+        num_warps=4,
+        registers=32,
+        spills=None,
+        parameters=("*fp32", "*fp32"),
+        paths=((0,), (1,)),
+    )
+    return ReplayJob(cell, launching_plan(cell), {(0, 0): binary})
 
 
 def asking(
-    monkeypatch: pytest.MonkeyPatch, replayer: Replayer, before: Callable[[dict[str, Any]], None] = lambda _: None
+    monkeypatch: pytest.MonkeyPatch,
+    replayer: Replayer,
+    before: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> list[list[str]]:
     """The cells of each request from now on; `before` may raise in its stead."""
     asked: list[list[str]] = []
@@ -78,7 +96,9 @@ def test_the_environment_is_reported(replayer: Replayer) -> None:
 def test_an_empty_cell_passes_without_a_kernel(replayer: Replayer) -> None:
     cell = replace(cell_of("relu2", "empty"), role="required")
     given = replace(launching_plan(cell), steps=())
-    found = replayer.check(Prepared(TaskName("relu2"), (CellJob(cell, given, {}),)), seed=1)
+    found = replayer.check(
+        CompiledCandidate(TaskName("relu2"), (ReplayJob(cell, given, {}),)), seed=1
+    )
     assert found.rejection is None
     assert [result.status for result in found.cells] == ["pass"]
     assert {check.status for check in found.checks} == {"pass"}
@@ -86,7 +106,9 @@ def test_an_empty_cell_passes_without_a_kernel(replayer: Replayer) -> None:
 
 def test_a_launch_on_the_cpu_is_a_rejection_with_its_guard(replayer: Replayer) -> None:
     cells = [cell_of("relu2", "f32-37x4097"), cell_of("relu2", "f16-1001x127")]
-    found = replayer.check(Prepared(TaskName("relu2"), tuple(job(cell) for cell in cells)), seed=1)
+    found = replayer.check(
+        CompiledCandidate(TaskName("relu2"), tuple(job(cell) for cell in cells)), seed=1
+    )
     assert found.rejection is not None
     assert (found.rejection.stage, found.rejection.guard) == ("correct", "kernel_error")
     assert [result.status for result in found.cells] == ["fail", "skipped"]
@@ -94,29 +116,39 @@ def test_a_launch_on_the_cpu_is_a_rejection_with_its_guard(replayer: Replayer) -
 
 
 def test_a_capability_that_fails_rejects_nothing(replayer: Replayer) -> None:
-    found = replayer.check(Prepared(TaskName("relu2"), (job(cell_of("relu2", "padded")),)), seed=1)
+    found = replayer.check(
+        CompiledCandidate(TaskName("relu2"), (job(cell_of("relu2", "padded")),)), seed=1
+    )
     assert found.rejection is None
     assert found.cells[0].status == "fail"
 
 
-def test_capabilities_are_asked_for_at_once(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capabilities_are_asked_for_at_once(
+    replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [job(cell_of("relu2", label)) for label in ("padded-x1", "padded-aligned", "offset")]
     asked = asking(monkeypatch, replayer)
-    found = replayer.check(Prepared(TaskName("relu2"), tuple(jobs)), seed=1)
-    assert [result.status for result in found.cells] == ["fail", "fail", "fail"] and found.rejection is None
+    found = replayer.check(CompiledCandidate(TaskName("relu2"), tuple(jobs)), seed=1)
+    assert [result.status for result in found.cells] == [
+        "fail",
+        "fail",
+        "fail",
+    ] and found.rejection is None
     assert asked == [[one.cell.name for one in jobs]]
 
 
-def test_what_one_capability_kept_from_an_answer_is_asked_again(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_capability_kept_from_an_answer_is_asked_again(
+    replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [job(cell_of("relu2", label)) for label in ("padded-x1", "padded-aligned", "offset")]
     names = [one.cell.name for one in jobs]
 
     def fails(message: dict[str, Any]) -> None:
         if names[1] in [packed["cell"]["name"] for packed in message["jobs"]]:
-            raise WorkerLost("timeout", Step(f"replaying {names[1]}", "candidate"), "")
+            raise WorkerLost("timeout", WorkerStep(f"replaying {names[1]}", "candidate"), "")
 
     asked = asking(monkeypatch, replayer, fails)
-    found = replayer.check(Prepared(TaskName("relu2"), tuple(jobs)), seed=1)
+    found = replayer.check(CompiledCandidate(TaskName("relu2"), tuple(jobs)), seed=1)
     assert found.rejection is None
     assert ["did not end" in result.detail for result in found.cells] == [False, True, False]
     assert {result.status for result in found.cells} == {"fail"}
@@ -125,23 +157,36 @@ def test_what_one_capability_kept_from_an_answer_is_asked_again(replayer: Replay
 
 def test_an_unsound_plan_of_a_capability_leaves_them_unreached(replayer: Replayer) -> None:
     cells = [cell_of("relu2", label) for label in ("padded-x1", "offset")]
-    beyond = replace(launching_plan(cells[0]), steps=(Fill(View(1, 0, (1 << 30,), (1,), "float32"), 0.0),))
-    found = replayer.check(Prepared(TaskName("relu2"), (CellJob(cells[0], beyond, {}), job(cells[1]))), seed=1)
-    assert [(result.status, result.detail) for result in found.cells] == [("skipped", "not reached")] * 2 and found.rejection is None
+    beyond = replace(
+        launching_plan(cells[0]), steps=(Fill(View(1, 0, (1 << 30,), (1,), "float32"), 0.0),)
+    )
+    found = replayer.check(
+        CompiledCandidate(TaskName("relu2"), (ReplayJob(cells[0], beyond, {}), job(cells[1]))),
+        seed=1,
+    )
+    assert [(result.status, result.detail) for result in found.cells] == [
+        ("skipped", "not reached")
+    ] * 2 and found.rejection is None
 
 
 def test_an_unsound_plan_is_refused_by_the_worker_too(replayer: Replayer) -> None:
     cell = cell_of("relu2", "f32-37x4097")
-    beyond = replace(launching_plan(cell), steps=(Fill(View(1, 0, (1 << 30,), (1,), "float32"), 0.0),))
-    found = replayer.check(Prepared(TaskName("relu2"), (CellJob(cell, beyond, {}),)), seed=1)
+    beyond = replace(
+        launching_plan(cell), steps=(Fill(View(1, 0, (1 << 30,), (1,), "float32"), 0.0),)
+    )
+    found = replayer.check(
+        CompiledCandidate(TaskName("relu2"), (ReplayJob(cell, beyond, {}),)), seed=1
+    )
     assert found.rejection is not None
     assert found.rejection.stage == "trace"
     assert "beyond its buffer" in found.rejection.reason
 
 
-def test_an_unknown_op_is_the_referees_own_failure_and_the_next_request_works(replayer: Replayer) -> None:
+def test_an_unknown_op_fails_and_the_next_request_works(replayer: Replayer) -> None:
     with pytest.raises(ReplayerError, match="UnknownOp"):
-        replayer.check(Prepared(TaskName("no_such_op"), (job(cell_of("relu2", "padded")),)), seed=1)
+        replayer.check(
+            CompiledCandidate(TaskName("no_such_op"), (job(cell_of("relu2", "padded")),)), seed=1
+        )
     assert replayer.environment()["torch"]
 
 
@@ -159,13 +204,14 @@ def test_a_worker_killed_while_it_answers_is_replaced_once(replayer: Replayer) -
     pid = replayer.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
-    # The signal is delivered when the stopped process would continue: the request is already on its way then.
+    # The signal is delivered when the stopped process would continue: the request is already on its
+    # way then.
     os.kill(pid, signal.SIGKILL)
     assert replayer.environment()["torch"]
     assert replayer.pid not in (None, pid)
 
 
-def test_an_interrupted_request_ends_with_an_error_and_the_next_one_works(replayer: Replayer) -> None:
+def test_an_interrupted_request_fails_and_the_next_one_works(replayer: Replayer) -> None:
     replayer.environment()
     pid = replayer.pid
     assert pid is not None
@@ -187,7 +233,9 @@ def test_an_interrupted_request_ends_with_an_error_and_the_next_one_works(replay
     assert replayer.environment()["torch"]
 
 
-def test_an_interrupt_between_two_looks_at_the_worker_is_not_lost(replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_between_two_polls_is_not_lost(
+    replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replayer.environment()
     worker = replayer._first
     running = worker._running
@@ -203,8 +251,8 @@ def test_an_interrupt_between_two_looks_at_the_worker_is_not_lost(replayer: Repl
     assert replayer.environment()["torch"]
 
 
-def test_a_request_to_a_worker_that_reads_nothing_misses_its_deadline(tmp_path: Path) -> None:
-    worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
+def test_a_request_to_a_deaf_worker_misses_its_deadline(tmp_path: Path) -> None:
+    worker = WorkerProcess(tmp_path, "referee.gpu.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
         worker.request(wire.frame({"do": "hello"}, [bytes(8 << 20)]), seconds=0.1)
@@ -212,37 +260,46 @@ def test_a_request_to_a_worker_that_reads_nothing_misses_its_deadline(tmp_path: 
     worker.close()
 
 
-def test_a_request_that_stalls_at_once_is_not_told_by_the_step_of_the_one_before(tmp_path: Path) -> None:
-    worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
+def test_a_request_that_stalls_is_not_named_by_an_older_step(tmp_path: Path) -> None:
+    worker = WorkerProcess(tmp_path, "referee.gpu.replay_worker", "cpu")
     cell = cell_of("relu2", "empty")
-    empty = Prepared(TaskName("relu2"), (CellJob(cell, replace(launching_plan(cell), steps=()), {}),))
+    empty = CompiledCandidate(
+        TaskName("relu2"), (ReplayJob(cell, replace(launching_plan(cell), steps=()), {}),)
+    )
     packed, _ = pack_jobs(empty.jobs)
-    worker.request(wire.frame({"do": "check", "seed": 1, "jobs": packed, **empty.message()}), seconds=240)
+    worker.request(
+        wire.frame({"do": "check", "seed": 1, "jobs": packed, **empty.message()}), seconds=240
+    )
     assert cell.name in worker.step.text
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
         worker.request(wire.frame({"do": "hello"}), seconds=0.1)
-    assert lost.value.step == Step("starting on the request", "referee")
+    assert lost.value.step == WorkerStep("starting on the request", "referee")
     worker.close()
 
 
 @pytest.mark.parametrize("words", ["replaying {}", "replaying {} again"])
-def test_the_cell_at_which_a_kernel_hangs_is_the_one_that_is_named(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cell_at_which_a_kernel_hangs_is_named(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs = [job(cell_of("relu2", label)) for label in ("f32-37x4097", "f16-1001x127")]
     names = [one.cell.name for one in jobs]
 
     def hang(*_: object) -> dict[str, object]:
-        raise WorkerLost("timeout", Step(words.format(names[1]), "candidate"), "")
+        raise WorkerLost("timeout", WorkerStep(words.format(names[1]), "candidate"), "")
 
     replayer = Replayer(device="cpu")
     monkeypatch.setattr(replayer, "_ask", hang)
-    found = replayer.check(Prepared(TaskName("relu2"), tuple(jobs)), seed=1)
+    found = replayer.check(CompiledCandidate(TaskName("relu2"), tuple(jobs)), seed=1)
     assert found.rejection is not None and found.rejection.guard == "timeout"
-    assert [(cell.name, cell.status) for cell in found.cells] == [(names[0], "skipped"), (names[1], "fail")]
+    assert [(cell.name, cell.status) for cell in found.cells] == [
+        (names[0], "skipped"),
+        (names[1], "fail"),
+    ]
 
 
 def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
-    worker = WorkerProcess(tmp_path, "referee.device.replay_worker", "cpu")
+    worker = WorkerProcess(tmp_path, "referee.gpu.replay_worker", "cpu")
     os.kill(worker.pid, signal.SIGSTOP)
     with pytest.raises(WorkerLost) as lost:
         worker.request(wire.frame({"do": "hello"}), seconds=0.1)
@@ -255,12 +312,18 @@ def test_a_missed_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
 
 def test_the_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from referee.device.gpu import Replayer\n"
+        "import os, sys; from pathlib import Path; from referee.gpu.replayer import Replayer\n"
         "replayer = Replayer(device='cpu', cache=Path(sys.argv[1])); replayer.environment()\n"
         "print(replayer.pid, flush=True); os._exit(0)\n"
     )
     root = Path(ops.__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=600,
+    )
     pid = int(done.stdout)
     try:
         # Readable as soon as the process has ended.
@@ -286,7 +349,9 @@ def test_availability_is_a_sentence_or_none() -> None:
 
 
 def test_a_gpu_is_not_needed_to_say_that_there_is_none() -> None:
-    program = "import sys; from referee.device.gpu import Replayer; Replayer.available(); print('torch' in sys.modules)"
+    program = "import sys; from referee.gpu.replayer import Replayer; Replayer.available(); print('torch' in sys.modules)"
     root = Path(ops.__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, check=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, check=True, timeout=600
+    )
     assert done.stdout.strip() == b"False"

@@ -4,9 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from referee.sandbox.workers import Workers
-from referee.sandbox.zygote import Zygote
+from referee.judge import Referee
+from referee.sandbox.zygote import Workers, Zygote
 from tests.referee.stand_in import Servers
+
+
+@pytest.fixture(scope="session")
+def referee() -> Iterator[Referee]:
+    """A referee for the CPU path. A test that kills its processes opens another one."""
+    with Referee(mode="interpret") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -36,14 +36,27 @@ def kernel(x0, out):
 )
 
 
-def of_four(zygote: Zygote, value: str, numbers: list[int], *, again: bool = False) -> Executed | Rejection:
+def of_four(
+    zygote: Zygote, value: str, numbers: list[int], *, again: bool = False
+) -> Executed | Rejection:
     """What a kernel makes of four integers; `again` as in the second run of a cell."""
     x, out = dense(0, (4,), "int32"), dense(1, (4,), "int32")
-    plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (launch("kernel", (1, 1, 1), {}, x0=x, out=out),), (out,))
-    return run(zygote, FOUR.format(value=value), Execution(plan, (torch.tensor(numbers, dtype=torch.int32),), backwards=again))[0]
+    plan = LaunchPlan(
+        buffers_of(x, out, inputs=1),
+        (x,),
+        (launch("kernel", (1, 1, 1), {}, x0=x, out=out),),
+        (out,),
+    )
+    return run(
+        zygote,
+        FOUR.format(value=value),
+        Execution(plan, (torch.tensor(numbers, dtype=torch.int32),), backwards=again),
+    )[0]
 
 
-def run(zygote: Zygote, text: str, *executions: Execution, seconds: float = 60.0) -> list[Executed | Rejection]:
+def run(
+    zygote: Zygote, text: str, *executions: Execution, seconds: float = 60.0
+) -> list[Executed | Rejection]:
     return execute(zygote, text, executions, seconds=seconds)
 
 

@@ -1,4 +1,6 @@
-"""The CPU path: an annotated parameter has the annotated type, and a 1 without one is a constant, as in a compiled kernel."""
+"""The CPU path: an annotated parameter has the annotated type, and a 1 without one is a constant,
+as in a compiled kernel.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def kernel(x0, out, given{annotation}):
 )
 
 
-def answered(zygote: Zygote, annotation: str, given: Value, result: str, options: str = "") -> list[Executed | Rejection]:
+def answered(
+    zygote: Zygote, annotation: str, given: Value, result: str, options: str = ""
+) -> list[Executed | Rejection]:
     x, out = dense(0, (4,), "float32"), dense(1, (1,), "float32")
     step = launch("kernel", (1, 1, 1), {}, x0=x, out=out, given=x if given == "x0" else given)
     plan = LaunchPlan(buffers_of(x, out, inputs=1), (x,), (step,), (out,))
@@ -46,7 +50,9 @@ def answered(zygote: Zygote, annotation: str, given: Value, result: str, options
         ("'torch.Tensor'", "x0", "tl.load(given)", 1.5),
     ],
 )
-def test_annotations_decide_the_type(interpreter: Zygote, annotation: str, given: Value, result: str, expected: float) -> None:
+def test_annotations_decide_the_type(
+    interpreter: Zygote, annotation: str, given: Value, result: str, expected: float
+) -> None:
     (answer,) = answered(interpreter, annotation, given, result)
     assert isinstance(answer, Executed), answer
     assert answer.outputs[0].item() == expected
@@ -64,7 +70,9 @@ def test_annotations_decide_the_type(interpreter: Zygote, annotation: str, given
         ("tl.float32", "x0", "`given` is annotated fp32, and a tensor is passed"),
     ],
 )
-def test_values_that_are_none_of_the_type_are_named(interpreter: Zygote, annotation: str, given: Value, words: str) -> None:
+def test_values_that_are_none_of_the_type_are_named(
+    interpreter: Zygote, annotation: str, given: Value, words: str
+) -> None:
     found = rejection(answered(interpreter, annotation, given, "0.0"))
     assert found.guard == "kernel_error" and words in found.reason
 
@@ -81,14 +89,18 @@ def test_values_that_are_none_of_the_type_are_named(interpreter: Zygote, annotat
         ("", True, ""),
     ],
 )
-def test_numbers_that_stay_numbers_can_be_converted(interpreter: Zygote, annotation: str, given: Value, options: str) -> None:
+def test_numbers_that_stay_numbers_can_be_converted(
+    interpreter: Zygote, annotation: str, given: Value, options: str
+) -> None:
     (answer,) = answered(interpreter, annotation, given, "given.to(tl.float32)", options)
     assert isinstance(answer, Executed), answer
     assert answer.outputs[0].item() == float(given)  # type: ignore[arg-type]
 
 
 def test_a_one_is_a_constant(interpreter: Zygote) -> None:
-    (answer,) = answered(interpreter, "", 1, "tl.load(x0) / given + tl.sum(tl.arange(0, 4) // given)")
+    (answer,) = answered(
+        interpreter, "", 1, "tl.load(x0) / given + tl.sum(tl.arange(0, 4) // given)"
+    )
     assert isinstance(answer, Executed) and answer.outputs[0].item() == 7.5
     found = rejection(answered(interpreter, "", 1, "given.to(tl.float32)"))
     assert found.guard == "kernel_error" and "'int' object has no attribute 'to'" in found.reason

@@ -1,4 +1,6 @@
-"""The CPU path: a combiner is given two numbers, as by the compiler, however many pairs are combined at once, and may branch."""
+"""The CPU path: a combiner is given two numbers, as by the compiler, however many pairs are
+combined at once, and may branch.
+"""
 
 from __future__ import annotations
 
@@ -97,20 +99,39 @@ RIGHT = {
         "tl.reshape(tl.broadcast_to(s, (8, 8)), (BLOCK,))",
         X.reshape(3, 8, 8).amax(2).repeat_interleave(8, 1),
     ),
-    "two results": ("top, s = tl.reduce((v, cols), 0, first_of_largest)", "v * 0 + s", X.argmax(1, keepdim=True).float()),
-    "two results and ties": ("top, s = tl.reduce((v * 0, cols + 5), 0, first_of_largest)", "v * 0 + s", torch.full((3, 1), 5.0)),
+    "two results": (
+        "top, s = tl.reduce((v, cols), 0, first_of_largest)",
+        "v * 0 + s",
+        X.argmax(1, keepdim=True).float(),
+    ),
+    "two results and ties": (
+        "top, s = tl.reduce((v * 0, cols + 5), 0, first_of_largest)",
+        "v * 0 + s",
+        torch.full((3, 1), 5.0),
+    ),
     "loop": ("s = tl.reduce(v, 0, by_loop)", "v * 0 + s", X.sum(1, keepdim=True)),
     "constants": ("s = tl.reduce(v, 0, of_constants)", "v * 0 + s", torch.full((3, 1), 1.0)),
     "numbers": ("s = tl.reduce(v, 0, of_numbers)", "v * 0 + s", X.sum(1, keepdim=True)),
     "numbers scanned": ("pass", "tl.associative_scan(v, 0, of_numbers)", X.cumsum(1)),
-    "scan": ("pass", "tl.associative_scan(v, 0, last_above)", torch.stack([_last_above(row) for row in X])),
+    "scan": (
+        "pass",
+        "tl.associative_scan(v, 0, last_above)",
+        torch.stack([_last_above(row) for row in X]),
+    ),
 }
 
 
-def combined(zygote: Zygote, body: str, result: str, *, relaxed: bool, x: torch.Tensor = X) -> torch.Tensor:
+def combined(
+    zygote: Zygote, body: str, result: str, *, relaxed: bool, x: torch.Tensor = X
+) -> torch.Tensor:
     """What a kernel makes of rows."""
     plan = rowwise("kernel", (3, N), str(x.dtype).removeprefix("torch."), block=N)
-    text = extract("def run(x): pass\n" + HEADER + COMBINERS + ROW.removeprefix(HEADER).format(body=body, result=result)).text
+    text = extract(
+        "def run(x): pass\n"
+        + HEADER
+        + COMBINERS
+        + ROW.removeprefix(HEADER).format(body=body, result=result)
+    ).text
     (answer,) = run(zygote, text, Execution(plan, (x,), relaxed=relaxed))
     assert isinstance(answer, Executed), answer
     return answer.outputs[0]
@@ -120,13 +141,20 @@ def combined(zygote: Zygote, body: str, result: str, *, relaxed: bool, x: torch.
 @pytest.mark.parametrize("name", RIGHT)
 def test_each_pair_goes_its_own_way(interpreter: Zygote, name: str, relaxed: bool) -> None:
     body, result, expected = RIGHT[name]
-    torch.testing.assert_close(combined(interpreter, body, result, relaxed=relaxed), expected.expand(3, N), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        combined(interpreter, body, result, relaxed=relaxed),
+        expected.expand(3, N),
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 def test_elements_are_combined_one_after_the_other_too(interpreter: Zygote) -> None:
     # A mean of means is the mean where all are of as many elements, and of no others.
     body = "s = tl.reduce(v, 0, halved)"
-    balanced, other = (combined(interpreter, body, "v * 0 + s", relaxed=relaxed)[:, 0] for relaxed in (False, True))
+    balanced, other = (
+        combined(interpreter, body, "v * 0 + s", relaxed=relaxed)[:, 0] for relaxed in (False, True)
+    )
     torch.testing.assert_close(balanced, X.mean(1))
     assert ((other - X.mean(1)).abs() > 1e-2).all()
 
@@ -136,7 +164,10 @@ def test_a_product_in_float16_is_rounded_after_every_sixteen(interpreter: Zygote
     total = "tl.max(tl.dot(a, tl.full((BLOCK, 16), 1.0, tl.float16), out_dtype=tl.float16))"
     x = torch.full((3, N), 0.125, dtype=torch.float16)
     x[:, 0] = 4096.0
-    once, often = (combined(interpreter, body, f"v * 0 + {total}", relaxed=relaxed, x=x)[0, 0].item() for relaxed in (False, True))
+    once, often = (
+        combined(interpreter, body, f"v * 0 + {total}", relaxed=relaxed, x=x)[0, 0].item()
+        for relaxed in (False, True)
+    )
     # In steps of 4: 4103.875 is nearest to 4104, and 4096 + 2 goes to even.
     assert (once, often) == (4104.0, 4096.0)
 
@@ -144,12 +175,18 @@ def test_a_product_in_float16_is_rounded_after_every_sixteen(interpreter: Zygote
 def test_a_root_may_be_off_by_a_unit_where_it_is_not_exact(interpreter: Zygote) -> None:
     x = torch.arange(3 * N, dtype=torch.float32).reshape(3, N)
     x[0, 1:3] = torch.tensor([torch.inf, torch.nan])
-    plain, other = (combined(interpreter, "pass", "tl.sqrt(v)", relaxed=relaxed, x=x) for relaxed in (False, True))
+    plain, other = (
+        combined(interpreter, "pass", "tl.sqrt(v)", relaxed=relaxed, x=x)
+        for relaxed in (False, True)
+    )
     # NumPy's, which is the nearest: torch's is not always.
     nearest = torch.from_numpy(np.sqrt(x.numpy()))
     exact = (nearest.double() ** 2 == x) | ~x.isfinite()
     torch.testing.assert_close(plain, nearest, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(other[exact], plain[exact], rtol=0, atol=0, equal_nan=True)
     assert torch.equal(other[~exact], torch.nextafter(plain[~exact], torch.tensor(torch.inf)))
-    for rounded in (combined(interpreter, "pass", "tl.sqrt_rn(v)", relaxed=relaxed, x=x) for relaxed in (False, True)):
+    for rounded in (
+        combined(interpreter, "pass", "tl.sqrt_rn(v)", relaxed=relaxed, x=x)
+        for relaxed in (False, True)
+    ):
         torch.testing.assert_close(rounded, plain, rtol=0, atol=0, equal_nan=True)

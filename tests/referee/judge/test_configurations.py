@@ -1,4 +1,6 @@
-"""Configurations that are not chosen: where they run, as which plans, and that a wrong one fails the file on a GPU."""
+"""Configurations that are not chosen: where they run, as which plans, and that a wrong one fails
+the file on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ import pytest
 
 from referee import Referee, ops
 from referee.compiling.binaries import Binary
-from referee.device.configurations import other_configurations, telling
-from referee.device.jobs import CellJob
+from referee.gpu.jobs import ReplayJob, other_configurations
 from referee.ops.spec import Cell
+from referee.plans.autotune import representative_cells
 from referee.plans.plan import Launch
-from referee.subject import required
+from referee.problem import required
 from tests.referee.plan.example import PLAN
 
 MOST_ROWS = """@triton.autotune(configs=[triton.Config({{"KEPT": 1}}), triton.Config({{"KEPT": 0}})], key=["N"])
@@ -41,48 +43,74 @@ SLIPS = {
 
 
 def binary(name: str) -> Binary:
-    return Binary(name, name * 64, b"\x7fELF", name, 0, 4, None, None, (), ())
+    return Binary(
+        kernel=name,
+        key=name * 64,
+        image=b"\x7fELF",
+        name=name,
+        shared=0,
+        num_warps=4,
+        registers=None,
+        spills=None,
+        parameters=(),
+        paths=(),
+    )
 
 
-def test_other_configurations_run_at_several_rows_of_every_dtype_at_the_widest_and_at_most_rows() -> None:
+def test_other_configurations_run_at_rows_of_every_dtype() -> None:
+    """Other configurations run at several rows of every dtype at the widest and at most rows."""
     for profile in ("cpu", "gpu"):
         cells = required(ops.cells(ops.get("silu"), profile=profile))
-        chosen = telling(cells)
+        chosen = representative_cells(cells)
         shapes = [cell.inputs[0].shape for cell in chosen]
         assert shapes[0][-1] == max(cell.inputs[0].shape[-1] for cell in cells)
         assert shapes[1][0] == max(cell.inputs[0].shape[0] for cell in cells)
         assert shapes[2][0] > 1 and shapes[2][-1] % 4096 == 0 and prod(shapes[2]) <= 1 << 16
         assert {cell.inputs[0].dtype for cell in chosen[3:]} == {"float16", "bfloat16", "float32"}
-        assert all(rows >= 5 and columns >= 64 and rows * columns <= 100_000 for rows, columns in shapes[3:])
+        assert all(
+            rows >= 5 and columns >= 64 and rows * columns <= 100_000
+            for rows, columns in shapes[3:]
+        )
 
 
 def test_and_at_three_that_nobody_knows() -> None:
     cells = required(ops.cells(ops.get("silu"), profile="gpu"))
-    usual = telling(cells)
-    secret = [telling(cells, seed)[len(usual) :] for seed in range(40)]
-    assert all(telling(cells, seed)[: len(usual)] == usual for seed in range(5))
-    assert {len(some) for some in secret} == {3} and not {cell for some in secret for cell in some} & set(usual)
+    usual = representative_cells(cells)
+    secret = [representative_cells(cells, seed)[len(usual) :] for seed in range(40)]
+    assert all(representative_cells(cells, seed)[: len(usual)] == usual for seed in range(5))
+    assert {len(some) for some in secret} == {3} and not {
+        cell for some in secret for cell in some
+    } & set(usual)
     assert {cell for some in secret for cell in some} == set(cells) - set(usual)
 
 
-def test_every_configuration_that_is_not_chosen_gets_a_plan_of_its_own(one_cell: Cell) -> None:
+def test_every_unchosen_configuration_gets_its_own_plan(one_cell: Cell) -> None:
     both = {(2, 0): binary("a"), (2, 1): binary("b"), (3, 0): binary("c")}
-    job = CellJob(one_cell, PLAN, both)
+    job = ReplayJob(one_cell, PLAN, both)
     ((which, (other,)),) = other_configurations([job], {2: 1}, 1)
     launch = other.plan.steps[2]
     assert which == 0 and isinstance(launch, Launch) and isinstance(PLAN.steps[2], Launch)
-    assert launch.configs == PLAN.steps[2].configs[:1] and other.plan.steps[3] == PLAN.steps[3] and other.cell is one_cell
+    assert (
+        launch.configs == PLAN.steps[2].configs[:1]
+        and other.plan.steps[3] == PLAN.steps[3]
+        and other.cell is one_cell
+    )
     assert other.binaries == {(2, 0): both[2, 0], (3, 0): both[3, 0]}
     assert [number for number, _ in other_configurations([job], {}, 1)] == [1]
-    assert not list(other_configurations([CellJob(one_cell, PLAN, {(2, 1): both[2, 1], (3, 0): both[3, 0]})], {}, 1))
+    assert not list(
+        other_configurations(
+            [ReplayJob(one_cell, PLAN, {(2, 1): both[2, 1], (3, 0): both[3, 0]})], {}, 1
+        )
+    )
 
 
 @pytest.fixture
 def one_cell() -> Cell:
     """The smallest that has several rows."""
-    return telling(required(ops.cells(ops.get("silu"), profile="cpu")))[-1]
+    return representative_cells(required(ops.cells(ops.get("silu"), profile="cpu")))[-1]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("slip", SLIPS)
 def test_without_a_gpu_a_wrong_configuration_fails(slip: str) -> None:
     with Referee(mode="interpret") as judge:
@@ -91,7 +119,7 @@ def test_without_a_gpu_a_wrong_configuration_fails(slip: str) -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_wrong_configuration_fails_whichever_is_chosen() -> None:
+def test_a_wrong_configuration_fails_whichever_is_chosen() -> None:
     with Referee(mode="replay") as judge:
         for name, slip in SLIPS.items():
             verdict = judge.judge(MOST_ROWS.format(slip=slip), "silu", level="correct")

@@ -1,19 +1,21 @@
-"""What the cells of the CPU path reach of a kernel: later turns of loops, other configurations, branches for many or long rows, tails."""
+"""What the cells of the CPU path reach of a kernel: later turns of loops, other configurations,
+branches for many or long rows, tails.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from referee import Referee, Verdict
-from referee.cpu_path import CpuPath, _different
 from referee.interpreter.interpret import Executed, Execution, execute
+from referee.plans.autotune import distinct_configurations
 from referee.plans.plan import Argument, Launch, LaunchConfig, LaunchPlan
-from referee.sandbox.workers import Workers
+from referee.sandbox.zygote import Workers
 from referee.verdict import Rejection
 
 ROW = """@triton.jit
@@ -77,43 +79,49 @@ def striding(step: str = "step", programs: str = PROCESSORS, block: int = 1024) 
     return STRIDING.format(step=step, programs=programs, block=block)
 
 
-@pytest.fixture(scope="module")
-def referee() -> Iterator[Referee]:
-    with Referee(mode="interpret") as opened:
-        yield opened
-
-
 def assert_wrong(verdict: Verdict, *words: str) -> None:
     assert (verdict.verdict, verdict.guard) == ("rejected", "wrong_answer"), verdict.reason
     assert all(word in verdict.reason for word in words), verdict.reason
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("block", [256, 1024, 4096])
-def test_a_second_turn_of_a_loop_over_tiles_is_reached_whatever_the_card(referee: Referee, block: int) -> None:
+def test_a_second_turn_of_a_tile_loop_is_reached_on_any_card(referee: Referee, block: int) -> None:
     assert_wrong(referee.judge(striding("BLOCK", block=block), "silu"), "multiprocessors")
 
 
-def test_a_loop_over_rows_is_followed_for_a_number_of_programs_that_is_written_down(referee: Referee) -> None:
-    rows = silu("x * tl.sigmoid(x)").replace("row = tl.program_id(0)", "row = tl.program_id(0) % 132")
+def test_a_row_loop_is_followed_for_a_written_program_count(
+    referee: Referee,
+) -> None:
+    """A loop over rows is followed for a number of programs that is written down."""
+    rows = silu("x * tl.sigmoid(x)").replace(
+        "row = tl.program_id(0)", "row = tl.program_id(0) % 132"
+    )
     assert_wrong(referee.judge(rows, "silu"), "300x")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("programs", [PROCESSORS, f"4 * {PROCESSORS}", "132"])
 def test_right_loops_over_tiles_are_correct(referee: Referee, programs: str) -> None:
     verdict = referee.judge(striding(programs=programs), "silu")
     assert verdict.verdict == "correct", verdict.reason
-    assert re.match(r"\d+ cells of up to 1,[0-5]\d\d rows and [34]\d,\d{3} columns agree with float64", verdict.reason), verdict.reason
+    assert re.match(
+        r"\d+ cases of up to 1,[0-5]\d\d rows and [34]\d,\d{3} columns agree with float64",
+        verdict.reason,
+    ), verdict.reason
     told = {check.name: check.status for check in verdict.checks}
     assert told.get("few_multiprocessors") == (None if programs == "132" else "pass")
 
 
 @pytest.mark.parametrize(("most", "ends"), [(9, True), (1, False)])
-def test_a_slow_kernel_gets_more_time_as_long_as_it_goes_on_from_cell_to_cell(
+def test_a_slow_kernel_gets_more_time_while_it_completes_cells(
     referee: Referee, monkeypatch: pytest.MonkeyPatch, most: int, ends: bool
 ) -> None:
     asked: list[int] = []
 
-    def slowly(workers: Workers, text: str, executions: Sequence[Execution], **options: Any) -> list[Executed | Rejection]:
+    def slowly(
+        workers: Workers, text: str, executions: Sequence[Execution], **options: Any
+    ) -> list[Executed | Rejection]:
         asked.append(len(executions))
         if len(asked) > 2:
             return execute(workers, text, executions, **options)
@@ -121,38 +129,60 @@ def test_a_slow_kernel_gets_more_time_as_long_as_it_goes_on_from_cell_to_cell(
         return [*execute(workers, text, executions[:most], **options), over]
 
     monkeypatch.setattr("referee.cpu_path.execute", slowly)
-    monkeypatch.setattr("referee.in_parts.PARTS", 1)
+    monkeypatch.setattr("referee.cpu_path.PARTS", 1)
     # They would run beside the required cells.
     monkeypatch.setattr("referee.cpu_path.CpuPath.capabilities", lambda *_, **options: iter(()))
     verdict = referee.judge(silu(), "silu")
-    assert (verdict.verdict, verdict.guard) == (("correct", None) if ends else ("rejected", "timeout")), verdict
+    assert (verdict.verdict, verdict.guard) == (
+        ("correct", None) if ends else ("rejected", "timeout")
+    ), verdict
     if ends:
         assert asked == sorted(asked, reverse=True) and len(asked) == 3
         required = [cell for cell in verdict.cells if cell.role != "capability"]
-        assert len({cell.name for cell in required}) == len(required) and {cell.status for cell in required} == {"pass"}
+        assert len({cell.name for cell in required}) == len(required) and {
+            cell.status for cell in required
+        } == {"pass"}
 
 
 def test_configurations_that_launch_the_same_run_once() -> None:
     config = LaunchConfig((2, 1, 1), (Argument("n", 4, False),))
-    launches = (replace(config, num_warps=8), replace(config, num_stages=1), replace(config, grid=(3, 1, 1)), config)
-    plan = LaunchPlan((), (), (Launch("kernel", launches), Launch("other", (config, replace(config, arguments=())))), ())
-    assert _different(plan, (0, 1, 2, 3)) == [0, 1, 2]
-    assert _different(plan, (1, 3)) == [1]
+    launches = (
+        replace(config, num_warps=8),
+        replace(config, num_stages=1),
+        replace(config, grid=(3, 1, 1)),
+        config,
+    )
+    plan = LaunchPlan(
+        (),
+        (),
+        (Launch("kernel", launches), Launch("other", (config, replace(config, arguments=())))),
+        (),
+    )
+    assert distinct_configurations(plan, (0, 1, 2, 3)) == [0, 1, 2]
+    assert distinct_configurations(plan, (1, 3)) == [1]
 
 
 def test_a_kernel_that_only_a_larger_card_can_run_is_not_blamed(referee: Referee) -> None:
     verdict = referee.judge(striding(programs=f"1024 // ({PROCESSORS} // 8)"), "silu")
     assert verdict.verdict == "correct", verdict.reason
-    assert {check.name: check.status for check in verdict.checks}["few_multiprocessors"] == "skipped"
+    assert {check.name: check.status for check in verdict.checks}[
+        "few_multiprocessors"
+    ] == "skipped"
 
 
-@pytest.mark.parametrize("result", ["tl.where(row > 0, 0.0, y)", "tl.where(N >= 64, y.to(tl.float16).to(tl.float32), y)"])
-def test_every_configuration_meets_several_rows_and_every_dtype(referee: Referee, result: str) -> None:
+@pytest.mark.parametrize(
+    "result", ["tl.where(row > 0, 0.0, y)", "tl.where(N >= 64, y.to(tl.float16).to(tl.float32), y)"]
+)
+def test_every_configuration_meets_several_rows_and_every_dtype(
+    referee: Referee, result: str
+) -> None:
     assert_wrong(referee.judge(CONFIGURED.format(result=result), "silu"), "with configuration 1")
 
 
-@pytest.mark.parametrize("name", ["total_memory % 2**30 == 0", "clock_rate == 1_500_000", "memory_bus_width == 384"])
-def test_the_card_that_stands_for_all_has_nothing_by_which_it_could_be_known(referee: Referee, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["total_memory % 2**30 == 0", "clock_rate == 1_500_000", "memory_bus_width == 384"]
+)
+def test_the_stand_in_card_cannot_be_recognised(referee: Referee, name: str) -> None:
     host = f"N = N if torch.cuda.get_device_properties(x.device).{name} else N - 1"
     assert_wrong(referee.judge(silu(host=host), "silu"), "multiprocessors")
 
@@ -168,13 +198,18 @@ BRANCHES = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("condition", BRANCHES)
-def test_branches_for_numbers_of_rows_and_of_columns_are_reached(referee: Referee, condition: str) -> None:
+def test_branches_for_numbers_of_rows_and_of_columns_are_reached(
+    referee: Referee, condition: str
+) -> None:
     assert_wrong(referee.judge(silu(f"tl.where({condition}, 0.0, x * tl.sigmoid(x))"), "silu"))
 
 
 def test_long_rows_come_in_another_dtype_too(referee: Referee) -> None:
-    half = "tl.where(N > 8192, (x * tl.sigmoid(x)).to(tl.float16).to(tl.float32), x * tl.sigmoid(x))"
+    half = (
+        "tl.where(N > 8192, (x * tl.sigmoid(x)).to(tl.float16).to(tl.float32), x * tl.sigmoid(x))"
+    )
     assert_wrong(referee.judge(silu(half), "silu"), "f32-")
 
 
@@ -215,151 +250,9 @@ TAILS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("seed", "name"), list(enumerate(TAILS)))
 def test_a_tail_that_is_cut_off_is_found(referee: Referee, name: str, seed: int) -> None:
     assert_wrong(referee.judge(CHAIN.format(result=TAILS[name]), f"rmsnorm_{name}", seed=seed))
     if name in ("gelu", "silu"):
         assert_wrong(referee.judge(silu(TAILS[name]), name, seed=seed))
-
-
-PADDED = """@triton.jit
-def _kernel(x_ptr, out_ptr, stride, N, BLOCK: tl.constexpr):
-    cols = tl.arange(0, BLOCK)
-    row = tl.program_id(0)
-    x = tl.load(x_ptr + row * stride + cols, mask=cols < N, other=0.0).to(tl.float32)
-    tl.store(out_ptr + row * N + cols, x * tl.sigmoid(x), mask=cols < N)
-
-
-def run(x):
-    M, N = x.shape
-    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    {host}
-    _kernel[(M,)](x, out, stride, N, BLOCK=triton.next_power_of_2(N))
-    return out
-"""
-GAPS = {
-    "padded": "stride = N if x.is_contiguous() else N + 3",
-    "padded-aligned": "stride = N if x.stride(0) % 2 == 0 and x.stride(0) > N else x.stride(0)",
-}
-
-
-@pytest.mark.parametrize("badge", GAPS)
-def test_gaps_and_offsets_cannot_be_known_beforehand(referee: Referee, badge: str) -> None:
-    verdict = referee.judge(PADDED.format(host=GAPS[badge]), "silu", seed=1)
-    lost = [cell.name for cell in verdict.cells if cell.status == "fail"]
-    assert verdict.verdict == "correct" and f"f32-3x1000-{badge}-x1" in lost, (verdict.reason, lost)
-    assert all("padded" in name for name in lost), lost
-    right = referee.judge(PADDED.format(host="stride = x.stride(0)"), "silu", seed=1)
-    assert right.verdict == "correct" and all(cell.status == "pass" for cell in right.cells), right.reason
-
-
-def test_what_is_behind_a_lost_badge_is_not_run_again(referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    usual = CpuPath._execute
-
-    def counted(path: CpuPath, executions: Sequence[Execution], stop: int | None = None) -> list[Executed | Rejection]:
-        asked.append(len(executions))
-        return usual(path, executions, stop)
-
-    monkeypatch.setattr(CpuPath, "_execute", counted)
-    found = {}
-    for host in ("stride = x.stride(0)", "stride = N"):
-        asked.clear()
-        verdict = referee.judge(PADDED.format(host=host), "silu", seed=5)
-        found[host] = (len(asked), sum(asked), [cell.name for cell in verdict.cells])
-    # Several badges are lost by the second, each in its place.
-    assert found["stride = x.stride(0)"] == found["stride = N"]
-    assert [cell.status for cell in verdict.cells if "-padded-" in cell.name].count("fail") > 3
-    assert all(cell.status == "pass" for cell in verdict.cells if "-padded-" not in cell.name)
-
-
-HEADS = """@triton.jit
-def _kernel(x_ptr, w_ptr, cos_ptr, sin_ptr, out_ptr, N, count, BLOCK: tl.constexpr):
-    base = tl.program_id(0) * N
-    cols = tl.arange(0, BLOCK)
-    mask = cols < N
-    other = tl.where(cols < N // 2, cols + N // 2, cols - N // 2)
-    sign = tl.where(cols < N // 2, -1.0, 1.0)
-    x = tl.load(x_ptr + base + cols, mask=mask, other=0.0).to(tl.float32)
-    rstd = tl.rsqrt(tl.sum(x * x, axis=0) / count + 1e-6)
-    x = x * rstd * tl.load(w_ptr + cols, mask=mask, other=0.0).to(tl.float32)
-    turned = tl.load(x_ptr + base + other, mask=mask, other=0.0).to(tl.float32) * rstd
-    turned = sign * turned * tl.load(w_ptr + other, mask=mask, other=0.0).to(tl.float32)
-    cos = tl.load(cos_ptr + base + cols, mask=mask, other=0.0).to(tl.float32)
-    sin = tl.load(sin_ptr + base + cols, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out_ptr + base + cols, x * cos + turned * sin, mask=mask)
-
-
-def run(x, w, cos, sin):
-    M, N = x.shape
-    out = torch.empty_like(x)
-    BLOCK = triton.next_power_of_2(N)
-    _kernel[(M,)](x, w, cos, sin, out, N, {count}, BLOCK=BLOCK)
-    return out
-"""
-CLEANED = """@triton.jit
-def _kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr, CLEAN: tl.constexpr):
-    cols = tl.arange(0, BLOCK)
-    row = tl.program_id(0)
-    x = tl.load(x_ptr + row * N + cols, mask=cols < N, other=0.0).to(tl.float32)
-    if CLEAN:
-        x = tl.where(x == x, x, 0.0)
-    tl.store(out_ptr + row * N + cols, x * tl.sigmoid(x), mask=cols < N)
-
-
-def run(x):
-    M, N = x.shape
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    _kernel[(M,)](x, out, N, BLOCK=triton.next_power_of_2(N), CLEAN={clean})
-    return out
-"""
-AT_MANY_ROWS = {
-    "padded": ("silu", PADDED, {"host": "stride = x.stride(0)"}, {"host": "stride = x.stride(0) if M < 256 else N"}),
-    "nonfinite": ("silu", CLEANED, {"clean": "False"}, {"clean": "M >= 256"}),
-    "head80": ("qknorm_rope", HEADS, {"count": "N"}, {"count": "N if M < 256 else BLOCK"}),
-}
-
-
-@pytest.mark.parametrize("badge", AT_MANY_ROWS)
-def test_a_badge_that_is_lost_at_many_rows_only_is_lost(referee: Referee, badge: str) -> None:
-    op, text, right, wrong = AT_MANY_ROWS[badge]
-    for seed in range(3):
-        verdict = referee.judge(text.format(**wrong), op, seed=seed)
-        lost = [cell.name for cell in verdict.cells if f"-{badge}-" in cell.name and cell.status == "fail"]
-        rows = [int(name.split("-")[1].partition("x")[0]) for name in lost]
-        assert verdict.verdict == "correct" and min(rows, default=0) > 256, (verdict.reason, lost)
-    verdict = referee.judge(text.format(**right), op, seed=0)
-    kept = [cell.status for cell in verdict.cells if f"-{badge}-" in cell.name]
-    assert verdict.verdict == "correct" and set(kept) == {"pass"}, (verdict.reason, kept)
-
-
-MASKED = """@triton.jit
-def _kernel(x_ptr, out_ptr, N, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    cols = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * N + cols, mask=cols < N, other={other}).to(tl.float32)
-    m = tl.max(x, axis=0)
-    {answer}
-    tl.store(out_ptr + row * N + cols, y, mask=cols < N)
-
-
-def run(x):
-    M, N = x.shape
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    _kernel[(M,)](x, out, N, BLOCK=triton.next_power_of_2(N))
-    return out
-"""
-DIVIDED = "e = tl.exp(x - m)\n    y = e / tl.sum(e, axis=0)"
-BY_LOGARITHM = "y = tl.exp(x - (m + tl.log(tl.sum(tl.exp(x - m), axis=0))))"
-
-
-@pytest.mark.parametrize(
-    ("other", "answer", "kept"),
-    [("-float('inf')", DIVIDED, True), ("-1e30", DIVIDED, False), ("-float('inf')", BY_LOGARITHM, False)],
-)
-def test_a_row_of_nothing_but_a_mask_is_uniform_or_the_badge_is_lost(referee: Referee, other: str, answer: str, kept: bool) -> None:
-    verdict = referee.judge(MASKED.format(other=other, answer=answer), "softmax", seed=4)
-    (found,) = (cell for cell in verdict.cells if cell.name.startswith("f32-") and "masked" in cell.name)
-    assert verdict.verdict == "correct" and (found.status == "pass") == kept, (verdict.reason, found)

@@ -5,24 +5,36 @@ from __future__ import annotations
 import pytest
 import torch
 
+from referee.answers.error_sizes import ulp
 from referee.answers.feedback import explain
-from referee.answers.tolerance import Expected, ulp
+from referee.answers.tolerance import Expected
 from referee.interpreter.interpret import _explained
 
 
 def said(value: torch.Tensor, output: torch.Tensor) -> str:
     """The explanation where every difference of more than 1e-4 is wrong."""
     error = (output - value).abs().double()
-    return explain(Expected(value.double(), torch.full_like(error, 1e-4), output.dtype), output, error, error > 1e-4)
+    return explain(
+        Expected(value.double(), torch.full_like(error, 1e-4), output.dtype),
+        output,
+        error,
+        error > 1e-4,
+    )
 
 
 def normed(x: torch.Tensor, *, one_pass: bool) -> torch.Tensor:
     mean = x.mean(-1, keepdim=True)
-    variance = (x * x).mean(-1, keepdim=True) - mean * mean if one_pass else (x - mean).square().mean(-1, keepdim=True)
-    return (x - mean) * torch.rsqrt(variance + 1e-5) * torch.linspace(0.5, 2, x.shape[-1]) + torch.linspace(-1, 1, x.shape[-1])
+    variance = (
+        (x * x).mean(-1, keepdim=True) - mean * mean
+        if one_pass
+        else (x - mean).square().mean(-1, keepdim=True)
+    )
+    return (x - mean) * torch.rsqrt(variance + 1e-5) * torch.linspace(
+        0.5, 2, x.shape[-1]
+    ) + torch.linspace(-1, 1, x.shape[-1])
 
 
-def test_a_variance_of_one_pass_is_told_to_subtract_the_mean_first() -> None:
+def test_a_one_pass_variance_is_advised_to_subtract_the_mean() -> None:
     x = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0)) + 100
     for after in (lambda y: y, torch.relu):
         text = said(after(normed(x, one_pass=False)), after(normed(x, one_pass=True)))
@@ -48,7 +60,9 @@ def test_large_errors_are_not_called_small() -> None:
     assert "the errors are small" not in said(x, x + x.flip(0))
 
 
-def measured(value: torch.Tensor, output: torch.Tensor, budget: torch.Tensor, norm: bool | None = None) -> str:
+def measured(
+    value: torch.Tensor, output: torch.Tensor, budget: torch.Tensor, norm: bool | None = None
+) -> str:
     """The explanation where `budget` is allowed."""
     error = (output.double() - value).abs()
     assert bool((error > budget).any())
@@ -57,7 +71,9 @@ def measured(value: torch.Tensor, output: torch.Tensor, budget: torch.Tensor, no
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("wrong", [[(3, 7)], [(1, 2), (3, 50), (3, 99)]])
-def test_a_little_beyond_the_budget_is_rounding_wherever_it_lies(dtype: torch.dtype, wrong: list[tuple[int, int]]) -> None:
+def test_a_little_beyond_the_budget_is_rounding_wherever_it_lies(
+    dtype: torch.dtype, wrong: list[tuple[int, int]]
+) -> None:
     value = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).double()
     for low in (dtype, torch.float32):
         budget = 1.5 * ulp(value, low)
@@ -65,13 +81,17 @@ def test_a_little_beyond_the_budget_is_rounding_wherever_it_lies(dtype: torch.dt
         for at in wrong:
             output[at] = (value[at] - 3 * budget[at]).to(low)
         text = measured(value, output, budget)
-        assert "of the size of rounding" in text and not any(word in text for word in ("grid", "offsets", "branch", "norm")), text
+        assert "of the size of rounding" in text and not any(
+            word in text for word in ("grid", "offsets", "branch", "norm")
+        ), text
         name = str(low).removeprefix("torch.")
-        assert (f"is kept in {name}" in text and "`.to(tl.float32)` right after tl.load" in text) == (low == dtype), text
+        assert (
+            f"is kept in {name}" in text and "`.to(tl.float32)` right after tl.load" in text
+        ) == (low == dtype), text
         assert ("E[x^2]" in measured(value, output, budget, norm=True)) == (low != dtype)
 
 
-def test_rounded_products_that_cancel_are_rounding_far_beyond_the_budget() -> None:
+def test_cancelling_rounded_products_are_far_beyond_the_budget() -> None:
     a, b, c, d = torch.randn(4, 5, 128, generator=torch.Generator().manual_seed(0)).mul(8).half()
     value = a.double() * b.double() - c.double() * d.double()
     budget = 1.5 * ulp(value, torch.float16)
@@ -91,8 +111,16 @@ def test_a_factor_near_one_is_told_by_its_distance() -> None:
 
 
 def test_a_race_gets_one_piece_of_advice() -> None:
-    rejection = _explained("race", "program 0 stores to `y` and another thread may use it before: add tl.debug_barrier() between")
+    rejection = _explained(
+        "race",
+        "program 0 stores to `y` and another thread may use it before: add tl.debug_barrier() between",
+    )
     assert rejection.reason.endswith(": add tl.debug_barrier() between")
-    rejection = _explained("race", "programs 0 and 1 use the same element of `y`; add tl.debug_barrier() before a ticket or lock")
+    rejection = _explained(
+        "race",
+        "programs 0 and 1 use the same element of `y`; add tl.debug_barrier() before a ticket or lock",
+    )
     assert rejection.reason.endswith("add tl.debug_barrier() before a ticket or lock")
-    assert _explained("race", "program 0 and 1 store to one element").reason.endswith("or use atomics, a barrier or a second launch")
+    assert _explained("race", "program 0 and 1 store to one element").reason.endswith(
+        "or use atomics, a barrier or a second launch"
+    )

@@ -28,19 +28,23 @@ FALSE = {
     "v = v + 0 * tl.max_contiguous(2 * cols, 2)": "[0, 2] are not consecutive",
     "v = v + 0 * tl.max_constancy((cols < n - 1).to(tl.int32), 4)": "[1, 1, 1, 0] are not equal",
     "v = tl.load(tl.multiple_of(x0 + row * n + 1 + cols, 16), mask=mask & (cols < n - 1), other=0.0)": "no multiple of 16",
-    "tl.assume(n % 16 == 0)": "what tl.assume is given is not true",
+    "tl.assume(n % 16 == 0)": "the condition of tl.assume is not true",
 }
 
 
 @pytest.mark.parametrize("body", TRUE)
 def test_true_hints_pass(interpreter: Zygote, body: str) -> None:
     plan = rowwise("kernel", (3, 40), "float32", block=64)
-    answer = run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),)))
+    answer = run(
+        interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),))
+    )
     assert isinstance(answer[0], Executed), answer
 
 
 @pytest.mark.parametrize("body", FALSE)
 def test_false_hints_are_named(interpreter: Zygote, body: str) -> None:
     plan = rowwise("kernel", (3, 40), "float32", block=64)
-    found = rejection(run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),))))
+    found = rejection(
+        run(interpreter, ROW.format(body=body, result="v"), Execution(plan, (torch.ones(3, 40),)))
+    )
     assert found.guard == "kernel_error" and FALSE[body] in found.reason, found

@@ -1,4 +1,6 @@
-"""The CPU path: what no rule determines of integers is nothing to rely on, and no index counts from the end."""
+"""The CPU path: what no rule determines of integers is nothing to rely on, and no index counts from
+the end.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,19 @@ LEAST = "(x * 0 - 2147483647 - 1)"
         ("tl.where(at < 2, x << 30 + at, x << at - 2)", [2**30, 0, 2, 6]),
         ("(1e10 + x.to(tl.float32)) % 3.0", [256, 256, 256, 256]),
         ("(x.to(tl.float32) + 7.5) % 4.0 * 2", [1, 7, 3, 5]),
-        ("(tl.exp(x.to(tl.float32) * 0 + 87.99109649658203) / 1.6369961766588548e38 - 1.0) * 1e7", [-38] * 4),
+        (
+            "(tl.exp(x.to(tl.float32) * 0 + 87.99109649658203) / 1.6369961766588548e38 - 1.0) * 1e7",
+            [-38] * 4,
+        ),
         ("(x * 0 - 2147483647 - 1) // (at + 1)", [-(2**31), -(2**30), -715827882, -(2**29)]),
         ("-7 // (x * 0 - 1)", [7, 7, 7, 7]),
+        ("tl.umulhi(x, x)", [-14, 0, 0, 0]),
+        ("tl.umulhi(x.to(tl.int64), x.to(tl.int64)).to(tl.int32)", [-14, 0, 0, 0]),
+        (
+            "tl.umulhi(x.to(tl.uint32) << 30, x.to(tl.uint32) << 4).to(tl.int32)",
+            [1073741796, 0, 16, 36],
+        ),
+        ("(~x.to(tl.uint8)).to(tl.int32)", [6, 255, 253, 252]),
     ],
 )
 def test_divisions_and_indices(interpreter: Zygote, value: str, expected: list[int]) -> None:
@@ -45,15 +57,17 @@ def test_divisions_and_indices(interpreter: Zygote, value: str, expected: list[i
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("tl.gather(x, at - 1, 0)", "tl.gather has 4 places, and place -1 is asked for"),
-        ("tl.gather(x, at + 1, 0)", "tl.gather has 4 places, and place 4 is asked for"),
-        ("tl.histogram(at + 1, 4)", "tl.histogram has 4 places, and place 4 is asked for"),
+        ("tl.gather(x, at - 1, 0)", "tl.gather has 4 places, and place -1 is outside of them"),
+        ("tl.gather(x, at + 1, 0)", "tl.gather has 4 places, and place 4 is outside of them"),
+        ("tl.histogram(at + 1, 4)", "tl.histogram has 4 places, and place 4 is outside of them"),
         ("tl.clamp(x.to(tl.float32), 1.0, -1.0)", "tl.clamp has a lower bound above its upper one"),
     ],
 )
 def test_places_that_are_not_there(interpreter: Zygote, value: str, said: str) -> None:
     found = of_four(interpreter, value, NUMBERS)
-    assert isinstance(found, Rejection) and found.guard == "kernel_error" and said in found.reason, found
+    assert (
+        isinstance(found, Rejection) and found.guard == "kernel_error" and said in found.reason
+    ), found
 
 
 @pytest.mark.parametrize(
@@ -78,7 +92,10 @@ def test_what_nothing_determines_differs_from_run_to_run(interpreter: Zygote, va
     assert sorted(again.outputs[0].tolist()) == [-(2**31), 0, 0x55555555, 2**31 - 1]
 
 
-def test_two_results_that_nothing_determines_differ_from_each_other_in_the_second_run(interpreter: Zygote) -> None:
+def test_undetermined_results_differ_in_the_second_run(interpreter: Zygote) -> None:
+    """Two results that nothing determines differ from each other in the second run."""
     zero = "tl.sum(x * 0, axis=0)"
-    found = of_four(interpreter, f"x * 0 + tl.where(7 // {zero} == 8 // {zero}, 1, 2)", NUMBERS, again=True)
+    found = of_four(
+        interpreter, f"x * 0 + tl.where(7 // {zero} == 8 // {zero}, 1, 2)", NUMBERS, again=True
+    )
     assert isinstance(found, Executed) and found.outputs[0].tolist() == [2, 2, 2, 2], found

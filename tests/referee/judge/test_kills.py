@@ -1,4 +1,5 @@
-"""Verdicts while the referee's processes are killed at random: right or "error", never wrong, and nothing is left behind.
+"""Verdicts while the referee's processes are killed at random: right or "error", never wrong, and
+nothing is left behind.
 
 The long run with its figures is `bench/kill_judge.py`, also for a GPU's replay worker.
 """
@@ -19,13 +20,15 @@ JUDGEMENTS = 24
 
 # However slow the machine is, as many are judged.
 def test_kills_at_random_make_no_verdict_wrong_and_leave_nothing() -> None:
-    tally = kill_judge.run(kill_judge.known(), JUDGEMENTS, mode="interpret", seed=20261121, seconds=math.inf)
+    tally = kill_judge.run(
+        kill_judge.known(), JUDGEMENTS, mode="interpret", seed=20261121, seconds=math.inf
+    )
     assert tally.wrong == [] and tally.left == []
     assert tally.holds and tally.right + len(tally.errors) == tally.judgements
     assert tally.judgements == JUDGEMENTS + 3 and sum(tally.kills.values()) >= 3, tally
 
 
-def test_a_wrong_verdict_and_a_process_that_is_left_would_be_seen() -> None:
+def test_a_wrong_verdict_and_a_left_process_would_be_seen() -> None:
     right, wrong = kill_judge.known(("flat_silu", "silu_no_factor"))
     swapped = replace(wrong, kind="gold")
     tally = Tally()

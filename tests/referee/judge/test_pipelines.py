@@ -1,4 +1,6 @@
-"""Loops whose loads the compiler makes turns ahead: which these are, by Triton's own compiler too, and what is in order in them."""
+"""Loops whose loads the compiler makes turns ahead: which these are, by Triton's own compiler too,
+and what is in order in them.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,24 @@ CASES = {
     "one value": (AHEAD, "tl.load(carry)", TICKET, True),
     "volatile": (AHEAD, "tl.load(carry + cols * 0, volatile=True)", TICKET, True),
     "a barrier aside": (AHEAD, LOAD, "aside(carry, tl.sum(x))", True),
-    "of an atomic": (AHEAD, LOAD, "if tl.atomic_add(carry, tl.sum(x)) == -1.5:\n            break_ = 0", True),
+    "of an atomic": (
+        AHEAD,
+        LOAD,
+        "if tl.atomic_add(carry, tl.sum(x)) == -1.5:\n            break_ = 0",
+        True,
+    ),
     "a barrier": (AHEAD, LOAD, BARRIER, False),
     "an inlined barrier": (AHEAD, LOAD, "keep(carry, tl.sum(x))", False),
     "a barrier further in": (AHEAD, LOAD, "kept(carry, tl.sum(x))", False),
     "plain": ("range(0, n, BLOCK)", LOAD, TICKET, False),
     "one stage": ("tl.range(0, n, BLOCK, num_stages=1)", LOAD, TICKET, False),
     "unrolled": ("tl.static_range(0, 256, BLOCK)", LOAD, TICKET, False),
-    "waiting": (AHEAD, LOAD, "tl.store(carry, tl.sum(x))\n        while tl.atomic_add(ticket, 1) < 0:\n            pass", False),
+    "waiting": (
+        AHEAD,
+        LOAD,
+        "tl.store(carry, tl.sum(x))\n        while tl.atomic_add(ticket, 1) < 0:\n            pass",
+        False,
+    ),
 }
 
 
@@ -75,7 +87,9 @@ def text_of(case: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_compiler_makes_loads_ahead_of_what_stands_before_them(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_moves_loads_ahead_of_earlier_code(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "kernels.py"
     path.write_text(text_of(case))
@@ -83,7 +97,15 @@ def test_the_compiler_makes_loads_ahead_of_what_stands_before_them(case: str, tm
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    types = {"x0": "*fp32", "carry": "*fp32", "ticket": "*i32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr", "STAGES": "constexpr"}
+    types = {
+        "x0": "*fp32",
+        "carry": "*fp32",
+        "ticket": "*i32",
+        "out": "*fp32",
+        "n": "i32",
+        "BLOCK": "constexpr",
+        "STAGES": "constexpr",
+    }
     source = ASTSource(fn=module.kernel, signature=types, constexprs={(5,): 64, (6,): 3})
     made: Any = triton.compile(source, target=GPUTarget("cuda", 90, 32))
     # Two loads in two turns before the loop, and in it.
@@ -92,9 +114,28 @@ def test_the_compiler_makes_loads_ahead_of_what_stands_before_them(case: str, tm
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_load_made_ahead_sees_nothing_that_its_loop_did(interpreter: Zygote, case: str) -> None:
-    x, carry, ticket, out = dense(0, (256,), "float32"), dense(1, (1,), "float32"), dense(2, (1,), "int32"), dense(3, (256,), "float32")
-    step = launch("kernel", (1, 1, 1), {"BLOCK": 64, "STAGES": 3}, x0=x, carry=carry, ticket=ticket, out=out, n=256)
-    plan = LaunchPlan(buffers_of(x, carry, ticket, out, inputs=1), (x,), (Fill(carry, 0.0), Fill(ticket, 0), step), (out,))
+    x, carry, ticket, out = (
+        dense(0, (256,), "float32"),
+        dense(1, (1,), "float32"),
+        dense(2, (1,), "int32"),
+        dense(3, (256,), "float32"),
+    )
+    step = launch(
+        "kernel",
+        (1, 1, 1),
+        {"BLOCK": 64, "STAGES": 3},
+        x0=x,
+        carry=carry,
+        ticket=ticket,
+        out=out,
+        n=256,
+    )
+    plan = LaunchPlan(
+        buffers_of(x, carry, ticket, out, inputs=1),
+        (x,),
+        (Fill(carry, 0.0), Fill(ticket, 0), step),
+        (out,),
+    )
     answers = run(interpreter, text_of(case), Execution(plan, (torch.ones(256),)))
     if CASES[case][3]:
         assert "another thread of it uses the element" in rejection(answers).reason
@@ -132,14 +173,22 @@ def totals(zygote: Zygote, body: str, turns: str, *, programs: int = 1) -> list[
     """What is in two values in the end, or why that is rejected."""
     ticket, total = dense(0, (1,), "int32"), dense(1, (2,), "float32")
     step = launch("kernel", (programs, 1, 1), {}, ticket=ticket, total=total)
-    plan = LaunchPlan(buffers_of(ticket, total, inputs=0), (), (Fill(ticket, 0), Fill(total, 0.0), step), (total,))
+    plan = LaunchPlan(
+        buffers_of(ticket, total, inputs=0), (), (Fill(ticket, 0), Fill(total, 0.0), step), (total,)
+    )
     answers = run(zygote, SHARED.format(body=body.format(turns=turns)), Execution(plan, ()))
-    return answers[0].outputs[0].tolist() if isinstance(answers[0], Executed) else rejection(answers).reason
+    return (
+        answers[0].outputs[0].tolist()
+        if isinstance(answers[0], Executed)
+        else rejection(answers).reason
+    )
 
 
-def test_what_another_program_released_in_the_loop_is_not_seen_ahead(interpreter: Zygote) -> None:
+def test_a_release_inside_the_loop_is_not_seen_ahead(interpreter: Zygote) -> None:
     assert totals(interpreter, TOLD, "range(3)", programs=2) == [5.0, 5.0]
-    assert "use the same element of `total`" in str(totals(interpreter, TOLD, "tl.range(3, num_stages=2)", programs=2))
+    assert "use the same element of `total`" in str(
+        totals(interpreter, TOLD, "tl.range(3, num_stages=2)", programs=2)
+    )
 
 
 def test_after_such_a_loop_loads_are_where_they_stand(interpreter: Zygote) -> None:
@@ -148,10 +197,12 @@ def test_after_such_a_loop_loads_are_where_they_stand(interpreter: Zygote) -> No
 
 def test_a_loop_in_such_a_loop_is_held_to_be_a_part_of_it(interpreter: Zygote) -> None:
     assert totals(interpreter, INSIDE, "range(3)") == [1.0, 1.0]
-    assert "another thread of it uses the element" in str(totals(interpreter, INSIDE, "tl.range(3, num_stages=2)"))
+    assert "another thread of it uses the element" in str(
+        totals(interpreter, INSIDE, "tl.range(3, num_stages=2)")
+    )
 
 
-def test_a_volatile_load_sees_what_its_own_program_stored_only_behind_a_barrier(interpreter: Zygote) -> None:
+def test_a_volatile_load_sees_own_stores_only_behind_a_barrier(interpreter: Zygote) -> None:
     text = (
         HEADER
         + """
@@ -166,10 +217,15 @@ def kernel(out):
 """
     )
     out = dense(0, (64,), "int32")
-    plan = LaunchPlan(buffers_of(out, inputs=0), (), (launch("kernel", (1, 1, 1), {}, out=out),), (out,))
+    plan = LaunchPlan(
+        buffers_of(out, inputs=0), (), (launch("kernel", (1, 1, 1), {}, out=out),), (out,)
+    )
     behind = run(interpreter, text.format(between="tl.debug_barrier()"), Execution(plan, ()))[0]
     assert isinstance(behind, Executed) and behind.outputs[0].tolist() == list(range(63, -1, -1))
-    assert "another thread of it uses" in rejection(run(interpreter, text.format(between="pass"), Execution(plan, ()))).reason
+    assert (
+        "another thread of it uses"
+        in rejection(run(interpreter, text.format(between="pass"), Execution(plan, ()))).reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,12 +237,18 @@ def kernel(out):
         ("range(4)", "for k in range(4):\n        x += tl.dot(x, x)", "None"),
         ("range(4)", "x += tl.dot(x, x)\n    tl.debug_barrier()", None),
         ("range(4)", "while x > 1:\n        x = tl.dot(x, x)", "None"),
-        ("range(4)", "while tl.load(x, volatile=True) > 1:\n        pass\n    x = tl.dot(x, x)", None),
+        (
+            "range(4)",
+            "while tl.load(x, volatile=True) > 1:\n        pass\n    x = tl.dot(x, x)",
+            None,
+        ),
         ("tl.static_range(4)", "x = tl.dot(x, x)", None),
         ("tl.range(4)", "x = 1", None),
     ],
 )
-def test_loops_with_stages_or_products_are_pipelined(turns: str, body: str, expected: str | None) -> None:
+def test_loops_with_stages_or_products_are_pipelined(
+    turns: str, body: str, expected: str | None
+) -> None:
     loop = ast.parse(f"for i in {turns}:\n    {body}").body[0]
     assert isinstance(loop, ast.For)
     found = stages(loop, inlined_barriers([]))

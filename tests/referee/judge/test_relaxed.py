@@ -1,18 +1,19 @@
-"""The CPU path: what is left open to a compiler is done in one way or another, and a kernel must be right either way."""
+"""The CPU path: what is left open to a compiler is done in one way or another, and a kernel must be
+right either way.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 from referee import Referee
+from referee.cases import CaseData
 from referee.cpu_path import CpuPath
 from referee.interpreter.interpret import Executed, Execution
+from referee.problem import Problem
 from referee.reading.kernels import extract
 from referee.sandbox.zygote import Zygote
-from referee.subject import Subject
 from referee.target import Target
 from referee.tracing.trace import trace
 from tests.referee.judge.interpreting import ROW, run
@@ -90,8 +91,16 @@ RIGHT = {
     "sum": ("s = tl.sum(v, 0)", "v * 0 + s", X.sum(1, keepdim=True)),
     "max": ("s = tl.max(v, 0)", "v * 0 + s", X.amax(1, keepdim=True)),
     "argmax": ("s = tl.argmax(v, 0)", "v * 0 + s", X.argmax(1, keepdim=True).float()),
-    "argmin with ties": ("s = tl.argmin(tl.where(cols % 8 == 5, 0.0, 1.0), 0)", "v * 0 + s", torch.full((3, 1), 5.0)),
-    "of all": ("s = tl.reduce(tl.reshape(v, (8, 8)), None, added)", "v * 0 + s", X.sum(1, keepdim=True)),
+    "argmin with ties": (
+        "s = tl.argmin(tl.where(cols % 8 == 5, 0.0, 1.0), 0)",
+        "v * 0 + s",
+        torch.full((3, 1), 5.0),
+    ),
+    "of all": (
+        "s = tl.reduce(tl.reshape(v, (8, 8)), None, added)",
+        "v * 0 + s",
+        X.sum(1, keepdim=True),
+    ),
     "of one axis": (
         "s = tl.sum(tl.reshape(v, (8, 8)), 1, keep_dims=True)",
         "tl.reshape(tl.broadcast_to(s, (8, 8)), (BLOCK,))",
@@ -102,8 +111,16 @@ RIGHT = {
         "v * 0 + m / count",
         X.var(1, correction=0, keepdim=True),
     ),
-    "own argmax": ("top, s = tl.reduce((v, cols), 0, argmax)", "v * 0 + s", X.argmax(1, keepdim=True).float()),
-    "online softmax": ("m, s = tl.reduce((v, v * 0 + 1), 0, online)", "tl.exp(v - m) / s", X.softmax(1)),
+    "own argmax": (
+        "top, s = tl.reduce((v, cols), 0, argmax)",
+        "v * 0 + s",
+        X.argmax(1, keepdim=True).float(),
+    ),
+    "online softmax": (
+        "m, s = tl.reduce((v, v * 0 + 1), 0, online)",
+        "tl.exp(v - m) / s",
+        X.softmax(1),
+    ),
     "cumsum": ("pass", "tl.cumsum(v, 0)", X.cumsum(1)),
     "cumsum of one axis": (
         "w = tl.cumsum(tl.reshape(v, (8, 8)), 0)",
@@ -112,7 +129,11 @@ RIGHT = {
     ),
     "cumsum from the end": ("pass", "tl.cumsum(v, 0, reverse=True)", X.flip(1).cumsum(1).flip(1)),
     "recurrence": ("a, b = tl.associative_scan((v * 0 + 0.9, v), 0, affine)", "b", states(X)),
-    "intervals": ("low, high, s = tl.associative_scan((cols, cols, v), 0, joined)", "s", X.cumsum(1)),
+    "intervals": (
+        "low, high, s = tl.associative_scan((cols, cols, v), 0, joined)",
+        "s",
+        X.cumsum(1),
+    ),
     "sort": ("pass", "tl.sort(v)", X.sort(1).values),
 }
 
@@ -126,14 +147,26 @@ def test_honest_combiners_are_right_either_way(interpreter: Zygote, name: str) -
 
 @pytest.mark.parametrize(
     ("word", "dtype"),
-    # Of bfloat16 Triton takes the extrema in float32, and no combiner may return what it is not given.
-    [*((word, dtype) for word in ("sum", "max", "min") for dtype in (torch.float32, torch.float16)), ("sum", torch.bfloat16)],
+    # Of bfloat16 Triton takes the extrema in float32, and no combiner may return what it is not
+    # given.
+    [
+        *(
+            (word, dtype)
+            for word in ("sum", "max", "min")
+            for dtype in (torch.float32, torch.float16)
+        ),
+        ("sum", torch.bfloat16),
+    ],
 )
-def test_tritons_own_combiners_give_the_bits_that_they_are_written_for(interpreter: Zygote, word: str, dtype: torch.dtype) -> None:
+def test_tritons_own_combiners_give_their_bits(
+    interpreter: Zygote, word: str, dtype: torch.dtype
+) -> None:
     x = X.clone()
     x[0, 9], x[1], x[2, 5], x[2, 40] = torch.nan, -0.0, torch.inf, -torch.inf
     combiner = {"sum": "added", "max": "larger", "min": "smaller"}[word]
-    own = both(interpreter, f"s = tl.reduce(v, 0, {combiner})", "tl.where(mask, s, 0.0)", x.to(dtype))
+    own = both(
+        interpreter, f"s = tl.reduce(v, 0, {combiner})", "tl.where(mask, s, 0.0)", x.to(dtype)
+    )
     tritons = both(interpreter, f"s = tl.{word}(v, 0)", "tl.where(mask, s, 0.0)", x.to(dtype))
     for one, other in zip(tritons, own, strict=True):
         assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
@@ -146,14 +179,22 @@ def test_tritons_own_combiners_give_the_bits_that_they_are_written_for(interpret
         ("s, i = tl.associative_scan((v, cols), 0, halves)", "s", X.cumsum(1)),
     ],
 )
-def test_a_combiner_of_one_tree_is_found(interpreter: Zygote, body: str, result: str, expected: torch.Tensor) -> None:
+def test_a_combiner_of_one_tree_is_found(
+    interpreter: Zygote, body: str, result: str, expected: torch.Tensor
+) -> None:
     found = both(interpreter, body, result)
-    assert not all(torch.allclose(output, expected.expand(3, N), rtol=1e-3, atol=1e-3) for output in found)
+    assert not all(
+        torch.allclose(output, expected.expand(3, N), rtol=1e-3, atol=1e-3) for output in found
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("result", ["v * w - v * w", "(v * w)[None, :].reshape((BLOCK,)) - v * w", "-(v * w) + v * w"])
-def test_products_are_added_rounded_and_unrounded(interpreter: Zygote, dtype: torch.dtype, result: str) -> None:
+@pytest.mark.parametrize(
+    "result", ["v * w - v * w", "(v * w)[None, :].reshape((BLOCK,)) - v * w", "-(v * w) + v * w"]
+)
+def test_products_are_added_rounded_and_unrounded(
+    interpreter: Zygote, dtype: torch.dtype, result: str
+) -> None:
     x = X.to(dtype)
     rounded, unrounded = both(interpreter, "w = v + v * 0.3", result, x)
     assert rounded.count_nonzero() == 0
@@ -184,12 +225,6 @@ def test_fma_rounds_once(interpreter: Zygote) -> None:
         assert found.count_nonzero() > 50
 
 
-@pytest.fixture(scope="module")
-def referee() -> Iterator[Referee]:
-    with Referee(mode="interpret") as opened:
-        yield opened
-
-
 KERNEL = """
 @triton.jit
 def _kernel(x_ptr, w_ptr, out_ptr, N, BLOCK: tl.constexpr):
@@ -211,34 +246,54 @@ def run(x, w):
 SCALED = "ms = tl.sum(x * x, 0) / N\n    r = tl.rsqrt(ms + 1e-6)\n    y = x * r * w"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("body", "guard"),
     [
         (SCALED, None),
         ("ms = tl.reduce(x * x, 0, added) / N\n    y = x * tl.rsqrt(ms + 1e-6) * w", None),
         (SCALED + "\n    y = tl.where((cols < 32) & ((1 << cols) == 0), 0.0, y)", None),
-        ("s, i = tl.reduce((x * x, cols), 0, halves)\n    y = x * tl.rsqrt(s / N + 1e-6) * w", "wrong_answer"),
+        (
+            "s, i = tl.reduce((x * x, cols), 0, halves)\n    y = x * tl.rsqrt(s / N + 1e-6) * w",
+            "wrong_answer",
+        ),
         (SCALED + "\n    y = tl.where(x * r - x * r == 0, y, 0.0)", "wrong_answer"),
         (SCALED + "\n    y = tl.where((row * 0 + 1) << (32 + N * 0) == 0, y, 0.0)", "wrong_answer"),
-        (SCALED + "\n    y = tl.where((row * 0 - 2147483647 - 1) // (row * 0 - 1) < 0, y, 0.0)", "not_deterministic"),
-        (SCALED + "\n    y = tl.where((x * 0 + 1000.0).to(tl.float8e4nv).to(tl.float32) == 448.0, 0.0, y)", "wrong_answer"),
+        (
+            SCALED + "\n    y = tl.where((row * 0 - 2147483647 - 1) // (row * 0 - 1) < 0, y, 0.0)",
+            "not_deterministic",
+        ),
+        (
+            SCALED
+            + "\n    y = tl.where((x * 0 + 1000.0).to(tl.float8e4nv).to(tl.float32) == 448.0, 0.0, y)",
+            "wrong_answer",
+        ),
         (SCALED + "\n    y = tl.where(tl.exp2(ms * 0 - 140.0) > 0, y, 0.0)", "wrong_answer"),
     ],
 )
-def test_what_only_the_interpreter_gets_right_is_not_correct(referee: Referee, body: str, guard: str | None) -> None:
+def test_what_only_the_interpreter_gets_right_is_not_correct(
+    referee: Referee, body: str, guard: str | None
+) -> None:
     verdict = referee.judge(COMBINERS + KERNEL.format(body=body), "rmsnorm")
-    assert (verdict.verdict, verdict.guard) == (("rejected", guard) if guard else ("correct", None)), verdict.reason
+    assert (verdict.verdict, verdict.guard) == (
+        ("rejected", guard) if guard else ("correct", None)
+    ), verdict.reason
 
 
 def test_a_cell_of_a_dtype_runs_both_ways_whatever_the_seed(servers: Servers) -> None:
     source = KERNEL.format(body=SCALED + "\n    y = tl.where(x * r - x * r == 0, y, 0.0)")
-    subject, module = Subject("rmsnorm"), extract(source)
-    cell = subject.cells("cpu")[0]
+    problem, module = Problem("rmsnorm"), extract(source)
+    cell = problem.cells("cpu")[0]
     plans = trace(servers.workers, source, [cell], Target(), module)
     assert isinstance(plans, tuple)
     told = set()
     for seed in range(8):
-        path = CpuPath(servers.interpreters, subject.task("cpu"), module.text, False, seed)
+        path = CpuPath(
+            workers=servers.interpreters,
+            data=CaseData(problem.task("cpu"), seed),
+            text=module.text,
+            atomic=False,
+        )
         _, found = path.required([(cell, plans[0])])
         assert found and found.guard == "wrong_answer"
         told.add("with products added unrounded" in found.reason)

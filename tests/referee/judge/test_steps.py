@@ -1,4 +1,6 @@
-"""What stays on its side when inputs move, which outputs are joined of parts, and which numbers inputs are compared with."""
+"""What stays on its side when inputs move, which outputs are joined of parts, and which numbers
+inputs are compared with.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import torch
 from torch import Tensor
 
 from referee.answers.joined import MOST_PARTS, with_parts
-from referee.answers.steps import moved_beside_steps
+from referee.answers.moves import moved_beside_steps
 from referee.ops.promote import in_float64
 from referee.ops.thresholds import Threshold, other_way, thresholds_of
 
@@ -44,16 +46,20 @@ def _in_place(x: Tensor) -> Tensor:
     ],
     ids="input moved negated converted floor indexed quotient difference decimals in_place".split(),
 )
-def test_only_what_inputs_themselves_are_compared_with_stays_when_they_move(reference: Callable[[Tensor], Tensor], stays: bool) -> None:
+def test_only_inputs_compared_directly_stay_when_inputs_move(
+    reference: Callable[[Tensor], Tensor], stays: bool
+) -> None:
     oracle = in_float64(reference)
     moved = GIVEN.double() * (1.0 - 1e-4)
     assert torch.equal(moved_beside_steps(oracle, [GIVEN], [moved]), oracle(GIVEN)) == stays
     assert torch.equal(moved_beside_steps(oracle, [GIVEN], [GIVEN.double()]), oracle(GIVEN))
 
 
-def test_what_is_calculated_beside_a_comparison_is_of_the_moved_inputs() -> None:
+def test_results_next_to_a_comparison_use_the_moved_inputs() -> None:
     moved = GIVEN.double() * (1.0 - 1e-4)
-    result = moved_beside_steps(in_float64(lambda x: torch.where(x >= 65.0, x, 0.0)), [GIVEN], [moved])
+    result = moved_beside_steps(
+        in_float64(lambda x: torch.where(x >= 65.0, x, 0.0)), [GIVEN], [moved]
+    )
     assert torch.equal(result, torch.where(GIVEN >= 65.0, moved, 0.0))
 
 
@@ -70,7 +76,9 @@ def test_what_is_calculated_beside_a_comparison_is_of_the_moved_inputs() -> None
     ],
     ids="stack cat rows product many in_place none".split(),
 )
-def test_an_output_is_of_the_parts_it_is_joined_of_last(reference: Callable[[Tensor], Tensor], widths: list[int]) -> None:
+def test_an_output_is_of_the_parts_it_is_joined_of_last(
+    reference: Callable[[Tensor], Tensor], widths: list[int]
+) -> None:
     (output,), found = with_parts(reference, [torch.randn(3, 4)])
     assert found == [widths] and sum(widths) == (output.shape[-1] if output.dim() else 1)
 
@@ -85,10 +93,16 @@ def test_an_output_is_of_the_parts_it_is_joined_of_last(reference: Callable[[Ten
     ],
     ids="steps continuous computed sort".split(),
 )
-def test_thresholds_are_where_answers_jump(reference: Callable[[Tensor], Tensor], numbers: list[float]) -> None:
-    assert sorted(threshold.number for threshold in thresholds_of(reference, [GIVEN])) == sorted(numbers)
+def test_thresholds_are_where_answers_jump(
+    reference: Callable[[Tensor], Tensor], numbers: list[float]
+) -> None:
+    assert sorted(threshold.number for threshold in thresholds_of(reference, [GIVEN])) == sorted(
+        numbers
+    )
 
 
 def test_equality_counts_for_the_other_side() -> None:
-    (answer,) = other_way(lambda x: torch.where(x.clone() >= 65.0, 1.0, 0.0), [GIVEN], Threshold(0, 65.0))
+    (answer,) = other_way(
+        lambda x: torch.where(x.clone() >= 65.0, 1.0, 0.0), [GIVEN], Threshold(0, 65.0)
+    )
     assert answer.tolist() == [0.0, 0.0, 1.0, 1.0]

@@ -1,4 +1,6 @@
-"""The CPU path: subnormal numbers are zero to what flushes them, as PTX of Triton 3.6 and 3.7 for sm_90 does, and to nothing else."""
+"""The CPU path: subnormal numbers are zero to what flushes them, as PTX of Triton 3.6 and 3.7 for
+sm_90 does, and to nothing else.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,14 @@ TINY = 1e-40
     ],
 )
 def test_subnormal_numbers(interpreter: Zygote, result: str, given: float, expected: float) -> None:
-    text = ROW.replace("as tl\n", "as tl\nfrom triton.language.extra import libdevice\n", 1).format(body="pass", result=result)
-    execution = Execution(rowwise("kernel", (1, 8), "float32", block=8), (torch.full((1, 8), given),))
+    text = ROW.replace("as tl\n", "as tl\nfrom triton.language.extra import libdevice\n", 1).format(
+        body="pass", result=result
+    )
+    execution = Execution(
+        rowwise("kernel", (1, 8), "float32", block=8), (torch.full((1, 8), given),)
+    )
     (answer,) = run(interpreter, text, execution)
     assert isinstance(answer, Executed), answer
-    torch.testing.assert_close(answer.outputs[0], torch.full((1, 8), expected), rtol=1e-4, atol=1e-45)
+    torch.testing.assert_close(
+        answer.outputs[0], torch.full((1, 8), expected), rtol=1e-4, atol=1e-45
+    )

@@ -1,4 +1,6 @@
-"""Numbers of a kernel that are tensors to the compiler: they are divided and overflow as the device's do, -7 // 2 is -3 there."""
+"""Numbers of a kernel that are tensors to the compiler: they are divided and overflow as the
+device's do, -7 // 2 is -3 there.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,11 @@ VALUES = {
     "returned": ("pass", "seven() // 2", -4 if RETURNS_NUMBERS else -3),
     "assigned and returned": ("a, b = pair()", "a // b", -3),
     "returned by a tensor's choice": ("pass", "either(n) // 2", -3),
-    "returned by a constant's choice": ("pass", "by_constant(BLOCK) // 2", -4 if RETURNS_NUMBERS else -3),
+    "returned by a constant's choice": (
+        "pass",
+        "by_constant(BLOCK) // 2",
+        -4 if RETURNS_NUMBERS else -3,
+    ),
     "in a combiner": ("pass", "tl.reduce(mask.to(tl.int32), 0, added)", 8),
 }
 
@@ -83,7 +89,9 @@ VALUES = {
 @pytest.mark.parametrize("name", VALUES)
 def test_numbers_are_tensors_where_the_compiler_s_are(interpreter: Zygote, name: str) -> None:
     body, result, expected = VALUES[name]
-    text = HEADER + HELPERS + ROW.removeprefix(HEADER).format(body=body, result=f"v * 0 + ({result})")
+    text = (
+        HEADER + HELPERS + ROW.removeprefix(HEADER).format(body=body, result=f"v * 0 + ({result})")
+    )
     answer = run(
         interpreter,
         extract("def run(x): pass\n" + text).text,

@@ -1,4 +1,6 @@
-"""What is right and what is wrong by a user's reference: wrong answers that its examples hide, right ones that round in another way."""
+"""What is right and what is wrong by a user's reference: wrong answers that its examples hide,
+right ones that round in another way.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from torch import Tensor
 
 from referee.answers.tolerance import expectations
 from tests.referee.own_reference import Answer, rejecting, task
+from tests.sampling import repeats
 
-SEEDS = range(10)
+SEEDS = repeats(4, 10)
 
 MASK = "torch.ones(32, 32, dtype=torch.bool).tril()"
 WHERE = "torch.where(torch.ones(16, 16).tril() > 0, 0.0, {})"
@@ -27,6 +30,7 @@ ATTENTION = "torch.softmax(q @ k.transpose(-1, -2) * 0.25 + b, -1) @ v"
 CAUSAL = "*(torch.randn(2, 64, 16) for _ in range(3)), torch.full((64, 64), -1e9).triu(1)"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("arguments", "body", "inputs", "wrong"),
     [
@@ -76,7 +80,9 @@ def test_a_wrong_answer_is_rejected_whatever_the_example_hides(
 ) -> None:
     judged = task(tmp_path, arguments, body, inputs)
     assert all(rejecting(judged, wrong, seed) for seed in SEEDS)
-    assert not any(rejecting(judged, judged.eager, seed) for seed in SEEDS), "the reference itself is right"
+    assert not any(rejecting(judged, judged.eager, seed) for seed in SEEDS), (
+        "the reference itself is right"
+    )
 
 
 def _small_ones_dropped(y: Tensor) -> Tensor:
@@ -101,11 +107,17 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
     top, sums = torch.full_like(q[..., :1], -torch.inf).float(), torch.zeros_like(v).float()
     total = torch.zeros_like(top)
     for at in range(0, k.shape[-2], 16):
-        part = (q.float() @ k[:, at : at + 16].float().transpose(-1, -2) * 0.25 + b[:, at : at + 16]) * 1.4426950408889634
+        part = (
+            q.float() @ k[:, at : at + 16].float().transpose(-1, -2) * 0.25 + b[:, at : at + 16]
+        ) * 1.4426950408889634
         new = torch.maximum(top, part.amax(-1, keepdim=True))
         p, old = torch.exp2(part - new), torch.exp2(top - new)
         # Halves are multiplied on tensor cores.
-        total, sums, top = total * old + p.sum(-1, keepdim=True), sums * old + p.to(v.dtype).float() @ v[:, at : at + 16].float(), new
+        total, sums, top = (
+            total * old + p.sum(-1, keepdim=True),
+            sums * old + p.to(v.dtype).float() @ v[:, at : at + 16].float(),
+            new,
+        )
     return (sums / total).to(q.dtype)
 
 
@@ -126,6 +138,7 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.round(x * (127.0 / (scale * 127.0))).clamp(-128, 127).to(torch.int8), scale
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("arguments", "body", "inputs", "other"),
     [
@@ -175,7 +188,10 @@ def test_a_right_answer_may_be_computed_in_another_usual_form(
         ("x.argmax(-1)", "torch.randn(32, 128, dtype=torch.bfloat16)"),
         ("torch.floor(x * 3).to(torch.int32)", "torch.randn(32, 128, dtype=torch.float16)"),
         ("x > x.mean(-1, keepdim=True)", "torch.randn(32, 128, dtype=torch.bfloat16)"),
-        ("x.masked_fill(x > 1, torch.finfo(x.dtype).min)", "torch.randn(32, 128, dtype=torch.float16)"),
+        (
+            "x.masked_fill(x > 1, torch.finfo(x.dtype).min)",
+            "torch.randn(32, 128, dtype=torch.float16)",
+        ),
         ("(x * x).mean(-1, keepdim=True).sqrt() * x", "torch.randn(32, 128, dtype=torch.float16)"),
     ],
 )
@@ -185,10 +201,15 @@ def test_a_reference_passes_its_own_cells(tmp_path: Path, body: str, inputs: str
 
 
 @pytest.mark.parametrize(("dtype", "samples"), [("float32", 4), ("bfloat16", 2)])
-def test_of_a_user_s_answers_in_fp32_inputs_move_alike_and_against_each_other(tmp_path: Path, dtype: str, samples: int) -> None:
+def test_inputs_of_fp32_answers_move_alike_and_apart(
+    tmp_path: Path, dtype: str, samples: int
+) -> None:
     """In one pair of samples alone both inputs may undo each other wherever it counts."""
     given = f"torch.randn(4, 64, dtype=torch.{dtype}), torch.randn(4, 64, dtype=torch.{dtype})"
-    judged, asked = task(tmp_path, "x, y", "F.layer_norm(x + y, (64,))", given), list[tuple[Tensor, ...]]()
+    judged, asked = (
+        task(tmp_path, "x, y", "F.layer_norm(x + y, (64,))", given),
+        list[tuple[Tensor, ...]](),
+    )
 
     def noted(*inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         asked.append(inputs)
@@ -198,8 +219,20 @@ def test_of_a_user_s_answers_in_fp32_inputs_move_alike_and_against_each_other(tm
     cell = judged.required[0]
     plain = judged.inputs(cell, 3)
     expectations(replace(judged, oracle=noted), cell, plain)
-    moved = [[(one.double() != before.double()) for one, before in zip(each, plain, strict=True)] for each in asked]
+    moved = [
+        [(one.double() != before.double()) for one, before in zip(each, plain, strict=True)]
+        for each in asked
+    ]
     first, last = moved[-samples], moved[-2]
-    assert len({tuple(each[0][0].tolist()) for each in moved if bool(each[0].any()) and not bool(each[0].all())}) == samples
+    assert (
+        len(
+            {
+                tuple(each[0][0].tolist())
+                for each in moved
+                if bool(each[0].any()) and not bool(each[0].all())
+            }
+        )
+        == samples
+    )
     if samples > 2:
         assert bool((first[0] != first[1]).all()) and bool((last[0] == last[1]).all())

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from referee.sandbox.workers import JobLost, Workers
-from referee.sandbox.zygote import Limits, Outcome
+from referee.sandbox.zygote import JobLost, Limits, Outcome, Workers
 
 JOBS = Path(__file__).with_name("jobs")
 ENTRY = "waiting_job:begin_then_wait"
@@ -19,7 +18,9 @@ LIMITS = Limits(seconds=300.0, memory_bytes=1 << 28, output_bytes=1 << 10)
 
 
 def run_while_killing(times: int) -> Outcome:
-    """Runs a job, kills the fork server the first `times` times it has begun, then lets the job end."""
+    """Runs a job, kills the fork server the first `times` times it has begun, then lets the job
+    end.
+    """
     begun_out, begun_in = os.pipe()
     go_out, go_in = os.pipe()
     try:

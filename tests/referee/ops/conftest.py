@@ -1,4 +1,6 @@
-"""One torch thread: these tensors are tiny, and waiting threads cost far more than they save on a busy machine."""
+"""One torch thread: these tensors are tiny, and waiting threads cost far more than they save on a
+busy machine.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import torch
 
 
 @pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
+def single_torch_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

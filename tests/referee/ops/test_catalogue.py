@@ -52,11 +52,16 @@ NAMES = tuple(op.name for op in catalogue())
 
 def chains() -> dict[str, str]:
     """The 76 chain names with their argument orders, spelled out independently of the grammar."""
-    arguments = {"rmsnorm": "x w", "layernorm": "x w b", "add_rmsnorm": "x residual w", "add_layernorm": "x residual w b"}
+    arguments = {
+        "rmsnorm": "x w",
+        "layernorm": "x w b",
+        "add_rmsnorm": "x residual w",
+        "add_layernorm": "x residual w b",
+    }
     return {f"{norm}_{act}": order for (norm, order), act in product(arguments.items(), ACTS)}
 
 
-def test_the_explicit_ops_come_first_and_begin_with_the_two_exemplars() -> None:
+def test_the_explicit_ops_come_first_and_begin_with_exemplars() -> None:
     assert NAMES[:20] == tuple(EXPLICIT)
     assert NAMES[:2] == ("rmsnorm", "softmax")
 
@@ -69,15 +74,20 @@ def test_every_public_op_is_there_once_and_no_other() -> None:
     assert len(NAMES) == len(set(NAMES)) == 118
 
 
-@pytest.mark.parametrize(("name", "order"), {**EXPLICIT, **STANDALONE, **PROBES, **chains()}.items())
-def test_arguments_are_in_public_order(name: str, order: str) -> None:
-    assert signature(get(name)) == tuple(order.split())
+def test_arguments_are_in_public_order() -> None:
+    for name, order in {**EXPLICIT, **STANDALONE, **PROBES, **chains()}.items():
+        assert signature(get(name)) == tuple(order.split()), name
 
 
 def test_a_short_op_keeps_its_base_contract() -> None:
     for base in SHORT_BASES:
         short, op = get(f"{base}_short"), get(base)
-        assert (short.formula, short.kind, short.acts, short.eps) == (op.formula, op.kind, op.acts, op.eps)
+        assert (short.formula, short.kind, short.acts, short.eps) == (
+            op.formula,
+            op.kind,
+            op.acts,
+            op.eps,
+        )
         assert base_name(short) == base
         assert short.regime == "short"
 
@@ -106,7 +116,13 @@ def test_the_probes_and_remixes_are_hard_and_the_chains_familiar() -> None:
 
 @pytest.mark.parametrize(
     ("typo", "meant"),
-    [("sofmax", "softmax"), ("rms_norm", "rmsnorm"), ("layernorm-gelu", "layernorm_gelu"), ("swigl", "swiglu"), ("leaky", "leaky_relu")],
+    [
+        ("sofmax", "softmax"),
+        ("rms_norm", "rmsnorm"),
+        ("layernorm-gelu", "layernorm_gelu"),
+        ("swigl", "swiglu"),
+        ("leaky", "leaky_relu"),
+    ],
 )
 def test_an_unknown_name_offers_near_ones(typo: str, meant: str) -> None:
     with pytest.raises(UnknownOp) as caught:
@@ -116,20 +132,39 @@ def test_an_unknown_name_offers_near_ones(typo: str, meant: str) -> None:
     assert typo in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "zzzzzzzz", "matmul", "rmsnorm_", "rmsnorm_gelu_", "add_softmax_gelu", "rmsnorm_gelu_tanh_silu"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "zzzzzzzz",
+        "matmul",
+        "rmsnorm_",
+        "rmsnorm_gelu_",
+        "add_softmax_gelu",
+        "rmsnorm_gelu_tanh_silu",
+    ],
+)
 def test_names_outside_the_grammar_are_unknown(name: str) -> None:
     with pytest.raises(UnknownOp):
         get(name)
 
 
 def test_every_remix_name_parses_to_what_it_was_made_of() -> None:
-    for norm, residual, first, second in product(("rms", "layer"), (False, True), ACTIVATIONS, ACTIVATIONS):
+    for norm, residual, first, second in product(
+        ("rms", "layer"), (False, True), ACTIVATIONS, ACTIVATIONS
+    ):
         name = chain_name(norm, residual, (first, second))  # type: ignore[arg-type]
         op = get(name)
         if name in NAMES:
             assert op.origin == "catalogue"
             continue
-        assert (op.name, op.norm, op.residual, op.acts, op.origin) == (name, norm, residual, (first, second), "remix")
+        assert (op.name, op.norm, op.residual, op.acts, op.origin) == (
+            name,
+            norm,
+            residual,
+            (first, second),
+            "remix",
+        )
 
 
 def test_a_chain_name_is_not_a_remix() -> None:
@@ -146,5 +181,11 @@ def test_listing_the_catalogue_loads_no_torch() -> None:
         "for op in catalogue(): cells(op, profile='gpu'); card_text(op); trained_text(op)\n"
         "assert not {'torch', 'triton', 'numpy'} & set(sys.modules), sorted(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,6 @@
-"""Prompt texts carry the signature and formula in both dialects, with the quirks of the trained one."""
+"""Prompt texts carry the signature and formula in both dialects, with the quirks of the trained
+one.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,21 @@ from referee.ops import card_text, catalogue, get, signature, trained_text
 
 
 def test_the_card_signature_is_typed() -> None:
-    assert card_text(get("rmsnorm")).signature == "run(x: Tensor[M, N], w: Tensor[N]) -> Tensor[M, N]"
-    assert card_text(get("cross_entropy")).signature == "run(x: Tensor[M, N], tgt: Tensor[M]) -> Tensor[M]"
-    assert card_text(get("rope_interleaved")).signature == "run(x: Tensor[M, D], cos: Tensor[M, D/2], sin: Tensor[M, D/2]) -> Tensor[M, D]"
-    assert card_text(get("softmax_scale")).signature == "run(x: Tensor[M, N], scale: Tensor[1]) -> Tensor[M, N]"
+    assert (
+        card_text(get("rmsnorm")).signature == "run(x: Tensor[M, N], w: Tensor[N]) -> Tensor[M, N]"
+    )
+    assert (
+        card_text(get("cross_entropy")).signature
+        == "run(x: Tensor[M, N], tgt: Tensor[M]) -> Tensor[M]"
+    )
+    assert (
+        card_text(get("rope_interleaved")).signature
+        == "run(x: Tensor[M, D], cos: Tensor[M, D/2], sin: Tensor[M, D/2]) -> Tensor[M, D]"
+    )
+    assert (
+        card_text(get("softmax_scale")).signature
+        == "run(x: Tensor[M, N], scale: Tensor[1]) -> Tensor[M, N]"
+    )
 
 
 def test_both_dialects_name_the_arguments_in_order() -> None:
@@ -36,8 +49,11 @@ def test_descriptions_are_one_line_and_say_the_formula() -> None:
             assert op.formula in trained_text(op).signature
 
 
-@pytest.mark.parametrize(("name", "shown"), [("rmsnorm_leaky_relu", "relu"), ("add_layernorm_gelu_erf", "erf"), ("layernorm_silu", "silu")])
-def test_a_trained_chain_hint_shows_the_text_after_the_last_underscore(name: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("rmsnorm_leaky_relu", "relu"), ("add_layernorm_gelu_erf", "erf"), ("layernorm_silu", "silu")],
+)
+def test_a_chain_hint_shows_the_text_after_the_last_underscore(name: str, shown: str) -> None:
     text = trained_text(get(name))
     assert f"then {shown} epilogue" in text.signature
     assert text.description == f"generative fusion chain (reduction->epilogue): {name}."
@@ -45,7 +61,11 @@ def test_a_trained_chain_hint_shows_the_text_after_the_last_underscore(name: str
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("rmsnorm_silu", ": RMSNorm then"), ("add_rmsnorm_silu", "residual+RMSNorm"), ("add_layernorm_silu", "residual+LayerNorm")],
+    [
+        ("rmsnorm_silu", ": RMSNorm then"),
+        ("add_rmsnorm_silu", "residual+RMSNorm"),
+        ("add_layernorm_silu", "residual+LayerNorm"),
+    ],
 )
 def test_a_trained_chain_hint_spells_the_normalisation(name: str, kind: str) -> None:
     assert kind in trained_text(get(name)).signature
@@ -64,7 +84,14 @@ def test_a_remix_names_both_activations_on_the_card() -> None:
 
 
 def test_a_user_op_is_described_by_its_own_words() -> None:
-    op = replace(get("softmax"), name="mine", kind="user", origin="user", arguments=("a", "b"), formula="adds a to b")
+    op = replace(
+        get("softmax"),
+        name="mine",
+        kind="function",
+        origin="user",
+        arguments=("a", "b"),
+        formula="adds a to b",
+    )
     assert card_text(op).signature == "run(a: Tensor, b: Tensor) -> Tensor"
     assert "adds a to b" in card_text(op).description
     assert trained_text(op).signature == "def run(a, b):  # adds a to b"

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from referee.ops.spec import TensorSpec
-from referee.plans.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, Tuning, View
+from referee.plans.plan import (
+    Argument,
+    Buffer,
+    Copy,
+    DtypeValue,
+    Fill,
+    Launch,
+    LaunchConfig,
+    LaunchPlan,
+    Tuning,
+    View,
+)
 from referee.reading.kernels import KernelModule, extract
 
 INPUTS = (
@@ -51,7 +62,9 @@ PLAN = LaunchPlan(
         Fill(SCRATCH, float("-inf")),
         Copy(SCRATCH, View(1, 12, (3,), (1,), "float32")),
         Launch("k", (launch_of(64), launch_of(128)), Tuning((OUT,), (SCRATCH, X))),
-        Launch("two", (LaunchConfig((1, 1, 1), (Argument("y", OUT, False), Argument("n", 1, True))),)),
+        Launch(
+            "two", (LaunchConfig((1, 1, 1), (Argument("y", OUT, False), Argument("n", 1, True))),)
+        ),
     ),
     outputs=(OUT,),
 )

@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from referee.ops.spec import TensorSpec
-from referee.plans.plan import Argument, Buffer, Copy, DtypeValue, Fill, Launch, LaunchConfig, LaunchPlan, View
+from referee.plans.plan import (
+    Argument,
+    Buffer,
+    Copy,
+    DtypeValue,
+    Fill,
+    Launch,
+    LaunchConfig,
+    LaunchPlan,
+    View,
+)
 from referee.plans.plan_check import PlanError, check_plan, extent, input_nbytes, input_view
 from tests.referee.plan.example import INPUTS, MODULE, OUT, OUTPUTS, PLAN, SCRATCH, X, launch_of
 
@@ -40,28 +50,61 @@ BROKEN: dict[str, tuple[str, LaunchPlan]] = {
     "view_misaligned": ("plan", with_step(Fill(replace(SCRATCH, offset=6), 0.0))),
     "view_without_strides": ("plan", with_step(Fill(replace(SCRATCH, strides=(4,)), 0.0))),
     "view_wide_stride": ("plan", with_step(Fill(replace(SCRATCH, strides=(40, 1)), 0.0))),
-    "view_in_argument_past_the_end": ("plan", with_argument(0, Argument("x", replace(X, offset=22), False))),
-    "view_in_tuple_past_the_end": ("plan", with_argument(1, Argument("pair", (1, replace(X, offset=22)), False))),
-    "view_in_copy_source_past_the_end": ("plan", with_step(Copy(SCRATCH, replace(X, shape=(4, 3), strides=(20, 1))))),
-    "empty_view_past_the_end": ("plan", with_step(Fill(replace(SCRATCH, offset=72, shape=(0, 3)), 0.0))),
+    "view_in_argument_past_the_end": (
+        "plan",
+        with_argument(0, Argument("x", replace(X, offset=22), False)),
+    ),
+    "view_in_tuple_past_the_end": (
+        "plan",
+        with_argument(1, Argument("pair", (1, replace(X, offset=22)), False)),
+    ),
+    "view_in_copy_source_past_the_end": (
+        "plan",
+        with_step(Copy(SCRATCH, replace(X, shape=(4, 3), strides=(20, 1)))),
+    ),
+    "empty_view_past_the_end": (
+        "plan",
+        with_step(Fill(replace(SCRATCH, offset=72, shape=(0, 3)), 0.0)),
+    ),
     "input_buffer_size": ("plan", replace(PLAN, buffers=(Buffer(66, 0), *PLAN.buffers[1:]))),
-    "input_buffer_order": ("plan", replace(PLAN, buffers=(PLAN.buffers[1], PLAN.buffers[0], *PLAN.buffers[2:]))),
+    "input_buffer_order": (
+        "plan",
+        replace(PLAN, buffers=(PLAN.buffers[1], PLAN.buffers[0], *PLAN.buffers[2:])),
+    ),
     "input_buffer_too_many": ("plan", replace(PLAN, buffers=(*PLAN.buffers, Buffer(4, 0)))),
     "input_missing": ("plan", replace(PLAN, inputs=(X,))),
     "input_shape": ("plan", replace(PLAN, inputs=(replace(X, shape=(4, 5)), PLAN.inputs[1]))),
-    "scratch_out_of_proportion": ("plan_size", replace(PLAN, buffers=(*PLAN.buffers, Buffer(1 << 30)))),
+    "scratch_out_of_proportion": (
+        "plan_size",
+        replace(PLAN, buffers=(*PLAN.buffers, Buffer(1 << 30))),
+    ),
     "fill_of_input": ("input_written", with_step(Fill(X, 0.0))),
     "copy_into_input": ("input_written", with_step(Copy(X, OUT))),
     "fill_of_overlapping_view": ("plan", with_step(Fill(replace(SCRATCH, strides=(2, 1)), 0.0))),
     "fill_of_expanded_view": ("plan", with_step(Fill(replace(SCRATCH, strides=(0, 1)), 0.0))),
-    "copy_into_expanded_view": ("plan", with_step(Copy(replace(SCRATCH, strides=(0, 1)), replace(SCRATCH, offset=0)))),
+    "copy_into_expanded_view": (
+        "plan",
+        with_step(Copy(replace(SCRATCH, strides=(0, 1)), replace(SCRATCH, offset=0))),
+    ),
     "fill_too_large": ("plan", with_step(Fill(OUT, 1e6))),
     "fill_fraction_into_integers": ("plan", with_step(Fill(replace(SCRATCH, dtype="int32"), 0.5))),
-    "fill_nan_into_integers": ("plan", with_step(Fill(replace(SCRATCH, dtype="int32"), float("nan")))),
+    "fill_nan_into_integers": (
+        "plan",
+        with_step(Fill(replace(SCRATCH, dtype="int32"), float("nan"))),
+    ),
     "fill_range_of_integers": ("plan", with_step(Fill(View(3, 0, (4,), (1,), "int8"), 128))),
-    "copy_of_other_shape": ("plan", with_step(Copy(SCRATCH, replace(X, shape=(2, 3), strides=(8, 1))))),
-    "copy_of_more_dimensions": ("plan", with_step(Copy(View(3, 0, (3,), (1,), "float32"), View(0, 0, (1, 3), (3, 1), "float16")))),
-    "copy_onto_itself_shifted": ("plan", with_step(Copy(View(3, 0, (4,), (1,), "float32"), View(3, 4, (4,), (1,), "float32")))),
+    "copy_of_other_shape": (
+        "plan",
+        with_step(Copy(SCRATCH, replace(X, shape=(2, 3), strides=(8, 1)))),
+    ),
+    "copy_of_more_dimensions": (
+        "plan",
+        with_step(Copy(View(3, 0, (3,), (1,), "float32"), View(0, 0, (1, 3), (3, 1), "float16"))),
+    ),
+    "copy_onto_itself_shifted": (
+        "plan",
+        with_step(Copy(View(3, 0, (4,), (1,), "float32"), View(3, 4, (4,), (1,), "float32"))),
+    ),
     "grid_x": ("launch_limits", config(grid=(2**31, 1, 1))),
     "grid_y": ("launch_limits", config(grid=(1, 65536, 1))),
     "grid_z": ("launch_limits", config(grid=(1, 1, 65536))),
@@ -75,7 +118,10 @@ BROKEN: dict[str, tuple[str, LaunchPlan]] = {
     "no_configuration": ("plan", replace(PLAN, steps=(Launch("k", ()),))),
     "unknown_kernel": ("kernel_syntax", replace(PLAN, steps=(Launch("other", (launch_of(64),)),))),
     "missing_argument": ("plan", config(arguments=launch_of(64).arguments[:-1])),
-    "surplus_argument": ("plan", config(arguments=(*launch_of(64).arguments, Argument("z", 1, False)))),
+    "surplus_argument": (
+        "plan",
+        config(arguments=(*launch_of(64).arguments, Argument("z", 1, False))),
+    ),
     "swapped_arguments": ("plan", config(arguments=launch_of(64).arguments[::-1])),
     "constexpr_not_marked": ("plan", with_argument(7, Argument("B", 64, False))),
     "constexpr_tensor": ("trace_error", with_argument(3, Argument("n", X, True))),
@@ -107,7 +153,9 @@ ALLOWED: dict[str, LaunchPlan] = {
     "integer_fill": with_step(Fill(View(3, 0, (4,), (1,), "int8"), -128)),
     "whole_float_into_integers": with_step(Fill(View(3, 0, (4,), (1,), "int32"), 2.0)),
     "true_into_bool": with_step(Fill(View(3, 0, (4,), (1,), "bool"), True)),
-    "copy_between_halves": with_step(Copy(View(3, 0, (4,), (1,), "float32"), View(3, 16, (4,), (1,), "float32"))),
+    "copy_between_halves": with_step(
+        Copy(View(3, 0, (4,), (1,), "float32"), View(3, 16, (4,), (1,), "float32"))
+    ),
     "copy_onto_itself": with_step(Copy(SCRATCH, SCRATCH)),
     "broadcast_copy": with_step(Copy(SCRATCH, View(1, 0, (1, 1), (9, 9), "float32"))),
     "transposed_target": with_step(Fill(View(3, 0, (2, 4), (1, 2), "float32"), 1.0)),
@@ -130,16 +178,28 @@ def test_two_outputs_may_share_a_buffer_but_no_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "held", "words"), [(0, 48, ""), (16, 64, ""), (2, 64, "begins at byte 2"), (8, 64, "no multiple of 16")]
+    ("offset", "held", "words"),
+    [(0, 48, ""), (16, 64, ""), (2, 64, "begins at byte 2"), (8, 64, "no multiple of 16")],
 )
 def test_an_output_begins_where_vectors_do(offset: int, held: int, words: str) -> None:
-    plan = replace(PLAN, buffers=(*PLAN.buffers[:2], Buffer(held), PLAN.buffers[3]), outputs=(replace(OUT, offset=offset),))
+    plan = replace(
+        PLAN,
+        buffers=(*PLAN.buffers[:2], Buffer(held), PLAN.buffers[3]),
+        outputs=(replace(OUT, offset=offset),),
+    )
     refusal(plan, words)
 
 
-@pytest.mark.parametrize(("more", "words"), [(0, ""), (1, f"keeps {2 * 48 + (16 << 20) + 1} bytes alive")])
+@pytest.mark.parametrize(
+    ("more", "words"), [(0, ""), (1, f"keeps {2 * 48 + (16 << 20) + 1} bytes alive")]
+)
 def test_an_output_keeps_little_else_alive(more: int, words: str) -> None:
-    refusal(replace(PLAN, buffers=(*PLAN.buffers[:2], Buffer(2 * 48 + (16 << 20) + more), PLAN.buffers[3])), words)
+    refusal(
+        replace(
+            PLAN, buffers=(*PLAN.buffers[:2], Buffer(2 * 48 + (16 << 20) + more), PLAN.buffers[3])
+        ),
+        words,
+    )
 
 
 def refusal(plan: LaunchPlan, words: str) -> None:
@@ -152,7 +212,7 @@ def refusal(plan: LaunchPlan, words: str) -> None:
     assert refused.value.guard == "output_contract"
 
 
-def test_a_declared_layout_of_an_output_is_accepted_beside_the_dense_one() -> None:
+def test_a_declared_output_layout_is_accepted_as_the_dense_one() -> None:
     padded = (TensorSpec("out", (4, 6), "float16", (8, 1)),)
     plan = replace(PLAN, buffers=(*PLAN.buffers[:2], Buffer(64), PLAN.buffers[3]))
     check_plan(replace(plan, outputs=(replace(OUT, strides=(8, 1)),)), INPUTS, padded, MODULE)
@@ -175,9 +235,17 @@ def test_an_empty_cell_needs_no_launch() -> None:
 
 
 def test_without_a_module_kernels_are_not_checked() -> None:
-    check_plan(replace(PLAN, steps=(Launch("other", (LaunchConfig((1, 1, 1), ()),)),)), INPUTS, OUTPUTS, None)
+    check_plan(
+        replace(PLAN, steps=(Launch("other", (LaunchConfig((1, 1, 1), ()),)),)),
+        INPUTS,
+        OUTPUTS,
+        None,
+    )
 
 
 def test_extents_and_input_buffers() -> None:
-    assert [extent(shape, strides) for shape, strides in (((), ()), ((3,), (2,)), ((0, 9), (9, 1)), ((2, 3), (0, 1)))] == [1, 5, 0, 3]
+    assert [
+        extent(shape, strides)
+        for shape, strides in (((), ()), ((3,), (2,)), ((0, 9), (9, 1)), ((2, 3), (0, 1)))
+    ] == [1, 5, 0, 3]
     assert (input_nbytes(INPUTS[0]), input_view(0, INPUTS[0])) == (64, X)

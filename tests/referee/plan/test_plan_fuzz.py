@@ -1,4 +1,6 @@
-"""Mutated plans never crash the parser, and none that it accepts reaches outside what it may. More: bench/fuzz_plan.py."""
+"""Mutated plans never crash the parser, and none that it accepts reaches outside what it may. More:
+bench/fuzz_plan.py.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def test_mutated_plans(seed: int) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda children: st.lists(children, max_size=5) | st.dictionaries(st.text(max_size=10), children, max_size=5),
+    lambda children: (
+        st.lists(children, max_size=5) | st.dictionaries(st.text(max_size=10), children, max_size=5)
+    ),
     max_leaves=20,
 )
 

@@ -39,7 +39,22 @@ def test_a_plan_is_read_back_through_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [0, -1, (1 << 64) - 1, -(1 << 63), True, False, None, "", "relu", 0.1, float("inf"), float("-inf"), ((1, "a"), ())]
+    "value",
+    [
+        0,
+        -1,
+        (1 << 64) - 1,
+        -(1 << 63),
+        True,
+        False,
+        None,
+        "",
+        "relu",
+        0.1,
+        float("inf"),
+        float("-inf"),
+        ((1, "a"), ()),
+    ],
 )
 def test_values_are_read_back(value: Any) -> None:
     again = parse_value(json.loads(json.dumps(dump_value(value), allow_nan=False)))
@@ -88,7 +103,9 @@ WRONG: dict[str, Change] = {
     "constexpr_is_int": lambda d: argument(d, 7).update(constexpr=1),
     "argument_without_name": lambda d: argument(d, 3).pop("name"),
     "value_of_unknown_kind": lambda d: argument(d, 3).update(value={"pickle": "x"}),
-    "value_with_two_kinds": lambda d: argument(d, 3).update(value={"dtype": "fp32", "float": "nan"}),
+    "value_with_two_kinds": lambda d: argument(d, 3).update(
+        value={"dtype": "fp32", "float": "nan"}
+    ),
     "value_is_list": lambda d: argument(d, 3).update(value=[1]),
     "value_is_empty_dict": lambda d: argument(d, 3).update(value={}),
     "value_is_huge": lambda d: argument(d, 3).update(value=1 << 64),
@@ -98,7 +115,9 @@ WRONG: dict[str, Change] = {
     "unknown_dtype": lambda d: argument(d, 8).update(value={"dtype": "float32"}),
     "dtype_is_list": lambda d: argument(d, 8).update(value={"dtype": ["fp32"]}),
     "long_tuple": lambda d: argument(d, 1).update(value={"tuple": [1] * 17}),
-    "deep_tuple": lambda d: argument(d, 1).update(value={"tuple": [{"tuple": [{"tuple": [{"tuple": [{"tuple": []}]}]}]}]}),
+    "deep_tuple": lambda d: argument(d, 1).update(
+        value={"tuple": [{"tuple": [{"tuple": [{"tuple": [{"tuple": []}]}]}]}]}
+    ),
     "view_dtype_unknown": lambda d: d["outputs"][0].update(dtype="complex64"),
     "view_dtype_unhashable": lambda d: d["outputs"][0].update(dtype=["float16"]),
     "view_offset_negative": lambda d: d["outputs"][0].update(offset=-2),

@@ -14,7 +14,9 @@ from tests.referee.sandbox.support import SECRET, WORLDS, Attack, make
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[dict[str, Zygote]]:
-    """One fork server a world, started with a secret in the parent's environment and an inheritable descriptor open."""
+    """One fork server a world, started with a secret in the parent's environment and an inheritable
+    descriptor open.
+    """
     leak, other_end = os.pipe()
     os.set_inheritable(leak, True)
     os.environ[SECRET] = "hf_token"
@@ -46,7 +48,12 @@ def attack(servers: dict[str, Zygote]) -> Attack:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home directory with what must never be read."""
-    for name in (".ssh/id_ed25519", ".cache/huggingface/token", ".netrc", ".local/share/kmint/history.jsonl"):
+    for name in (
+        ".ssh/id_ed25519",
+        ".cache/huggingface/token",
+        ".netrc",
+        ".local/share/kmint/history.jsonl",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("secret\n")

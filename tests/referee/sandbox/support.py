@@ -1,4 +1,6 @@
-"""What the sandbox tests share: the worlds they run in, how an attack is made, and how processes are watched."""
+"""What the sandbox tests share: the worlds they run in, how an attack is made, and how processes
+are watched.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ import pytest
 from referee.sandbox.zygote import Limits, Outcome, Zygote
 
 HOSTILE = Path(__file__).parent / "hostile"
-# Far more time than any job here takes, however slow the machine: only a job that hangs meets the limit.
+# Far more time than any job here takes, however slow the machine: only a job that hangs meets the
+# limit.
 LIMITS = Limits(seconds=240.0, memory_bytes=512 << 20, output_bytes=1 << 16)
 NAMESPACES = (
     "user namespace",
@@ -24,7 +27,8 @@ NAMESPACES = (
     "pid namespace",
 )
 
-# Each world must hold alone: everything; what is left in a container that allows no namespaces; namespaces alone.
+# Each world must hold alone: everything; what is left in a container that allows no namespaces;
+# namespaces alone.
 WORLDS: dict[str, Collection[str]] = {
     "full": (),
     "container": (*NAMESPACES, "private root"),
@@ -35,22 +39,35 @@ SECRET = "KMINT_TEST_SECRET"
 
 def make(without: Collection[str] = ()) -> Zygote:
     """A fork server that starts quickly and finds the hostile entries."""
-    return Zygote(preload=(), extra_path=(str(HOSTILE),), without=without)
+    return Zygote(preload=(), extra_path=(str(HOSTILE),), without=without, demand="any")
 
 
 class Attack:
-    """Runs a hostile entry in one world, then checks that the next job and the server are unaffected."""
+    """Runs a hostile entry in one world, then checks that the next job and the server are
+    unaffected.
+    """
 
     def __init__(self, servers: dict[str, Zygote]) -> None:
         self._servers = servers
 
     def __call__(
-        self, entry: str, payload: str | bytes = b"", *, world: str = "full", limits: Limits = LIMITS, fds: Sequence[int] = ()
+        self,
+        entry: str,
+        payload: str | bytes = b"",
+        *,
+        world: str = "full",
+        limits: Limits = LIMITS,
+        fds: Sequence[int] = (),
     ) -> Outcome:
         zygote = self._servers[world]
         self._need(zygote, world)
         server = zygote.pid
-        outcome = zygote.run(f"hostile_{entry}", payload.encode() if isinstance(payload, str) else payload, limits=limits, fds=fds)
+        outcome = zygote.run(
+            f"hostile_{entry}",
+            payload.encode() if isinstance(payload, str) else payload,
+            limits=limits,
+            fds=fds,
+        )
         following = zygote.run("hostile_resources:echo", b"still here", limits=LIMITS)
         assert (following.status, following.data) == ("ok", b"still here"), following
         assert zygote.pid == server, "the fork server was replaced"
@@ -59,13 +76,18 @@ class Attack:
 
     def protects(self, world: str, name: str) -> bool:
         """Whether this world's server reports a layer as active."""
-        return next(protection.active for protection in self._servers[world].protections if protection.name == name)
+        return next(
+            protection.active
+            for protection in self._servers[world].protections
+            if protection.name == name
+        )
 
     def _nothing_left(self, server: int, world: str) -> None:
         children = [pid for pid in descendants(server) if parent_of(pid) == server]
         assert len(children) == 1
         left = descendants(children[0])
-        # Without a mount namespace a process of ours removes the scratch directory; it ends by itself.
+        # Without a mount namespace a process of ours removes the scratch directory; it ends by
+        # itself.
         assert world == "container" or not left, "a process was left behind"
         assert Processes(left).all_end(), "a process was left behind"
 
@@ -112,7 +134,9 @@ def descendants(pid: int) -> set[int]:
 
 
 class Processes:
-    """Process descriptors of some processes, so that their end can be awaited whoever their parent is."""
+    """Process descriptors of some processes, so that their end can be awaited whoever their parent
+    is.
+    """
 
     def __init__(self, pids: Collection[int]) -> None:
         self._fds: dict[int, int] = {}

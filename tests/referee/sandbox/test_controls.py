@@ -17,8 +17,12 @@ from tests.referee.sandbox.support import HOSTILE
 from tests.referee.sandbox.test_files import READING, WRITING
 from tests.referee.sandbox.test_processes import MAKING_PROCESSES, ON_OTHERS
 
-# What a machine may forbid everybody or not have at all: rights that root lacks in a container, file systems without it.
-MAY_BE_MISSING = {"open_by_handle": (b"refused EPERM", b"refused EOPNOTSUPP"), "set_attribute": (b"refused EOPNOTSUPP",)}
+# What a machine may forbid everybody or not have at all: rights that root lacks in a container,
+# file systems without it.
+MAY_BE_MISSING = {
+    "open_by_handle": (b"refused EPERM", b"refused EOPNOTSUPP"),
+    "set_attribute": (b"refused EOPNOTSUPP",),
+}
 # Lets every process trace it, where only its own ancestors might.
 VICTIM = """
 import ctypes, time
@@ -55,7 +59,9 @@ def test_file_attacks_work_without_a_sandbox(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ON_OTHERS)
 def test_process_attacks_work_without_a_sandbox(way: str, tmp_path: Path) -> None:
-    victim = subprocess.Popen([sys.executable, "-c", VICTIM], stdout=subprocess.PIPE, start_new_session=True)
+    victim = subprocess.Popen(
+        [sys.executable, "-c", VICTIM], stdout=subprocess.PIPE, start_new_session=True
+    )
     assert victim.stdout is not None
     try:
         with victim.stdout:
@@ -64,16 +70,32 @@ def test_process_attacks_work_without_a_sandbox(way: str, tmp_path: Path) -> Non
     finally:
         victim.kill()
         victim.wait()
-    # The copied address is the attacker's own: nothing of the victim's lies there, and the kernel says so.
+    # The copied address is the attacker's own: nothing of the victim's lies there, and the kernel
+    # says so.
     assert outcome.startswith(b"refused EFAULT" if way == "copy_memory" else b"succeeded "), outcome
 
 
-@pytest.mark.parametrize("way", sorted(set(MAKING_PROCESSES) & {"spawn_program", "execute_memory_file"}))
+@pytest.mark.parametrize(
+    "way", sorted(set(MAKING_PROCESSES) & {"spawn_program", "execute_memory_file"})
+)
 def test_processes_can_be_made_without_a_sandbox(way: str, tmp_path: Path) -> None:
     assert unsandboxed(f"processes:{way}", "", tmp_path).startswith(b"succeeded ")
 
 
-@pytest.mark.parametrize("way", ("connect_tcp", "send_udp", "listen_tcp", "listen_unix", "pair_of_sockets", "netlink", "map_program"))
+@pytest.mark.parametrize(
+    "way",
+    (
+        "connect_tcp",
+        "send_udp",
+        "listen_tcp",
+        "listen_unix",
+        "pair_of_sockets",
+        "netlink",
+        "map_program",
+    ),
+)
 def test_network_attacks_work_without_a_sandbox(way: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        assert unsandboxed(f"kernel:{way}", str(listener.getsockname()[1]), tmp_path).startswith(b"succeeded ")
+        assert unsandboxed(f"kernel:{way}", str(listener.getsockname()[1]), tmp_path).startswith(
+            b"succeeded "
+        )

@@ -1,4 +1,6 @@
-"""No file outside the scratch directory can be read or changed; each layer that sees to it must do so alone."""
+"""No file outside the scratch directory can be read or changed; each layer that sees to it must do
+so alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 import referee.verdict
 from tests.referee.sandbox.support import WORLDS, Attack
 
-READING = ("read", "walk_up", "read_through_symbolic_link", "read_through_hard_link", "read_by_mapping", "open_by_handle")
+READING = (
+    "read",
+    "walk_up",
+    "read_through_symbolic_link",
+    "read_through_hard_link",
+    "read_by_mapping",
+    "open_by_handle",
+)
 WRITING = (
     "append",
     "overwrite",
@@ -28,10 +37,38 @@ WRITING = (
     "change_times",
     "set_attribute",
 )
-SECRETS = (".ssh/id_ed25519", ".cache/huggingface/token", ".netrc", ".local/share/kmint/history.jsonl")
-CHANGING_CODE = ("append", "overwrite", "truncate_while_reading", "delete", "change_mode", "replace_from_scratch", "create_beside")
-HOST_FILES = ("/etc/shadow", "/etc/passwd", "/etc/hostname", "/proc/kcore", "/dev/kmsg", "/dev/mem", "/dev/tty", "/dev/fuse")
-ON_HOST = ("make_device", "run_from_scratch", "write_shared_memory_directory", "write_kernel_setting", "write_to_tmp")
+SECRETS = (
+    ".ssh/id_ed25519",
+    ".cache/huggingface/token",
+    ".netrc",
+    ".local/share/kmint/history.jsonl",
+)
+CHANGING_CODE = (
+    "append",
+    "overwrite",
+    "truncate_while_reading",
+    "delete",
+    "change_mode",
+    "replace_from_scratch",
+    "create_beside",
+)
+HOST_FILES = (
+    "/etc/shadow",
+    "/etc/passwd",
+    "/etc/hostname",
+    "/proc/kcore",
+    "/dev/kmsg",
+    "/dev/mem",
+    "/dev/tty",
+    "/dev/fuse",
+)
+ON_HOST = (
+    "make_device",
+    "run_from_scratch",
+    "write_shared_memory_directory",
+    "write_kernel_setting",
+    "write_to_tmp",
+)
 
 
 def refused(data: bytes) -> bool:
@@ -71,8 +108,12 @@ def test_no_way_of_changing_a_file_works(attack: Attack, home: Path, way: str, w
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("way", CHANGING_CODE)
-@pytest.mark.parametrize("target", (str(referee.verdict.__file__), os.path.join(sys.prefix, "pyvenv.cfg"), os.__file__))
-def test_the_judges_own_code_cannot_be_changed(attack: Attack, target: str, way: str, world: str) -> None:
+@pytest.mark.parametrize(
+    "target", (str(referee.verdict.__file__), os.path.join(sys.prefix, "pyvenv.cfg"), os.__file__)
+)
+def test_the_judges_own_code_cannot_be_changed(
+    attack: Attack, target: str, way: str, world: str
+) -> None:
     before = Path(target).read_bytes() if os.path.exists(target) else None
     outcome = attack(f"files:{way}", target, world=world)
     assert refused(outcome.data), outcome
@@ -81,7 +122,9 @@ def test_the_judges_own_code_cannot_be_changed(attack: Attack, target: str, way:
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("way", ("list_directory",))
-def test_directories_of_the_user_cannot_be_listed(attack: Attack, home: Path, way: str, world: str) -> None:
+def test_directories_of_the_user_cannot_be_listed(
+    attack: Attack, home: Path, way: str, world: str
+) -> None:
     assert refused(attack(f"files:{way}", str(home / "x"), world=world).data)
 
 

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from referee.sandbox.huge_pages import HugePages
+from referee.sandbox.worker import HugePages
 
 FILLED = """
 import ctypes, json, mmap, re
-from referee.sandbox.huge_pages import HugePages
+from referee.sandbox.worker import HugePages
 from referee.sandbox.linux import call
 
 SIZE = 16 << 20
@@ -42,7 +42,9 @@ print(json.dumps({"more": huge() - before, "steps": steps, "kept": kept, "refuse
 
 
 def test_what_a_process_has_filled_comes_into_huge_pages() -> None:
-    ended = subprocess.run([sys.executable, "-c", FILLED], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", FILLED], capture_output=True, text=True, check=True
+    )
     found = json.loads(ended.stdout)
     assert found["kept"] and found["steps"] >= 7
     if found["refused"]:

@@ -40,7 +40,9 @@ def test_no_connection_leaves_the_job(attack: Attack, way: str, world: str) -> N
 
 
 @pytest.mark.parametrize("world", FILTERED_WORLDS)
-@pytest.mark.parametrize("way", ("listen_tcp", "resolve_name", "listen_unix", "pair_of_sockets", "netlink"))
+@pytest.mark.parametrize(
+    "way", ("listen_tcp", "resolve_name", "listen_unix", "pair_of_sockets", "netlink")
+)
 def test_no_socket_can_be_made(attack: Attack, way: str, world: str) -> None:
     outcome = attack(f"kernel:{way}", world=world)
     assert outcome.data.startswith(b"refused "), outcome
@@ -66,11 +68,26 @@ def test_environment_arguments_and_descriptors_hold_no_secret(attack: Attack, wo
     view = json.loads(attack("kernel:self_view", world=world).data)
     assert SECRET not in view["environment"]
     assert "hf_token" not in json.dumps(view)
-    allowed = {"PATH", "LANG", "USER", "HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_HOME", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES"}
-    assert set(view["environment"]) - allowed - {"MALLOC_ARENA_MAX", "LD_LIBRARY_PATH", "LC_CTYPE"} == {
+    allowed = {
+        "PATH",
+        "LANG",
+        "USER",
+        "HOME",
+        "TMPDIR",
+        "XDG_CACHE_HOME",
+        "TRITON_HOME",
+        "PYTHONHASHSEED",
+        "CUDA_VISIBLE_DEVICES",
+    }
+    assert set(view["environment"]) - allowed - {
+        "MALLOC_ARENA_MAX",
+        "LD_LIBRARY_PATH",
+        "LC_CTYPE",
+    } == {
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
+        "TRITON_DEFAULT_FP_FUSION",
     }
     assert view["environment"]["CUDA_VISIBLE_DEVICES"] == ""
     assert view["environment"]["HOME"] == view["environment"]["TMPDIR"]

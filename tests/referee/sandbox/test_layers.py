@@ -15,16 +15,39 @@ from pathlib import Path
 import pytest
 
 import referee
-from referee.sandbox import elf, file_view, job_frame, landlock
+from referee.sandbox import file_view, job_frame, landlock, layers
 from referee.sandbox.layers import Sandbox, SandboxError
 from referee.sandbox.removal import remove_tree
 from referee.sandbox.zygote import Zygote
 from tests.referee.sandbox.support import HOSTILE, LIMITS, NAMESPACES, WORLDS, make
 
 LAYERS = (
-    *("user namespace", "mount namespace", "network namespace", "ipc namespace", "uts namespace", "pid namespace", "private root"),
-    *("closed descriptors", "private /proc", "scratch quota", "unprivileged user", "parent death signal", "job namespaces"),
-    *("resource limits", "no capabilities", "thread limit", "no new privileges", "landlock", "not dumpable", "system-call filter"),
+    *(
+        "user namespace",
+        "mount namespace",
+        "network namespace",
+        "ipc namespace",
+        "uts namespace",
+        "pid namespace",
+        "private root",
+    ),
+    *(
+        "closed descriptors",
+        "private /proc",
+        "scratch quota",
+        "unprivileged user",
+        "parent death signal",
+        "job namespaces",
+    ),
+    *(
+        "resource limits",
+        "no capabilities",
+        "thread limit",
+        "no new privileges",
+        "landlock",
+        "not dumpable",
+        "system-call filter",
+    ),
 )
 
 
@@ -35,13 +58,21 @@ def test_every_layer_is_reported_by_name(servers: dict[str, Zygote]) -> None:
 
 
 @pytest.mark.parametrize("world", ("container", "namespaces only"))
-def test_a_layer_that_is_left_out_is_reported_missing(servers: dict[str, Zygote], world: str) -> None:
-    missing = {protection.name for protection in servers[world].protections if not protection.active}
+def test_a_layer_that_is_left_out_is_reported_missing(
+    servers: dict[str, Zygote], world: str
+) -> None:
+    missing = {
+        protection.name for protection in servers[world].protections if not protection.active
+    }
     assert missing >= set(WORLDS[world])
 
 
 def test_a_layer_that_depends_on_a_missing_one_says_so(servers: dict[str, Zygote]) -> None:
-    details = {protection.name: protection.detail for protection in servers["container"].protections if not protection.active}
+    details = {
+        protection.name: protection.detail
+        for protection in servers["container"].protections
+        if not protection.active
+    }
     assert details["scratch quota"].startswith("needs a mount namespace")
     assert details["job namespaces"] == "needs a user namespace"
 
@@ -51,7 +82,9 @@ def test_jobs_run_whichever_single_layer_a_host_lacks(layer: str) -> None:
     with make((layer,)) as zygote:
         outcome = zygote.run("hostile_resources:echo", b"runs", limits=LIMITS)
         assert (outcome.status, outcome.data) == ("ok", b"runs"), outcome
-        assert layer in {protection.name for protection in zygote.protections if not protection.active}
+        assert layer in {
+            protection.name for protection in zygote.protections if not protection.active
+        }
 
 
 def test_jobs_run_with_no_layer_at_all() -> None:
@@ -65,7 +98,9 @@ def test_a_layer_whose_trial_is_killed_is_not_taken_for_active() -> None:
         "import os, signal; from referee.sandbox.namespaces import try_in_child\n"
         "print(repr(try_in_child(lambda: None)), repr(try_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))))"
     )
-    done = subprocess.run([sys.executable, "-c", trials], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", trials], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "'' 'the trial process died'\n"
 
 
@@ -87,7 +122,14 @@ def test_a_job_that_cannot_take_on_a_layer_is_refused() -> None:
 def test_a_user_without_root_gets_every_layer_too() -> None:
     if os.geteuid() != 0:
         pytest.skip("the other tests run as an ordinary user already")
-    python = next((path for path in (sys.executable, shutil.which("python3", path="/usr/bin")) if path and usable_by_nobody(path)), None)
+    python = next(
+        (
+            path
+            for path in (sys.executable, shutil.which("python3", path="/usr/bin"))
+            if path and usable_by_nobody(path)
+        ),
+        None,
+    )
     if python is None:
         pytest.skip("no Python here that another user may run")
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +137,9 @@ def test_a_user_without_root_gets_every_layer_too() -> None:
         secret = Path(folder) / "secret"
         secret.write_text("secret")
         os.chown(secret, 65534, 65534)
-        done = as_nobody(python, USER_SCRIPT.format(root=ROOT, hostile=str(HOSTILE), secret=str(secret)))
+        done = as_nobody(
+            python, USER_SCRIPT.format(root=ROOT, hostile=str(HOSTILE), secret=str(secret))
+        )
     assert done.returncode == 0, done.stderr
     answer = done.stdout.split("\n")
     assert answer[0] == "ok b'runs'"
@@ -122,7 +166,15 @@ with Zygote(preload=(), extra_path=({hostile!r},)) as zygote:
 
 def as_nobody(python: str, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [python, "-c", script], user=65534, group=65534, extra_groups=[], cwd="/", env={}, capture_output=True, text=True, timeout=600
+        [python, "-c", script],
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        cwd="/",
+        env={},
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
 
 
@@ -142,7 +194,9 @@ def test_what_is_readable_holds_no_folder_of_the_user() -> None:
     assert not any(path == "/" or home == path or home.startswith(path + "/") for path in paths)
 
 
-def test_a_user_without_an_entry_in_the_password_file_has_no_folder_to_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_password_entry_has_no_home_to_hide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(uid: int) -> pwd.struct_passwd:
         raise KeyError(f"getpwuid(): uid not found: {uid}")
 
@@ -151,7 +205,7 @@ def test_a_user_without_an_entry_in_the_password_file_has_no_folder_to_hide(monk
     assert set(file_view.readable_paths(())) >= set(before)
 
 
-def test_a_python_installed_into_the_home_shows_its_libraries_only() -> None:
+def test_a_python_inside_the_home_shows_its_libraries_only() -> None:
     shown = file_view._installation(sys.prefix)
     assert sys.prefix not in shown
     assert os.path.dirname(os.__file__) in shown
@@ -159,16 +213,19 @@ def test_a_python_installed_into_the_home_shows_its_libraries_only() -> None:
 
 def test_landlock_describes_its_versions() -> None:
     assert landlock.describe(1) == "version 1: files"
-    assert landlock.describe(7) == "version 7: files, truncation, TCP, device ioctls, signals and abstract sockets"
+    assert (
+        landlock.describe(7)
+        == "version 7: files, truncation, TCP, device ioctls, signals and abstract sockets"
+    )
 
 
 def test_the_loader_of_a_program_is_found(tmp_path: Path) -> None:
-    loader = elf.interpreter(os.path.realpath(sys.executable))
+    loader = layers.loader_of(os.path.realpath(sys.executable))
     assert loader is not None and os.path.exists(loader)
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
-    assert elf.interpreter(str(script)) is None
-    assert elf.interpreter(loader) is None
+    assert layers.loader_of(str(script)) is None
+    assert layers.loader_of(loader) is None
 
 
 def test_frames_are_read_as_they_were_written() -> None:
@@ -177,7 +234,10 @@ def test_frames_are_read_as_they_were_written() -> None:
     assert frame[job_frame.HEADER_BYTES :] == b"abc"
 
 
-@pytest.mark.parametrize("damaged", (b"", b"KMJ1", b"XXXX" + bytes(9), b"KMJ1\x07" + bytes(8), job_frame.build("ok", b"")[:-1]))
+@pytest.mark.parametrize(
+    "damaged",
+    (b"", b"KMJ1", b"XXXX" + bytes(9), b"KMJ1\x07" + bytes(8), job_frame.build("ok", b"")[:-1]),
+)
 def test_damaged_frames_are_not_read(damaged: bytes) -> None:
     assert job_frame.parse_header(damaged) is None
 

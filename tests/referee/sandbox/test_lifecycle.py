@@ -16,8 +16,18 @@ from pathlib import Path
 
 import pytest
 
+from referee.concurrency import CancelToken
 from referee.sandbox.zygote import Limits, Outcome, Zygote, ZygoteError
-from tests.referee.sandbox.support import HOSTILE, LIMITS, WORLDS, Processes, descendants, make, parent_of, scratch_of
+from tests.referee.sandbox.support import (
+    HOSTILE,
+    LIMITS,
+    WORLDS,
+    Processes,
+    descendants,
+    make,
+    parent_of,
+    scratch_of,
+)
 
 LONG = dataclasses.replace(LIMITS, seconds=600.0)
 # How long to wait for what must come: far more than it takes on any machine.
@@ -38,11 +48,15 @@ def own() -> Iterator[Zygote]:
         yield zygote
 
 
-def start_sleeping(zygote: Zygote, pool: ThreadPoolExecutor, stop: int | None = None) -> Future[Outcome]:
+def start_sleeping(
+    zygote: Zygote, pool: ThreadPoolExecutor, cancel: CancelToken | None = None
+) -> Future[Outcome]:
     """Submit a job that sleeps, and wait until it does."""
     read, write = os.pipe()
     try:
-        job = pool.submit(zygote.run, "hostile_resources:sleep", b"", limits=LONG, fds=[write], stop=stop)
+        job = pool.submit(
+            zygote.run, "hostile_resources:sleep", b"", limits=LONG, fds=[write], cancel=cancel
+        )
         with open(os.dup(write), "wb", buffering=0) as ended:
             # A job that dies before it sleeps ends the wait, too.
             job.add_done_callback(lambda _: ended.closed or ended.write(b"ended!"))
@@ -60,7 +74,9 @@ def works(zygote: Zygote) -> bool:
 
 @pytest.mark.parametrize("whose", ("parent", "first process", "server"))
 @pytest.mark.parametrize("world", ("full", "container"))
-def test_killing_any_of_the_three_leaves_no_orphan(servers: dict[str, Zygote], whose: str, world: str) -> None:
+def test_killing_any_of_the_three_leaves_no_orphan(
+    servers: dict[str, Zygote], whose: str, world: str
+) -> None:
     parent = subprocess.Popen(
         [sys.executable, str(HOSTILE / "hostile_orphan.py"), *WORLDS[world]],
         stdout=subprocess.PIPE,
@@ -76,7 +92,9 @@ def test_killing_any_of_the_three_leaves_no_orphan(servers: dict[str, Zygote], w
         assert len(below) == 3
         (server,) = (pid for pid in below if parent_of(pid) == first)
         watched = Processes(below)
-        os.kill({"parent": parent.pid, "first process": first, "server": server}[whose], signal.SIGKILL)
+        os.kill(
+            {"parent": parent.pid, "first process": first, "server": server}[whose], signal.SIGKILL
+        )
         assert watched.all_end()
         assert parent.wait(WAIT_SECONDS) == (-signal.SIGKILL if whose == "parent" else 0)
     finally:
@@ -87,7 +105,9 @@ def test_killing_any_of_the_three_leaves_no_orphan(servers: dict[str, Zygote], w
 
 
 @pytest.mark.parametrize("which", ("first process", "server"))
-def test_a_killed_server_is_replaced_and_its_job_told_apart(own: Zygote, pool: ThreadPoolExecutor, which: str) -> None:
+def test_a_killed_server_is_replaced_and_its_job_told_apart(
+    own: Zygote, pool: ThreadPoolExecutor, which: str
+) -> None:
     job = start_sleeping(own, pool)
     before = own.pid
     (server,) = (pid for pid in descendants(before) if parent_of(pid) == before)
@@ -129,7 +149,9 @@ def test_a_job_killed_from_outside_is_told_apart(own: Zygote, pool: ThreadPoolEx
 
 @pytest.fixture
 def interrupts() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also where the tests were started in the background, which ignores it."""
+    """SIGINT raises KeyboardInterrupt, also where the tests were started in the background, which
+    ignores it.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -201,7 +223,10 @@ def test_close_waits_for_no_server_that_is_still_importing(
     os.mkfifo(begun)
     (tmp_path / "endless_import.py").write_text(ENDLESS.format(begun=str(begun)))
     monkeypatch.syspath_prepend(str(tmp_path))
-    with open(os.open(begun, os.O_RDONLY | os.O_NONBLOCK), "rb") as reading, Zygote(preload=("endless_import",)) as zygote:
+    with (
+        open(os.open(begun, os.O_RDONLY | os.O_NONBLOCK), "rb") as reading,
+        Zygote(preload=("endless_import",)) as zygote,
+    ):
         waiting = pool.submit(works, zygote)
         assert select.select([reading], [], [], WAIT_SECONDS)[0], "the import did not begin"
         assert zygote._server is not None
@@ -216,7 +241,7 @@ def test_close_waits_for_no_server_that_is_still_importing(
         assert watched.all_end()
 
 
-def test_no_job_collects_garbage_among_what_the_server_has_loaded(tmp_path: Path) -> None:
+def test_no_job_collects_garbage_of_the_server(tmp_path: Path) -> None:
     text = "import gc, json\nKEPT = json.loads(json.dumps([[n] for n in range(50_000)]))\n"
     text += "def seen(payload, scratch, fds):\n    return str(len(gc.get_objects())).encode()\n"
     (tmp_path / "many_objects.py").write_text(text, encoding="utf-8")
@@ -227,47 +252,61 @@ def test_no_job_collects_garbage_among_what_the_server_has_loaded(tmp_path: Path
 
 def test_many_jobs_at_once(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
     payloads = [str(number).encode() * 1000 for number in range(100)]
-    jobs = [pool.submit(zygote.run, "hostile_resources:echo", payload, limits=LIMITS) for payload in payloads]
+    jobs = [
+        pool.submit(zygote.run, "hostile_resources:echo", payload, limits=LIMITS)
+        for payload in payloads
+    ]
     assert [job.result(WAIT_SECONDS).data for job in jobs] == payloads
 
 
 def test_a_deadline_holds_while_other_jobs_run(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
-    spinning = [pool.submit(zygote.run, "hostile_resources:spin", b"1", limits=dataclasses.replace(LIMITS, seconds=0.5)) for _ in range(4)]
+    spinning = [
+        pool.submit(
+            zygote.run,
+            "hostile_resources:spin",
+            b"1",
+            limits=dataclasses.replace(LIMITS, seconds=0.5),
+        )
+        for _ in range(4)
+    ]
     assert works(zygote)
     assert {job.result(WAIT_SECONDS).status for job in spinning} == {"timeout"}
 
 
 def test_whoever_asked_for_a_job_can_stop_it(zygote: Zygote, pool: ThreadPoolExecutor) -> None:
-    stop, other_stop = os.eventfd(0), os.eventfd(0)
     servers = descendants(zygote.pid)
-    try:
-        sleeping = [start_sleeping(zygote, pool, stop) for _ in range(2)]
-        other = start_sleeping(zygote, pool, other_stop)
+    with CancelToken() as cancel, CancelToken() as other_cancel:
+        sleeping = [start_sleeping(zygote, pool, cancel) for _ in range(2)]
+        other = start_sleeping(zygote, pool, other_cancel)
         watched = Processes(descendants(zygote.pid) - servers)
-        os.eventfd_write(stop, 1)
+        cancel.cancel()
         outcomes = [job.result(WAIT_SECONDS) for job in sleeping]
-        assert [(o.status, o.detail, o.killed_outside) for o in outcomes] == [("timeout", "stopped", False)] * 2
+        assert [(o.status, o.detail, o.killed_outside) for o in outcomes] == [
+            ("timeout", "stopped", False)
+        ] * 2
         assert not other.done()
-        os.eventfd_write(other_stop, 1)
+        other_cancel.cancel()
         assert other.result(WAIT_SECONDS).detail == "stopped"
         assert watched.all_end()
-        # One that was stopped before it began.
-        assert zygote.run("hostile_resources:sleep", b"", limits=LONG, stop=stop).detail == "stopped"
+        # A job that is cancelled before it starts.
+        outcome = zygote.run("hostile_resources:sleep", b"", limits=LONG, cancel=cancel)
+        assert outcome.detail == "stopped"
         assert works(zygote)
-    finally:
-        os.close(stop)
-        os.close(other_stop)
 
 
 def test_large_payloads_and_results(zygote: Zygote) -> None:
     payload = os.urandom(8 << 20)
-    outcome = zygote.run("hostile_resources:echo", payload, limits=dataclasses.replace(LIMITS, output_bytes=8 << 20))
+    outcome = zygote.run(
+        "hostile_resources:echo", payload, limits=dataclasses.replace(LIMITS, output_bytes=8 << 20)
+    )
     assert outcome.data == payload
 
 
 def test_given_descriptors_arrive_and_stay_ours(zygote: Zygote) -> None:
     read, write = os.pipe()
-    outcome = zygote.run("hostile_resources:write_to_given", b"hello", limits=LIMITS, fds=[write, read])
+    outcome = zygote.run(
+        "hostile_resources:write_to_given", b"hello", limits=LIMITS, fds=[write, read]
+    )
     assert outcome.data == b"2"
     os.close(write)
     with open(read, "rb") as pipe:
@@ -277,7 +316,10 @@ def test_given_descriptors_arrive_and_stay_ours(zygote: Zygote) -> None:
 def test_too_many_descriptors_are_refused(zygote: Zygote) -> None:
     with pytest.raises(ValueError, match="at most 32"):
         zygote.run("hostile_resources:echo", b"", limits=LIMITS, fds=[0] * 33)
-    assert zygote.run("hostile_resources:write_to_given", b"", limits=LIMITS, fds=[2] * 32).data == b"32"
+    assert (
+        zygote.run("hostile_resources:write_to_given", b"", limits=LIMITS, fds=[2] * 32).data
+        == b"32"
+    )
 
 
 def descriptors(pid: int) -> int:
@@ -285,7 +327,9 @@ def descriptors(pid: int) -> int:
 
 
 def comes_down_to(count: int, pid: int) -> bool:
-    """Whether a process gets rid of all but so many descriptors: the server closes a job's a moment after it told of its end."""
+    """Whether a process gets rid of all but so many descriptors: the server closes a job's a moment
+    after it told of its end.
+    """
     deadline = time.monotonic() + WAIT_SECONDS
     while descriptors(pid) > count:
         if time.monotonic() > deadline:
@@ -312,7 +356,10 @@ def test_no_descriptor_leaks(zygote: Zygote) -> None:
 
 
 def test_a_server_that_cannot_import_says_why() -> None:
-    with Zygote(preload=("no_such_module_at_all",)) as zygote, pytest.raises(ZygoteError, match="No module named 'no_such_module_at_all'"):
+    with (
+        Zygote(preload=("no_such_module_at_all",)) as zygote,
+        pytest.raises(ZygoteError, match="No module named 'no_such_module_at_all'"),
+    ):
         zygote.run("hostile_resources:echo", b"", limits=LIMITS)
 
 

@@ -50,14 +50,18 @@ def others(zygote: Zygote) -> str:
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("way", ON_OTHERS)
-def test_parent_and_server_are_out_of_reach(attack: Attack, servers: dict[str, Zygote], way: str, world: str) -> None:
+def test_parent_and_server_are_out_of_reach(
+    attack: Attack, servers: dict[str, Zygote], way: str, world: str
+) -> None:
     outcome = attack(f"processes:{way}", others(servers[world]), world=world)
     assert outcome.data.startswith(b"refused "), outcome
     assert outcome.data != b"refused EFAULT", "the process was reached, only the address was wrong"
 
 
 @pytest.mark.parametrize("world", FILTERED_WORLDS)
-def test_signals_cannot_be_sent_by_owning_a_descriptor(attack: Attack, servers: dict[str, Zygote], world: str) -> None:
+def test_signals_cannot_be_sent_by_owning_a_descriptor(
+    attack: Attack, servers: dict[str, Zygote], world: str
+) -> None:
     outcome = attack("processes:signal_by_owned_descriptor", others(servers[world]), world=world)
     assert outcome.data.startswith(b"refused "), outcome
 
@@ -97,7 +101,9 @@ def test_threads_are_limited_where_the_sandbox_says_so(attack: Attack, world: st
 def test_threads_of_root_are_told_to_be_unlimited() -> None:
     with make(("unprivileged user",)) as zygote:
         outcome = zygote.run("hostile_processes:thread_bomb", b"", limits=ROOM_FOR_THREADS)
-        layer = next(protection for protection in zygote.protections if protection.name == "thread limit")
+        layer = next(
+            protection for protection in zygote.protections if protection.name == "thread limit"
+        )
     assert _limited(outcome) == layer.active
     assert layer.active or "root" in layer.detail or "other processes" in layer.detail
 
@@ -123,7 +129,12 @@ def test_a_job_deaf_to_signals_ends_at_its_deadline(attack: Attack, world: str) 
     for seconds in (0.5, 5.0, 50.0):
         read, write = os.pipe()
         try:
-            outcome = attack("processes:ignore_signals", world=world, fds=[write], limits=dataclasses.replace(LIMITS, seconds=seconds))
+            outcome = attack(
+                "processes:ignore_signals",
+                world=world,
+                fds=[write],
+                limits=dataclasses.replace(LIMITS, seconds=seconds),
+            )
         finally:
             os.close(write)
         assert outcome.status == "timeout"

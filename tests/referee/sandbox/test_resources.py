@@ -21,7 +21,9 @@ def test_the_disk_cannot_be_filled(attack: Attack, way: str, world: str) -> None
     assert outcome.data.startswith((b"refused ENOSPC", b"refused EFBIG")), outcome
 
 
-def test_without_a_quota_a_single_file_is_limited_and_removed(attack: Attack, servers: dict[str, Zygote]) -> None:
+def test_without_a_quota_a_single_file_is_limited_and_removed(
+    attack: Attack, servers: dict[str, Zygote]
+) -> None:
     outcome = attack("resources:one_huge_file", world="container")
     assert outcome.data.startswith(b"refused EFBIG"), outcome
     scratch = scratch_of(servers["container"])
@@ -42,7 +44,9 @@ def test_limits_cannot_be_raised(attack: Attack, world: str) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_a_deep_tree_in_scratch_does_no_harm(attack: Attack, servers: dict[str, Zygote], world: str) -> None:
+def test_a_deep_tree_in_scratch_does_no_harm(
+    attack: Attack, servers: dict[str, Zygote], world: str
+) -> None:
     assert attack("resources:deep_tree", world=world).data == b"made"
 
 
@@ -56,7 +60,9 @@ def test_memory_is_limited(attack: Attack, world: str) -> None:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_too_large_a_result_is_a_flood(attack: Attack, world: str) -> None:
-    assert attack("resources:oversized_result", str(LIMITS.output_bytes), world=world).status == "ok"
+    assert (
+        attack("resources:oversized_result", str(LIMITS.output_bytes), world=world).status == "ok"
+    )
     outcome = attack("resources:oversized_result", str(LIMITS.output_bytes + 1), world=world)
     assert (outcome.status, outcome.data) == ("flood", b"")
     assert attack("resources:flood_results", world=world).status == "flood"
@@ -79,7 +85,9 @@ def test_printing_much_is_no_reason_to_fail(attack: Attack) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(("way", "payload"), (("spin", "1"), ("spin", "8"), ("sleep", ""), ("stop_self", "")))
+@pytest.mark.parametrize(
+    ("way", "payload"), (("spin", "1"), ("spin", "8"), ("sleep", ""), ("stop_self", ""))
+)
 def test_the_deadline_ends_everything(attack: Attack, way: str, payload: str, world: str) -> None:
     outcome = attack(f"resources:{way}", payload, world=world, limits=QUICK)
     assert outcome.status == "timeout"
@@ -102,7 +110,9 @@ def test_the_deadline_ends_everything(attack: Attack, way: str, payload: str, wo
         ("no_such_function", "crash", "AttributeError"),
     ),
 )
-def test_every_unpleasant_end_is_told(attack: Attack, way: str, status: str, detail: str, world: str) -> None:
+def test_every_unpleasant_end_is_told(
+    attack: Attack, way: str, status: str, detail: str, world: str
+) -> None:
     outcome = attack(f"resources:{way}", world=world)
     assert (outcome.status, outcome.data) == (status, b"")
     assert detail in outcome.detail
@@ -111,8 +121,12 @@ def test_every_unpleasant_end_is_told(attack: Attack, way: str, status: str, det
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("way", ("spin", "spin_deaf"))
-def test_a_job_that_used_up_its_processor_time_took_too_long(attack: Attack, way: str, world: str) -> None:
-    outcome = attack(f"resources:{way}", world=world, limits=dataclasses.replace(LIMITS, processor_seconds=0.5))
+def test_a_job_that_used_up_its_processor_time_took_too_long(
+    attack: Attack, way: str, world: str
+) -> None:
+    outcome = attack(
+        f"resources:{way}", world=world, limits=dataclasses.replace(LIMITS, processor_seconds=0.5)
+    )
     assert (outcome.status, outcome.detail) == ("timeout", "used up its processor time"), outcome
     assert not outcome.killed_outside
 
@@ -126,12 +140,14 @@ def test_what_was_printed_before_a_failure_is_shown(attack: Attack) -> None:
 
 
 def test_a_forged_result_is_only_data(attack: Attack) -> None:
-    # The parent cannot tell it from a true one, and need not: whoever asked parses it as untrusted data.
+    # The parent cannot tell it from a true one, and need not: whoever asked parses it as untrusted
+    # data.
     outcome = attack("resources:forge_result")
     assert (outcome.status, outcome.data) == ("ok", b"forged")
 
 
 def test_our_own_package_is_importable_and_holds_no_secret(attack: Attack) -> None:
-    # Reference formulas are public. What decides is in the judge: the inputs' seed, their values and the comparison.
+    # Reference formulas are public. What decides is in the judge: the inputs' seed, their values
+    # and the comparison.
     outcome = attack("resources:reach_reference")
     assert outcome.data.startswith(b"referee.verdict in a process with")

@@ -1,4 +1,6 @@
-"""The sandbox lets through what the judge's workers need: torch, triton's compiler with ptxas, and its interpreter."""
+"""The sandbox lets through what the judge's workers need: torch, triton's compiler with ptxas, and
+its interpreter.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_the_compiler_cannot_run_ptxas_without_the_right(compiler: Zygote) -> No
     assert "PermissionError" in outcome.detail
 
 
-def test_the_preloaded_server_has_every_layer_and_one_thread_and_sees_no_gpu(compiler: Zygote, zygote: Zygote) -> None:
+def test_the_preloaded_server_has_every_layer_and_sees_no_gpu(
+    compiler: Zygote, zygote: Zygote
+) -> None:
     outcome = compiler.run("hostile_triton:look_around", b"", limits=ROOMY)
     assert json.loads(outcome.data) == {
         "loaded": ["torch", "triton", "triton.language"],
@@ -49,7 +53,9 @@ def test_the_preloaded_server_has_every_layer_and_one_thread_and_sees_no_gpu(com
     }
     for server in descendants(compiler.pid):
         assert len(os.listdir(f"/proc/{server}/task")) == 1
-    assert [(p.name, p.active) for p in compiler.protections] == [(p.name, p.active) for p in zygote.protections]
+    assert [(p.name, p.active) for p in compiler.protections] == [
+        (p.name, p.active) for p in zygote.protections
+    ]
 
 
 def test_a_kernel_runs_in_the_interpreter() -> None:

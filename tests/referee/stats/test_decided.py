@@ -1,4 +1,6 @@
-"""What a timing verdict says when a baseline is missing, when measuring may stop, and who is measured when."""
+"""What a timing verdict says when a baseline is missing, when measuring may stop, and who is
+measured when.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from math import inf
 import numpy as np
 import pytest
 
-from referee.measuring.decision import SETTLED, decided, enough, firm, stays_unsure
-from referee.measuring.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED, TimingOptions
-from referee.measuring.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval, decide, interval
-from referee.measuring.timing import FEWER, few, shares
+from referee.timing.decision import SETTLED, decided, enough, firm, stays_unsure
+from referee.timing.measurement import AUTOTUNE, BARS, COMPILE, EAGER, GRAPHED, TimingOptions
+from referee.timing.pace import FEWER, few, shares
+from referee.timing.stats import LEAST_BLOCKS, LEAST_ROUNDS, Decision, Interval, decide, interval
 
 
 def found(ratio: float, rounds: int = 240) -> Interval:
@@ -19,14 +21,19 @@ def found(ratio: float, rounds: int = 240) -> Interval:
 
 
 @pytest.mark.parametrize("name", [COMPILE, AUTOTUNE, EAGER])
-def test_nothing_wins_while_a_baseline_that_may_be_the_bar_is_missing(name: str) -> None:
+def test_nothing_wins_while_a_possible_bar_is_missing(name: str) -> None:
     bar = next(other for other in BARS if other != name)
     decision, reason = decided(found(1.5), bar, {name: "RuntimeError: no C compiler"})
     assert decision == "unsure"
-    assert reason == f"faster than {bar}, but not every baseline could be timed ({name}: RuntimeError: no C compiler)"
+    assert (
+        reason
+        == f"faster than {bar}, but not every baseline could be timed ({name}: RuntimeError: no C compiler)"
+    )
 
 
-@pytest.mark.parametrize(("ratio", "decision"), [(1.5, "win"), (1.0, "tie"), (0.9, "loss"), (1.01, "unsure")])
+@pytest.mark.parametrize(
+    ("ratio", "decision"), [(1.5, "win"), (1.0, "tie"), (0.9, "loss"), (1.01, "unsure")]
+)
 def test_the_baseline_that_is_only_shown_may_be_missing(ratio: float, decision: Decision) -> None:
     assert decided(found(ratio), EAGER, {GRAPHED: "out of memory"}) == (decision, "")
 
@@ -37,7 +44,10 @@ def test_what_is_no_win_stays_so_without_a_baseline(ratio: float, decision: Deci
 
 
 def test_without_any_figure_the_reason_says_what_is_absent() -> None:
-    assert decided(None, None, {EAGER: "x", COMPILE: "y"}) == ("unsure", "no baseline could be built")
+    assert decided(None, None, {EAGER: "x", COMPILE: "y"}) == (
+        "unsure",
+        "no baseline could be built",
+    )
     assert decided(None, EAGER, {}) == ("unsure", "no block of rounds was usable")
     assert decided(None, None, {}) == ("unsure", "no block of rounds was usable")
 
@@ -47,11 +57,13 @@ def test_without_any_figure_the_reason_says_what_is_absent() -> None:
     (1.0115, 400, False), (1.0112, 400, True), (1.01, 400, True), (1.0088, 400, True), (1.0085, 400, False),
     (0.9885, 400, False), (0.9900, 400, True), (1.01, 383, False), (1.01, 384, True), (1.01, 240, False),
 ])  # fmt: skip
-def test_only_what_is_settled_or_cannot_be_and_rests_on_enough_rounds_ends_measuring_early(ratio: float, rounds: int, stops: bool) -> None:
-    assert enough(found(ratio, rounds), found(ratio, rounds), TimingOptions(least_rounds=240)) is stops
+def test_only_settled_ratios_end_measuring_early(ratio: float, rounds: int, stops: bool) -> None:
+    assert (
+        enough(found(ratio, rounds), found(ratio, rounds), TimingOptions(least_rounds=240)) is stops
+    )
 
 
-def test_of_what_is_stopped_on_a_border_hardly_anything_would_have_been_decided() -> None:
+def test_a_stop_at_a_border_hardly_ever_loses_a_decision() -> None:
     generator = np.random.default_rng(5)
     stopped = decided_later = 0
     for ratio in (*np.linspace(0.985, 0.995, 150), *np.linspace(1.005, 1.015, 150)):
@@ -66,16 +78,20 @@ def test_of_what_is_stopped_on_a_border_hardly_anything_would_have_been_decided(
 @pytest.mark.parametrize(("low", "high", "stops"), [
     (1.1, 1.1105, True), (1.1, 1.112, False), (0.5, 0.5049, True), (0.5, 0.506, False), (0.0, inf, False),
 ])  # fmt: skip
-def test_a_ratio_has_to_be_known_well_before_measuring_ends_early(low: float, high: float, stops: bool) -> None:
+def test_a_ratio_must_be_well_known_before_measuring_ends(
+    low: float, high: float, stops: bool
+) -> None:
     ratio = Interval(low, low, high, 0.95, 320, 8)
-    assert enough(ratio, found(1.5 if low > 1 else 0.5, 320), TimingOptions(most_width=0.01)) is stops
+    assert (
+        enough(ratio, found(1.5 if low > 1 else 0.5, 320), TimingOptions(most_width=0.01)) is stops
+    )
 
 
 @pytest.mark.parametrize(("decision", "settled", "rounds", "becomes"), [
     ("win", 1.5, 216, "win"), ("win", 1.5, 215, "unsure"), ("loss", 0.9, 215, "loss"), ("loss", 0.991, 215, "unsure"),
     ("loss", 0.991, 216, "loss"), ("tie", 1.0, 80, "tie"), ("unsure", 1.01, 80, "unsure"),
 ])  # fmt: skip
-def test_a_win_needs_its_rounds_and_a_loss_without_them_has_to_be_settled(
+def test_a_win_needs_its_rounds_an_early_loss_must_be_settled(
     decision: Decision, settled: float, rounds: int, becomes: Decision
 ) -> None:
     told, reason = firm(decision, found(settled, rounds), 240)
@@ -109,5 +125,7 @@ def test_the_floor_has_an_interval_as_soon_as_measuring_may_stop(dropped: tuple[
     ({EAGER: 30_000.0, COMPILE: 1.0, AUTOTUNE: 1.0}, 20, {EAGER: 3, COMPILE: 40, AUTOTUNE: 40}),
     ({EAGER: 30_000.0, COMPILE: 1.0}, 0, {COMPILE: 40}),
 ])  # fmt: skip
-def test_who_may_be_the_bar_is_in_every_round(medians: dict[str, float], others: int, expected: dict[str, int]) -> None:
+def test_who_may_be_the_bar_is_in_every_round(
+    medians: dict[str, float], others: int, expected: dict[str, int]
+) -> None:
     assert shares(medians, 40, others) == expected

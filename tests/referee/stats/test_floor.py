@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from referee.measuring import floor
-from referee.measuring.floor import Floor
-from referee.measuring.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR
-from referee.measuring.stats import Interval, Summary
+from referee.timing import floor
+from referee.timing.floor import Floor
+from referee.timing.measurement import AUTOTUNE, CANDIDATE, COMPILE, EAGER, FLOOR
+from referee.timing.stats import Interval, Summary
 
 BYTES = 64 << 20
 RATED = 4.8e12
@@ -26,8 +26,13 @@ def problem(
     written: int = BYTES,
 ) -> str | None:
     others = {FLOOR: traffic, **(baselines or {})}
-    device = {name: Summary(time, time, time, 320) for name, time in {CANDIDATE: mine, **others}.items()}
-    ratios = {name: Interval(time / mine, time / mine, time / mine, 0.95, 40, 4) for name, time in others.items()}
+    device = {
+        name: Summary(time, time, time, 320) for name, time in {CANDIDATE: mine, **others}.items()
+    }
+    ratios = {
+        name: Interval(time / mine, time / mine, time / mine, 0.95, 40, 4)
+        for name, time in others.items()
+    }
     if low:
         ratios[FLOOR] = replace(ratios[FLOOR], low=low)
     return Floor(read, written, RATED).problem(device, ratios)
@@ -71,7 +76,10 @@ def test_the_rated_speed_needs_no_traffic_that_was_timed() -> None:
 
 def test_a_baseline_of_which_little_is_known_excuses_nothing() -> None:
     """With fewer than two usable blocks its interval reaches from 0 to infinity."""
-    device = {name: Summary(time, time, time, 320) for name, time in {CANDIDATE: 24.0, FLOOR: 34.5, EAGER: 400.0}.items()}
+    device = {
+        name: Summary(time, time, time, 320)
+        for name, time in {CANDIDATE: 24.0, FLOOR: 34.5, EAGER: 400.0}.items()
+    }
     certain = Interval(34.5 / 24.0, 1.43, 1.45, 0.95, 40, 4)
     little = Interval(400.0 / 24.0, 0.0, float("inf"), 0.95, 10, 1)
     of = Floor(BYTES, BYTES, None)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from referee.gate import GateRun, report
-from referee.measuring.stats import Interval
+from referee.timing.stats import Interval
 
 
 def run(low: float, ratio: float) -> GateRun:
-    return GateRun(1, "win" if low > 1.01 else "unsure", "compile", Interval(ratio, low, ratio + 0.1, 0.95, 60, 6), 10.0, 10.0 * ratio)
+    return GateRun(
+        seed=1,
+        decision="win" if low > 1.01 else "unsure",
+        bar="compile",
+        ratio=Interval(ratio, low, ratio + 0.1, 0.95, 60, 6),
+        candidate_us=10.0,
+        bar_us=10.0 * ratio,
+    )
 
 
 def test_every_interval_above_one_is_stable() -> None:
@@ -27,7 +34,15 @@ def test_one_interval_that_touches_one_is_not_stable() -> None:
 
 
 def test_a_rejection_ends_it_and_says_why() -> None:
-    rejected = GateRun(1, None, None, None, None, None, "rejected by wrong_answer: row 3")
+    rejected = GateRun(
+        seed=1,
+        decision=None,
+        bar=None,
+        ratio=None,
+        candidate_us=None,
+        bar_us=None,
+        reason="rejected by wrong_answer: row 3",
+    )
     found = report((run(1.05, 1.1), rejected), 3)
     assert not found.stable
     assert found.reason == rejected.reason

@@ -12,9 +12,19 @@ from xml.etree import ElementTree
 import pytest
 
 from referee import ops
-from referee.device.gpu import Replayer, ReplayerError
-from referee.device.jobs import Prepared
-from referee.grid import MATRIX_SHAPES, ROPE_SHAPES, SCHEMA, GridError, GridPoint, grid_cells, read_record, run_grid, summarise
+from referee.gpu.jobs import CompiledCandidate
+from referee.gpu.replayer import Replayer, ReplayerError
+from referee.grid import (
+    MATRIX_SHAPES,
+    ROPE_SHAPES,
+    SCHEMA,
+    GridError,
+    GridPoint,
+    grid_cells,
+    read_record,
+    run_grid,
+    summarise,
+)
 from referee.grid_picture import svg, text_map
 from referee.ops.spec import Cell
 from referee.verdict import Rejection
@@ -28,12 +38,17 @@ POINTS = (
 )
 
 
-def refuse(cell: Cell) -> Prepared | Rejection:
+def refuse(cell: Cell) -> CompiledCandidate | Rejection:
     return Rejection("compile", "compile_error", f"no kernel for {cell.name}")
 
 
-@pytest.mark.parametrize(("name", "shapes"), [("rmsnorm", MATRIX_SHAPES), ("rope", ROPE_SHAPES), ("cross_entropy", MATRIX_SHAPES)])
-def test_cells_have_the_published_shapes_in_both_dtypes(name: str, shapes: tuple[tuple[int, int], ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [("rmsnorm", MATRIX_SHAPES), ("rope", ROPE_SHAPES), ("cross_entropy", MATRIX_SHAPES)],
+)
+def test_cells_have_the_published_shapes_in_both_dtypes(
+    name: str, shapes: tuple[tuple[int, int], ...]
+) -> None:
     cells = grid_cells(ops.get(name))
     assert len(cells) == 2 * len(shapes)
     assert {cell.inputs[0].shape for cell in cells} == set(shapes)
@@ -41,13 +56,20 @@ def test_cells_have_the_published_shapes_in_both_dtypes(name: str, shapes: tuple
 
 
 def test_a_grid_cell_is_the_bench_cell_where_they_meet() -> None:
-    bench = next(cell for cell in ops.cells(ops.get("add_rmsnorm"), profile="gpu") if cell.role == "bench")
+    bench = next(
+        cell for cell in ops.cells(ops.get("add_rmsnorm"), profile="gpu") if cell.role == "bench"
+    )
     (same,) = [cell for cell in grid_cells(ops.get("add_rmsnorm")) if cell.inputs == bench.inputs]
-    assert (same.outputs, same.values, same.scales, same.role) == (bench.outputs, bench.values, bench.scales, "bench")
+    assert (same.outputs, same.values, same.scales, same.role) == (
+        bench.outputs,
+        bench.values,
+        bench.scales,
+        "bench",
+    )
 
 
-def counted(calls: list[str]) -> Callable[[Cell], Prepared | Rejection]:
-    def prepare(cell: Cell) -> Prepared | Rejection:
+def counted(calls: list[str]) -> Callable[[Cell], CompiledCandidate | Rejection]:
+    def prepare(cell: Cell) -> CompiledCandidate | Rejection:
         calls.append(cell.name)
         return refuse(cell)
 
@@ -70,19 +92,42 @@ def test_an_interrupted_grid_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert {point.decision for point in points} == {"rejected"}
 
 
-@pytest.mark.parametrize("text", ["[]\n", "no json\n", json.dumps({"schema": SCHEMA, "identity": {"source": "other"}}) + "\n"])
-def test_a_record_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+OTHER_RECORDS = (
+    b"[]\n",
+    b"no json\n",
+    json.dumps({"schema": SCHEMA, "identity": {"source": "other"}}).encode() + b"\n",
+    b"[" * 50_000 + b"\n",
+    b"\xff\xfe\n",
+)
+
+
+@pytest.mark.parametrize("text", OTHER_RECORDS)
+def test_a_record_of_something_else_is_refused(tmp_path: Path, text: bytes) -> None:
     record = tmp_path / "grid.jsonl"
-    record.write_text(text, encoding="utf-8")
+    record.write_bytes(text)
     with pytest.raises(GridError):
         read_record(record, IDENTITY)
-    assert record.read_text(encoding="utf-8") == text
+    assert record.read_bytes() == text
 
 
-def test_a_point_with_other_fields_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"extra": 1},
+        {"rows": "many"},
+        {"ratio": "fast"},
+        {"decision": None},
+        {"seed": True},
+        {"bar": []},
+    ],
+)
+def test_a_point_with_other_fields_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     record = tmp_path / "grid.jsonl"
-    spoiled = {**asdict(POINTS[0]), "extra": 1}
-    record.write_text(f"{json.dumps({'schema': SCHEMA, 'identity': IDENTITY})}\n{json.dumps(spoiled)}\n", encoding="utf-8")
+    spoiled = {**asdict(POINTS[0]), **change}
+    record.write_text(
+        f"{json.dumps({'schema': SCHEMA, 'identity': IDENTITY})}\n{json.dumps(spoiled)}\n",
+        encoding="utf-8",
+    )
     with pytest.raises(GridError):
         read_record(record, IDENTITY)
 
@@ -91,14 +136,19 @@ def test_a_cell_at_which_the_machinery_failed_is_measured_again(tmp_path: Path) 
     cells, record = grid_cells(ops.get("relu2"))[:2], tmp_path / "grid.jsonl"
     replayer = Replayer(device="cpu", cache=tmp_path)
 
-    def broken(cell: Cell) -> Prepared | Rejection:
+    def broken(cell: Cell) -> CompiledCandidate | Rejection:
         raise ReplayerError("the device is gone")
 
     first = list(run_grid(cells, broken, replayer, record, identity=IDENTITY))
-    assert [(point.decision, point.reason) for point in first] == [("error", "the device is gone")] * 2
+    assert [(point.decision, point.reason) for point in first] == [
+        ("error", "the device is gone")
+    ] * 2
     calls: list[str] = []
     second = list(run_grid(cells, counted(calls), replayer, record, identity=IDENTITY))
-    assert calls == [cell.name for cell in cells] and [point.decision for point in second] == ["rejected"] * 2
+    assert (
+        calls == [cell.name for cell in cells]
+        and [point.decision for point in second] == ["rejected"] * 2
+    )
     assert list(run_grid(cells, broken, replayer, record, identity=IDENTITY)) == second
 
 
@@ -132,4 +182,4 @@ def test_the_svg_is_well_formed_and_escapes_reasons() -> None:
 
 def test_an_op_of_a_user_has_no_grid() -> None:
     with pytest.raises(GridError):
-        grid_cells(replace(ops.get("relu2"), kind="user"))
+        grid_cells(replace(ops.get("relu2"), kind="function"))

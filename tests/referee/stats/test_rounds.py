@@ -1,4 +1,6 @@
-"""A block of rounds with stand-ins for the device's events: who takes part, in which order, and which times are lost."""
+"""A block of rounds with stand-ins for the device's events: who takes part, in which order, and
+which times are lost.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from referee.measuring import rounds
-from referee.measuring.rounds import Entry, run_block
+from referee.timing import rounds
+from referee.timing.rounds import Entry, run_block
 
 ROUNDS = 6
 
 
 class Event:
-    """Marks how much work had been queued when it was recorded; the device has done what `Event.done` says."""
+    """Marks how much work had been queued when it was recorded; the device has done what
+    `Event.done` says.
+    """
 
     queued = 0.0
     done = 0.0
@@ -57,12 +61,18 @@ def taking(milliseconds: float, calls: list[int] | None = None) -> Callable[[int
 
 
 def block(*entries: Entry) -> rounds.Block:
-    return run_block(entries, ROUNDS, cast("Any", lambda: None), np.random.default_rng(1), during=lambda: None)
+    return run_block(
+        entries, ROUNDS, cast("Any", lambda: None), np.random.default_rng(1), during=lambda: None
+    )
 
 
 def test_an_entry_takes_part_in_its_first_rounds_only() -> None:
     calls: list[int] = []
-    found = block(Entry("all", taking(2.0)), Entry("few", taking(3.0, calls), rounds=2), Entry("none", taking(1.0), rounds=0))
+    found = block(
+        Entry("all", taking(2.0)),
+        Entry("few", taking(3.0, calls), rounds=2),
+        Entry("none", taking(1.0), rounds=0),
+    )
     assert found.times["all"] == pytest.approx([2000.0] * ROUNDS)
     assert calls == [0, 1]
     assert found.times["few"][:2] == pytest.approx([3000.0] * 2)
@@ -105,7 +115,9 @@ def test_a_call_that_found_the_queue_dry_has_no_time() -> None:
 
 
 class Lead:
-    """A flush that takes the device a millisecond and the host none; the host's clock runs with the calls."""
+    """A flush that takes the device a millisecond and the host none; the host's clock runs with the
+    calls.
+    """
 
     def __init__(self) -> None:
         self.flushes = 0
@@ -127,17 +139,28 @@ class Lead:
 
 
 @pytest.mark.parametrize("milliseconds", [0.5, 1.5, 4.0, 10.0])
-def test_a_host_slower_than_the_device_loses_few_samples_and_no_more_time_than_it_takes(milliseconds: float) -> None:
+def test_a_slow_host_loses_few_samples_and_no_extra_time(milliseconds: float) -> None:
+    """A host slower than the device loses few samples and no more time than it takes."""
     flush, number = Lead(), 300
     entry = Entry("a", flush.slow_call(milliseconds))
-    found = run_block([entry], number, cast("Any", flush), np.random.default_rng(1), during=lambda: None)
+    found = run_block(
+        [entry], number, cast("Any", flush), np.random.default_rng(1), during=lambda: None
+    )
     assert found.starved <= 0.2 * number
-    assert flush.flushes <= rounds.LEAST_LEAD + rounds.MOST_LEAD + max(number, 1.05 * milliseconds * number)
+    assert flush.flushes <= rounds.LEAST_LEAD + rounds.MOST_LEAD + max(
+        number, 1.05 * milliseconds * number
+    )
 
 
-def test_a_host_that_keeps_up_is_given_no_more_than_the_first_lead() -> None:
+def test_a_host_that_keeps_up_gets_only_the_first_lead() -> None:
     flush = Lead()
-    found = run_block([Entry("a", flush.slow_call(0.9))], 100, cast("Any", flush), np.random.default_rng(1), during=lambda: None)
+    found = run_block(
+        [Entry("a", flush.slow_call(0.9))],
+        100,
+        cast("Any", flush),
+        np.random.default_rng(1),
+        during=lambda: None,
+    )
     assert (found.starved, flush.flushes) == (0, rounds.LEAST_LEAD + 100)
 
 
@@ -157,7 +180,9 @@ class Log:
                 queued.append("event")
                 super().record(stream)
 
-        monkeypatch.setattr(rounds, "stepping", lambda: lambda kernels: queued.extend(["step"] * kernels))
+        monkeypatch.setattr(
+            rounds, "stepping", lambda: lambda kernels: queued.extend(["step"] * kernels)
+        )
         monkeypatch.setattr(rounds, "_event", Timed)
 
     def run(self, number: int, **options: Any) -> list[str]:
@@ -167,7 +192,14 @@ class Log:
             return lambda *_: self.queued.append(kind)
 
         entries = [Entry(name, queue("call"), queue("before"), queue("after")) for name in "ab"]
-        run_block(entries, number, cast("Any", queue("flush")), np.random.default_rng(1), during=lambda: None, **options)
+        run_block(
+            entries,
+            number,
+            cast("Any", queue("flush")),
+            np.random.default_rng(1),
+            during=lambda: None,
+            **options,
+        )
         calls = " ".join(self.queued[rounds.LEAST_LEAD :]).split("after")
         return [first + second for first, second in zip(calls[::2], calls[1::2], strict=False)]
 
@@ -175,7 +207,10 @@ class Log:
 ROUND = "before flush event call event before flush event call event".split()
 
 
-def test_ahead_of_every_round_come_kernels_whose_number_changes_from_round_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_round_begins_with_a_changing_number_of_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ahead of every round come kernels whose number changes from round to round."""
     found = []
     for queued in Log(monkeypatch).run(300):
         steps = queued.split().count("step")

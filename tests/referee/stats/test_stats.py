@@ -9,29 +9,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from referee.measuring import stats
+from referee.timing import stats
 
 ROUNDS = 10
 
 
-def simulate(generator: np.random.Generator, blocks: int, slowdown: float, placement: float = 0.002) -> tuple[stats.Floats, ...]:
-    """Log-ratios of a candidate `slowdown` times slower than its bar, with the noise seen on a real GPU.
+def simulate(
+    generator: np.random.Generator, blocks: int, slowdown: float, placement: float = 0.002
+) -> tuple[stats.Floats, ...]:
+    """Log-ratios of a candidate `slowdown` times slower than its bar, with the noise seen on a real
+    GPU.
 
-    Shared drift, placement effects per block and entry, 1 % jitter, 2 % outliers of 20 %, and a 32 ns event clock.
+    Shared drift, placement effects per block and entry, 1 % jitter, 2 % outliers of 20 %, and a 32
+    ns event clock.
     """
-    drift = 40.0 * np.exp(generator.normal(0, 0.01, (blocks, 1))) * np.exp(generator.normal(0, 0.003, (blocks, ROUNDS)))
+    drift = (
+        40.0
+        * np.exp(generator.normal(0, 0.01, (blocks, 1)))
+        * np.exp(generator.normal(0, 0.003, (blocks, ROUNDS)))
+    )
 
     def times(factor: float) -> stats.Floats:
-        noise = np.exp(generator.normal(0, placement, (blocks, 1)) + generator.normal(0, 0.01, (blocks, ROUNDS)))
-        spikes = 1 + np.where(generator.random((blocks, ROUNDS)) < 0.02, generator.exponential(0.2, (blocks, ROUNDS)), 0)
-        return np.asarray(np.round(drift * factor * noise * spikes / 0.032) * 0.032, dtype=np.float64)
+        noise = np.exp(
+            generator.normal(0, placement, (blocks, 1))
+            + generator.normal(0, 0.01, (blocks, ROUNDS))
+        )
+        spikes = 1 + np.where(
+            generator.random((blocks, ROUNDS)) < 0.02,
+            generator.exponential(0.2, (blocks, ROUNDS)),
+            0,
+        )
+        return np.asarray(
+            np.round(drift * factor * noise * spikes / 0.032) * 0.032, dtype=np.float64
+        )
 
     return stats.log_ratios(tuple(times(slowdown)), tuple(times(1.0)))
 
 
 def verdicts(slowdown: float, blocks: int, trials: int, seed: int) -> list[stats.Decision]:
     generator = np.random.default_rng(seed)
-    return [stats.decide(stats.interval(simulate(generator, blocks, slowdown), resamples=300)) for _ in range(trials)]
+    return [
+        stats.decide(stats.interval(simulate(generator, blocks, slowdown), resamples=300))
+        for _ in range(trials)
+    ]
 
 
 def test_a_twin_almost_never_wins() -> None:
@@ -89,7 +109,9 @@ def test_outliers_do_not_move_the_ratio() -> None:
     assert abs(stats.interval(spoiled).ratio - stats.interval(blocks).ratio) < 0.005
     for block in spoiled[1::2]:
         block[0] += 5.0
-    assert stats.decide(stats.interval(spoiled)) == "unsure", "as many as are cut off at either end, besides those that were there"
+    assert stats.decide(stats.interval(spoiled)) == "unsure", (
+        "as many as are cut off at either end, besides those that were there"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +131,11 @@ def test_decisions_at_the_edges(low: float, high: float, expected: str) -> None:
 
 
 log_ratio_blocks = st.lists(
-    st.lists(st.floats(-2, 2), min_size=3, max_size=12).map(lambda values: np.array(values, dtype=np.float64)), min_size=2, max_size=6
+    st.lists(st.floats(-2, 2), min_size=3, max_size=12).map(
+        lambda values: np.array(values, dtype=np.float64)
+    ),
+    min_size=2,
+    max_size=6,
 )
 
 
@@ -117,20 +143,32 @@ log_ratio_blocks = st.lists(
 def test_scaling_one_side_scales_the_interval(blocks: list[stats.Floats], shift: float) -> None:
     before = stats.interval(blocks, resamples=50)
     after = stats.interval([block + shift for block in blocks], resamples=50)
-    for old, new in ((before.ratio, after.ratio), (before.low, after.low), (before.high, after.high)):
+    for old, new in (
+        (before.ratio, after.ratio),
+        (before.low, after.low),
+        (before.high, after.high),
+    ):
         assert math.isclose(new, old * math.exp(shift), rel_tol=1e-9)
 
 
 @given(log_ratio_blocks)
 def test_a_wider_confidence_contains_a_narrower_one(blocks: list[stats.Floats]) -> None:
-    wide, narrow = stats.interval(blocks, confidence=0.99, resamples=100), stats.interval(blocks, confidence=0.9, resamples=100)
+    wide, narrow = (
+        stats.interval(blocks, confidence=0.99, resamples=100),
+        stats.interval(blocks, confidence=0.9, resamples=100),
+    )
     assert wide.low <= narrow.low <= narrow.high <= wide.high
 
 
 @given(log_ratio_blocks)
 def test_the_interval_stays_within_the_data(blocks: list[stats.Floats]) -> None:
     found = stats.interval(blocks, resamples=50)
-    assert math.exp(min(map(np.min, blocks))) * (1 - 1e-9) <= found.low <= found.high <= math.exp(max(map(np.max, blocks))) * (1 + 1e-9)
+    assert (
+        math.exp(min(map(np.min, blocks))) * (1 - 1e-9)
+        <= found.low
+        <= found.high
+        <= math.exp(max(map(np.max, blocks))) * (1 + 1e-9)
+    )
 
 
 def test_summary_and_geometric_mean() -> None:

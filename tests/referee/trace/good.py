@@ -1,4 +1,6 @@
-"""Candidates in many styles, all of which must be screened, traced and compiled; with the tensors they take and return."""
+"""Candidates in many styles, all of which must be screened, traced and compiled; with the tensors
+they take and return.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,13 @@ from tests.referee.trace.good_structures import (
 )
 
 
-def tensor(name: str, shape: tuple[int, ...], dtype: Dtype = "float16", offset: int = 0) -> TensorSpec:
+def tensor(
+    name: str, shape: tuple[int, ...], dtype: Dtype = "float16", offset: int = 0
+) -> TensorSpec:
     """A dense tensor."""
-    return TensorSpec(name, shape, dtype, tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))), offset)
+    return TensorSpec(
+        name, shape, dtype, tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))), offset
+    )
 
 
 def cell(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Cell:
@@ -46,9 +52,18 @@ def cell(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Cel
     return Cell("cell", inputs, outputs, "normal", (1.0,) * len(inputs), "required")
 
 
-def rows(names: str, *, extra: tuple[TensorSpec, ...] = (), shape: tuple[int, int] = (37, 257), dtype: Dtype = "float16") -> Cell:
+def rows(
+    names: str,
+    *,
+    extra: tuple[TensorSpec, ...] = (),
+    shape: tuple[int, int] = (37, 257),
+    dtype: Dtype = "float16",
+) -> Cell:
     """Matrices of one shape, further inputs, and one output of that shape."""
-    return cell((*(tensor(name, shape, dtype) for name in names.split()), *extra), (tensor("out", shape, dtype),))
+    return cell(
+        (*(tensor(name, shape, dtype) for name in names.split()), *extra),
+        (tensor("out", shape, dtype),),
+    )
 
 
 @dataclass(frozen=True)
@@ -82,9 +97,25 @@ GOOD: dict[str, Good] = {
     "persistent": Good(PERSISTENT, rows("x")),
     "keywords": Good(KEYWORDS, rows("x")),
     "scans": Good(SCANS, rows("x")),
-    "two_outputs": Good(TWO_OUTPUTS, cell((tensor("x", (37, 257)),), (tensor("mean", (37,), "float32"), tensor("rstd", (37,), "float32")))),
-    "cross_entropy": Good(CROSS_ENTROPY, cell((tensor("x", (37, 513)), tensor("tgt", (37,), "int64")), (tensor("out", (37,)),))),
-    "dequant": Good(DEQUANT, cell((tensor("q", (37, 513), "int8"), tensor("scale", (37, 1))), (tensor("out", (37, 513)),))),
+    "two_outputs": Good(
+        TWO_OUTPUTS,
+        cell(
+            (tensor("x", (37, 257)),),
+            (tensor("mean", (37,), "float32"), tensor("rstd", (37,), "float32")),
+        ),
+    ),
+    "cross_entropy": Good(
+        CROSS_ENTROPY,
+        cell((tensor("x", (37, 513)), tensor("tgt", (37,), "int64")), (tensor("out", (37,)),)),
+    ),
+    "dequant": Good(
+        DEQUANT,
+        cell(
+            (tensor("q", (37, 513), "int8"), tensor("scale", (37, 1))), (tensor("out", (37, 513)),)
+        ),
+    ),
     "early_return": Good(EARLY_RETURN, rows("x", shape=(0, 257))),
-    "offset_input": Good(EARLY_RETURN, cell((tensor("x", (3, 5), offset=3),), (tensor("out", (3, 5)),))),
+    "offset_input": Good(
+        EARLY_RETURN, cell((tensor("x", (3, 5), offset=3),), (tensor("out", (3, 5)),))
+    ),
 }

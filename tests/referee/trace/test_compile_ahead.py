@@ -14,9 +14,16 @@ from typing import Any
 import pytest
 
 from referee.compiling.binaries import Binaries
-from referee.compiling.compile import compile_plans
-from referee.compiling.compile_ahead import CompileAhead
-from referee.compiling.compile_jobs import ENTRY, Begun, CompileJobs, Request, Results, compile_jobs, requests
+from referee.compiling.compile import CompileAhead, compile_plans
+from referee.compiling.compile_jobs import (
+    ENTRY,
+    Begun,
+    CompileJobs,
+    Request,
+    Results,
+    compile_jobs,
+    requests,
+)
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.plans.plan_parse import dump
@@ -36,7 +43,9 @@ CELLS = [rows("x", shape=(1, columns)) for columns in (16, 256, 64)]
 
 @pytest.fixture
 def compiled(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many kernels each job for the compiler was asked for, in the order in which they were begun."""
+    """How many kernels each job for the compiler was asked for, in the order in which they were
+    begun.
+    """
     asked: list[int] = []
     run = zygote.run
 
@@ -65,21 +74,27 @@ def by_hand(jobs: CompileJobs, cells: list[Cell], lines: bytes) -> list[str]:
         return list(ahead.begun)
 
 
-def test_what_a_trace_launches_is_being_compiled_when_it_ends(zygote: Zygote, compiled: list[int]) -> None:
+def test_what_a_trace_launches_is_being_compiled_when_it_ends(
+    zygote: Zygote, compiled: list[int]
+) -> None:
     module = extract(SOURCE)
     jobs = compile_jobs(zygote, module, Target())
     with CompileAhead(jobs, None) as ahead:
         plans = told(zygote, jobs, ahead)
-        assert list(ahead.begun) == [jobs.key(request) for plan in plans for _, request in requests(plan)]
+        assert list(ahead.begun) == [
+            jobs.key(request) for plan in plans for _, request in requests(plan)
+        ]
         found = compile_plans(zygote, module, plans, Target(), ahead=ahead)
     assert compiled == [1, 1, 1]
     again = compile_plans(zygote, module, plans, Target())
     assert isinstance(found, tuple) and isinstance(again, tuple)
     # But for what names the worker's scratch files.
-    assert [replace(one.found[0, 0], image=b"") for one in found] == [replace(one.found[0, 0], image=b"") for one in again]
+    assert [replace(one.found[0, 0], image=b"") for one in found] == [
+        replace(one.found[0, 0], image=b"") for one in again
+    ]
 
 
-def test_of_many_kernels_no_more_are_begun_than_there_are_processors(
+def test_no_more_compilations_begin_than_there_are_processors(
     zygote: Zygote, compiled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("referee.compiling.compile_jobs.os.cpu_count", lambda: 2)
@@ -93,7 +108,9 @@ def test_of_many_kernels_no_more_are_begun_than_there_are_processors(
     assert compiled == [1, 1, 1]
 
 
-def test_what_is_kept_is_not_compiled_ahead(zygote: Zygote, compiled: list[int], tmp_path: Path) -> None:
+def test_what_is_kept_is_not_compiled_ahead(
+    zygote: Zygote, compiled: list[int], tmp_path: Path
+) -> None:
     module = extract(SOURCE)
     jobs = compile_jobs(zygote, module, Target())
     plans = trace(zygote, SOURCE, CELLS, Target(), module)
@@ -129,10 +146,14 @@ def _same(future: Future[Results | Rejection]) -> Future[Results | Rejection]:
     return future
 
 
-def wanted_of(zygote: Zygote, source: str, columns: Sequence[int]) -> tuple[CompileJobs, dict[str, Request]]:
+def wanted_of(
+    zygote: Zygote, source: str, columns: Sequence[int]
+) -> tuple[CompileJobs, dict[str, Request]]:
     """Requests for rows of so many columns, by their keys."""
     module = extract(source)
-    plans = trace(zygote, source, [rows("x", shape=(1, each)) for each in columns], Target(), module)
+    plans = trace(
+        zygote, source, [rows("x", shape=(1, each)) for each in columns], Target(), module
+    )
     assert isinstance(plans, tuple), plans
     jobs = compile_jobs(zygote, module, Target())
     return jobs, {jobs.key(request): request for plan in plans for _, request in requests(plan)}
@@ -143,11 +164,15 @@ def test_what_others_compile_is_not_compiled_again(zygote: Zygote, compiled: lis
     begun, first = Begun(), dict(list(wanted.items())[:3])
     with ThreadPoolExecutor(2) as pool:
         made = list(pool.map(lambda some: list(jobs.run_all(some, begun)), (first, wanted)))
-    assert [sorted(key for part in parts if isinstance(part, dict) for key in part) for parts in made] == [sorted(first), sorted(wanted)]
+    assert [
+        sorted(key for part in parts if isinstance(part, dict) for key in part) for parts in made
+    ] == [sorted(first), sorted(wanted)]
     assert sum(compiled) == 4
 
 
-def test_what_others_were_told_of_a_kernel_is_not_believed(zygote: Zygote, compiled: list[int]) -> None:
+def test_what_others_were_told_of_a_kernel_is_not_believed(
+    zygote: Zygote, compiled: list[int]
+) -> None:
     """They may have had less time, and other kernels in the same worker."""
     jobs, wanted = wanted_of(zygote, SOURCE, (16, 64))
     begun, told = Begun(), Future[Results | Rejection]()
@@ -157,7 +182,9 @@ def test_what_others_were_told_of_a_kernel_is_not_believed(zygote: Zygote, compi
     assert sorted(key for part in made if isinstance(part, dict) for key in part) == sorted(wanted)
 
 
-def test_kernels_come_in_groups_where_no_processor_is_free(zygote: Zygote, compiled: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_come_in_groups_where_no_processor_is_free(
+    zygote: Zygote, compiled: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs, wanted = wanted_of(zygote, SOURCE, (16, 32, 64, 128, 256, 512))
     monkeypatch.setattr(zygote, "running", lambda entry: 15 if entry == ENTRY else 0)
     assert sum(len(part) for part in jobs.run_all(wanted, Begun()) if isinstance(part, dict)) == 6
@@ -172,7 +199,9 @@ def test_kernels_come_in_groups_where_no_processor_is_free(zygote: Zygote, compi
         assert not list(ahead.begun)
 
 
-def test_of_a_group_the_kernel_that_ends_its_worker_is_found(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_group_the_kernel_that_ends_its_worker_is_found(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs, wanted = wanted_of(zygote, SOURCE.replace("    tl.store", SLOW_FOR_64), (16, 64, 256))
     jobs = replace(jobs, limits=replace(jobs.limits, processor_seconds=2.0))
     monkeypatch.setattr(zygote, "running", lambda entry: 16)
@@ -183,7 +212,9 @@ def test_of_a_group_the_kernel_that_ends_its_worker_is_found(zygote: Zygote, mon
 
 def test_what_nobody_asks_for_is_stopped(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     # It would be compiled for minutes.
-    source = SOURCE.replace("    tl.store", "    for j in tl.static_range(0, 10000000):\n        i += j\n    tl.store")
+    source = SOURCE.replace(
+        "    tl.store", "    for j in tl.static_range(0, 10000000):\n        i += j\n    tl.store"
+    )
     ended: list[Outcome] = []
     run = zygote.run
 
@@ -199,10 +230,14 @@ def test_what_nobody_asks_for_is_stopped(zygote: Zygote, monkeypatch: pytest.Mon
     with CompileAhead(jobs, None) as ahead, ahead.listening(CELLS) as early:
         assert isinstance(trace(zygote, source, CELLS, Target(), jobs.module, early=early), tuple)
     assert len(ahead.begun) == 2 and all(begun.done() for begun in ahead.begun.futures())
-    assert {(outcome.status, outcome.detail) for outcome in ended} <= {("timeout", "stopped")} and ended
+    assert {(outcome.status, outcome.detail) for outcome in ended} <= {
+        ("timeout", "stopped")
+    } and ended
 
 
-def test_what_nobody_waits_for_any_more_is_stopped(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_waits_for_any_more_is_stopped(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs, wanted = wanted_of(zygote, SOURCE.replace("    tl.store", SLOW_FOR_64), (16, 64))
     ended: list[tuple[str, str]] = []
     run = zygote.run
@@ -221,8 +256,10 @@ def test_what_nobody_waits_for_any_more_is_stopped(zygote: Zygote, monkeypatch: 
     assert ended[1:] == [("timeout", "stopped")]
 
 
-def test_what_does_not_compile_is_told_as_if_it_had_not_been_begun(zygote: Zygote) -> None:
-    source = SOURCE.replace("    tl.store", "    tl.static_assert(BLOCK != 256, 'not of 256')\n    tl.store")
+def test_a_failed_compilation_ahead_is_reported_as_any_other(zygote: Zygote) -> None:
+    source = SOURCE.replace(
+        "    tl.store", "    tl.static_assert(BLOCK != 256, 'not of 256')\n    tl.store"
+    )
     module = extract(source)
     jobs = compile_jobs(zygote, module, Target())
     with CompileAhead(jobs, None) as ahead:
@@ -236,7 +273,19 @@ def test_what_does_not_compile_is_told_as_if_it_had_not_been_begun(zygote: Zygot
 
 @pytest.mark.parametrize(
     "lines",
-    [b"", b"\n", b"[]\n", b"[0]\n", b"[0, {}]\n", b"[99, {}]\n", b'["0", {}]\n', b"[0.5, {}]\n", b"nonsense", b"[" * 50_000, b"\xff\n"],
+    [
+        b"",
+        b"\n",
+        b"[]\n",
+        b"[0]\n",
+        b"[0, {}]\n",
+        b"[99, {}]\n",
+        b'["0", {}]\n',
+        b"[0.5, {}]\n",
+        b"nonsense",
+        b"[" * 50_000,
+        b"\xff\n",
+    ],
 )
 def test_what_is_no_plan_begins_nothing(zygote: Zygote, lines: bytes) -> None:
     assert by_hand(compile_jobs(zygote, extract(SOURCE), Target()), CELLS, lines) == []

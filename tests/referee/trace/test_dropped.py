@@ -1,4 +1,6 @@
-"""What the cut of a kernel leaves out may do nothing, and no name that it takes along may be bound a second time."""
+"""What the cut of a kernel leaves out may do nothing, and no name that it takes along may be bound
+a second time.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,24 @@ SPEAKS = {
 @pytest.mark.parametrize("name", SPEAKS)
 def test_what_is_dropped_may_do_nothing(name: str) -> None:
     with pytest.raises(KernelError):
-        extract(kernel(SPEAKS[name], "tl.store(x, n)", before=f"{HELPER}also = h\nPLAIN = 3\ne = tl.exp\n"))
+        extract(
+            kernel(
+                SPEAKS[name], "tl.store(x, n)", before=f"{HELPER}also = h\nPLAIN = 3\ne = tl.exp\n"
+            )
+        )
 
 
-@pytest.mark.parametrize("value", ["tl.atomic_add(x, n)", "x.atomic_max(n)", "h(x)", "tl.exp(g(x))"])
+@pytest.mark.parametrize(
+    "value", ["tl.atomic_add(x, n)", "x.atomic_max(n)", "h(x)", "tl.exp(g(x))"]
+)
 def test_an_annotated_assignment_may_not_write_memory(value: str) -> None:
-    before = f"{HELPER}@triton.jit\ndef g(p):\n    return h(p)\n@triton.jit\ndef f(p):\n    return p\n"
-    assert clean_body(kernel(f"a = {value}", "b: tl.tensor = f(x)", before=before))[1] == "b: tl.tensor = f(x)"
+    before = (
+        f"{HELPER}@triton.jit\ndef g(p):\n    return h(p)\n@triton.jit\ndef f(p):\n    return p\n"
+    )
+    assert (
+        clean_body(kernel(f"a = {value}", "b: tl.tensor = f(x)", before=before))[1]
+        == "b: tl.tensor = f(x)"
+    )
     assert "h" in extract(kernel(f"a: tl.constexpr = {value}", "b = 3", before=before)).text
     with pytest.raises(KernelError, match="twice"):
         extract(kernel(f"a: tl.tensor = {value}", "b = 3", before=before))
@@ -74,16 +87,31 @@ SILENT = [
 
 @pytest.mark.parametrize("statement", SILENT)
 def test_honest_checks_and_prints_go(statement: str) -> None:
-    assert clean_body(kernel(statement, "tl.store(x, n)", before="MOST = tl.constexpr(9)\n")) == ["tl.store(x, n)"]
+    assert clean_body(kernel(statement, "tl.store(x, n)", before="MOST = tl.constexpr(9)\n")) == [
+        "tl.store(x, n)"
+    ]
 
 
 @pytest.mark.parametrize(
-    "annotation", ["tl.float32", "torch.Tensor", "int", "'float'", "List[int]", "Optional[tl.tensor]", "Tuple[int, 'x']", "tl.tensor"]
+    "annotation",
+    [
+        "tl.float32",
+        "torch.Tensor",
+        "int",
+        "'float'",
+        "List[int]",
+        "Optional[tl.tensor]",
+        "Tuple[int, 'x']",
+        "tl.tensor",
+    ],
 )
 def test_of_a_variables_annotation_it_stays_that_there_is_one(annotation: str) -> None:
     before = "import torch\nfrom typing import List, Optional, Tuple\n"
     # Triton evaluates the value of an annotated assignment twice, which an atomic shows.
-    assert clean_body(kernel(f"a: {annotation} = n", "b: tl.constexpr = 3", before=before)) == ["a: tl.tensor = n", "b: tl.constexpr = 3"]
+    assert clean_body(kernel(f"a: {annotation} = n", "b: tl.constexpr = 3", before=before)) == [
+        "a: tl.tensor = n",
+        "b: tl.constexpr = 3",
+    ]
 
 
 BINDINGS = {
@@ -119,7 +147,10 @@ BINDINGS = {
 
 @pytest.mark.parametrize("name", BINDINGS)
 def test_a_constant_bound_again_in_any_way_is_refused(name: str) -> None:
-    for text in (f"S = tl.constexpr(4)\n{BINDINGS[name]}\n", f"{BINDINGS[name]}\nS = tl.constexpr(4)\n"):
+    for text in (
+        f"S = tl.constexpr(4)\n{BINDINGS[name]}\n",
+        f"{BINDINGS[name]}\nS = tl.constexpr(4)\n",
+    ):
         with pytest.raises(KernelError, match="more than once"):
             extract(kernel("tl.store(x, S)", before=text))
 
@@ -130,4 +161,6 @@ def test_names_of_inner_scopes_bind_nothing_at_the_top() -> None:
         "class A:\n    S = 3\n    def g(self, a=(Y := 3)):\n        return (S := 3)\n"
         "def g(S):\n    S = [S for _ in (1,) if (S := 3)]\n"
     )
-    assert clean_body(kernel("tl.store(x, S)", before=f"S = tl.constexpr(4)\n{inner}")) == ["tl.store(x, S)"]
+    assert clean_body(kernel("tl.store(x, S)", before=f"S = tl.constexpr(4)\n{inner}")) == [
+        "tl.store(x, S)"
+    ]

@@ -1,4 +1,6 @@
-"""What the compiler says by its own word, for either version of Triton: atomics whose results nothing reads, addresses as numbers."""
+"""What the compiler says by its own word, for either version of Triton: atomics whose results
+nothing reads, addresses as numbers.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +66,15 @@ def compiled(zygote: Zygote, body: str) -> tuple[Binaries | Rejection, str]:
 
 
 def unread(zygote: Zygote, body: str) -> tuple[list[int], list[int]]:
-    """Lines with atomics that the compiler says nothing reads, and lines with atomics that the kernel comes to."""
+    """Lines with atomics that the compiler says nothing reads, and lines with atomics that the
+    kernel comes to.
+    """
     binaries, text = compiled(zygote, body)
     assert isinstance(binaries, Binaries), binaries
     lines = [number for number, line in enumerate(text.splitlines(), 1) if "atomic" in line]
-    return sorted(unread_lines(binaries.found.values())), lines[:1] if "_plus" in body else lines[-1:]
+    return sorted(unread_lines(binaries.found.values())), lines[:1] if "_plus" in body else lines[
+        -1:
+    ]
 
 
 @pytest.mark.parametrize("name", READ)
@@ -94,23 +100,43 @@ def test_an_atomic_whose_place_is_not_told_is_told() -> None:
     assert unread_atomics(text + told, "kernels.py") == (7,)
     assert unread_atomics(text + told, "other.py") == (NOWHERE,)
     assert unread_atomics(text + '#loc3 = loc("t"(#loc3))\n', "kernels.py") == (NOWHERE,)
-    assert unread_atomics(text.replace("}", "  %10 = arith.addi %1, %1\n}") + told, "kernels.py") == ()
-    assert unread_atomics(text.replace("}", "  %11 = arith.addi %10, %10\n}") + told, "kernels.py") == (7,)
+    assert (
+        unread_atomics(text.replace("}", "  %10 = arith.addi %1, %1\n}") + told, "kernels.py") == ()
+    )
+    assert unread_atomics(
+        text.replace("}", "  %11 = arith.addi %10, %10\n}") + told, "kernels.py"
+    ) == (7,)
 
 
 def test_names_are_those_of_one_function() -> None:
     atomic = "  %1 = tt.atomic_rmw add, acq_rel, gpu, %a, %b, %c : (!tt.ptr<i32>, i32, i1) -> i32\n"
     other = "tt.func private @f() {\n  %1 = arith.constant 1 : i32\n  tt.return %1 : i32\n}\n"
-    assert unread_atomics(f"tt.func public @k() {{\n{atomic}}}\n{other}", "kernels.py") == (NOWHERE,)
-    assert unread_atomics(f"tt.func public @k() {{\n{atomic}  tt.return %1 : i32\n}}\n{other}", "kernels.py") == ()
+    assert unread_atomics(f"tt.func public @k() {{\n{atomic}}}\n{other}", "kernels.py") == (
+        NOWHERE,
+    )
+    assert (
+        unread_atomics(
+            f"tt.func public @k() {{\n{atomic}  tt.return %1 : i32\n}}\n{other}", "kernels.py"
+        )
+        == ()
+    )
 
 
-@pytest.mark.parametrize("number", ["x_ptr.to(tl.int64)", "(x_ptr + at).to(tl.uint64, bitcast=True)", "tl.cast(y_ptr, tl.int64)"])
+@pytest.mark.parametrize(
+    "number",
+    ["x_ptr.to(tl.int64)", "(x_ptr + at).to(tl.uint64, bitcast=True)", "tl.cast(y_ptr, tl.int64)"],
+)
 def test_an_address_is_no_number(zygote: Zygote, number: str) -> None:
     body = f"x += (({number}) % 4096 == 0).to(tl.float32)"
     found = compiled(zygote, body)[0]
-    assert isinstance(found, Rejection) and found.guard == "compile_error" and "takes an address for a number" in found.reason, found
+    assert (
+        isinstance(found, Rejection)
+        and found.guard == "compile_error"
+        and "takes an address for a number" in found.reason
+    ), found
 
 
 def test_addresses_that_are_only_added_to_are_none(zygote: Zygote) -> None:
-    assert isinstance(compiled(zygote, "x += tl.load(tl.multiple_of(x_ptr, 16) + at, mask=at < n)")[0], Binaries)
+    assert isinstance(
+        compiled(zygote, "x += tl.load(tl.multiple_of(x_ptr, 16) + at, mask=at < n)")[0], Binaries
+    )

@@ -1,4 +1,4 @@
-"""Jobs for the tests of `referee.sandbox.workers`, run in the sandbox."""
+"""Jobs for the tests of `referee.sandbox.zygote`, run in the sandbox."""
 
 import os
 

@@ -9,7 +9,9 @@ Attack = Callable[[str, str], object]
 
 
 def attempt(attack: Attack) -> Entry:
-    """Make an entry of `attack(argument, scratch)`; an OSError is a refusal, anything else is told as it is."""
+    """Make an entry of `attack(argument, scratch)`; an OSError is a refusal, anything else is told
+    as it is.
+    """
 
     @functools.wraps(attack)
     def entry(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:

@@ -1,4 +1,6 @@
-"""Attempts on files outside the scratch directory. The argument is the path of the file under attack."""
+"""Attempts on files outside the scratch directory. The argument is the path of the file under
+attack.
+"""
 
 import ctypes
 import mmap
@@ -171,7 +173,9 @@ def write_to_tmp(path: str, scratch: str) -> object:
 
 
 def make_temporary_file(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
-    """Allowed: without being told where, a library makes its temporary files in the scratch directory."""
+    """Allowed: without being told where, a library makes its temporary files in the scratch
+    directory.
+    """
     with tempfile.NamedTemporaryFile() as file:
         return b"in scratch" if os.path.dirname(file.name) == scratch else file.name.encode()
 

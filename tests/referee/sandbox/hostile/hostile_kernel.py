@@ -74,12 +74,16 @@ _NUMBERS = {
 
 
 def names(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
-    """Those of the calls in `payload` (one a line) that got past the filter: answered neither EPERM nor ENOSYS."""
+    """Those of the calls in `payload` (one a line) that got past the filter: answered neither EPERM
+    nor ENOSYS.
+    """
     passed = []
     for name in payload.decode().split():
         ctypes.set_errno(0)
         arguments = [ctypes.c_long(argument) for argument in (-1, 0, 0, 0, 0, 0)]
-        result = _LIBC.syscall(ctypes.c_long(_NUMBERS[name][_COLUMN[os.uname().machine]]), *arguments)
+        result = _LIBC.syscall(
+            ctypes.c_long(_NUMBERS[name][_COLUMN[os.uname().machine]]), *arguments
+        )
         number = ctypes.get_errno()
         if result != -1 or number not in (1, 38):
             passed.append(f"{name}: {result} errno {number}")
@@ -142,13 +146,17 @@ def netlink(argument: str, scratch: str) -> object:
 
 @attempt
 def map_program(argument: str, scratch: str) -> object:
-    """Run native code from scratch: nothing is gained by it, but files there need not be executable either."""
+    """Run native code from scratch: nothing is gained by it, but files there need not be executable
+    either.
+    """
     with tempfile.NamedTemporaryFile(dir=scratch) as file:
         import mmap
 
         file.write(b"\xc3" * 4096)
         file.flush()
-        return mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE)
+        return mmap.mmap(
+            file.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC, flags=mmap.MAP_PRIVATE
+        )
 
 
 def self_view(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
@@ -166,7 +174,13 @@ def self_view(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
             block = file.read().decode()
     except OSError:
         block = ""
-    answer = {"environment": dict(os.environ), "block": block, "arguments": sys.orig_argv, "descriptors": descriptors, "open": _open_fds()}
+    answer = {
+        "environment": dict(os.environ),
+        "block": block,
+        "arguments": sys.orig_argv,
+        "descriptors": descriptors,
+        "open": _open_fds(),
+    }
     return json.dumps(answer).encode()
 
 

@@ -1,5 +1,6 @@
-"""Run as a program: a parent with a job under way, to be killed by the test. Prints, when it has begun,
-the server's process id and its directory on the host."""
+"""Run as a program: a parent with a job under way, to be killed by the test. Prints, when it has
+begun, the server's process id and its directory on the host.
+"""
 
 import os
 import sys

@@ -1,4 +1,6 @@
-"""Attempts on other processes, and to outlive the job. The argument holds process ids of the parent's side."""
+"""Attempts on other processes, and to outlive the job. The argument holds process ids of the
+parent's side.
+"""
 
 import ctypes
 import fcntl
@@ -30,7 +32,9 @@ def _checked(result: int) -> int:
 
 
 def _each(argument: str, attack: object) -> str:
-    """Apply the attack to every process id, the parent's first. Raises the last refusal if all are refused."""
+    """Apply the attack to every process id, the parent's first. Raises the last refusal if all are
+    refused.
+    """
     refusal: OSError | None = None
     for pid in json.loads(argument):
         try:
@@ -111,7 +115,9 @@ def kill_by_descriptor(argument: str, scratch: str) -> object:
 @attempt
 def kill_thread(argument: str, scratch: str) -> object:
     number = {"x86_64": 234, "aarch64": 131}[os.uname().machine]
-    return _each(argument, lambda pid: _checked(_LIBC.syscall(number, pid, pid, int(signal.SIGKILL))))
+    return _each(
+        argument, lambda pid: _checked(_LIBC.syscall(number, pid, pid, int(signal.SIGKILL)))
+    )
 
 
 @attempt
@@ -199,7 +205,9 @@ def become_dumpable(argument: str, scratch: str) -> object:
 @attempt
 def clone_into_new_user(argument: str, scratch: str) -> object:
     number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
-    return _checked(_LIBC.syscall(number, ctypes.c_long(0x10000000 | int(signal.SIGCHLD)), 0, 0, 0, 0))
+    return _checked(
+        _LIBC.syscall(number, ctypes.c_long(0x10000000 | int(signal.SIGCHLD)), 0, 0, 0, 0)
+    )
 
 
 def thread_bomb(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:

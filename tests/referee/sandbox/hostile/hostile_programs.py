@@ -1,4 +1,6 @@
-"""Jobs that may execute one program, and what else they try with that right. The argument is the program's path."""
+"""Jobs that may execute one program, and what else they try with that right. The argument is the
+program's path.
+"""
 
 import os
 import shutil
@@ -34,7 +36,10 @@ def run_python(argument: str, scratch: str) -> object:
 @attempt
 def run_copy(argument: str, scratch: str) -> object:
     copy = os.path.join(scratch, "copy")
-    with open(argument, "rb") as source, open(copy, "wb", opener=lambda name, flags: os.open(name, flags, 0o755)) as target:
+    with (
+        open(argument, "rb") as source,
+        open(copy, "wb", opener=lambda name, flags: os.open(name, flags, 0o755)) as target,
+    ):
         shutil.copyfileobj(source, target)
     return subprocess.run([copy, "0"]).returncode
 
@@ -53,7 +58,9 @@ def leave_running(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 
 
 def leave_detached(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
-    """Start the program from a grandchild that tries to leave the session, and return while it runs."""
+    """Start the program from a grandchild that tries to leave the session, and return while it
+    runs.
+    """
     if os.fork() == 0:
         try:
             os.setsid()

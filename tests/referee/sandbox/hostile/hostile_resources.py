@@ -106,7 +106,9 @@ def flood_results(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 
 
 def forge_result(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
-    """A well-formed frame of one's own. Allowed, and useless: results are data that the parent judges."""
+    """A well-formed frame of one's own. Allowed, and useless: results are data that the parent
+    judges.
+    """
     from referee.sandbox.job_frame import build
 
     for fd in range(3, 64):

@@ -31,7 +31,9 @@ def compile_kernel(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     from triton.compiler import ASTSource
 
     signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}
-    compiled = triton.compile(ASTSource(_load(scratch), signature, {(3,): 256}), target=GPUTarget("cuda", 90, 32))
+    compiled = triton.compile(
+        ASTSource(_load(scratch), signature, {(3,): 256}), target=GPUTarget("cuda", 90, 32)
+    )
     return bytes(compiled.asm["cubin"][:4])
 
 
@@ -51,7 +53,9 @@ def look_around(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
 
     return json.dumps(
         {
-            "loaded": [name for name in ("torch", "triton", "triton.language") if name in sys.modules],
+            "loaded": [
+                name for name in ("torch", "triton", "triton.language") if name in sys.modules
+            ],
             "cuda": torch.cuda.is_available(),
             "interpret": os.environ.get("TRITON_INTERPRET"),
         }

@@ -1,0 +1,1 @@
+"""kmint for coding agents: tools of an MCP server, explanations of verdicts, and a skill file."""

@@ -1,0 +1,1 @@
+"""Judging on several devices: the cards of this host, or those of a Ray cluster."""

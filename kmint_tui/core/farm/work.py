@@ -1,0 +1,191 @@
+"""A worker's side: it does jobs on one device, with a warm referee. The same code runs in a worker
+process of this host and in a Ray task.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kmint_tui.core.farm.devices import CPU
+from kmint_tui.core.farm.job import Job, Versions, answer, check, task_of
+from kmint_tui.errors import EnvironmentUnfit, KmintError
+
+if TYPE_CHECKING:
+    from referee.gpu.compile_candidate import CandidateSource
+    from referee.gpu.replayer import Replayer
+    from referee.judge import Referee
+    from referee.ops.spec import Op
+
+SEED_BITS = 63
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Workbench:
+    """Does jobs; several threads may call `do`. `versions` are those that it says it has.
+
+    `device` None finds the name of the visible GPU at the first job.
+    """
+
+    def __init__(self, device: str | None = None, versions: Versions | None = None) -> None:
+        self._versions = versions or Versions.here()
+        self._given, self._visible = device, ""
+        self._device: str | None = None
+        self._lock = threading.Lock()
+        self._open = ExitStack()
+        self._referee: Referee | None = None
+        self._replayer: Replayer | None = None
+
+    def close(self) -> None:
+        """End the referee's processes."""
+        with self._lock:
+            self._drop()
+
+    def do(
+        self,
+        job: Job,
+        tell: Callable[[str], None] = lambda step: None,
+        count: Callable[[int, int], None] = lambda done, total: None,
+    ) -> dict[str, Any]:
+        """The answer to a job: never an exception for a job that cannot be done."""
+        try:
+            check(job, self._versions, self._here(job))
+            return answer(self._done(job, tell, count))
+        except KmintError as error:
+            return answer(error)
+        except Exception as error:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return answer(KmintError(said, title="a fault in kmint itself", fix="report it"))
+
+    def _here(self, job: Job) -> str:
+        """The device that this process uses now. Ray may change it from job to job."""
+        if self._given is not None:
+            return self._given
+        if job.device == CPU:
+            os.environ[VISIBLE] = ""
+        with self._lock:
+            if self._device is None or os.environ.get(VISIBLE, "") != self._visible:
+                self._drop()
+                self._device, self._visible = visible_device(), os.environ.get(VISIBLE, "")
+            return self._device
+
+    def _drop(self) -> None:
+        self._referee = self._replayer = None
+        self._open.close()
+        self._open = ExitStack()
+
+    def _done(
+        self, job: Job, tell: Callable[[str], None], count: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        if job.do == "judge":
+            verdict = self._warm(job).judge(
+                job.sources[0],
+                task_of(job),
+                level=job.level,
+                target=job.target,
+                seed=job.seed,
+                batch_invariant=job.batch_invariant,
+                strict=job.strict,
+                tell=tell,
+                count=count,
+            )
+            return verdict.to_json()
+        if job.do == "race":
+            from referee.variant_timing import VariantsNotTimed
+
+            try:
+                laps = self._warm(job).time_variants(job.sources, task_of(job), seed=job.seed)
+            except VariantsNotTimed as error:
+                raise EnvironmentUnfit(str(error), title="not timed") from error
+            return {"laps": [asdict(lap) for lap in laps]}
+        return {"gate": _gate, "check": self._checked, "cell": self._cell}[job.do](job)
+
+    def _warm(self, job: Job) -> Referee:
+        from kmint_tui.core.referee import open_referee
+
+        with self._lock:
+            if self._referee is None:
+                self._referee = self._open.enter_context(open_referee(job.demand))
+            return self._referee
+
+    def _replays(self) -> Replayer:
+        from kmint_tui.core.measuring import cache
+        from referee.gpu.replayer import Replayer
+
+        with self._lock:
+            if self._replayer is None:
+                self._replayer = self._open.enter_context(Replayer(cache=cache() / "baselines"))
+            return self._replayer
+
+    def _checked(self, job: Job) -> dict[str, Any]:
+        """The kernel at every cell of its operation: the rejection or None, and the environment."""
+        import secrets
+
+        from referee.verdict import Rejection
+
+        replayer, seed = self._replays(), secrets.randbits(SEED_BITS)
+        with _candidate(job) as (candidate, _):
+            environment = replayer.environment()
+            ready = candidate.everywhere(replayer, seed)
+            rejection = (
+                ready
+                if isinstance(ready, Rejection)
+                else replayer.check(ready, seed=seed).rejection
+            )
+        return {
+            "rejection": asdict(rejection) if rejection else None,
+            "environment": environment,
+        }
+
+    def _cell(self, job: Job) -> dict[str, Any]:
+        """One cell of a grid, as a `GridPoint`."""
+        import secrets
+
+        from referee.grid import grid_cell, measured_point
+
+        replayer, place = self._replays(), job.cell
+        assert place is not None
+        with _candidate(job) as (candidate, op):
+            point = measured_point(
+                grid_cell(op, place.rows, place.columns, place.dtype),
+                lambda cell: candidate.at(replayer, cell, secrets.randbits(SEED_BITS)),
+                replayer,
+            )
+        return asdict(point)
+
+
+def _gate(job: Job) -> dict[str, Any]:
+    """One run of a gate in a fresh replay worker, as a `GateReport`."""
+    from convert.files import temporary_folder
+    from referee.gate import gate
+
+    with _candidate(job) as (candidate, _), temporary_folder() as scratch:
+        return gate(candidate.everywhere, runs=1, scratch=scratch).to_json()
+
+
+@contextmanager
+def _candidate(job: Job) -> Iterator[tuple[CandidateSource, Op]]:
+    """The kernel of a job, ready to be compiled. Raises EnvironmentUnfit."""
+    from kmint_tui.core.measuring import cache, referee_failures
+    from referee.gpu.compile_candidate import CandidateSource
+    from referee.problem import Problem
+    from referee.sandbox.zygote import Workers
+
+    problem = Problem(task_of(job)).fitting(job.sources[0])
+    with referee_failures(job.demand), Workers(demand=job.demand) as workers:
+        kernels = cache() / "kernels"
+        yield CandidateSource(job.sources[0], problem, workers, cache=kernels), problem.op
+
+
+def visible_device() -> str:
+    """The name of the GPU that CUDA takes, or `cpu`."""
+    from kmint_tui.core.farm.devices import gpus
+
+    try:
+        return gpus()[0].name
+    except EnvironmentUnfit:
+        return CPU

@@ -1,0 +1,132 @@
+"""Operations on elements at the same place: arithmetic, comparison, logic, and choice."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+from kmint_tui.graph import values as v
+from kmint_tui.graph.aten.table import entry, value_of
+from kmint_tui.graph.values import Value
+
+_UNARY = {
+    "neg": "neg", "abs": "abs", "exp": "exp", "exp2": "exp2", "expm1": "expm1",
+    "log": "log", "log2": "log2", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
+    "reciprocal": "recip", "sin": "sin", "cos": "cos", "erf": "erf", "tanh": "tanh",
+    "sigmoid": "sigmoid", "silu": "silu", "floor": "floor", "ceil": "ceil", "round": "round",
+    "trunc": "trunc", "sign": "sign", "relu": "relu", "bitwise_not": "not", "logical_not": "not",
+}  # fmt: skip
+_BINARY = {
+    "mul": "mul", "div": "div", "true_divide": "div", "maximum": "maximum", "minimum": "minimum",
+    "fmax": "maximum", "fmin": "minimum", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
+    "le": "le", "gt": "gt", "ge": "ge", "bitwise_and": "and", "bitwise_or": "or",
+    "bitwise_xor": "xor", "logical_and": "and", "logical_or": "or", "logical_xor": "xor",
+    "remainder": "mod",
+}  # fmt: skip
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_KEEP_INTEGERS = ("neg", "abs", "relu", "not", "sign")
+"""Operations of one argument that do not turn integers into floats."""
+
+
+def binary(op: str, left: Any, right: Any) -> Value:
+    """An operation of two arguments, computed on floats if one of them is a float."""
+    first, second = value_of(left), value_of(right)
+    if "f" in (first.kind, second.kind) or op in ("div", "pow"):
+        first, second = v.to_float(first), v.to_float(second)
+    dtype = None if op in _COMPARISONS else _float_dtype(first, second)
+    return v.pointwise(op, first, second, dtype=dtype)
+
+
+def _float_dtype(first: Value, second: Value) -> str | None:
+    """The dtype of the first float that has dimensions; None without one."""
+    floats = [value.dtype for value in (first, second) if value.kind == "f" and value.dims]
+    return floats[0] if floats else None
+
+
+def unary(op: str, x: Any) -> Value:
+    """An operation of one argument. Integers become floats if the result is a float."""
+    value = value_of(x)
+    if op not in _KEEP_INTEGERS:
+        value = v.to_float(value)
+    return v.pointwise(op, value, dtype=value.dtype)
+
+
+def _rounded(op: str, x: Any, y: Any, *, rounding_mode: str | None = None) -> Value:
+    """A binary operation of ATen; only a division has a rounding mode."""
+    made = binary(op, x, y)
+    if rounding_mode is None:
+        return made
+    if value_of(x).kind != "f" and value_of(y).kind != "f":
+        return v.pointwise("floor_div", value_of(x), value_of(y))
+    return unary({"floor": "floor", "trunc": "trunc"}[rounding_mode], made)
+
+
+for _name, _op in _UNARY.items():
+    entry(_name)(partial(unary, _op))
+for _name, _op in _BINARY.items():
+    entry(_name)(partial(_rounded, _op))
+
+
+@entry("add")
+def _add(x: Any, y: Any, alpha: float = 1) -> Value:
+    return binary("add", x, binary("mul", y, alpha) if alpha != 1 else y)
+
+
+@entry("sub")
+def _sub(x: Any, y: Any, alpha: float = 1) -> Value:
+    return binary("sub", x, binary("mul", y, alpha) if alpha != 1 else y)
+
+
+@entry("rsub")
+def _rsub(x: Any, y: Any, alpha: float = 1) -> Value:
+    return _sub(y, x, alpha)
+
+
+@entry("square")
+def _square(x: Value) -> Value:
+    return binary("mul", x, x)
+
+
+@entry("log10")
+def _log10(x: Value) -> Value:
+    return binary("mul", unary("log", x), 1 / math.log(10))
+
+
+@entry("isnan")
+def _isnan(x: Value) -> Value:
+    return binary("ne", x, x)
+
+
+@entry("isinf")
+def _isinf(x: Value) -> Value:
+    return binary("eq", unary("abs", x), math.inf)
+
+
+@entry("where")
+def where(condition: Value, x: Any, y: Any) -> Value:
+    """`x` where the condition is true, else `y`."""
+    first, second = value_of(x), value_of(y)
+    if "f" in (first.kind, second.kind):
+        first, second = v.to_float(first), v.to_float(second)
+    return v.pointwise("where", condition, first, second, dtype=_float_dtype(first, second))
+
+
+@entry("masked_fill")
+def _masked_fill(x: Value, mask: Value, value: Any) -> Value:
+    return where(mask, value, x)
+
+
+@entry("lerp")
+def _lerp(start: Value, end: Value, weight: Any) -> Value:
+    return binary("add", start, binary("mul", weight, binary("sub", end, start)))
+
+
+@entry("addcmul")
+def _addcmul(x: Value, first: Value, second: Value, *, value: float = 1) -> Value:
+    return binary("add", x, binary("mul", binary("mul", first, second), value))
+
+
+@entry("addcdiv")
+def _addcdiv(x: Value, first: Value, second: Value, *, value: float = 1) -> Value:
+    return binary("add", x, binary("mul", binary("div", first, second), value))

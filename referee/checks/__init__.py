@@ -1,0 +1,1 @@
+"""The checks of a compiled candidate: on the CPU path, and next to a replay on a GPU."""

@@ -1,0 +1,200 @@
+"""Decisions on sizes that no test case makes: further cases for them, and the names of the rest.
+
+A kernel may be wrong for exactly 768 columns. Its host code or its kernels then hold that number.
+So the sizes at, below and above the numbers of such a decision become separate cases. The verdict
+names a decision that still has an outcome in no case. Limits: the judge knows only the examples of
+a user's function, so it gets no further cases.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from referee.candidate import Candidate, Traced, raise_rejected
+from referee.ops.cell_spec import CellSpec
+from referee.ops.cells import cell_of
+from referee.ops.fresh_cells import DTYPES, HEADS
+from referee.ops.signatures import ROPE_KINDS
+from referee.ops.spec import Cell, Dtype, Op
+from referee.plans.plan import LaunchPlan
+from referee.plans.size_conditions import Key, compared_numbers, conditions
+from referee.reading.size_decisions import FALSE, TRUE, Decision, decisions
+from referee.reading.source import parse
+from referee.stages.trace import trace_cells
+from referee.verdict import HostCode, Rejection
+
+LABEL = "decision"
+MET = "met:"
+"""Begins the recipe that `ops/values.py` draws numbers by."""
+FEW_ROWS, FEW_COLUMNS = 2, 7
+NUMBERED_COLUMNS = 257
+MOST_NUMBERS = 16
+MANY_ROWS = 64
+"""Number of rows from which a size is judged in one dtype alone."""
+MOST_ROWS = 10_000
+MOST_SIZES = 48
+"""Maximum number of sizes that are traced to see the outcomes of decisions."""
+MOST_CASES = 6
+"""Maximum number of sizes that become test cases."""
+_WORDS = {TRUE: "true", FALSE: "false"}
+
+Wanted = tuple[object, int]
+"""A decision and one of its outcomes."""
+
+
+@dataclass(frozen=True)
+class SizeDecisions:
+    """The decisions of one candidate. Further cases have at most `most_elements` elements."""
+
+    candidate: Candidate
+    most_elements: int
+
+    def cases(self, traced: Traced) -> Traced:
+        """Further cases, with their plans, for outcomes and numbers that these cases lack."""
+        op = self.candidate.problem.op
+        if op.is_function:
+            return []
+        return [*self._of_sizes(op, traced), *self._traced(list(self._of_numbers(op)))]
+
+    def _of_numbers(self, op: Op) -> Iterator[Cell]:
+        """Inputs with elements that are equal to the numbers that a kernel compares with."""
+        numbers = compared_numbers(self.candidate.module.text)[:MOST_NUMBERS]
+        columns = HEADS[0] if op.kind in ROPE_KINDS else NUMBERED_COLUMNS
+        values = MET + ":".join(map(repr, numbers))
+        dtypes: tuple[Dtype, ...] = ("float32", "float16")
+        for dtype in dtypes if numbers else ():
+            yield cell_of(op, CellSpec(FEW_ROWS, columns, dtype, values, label="numbers"))
+
+    def _of_sizes(self, op: Op, traced: Traced) -> Traced:
+        missing = self._missing(traced)
+        if not missing:
+            return []
+        sizes = list(self._sizes(op, missing))[:MOST_SIZES]
+        tried = self._traced([self._cell(op, rows, columns, 0) for rows, columns in sizes])
+        chosen: list[tuple[Cell, LaunchPlan]] = []
+        for cell, plan in tried:
+            now = self._missing([*traced, *chosen, (cell, plan)])
+            if len(now) < len(missing) and prod(cell.inputs[0].shape) > 0:
+                missing = now
+                chosen.append((cell, plan))
+            if len(chosen) == MOST_CASES or not missing:
+                break
+        again = [
+            self._cell(op, rows, columns, turn)
+            for rows, columns in (cell.inputs[0].shape for cell, _ in chosen)
+            for turn in range(1, len(DTYPES) if rows < MANY_ROWS else 1)
+        ]
+        return [*chosen, *self._traced(again)]
+
+    def note(self, traced: Traced, capabilities: Sequence[Cell] = ()) -> None:
+        """Name the outcomes that no case has, a capability's neither. Raises Rejected if strict."""
+        candidate, report = self.candidate, self.candidate.report
+        missing = self._missing(traced, capabilities)
+        empty = self._empty(candidate.problem.op, traced, missing)
+        lines = self._lines()
+        found = [
+            HostCode(line, text, f"no test case makes it {_WORDS[outcome]}")
+            for (decision, outcome) in sorted(missing - empty, key=str)
+            for line, text in [_shown(decision, lines)]
+        ]
+        if not found:
+            report.passes("size_decisions", "every decision on a size is made in a test case")
+            return
+        places = "; ".join(
+            f"line {one.line}, `{one.what}`: {one.reason}" for one in found[:MOST_CASES]
+        )
+        words = f"decisions on sizes that no test case makes: {places}"
+        report.fails("size_decisions", words)
+        if candidate.strict and not candidate.problem.op.is_function:
+            raise_rejected(Rejection("trace", "size_decisions", words))
+        report.reserve(words)
+        if not candidate.problem.op.is_function:
+            report.host_code = (*report.host_code, *found)
+
+    def _missing(self, traced: Traced, others: Sequence[Cell] = ()) -> set[Wanted]:
+        found: set[Wanted] = set()
+        cells = (*(cell for cell, _ in traced), *others)
+        taken = [self.candidate.outcomes.get(cell, ()) for cell in cells]
+        for number, decision in enumerate(decisions(self.candidate.source)):
+            bits = 0
+            for outcomes in taken:
+                bits |= outcomes[number] if number < len(outcomes) else 0
+            found |= {(decision, one) for one in (TRUE, FALSE) if decision.wanted & ~bits & one}
+        for key, condition in conditions(
+            self.candidate.module.text, (plan for _, plan in traced)
+        ).items():
+            one_of = (key, condition.text, condition.constant)
+            found |= {(one_of, one) for one in (TRUE, FALSE) if condition.missing & one}
+        return found
+
+    def _empty(self, op: Op, traced: Traced, missing: set[Wanted]) -> set[Wanted]:
+        """The outcomes that occur without rows, where no answer can be wrong."""
+        if not missing or op.is_function:
+            return set()
+        columns = HEADS[0] if op.kind in ROPE_KINDS else FEW_COLUMNS
+        none = self._traced([self._cell(op, 0, columns, 0)])
+        return missing - self._missing([*traced, *none])
+
+    def _sizes(self, op: Op, missing: set[Wanted]) -> Iterator[tuple[int, int]]:
+        """Rows and columns at, below and above the numbers of these decisions."""
+        numbers = sorted({number for decision, _ in missing for number in _numbers(decision)})
+        near = sorted({max(1, number + step) for number in numbers for step in (-1, 0, 1, 2)})
+        rope = op.kind in ROPE_KINDS
+        columns = [one for one in near if not rope or one in HEADS]
+        rows = [one for one in near if one <= MOST_ROWS]
+        narrow = HEADS[0] if rope else FEW_COLUMNS
+        pairs = [
+            *((FEW_ROWS, one) for one in columns),
+            *((one, narrow) for one in rows),
+            *product(rows, columns),
+        ]
+        yield from (pair for pair in dict.fromkeys(pairs) if 0 < prod(pair) <= self.most_elements)
+
+    def _cell(self, op: Op, rows: int, columns: int, turn: int) -> Cell:
+        chance = random.Random(f"{self.candidate.seed} {rows} {columns}")
+        dtypes = list(DTYPES)
+        chance.shuffle(dtypes)
+        return cell_of(op, CellSpec(rows, columns, dtypes[turn], "normal", label=LABEL))
+
+    def _traced(self, cells: Sequence[Cell]) -> Traced:
+        """The cells that can be traced; a launcher may refuse some."""
+        if not cells:
+            return []
+        found = trace_cells(self.candidate, cells, noted=False)
+        if not isinstance(found, Rejection):
+            return found
+        return [pair for cell in cells for pair in self._one(cell)] if len(cells) > 1 else []
+
+    def _one(self, cell: Cell) -> Traced:
+        found = trace_cells(self.candidate, [cell], noted=False)
+        return [] if isinstance(found, Rejection) else found
+
+    def _lines(self) -> dict[tuple[str, str], int]:
+        """The lines of the comparisons in each function of the file."""
+        return {
+            (function.name, " ".join(ast.unparse(node).split())): node.lineno
+            for function in parse(self.candidate.source).body
+            if isinstance(function, ast.FunctionDef)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Compare)
+        }
+
+
+def _numbers(decision: object) -> tuple[int, ...]:
+    if isinstance(decision, Decision):
+        return decision.constants
+    assert isinstance(decision, tuple)
+    return (decision[2],)
+
+
+def _shown(decision: object, lines: dict[tuple[str, str], int]) -> tuple[int | None, str]:
+    if isinstance(decision, Decision):
+        return decision.line, decision.text
+    assert isinstance(decision, tuple)
+    key: Key = decision[0]
+    return lines.get((key[0], decision[1])), decision[1]

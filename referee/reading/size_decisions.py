@@ -1,0 +1,233 @@
+"""Decisions on sizes in host code: `N == 768`, `min(BLOCK, 4096)`, `if N % 256`, `N - 768`.
+
+A kernel may be wrong behind one outcome of a decision alone. So every outcome must occur in a test
+case, or the verdict names it. Only functions that `run` reaches are read. A decision on the number
+of dimensions is none, nor is one whose outcome is a `raise`. A difference from a number is one, because
+arithmetic such as `0 ** abs(N - 768)` needs no comparison. Limits: arithmetic on quotients alone is
+no decision here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from referee.reading.host_allowed import needed
+from referee.reading.kernels import is_kernel
+from referee.reading.module_scope import Scope, read
+from referee.reading.names import dotted
+from referee.reading.source import parse
+
+FALSE, TRUE = 1, 2
+"""Bits of the outcomes of a decision. For `min` and `max`, TRUE means the first argument."""
+
+MOST_SHOWN = 60
+LEAST_NUMBER = 2
+"""Least number whose difference from a size is a decision. `N - 1` is usual arithmetic."""
+_SIZES = frozenset({"numel", "size"})
+_OF_NUMBERS = frozenset(
+    {"abs", "bool", "float", "int", "list", "max", "min", "range", "round", "sum", "tuple"}
+)
+_CHOOSE = frozenset({"max", "min"})
+
+Place = tuple[int, int, int, int]
+"""First line and column, last line and column."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision: its place, its text, the integers in its function, and the outcomes that a test
+    case must have.
+    """
+
+    place: Place
+    text: str
+    constants: tuple[int, ...]
+    wanted: int = TRUE | FALSE
+
+    @property
+    def line(self) -> int:
+        """The line that it begins in."""
+        return self.place[0]
+
+
+def place_of(node: ast.expr) -> Place:
+    """Where a node stands in the text."""
+    return node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0
+
+
+def decisions(source: str) -> tuple[Decision, ...]:
+    """The decisions of a file, in the order of the text. Raises SourceError, ImportRefused."""
+    tree = parse(source)
+    found = {one.place: one for one in _File(read(tree)).decisions()}
+    return tuple(found[place] for place in sorted(found))
+
+
+class _File:
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        reached = needed(scope)
+        self._functions = {
+            name: function
+            for name, function in scope.functions.items()
+            if name in reached and not is_kernel(function, scope)
+        }
+        self._sized: dict[str, set[str]] = {name: set() for name in self._functions}
+        self._returning: set[str] = set()
+        before = -1
+        while before != (before := sum(map(len, self._sized.values())) + len(self._returning)):
+            for name, function in self._functions.items():
+                self._follow(name, function)
+
+    def decisions(self) -> Iterator[Decision]:
+        """The decisions of all functions."""
+        for name, function in self._functions.items():
+            constants = tuple(sorted(self._constants(function)))
+            harmless = {id(part) for node in _raising(function) for part in ast.walk(node)}
+            for node, wanted in self._deciding(function, self._sized[name]):
+                if id(node) not in harmless:
+                    text = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
+                    yield Decision(place_of(node), text, constants, wanted)
+
+    def _deciding(
+        self, function: ast.FunctionDef, sized: set[str]
+    ) -> Iterator[tuple[ast.expr, int]]:
+        both = TRUE | FALSE
+        for node in ast.walk(function):
+            match node:
+                case ast.Compare() if self._is_sized(node, sized):
+                    yield node, both
+                case ast.Call(func=ast.Name(id=name), args=[_, _, *_]) if name in _CHOOSE:
+                    if any(self._is_sized(given, sized) for given in node.args):
+                        yield node, both
+                case ast.BinOp(left=left, op=op, right=right):
+                    numbers = {self._number(left, op), self._number(right, op)} - {None}
+                    if numbers and self._is_sized(node, sized):
+                        yield node, both
+                case ast.For(iter=ast.Call(func=ast.Name(id="range")) as steps):
+                    if self._is_sized(steps, sized):
+                        yield steps, TRUE
+                case ast.If(test=test) | ast.IfExp(test=test):
+                    yield from self._truths(test, sized)
+                case ast.Call(func=ast.Name(id="bool"), args=[test]):
+                    yield from self._truths(test, sized)
+                case ast.UnaryOp(op=ast.Not(), operand=test):
+                    yield from self._truths(test, sized)
+                case ast.BoolOp(values=values):
+                    for value in values:
+                        yield from self._truths(value, sized)
+
+    def _number(self, node: ast.expr, op: ast.operator) -> int | None:
+        """The number that the other side is compared with in `N - 768`, `N ^ 768`, `N + -768`."""
+        named = self._scope.assigned.get(node.id) if isinstance(node, ast.Name) else node
+        number = None if named is None else _integer(named)
+        if number is None or not isinstance(op, (ast.Sub, ast.BitXor, ast.Add)):
+            return None
+        least = number if not isinstance(op, ast.Add) else -number
+        return number if least >= LEAST_NUMBER else None
+
+    def _truths(self, test: ast.expr, sized: set[str]) -> Iterator[tuple[ast.expr, int]]:
+        seen_elsewhere = isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp))
+        if not seen_elsewhere and self._is_sized(test, sized):
+            yield test, TRUE | FALSE
+
+    def _is_sized(self, node: ast.AST, sized: set[str]) -> bool:
+        """Return True for a number, or several, that sizes of tensors decide on."""
+        match node:
+            case ast.Name(id=name):
+                return name in sized
+            case ast.Attribute(attr=name):
+                return name == "shape"
+            case ast.Call(func=ast.Attribute(attr=name)) if not dotted(
+                node.func, self._scope.aliases
+            ):
+                return name in _SIZES
+            case ast.Call(func=called, args=given, keywords=named):
+                name = called.id if isinstance(called, ast.Name) else ""
+                if name in self._returning:
+                    return True
+                full = dotted(called, self._scope.aliases) or ""
+                if name not in _OF_NUMBERS | self._functions.keys() and not full.startswith(
+                    ("triton.", "math.")
+                ):
+                    return False
+                values = [*given, *(keyword.value for keyword in named)]
+                return any(self._is_sized(value, sized) for value in values)
+        return any(self._is_sized(child, sized) for child in ast.iter_child_nodes(node))
+
+    def _follow(self, name: str, function: ast.FunctionDef) -> None:
+        """Add the names that get sized values in a function, or in one that it calls."""
+        sized = self._sized[name]
+        for node in ast.walk(function):
+            match node:
+                case ast.Assign(targets=targets, value=value) if self._is_sized(value, sized):
+                    sized.update(part for target in targets for part in _stored(target))
+                case (
+                    ast.AugAssign(target=target, value=value)
+                    | ast.AnnAssign(target=target, value=ast.expr() as value)
+                    | ast.For(target=target, iter=value)
+                ) if self._is_sized(value, sized):
+                    sized.update(_stored(target))
+                case ast.Return(value=ast.expr() as value) if self._is_sized(value, sized):
+                    self._returning.add(name)
+                case ast.Call(func=ast.Name(id=called)) if called in self._functions:
+                    parameters = [one.arg for one in self._functions[called].args.args]
+                    given = dict(zip(parameters, node.args, strict=False))
+                    given |= {one.arg: one.value for one in node.keywords if one.arg}
+                    self._sized[called].update(
+                        one for one, value in given.items() if self._is_sized(value, sized)
+                    )
+
+    def _constants(self, function: ast.FunctionDef) -> set[int]:
+        found = set(_integers(function))
+        named = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        for name in named & self._scope.assigned.keys():
+            found.update(_integers(self._scope.assigned[name]))
+        return found
+
+
+def _stored(target: ast.AST) -> Iterator[str]:
+    return (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _raising(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """The conditions whose outcome is an error."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            yield node.test
+        elif isinstance(node, ast.If) and all(isinstance(part, ast.Raise) for part in node.body):
+            yield node.test
+
+
+def _integers(node: ast.AST) -> Iterator[int]:
+    """The integers below a node, and the results of arithmetic on them."""
+    for part in ast.walk(node):
+        value = _integer(part)
+        if value is not None:
+            yield value
+
+
+def _integer(node: ast.AST) -> int | None:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _integer(operand)
+            return None if inner is None else -inner
+        case ast.BinOp(left=left, op=op, right=right):
+            one, other = _integer(left), _integer(right)
+            if one is None or other is None:
+                return None
+            match op:
+                case ast.Mult():
+                    return one * other
+                case ast.Add():
+                    return one + other
+                case ast.Sub():
+                    return one - other
+                case ast.LShift() if 0 <= other < 64:
+                    return one << other
+                case ast.Pow() if 0 <= other < 64 and abs(one) <= 16:
+                    return int(one**other)
+    return None

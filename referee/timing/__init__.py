@@ -1,0 +1,1 @@
+"""Times of a replay next to its baselines, and their statistics."""
