@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,16 @@ def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     home = tmp_path_factory.mktemp("home") / "kmint"
     monkeypatch.setenv("KMINT_HOME", str(home))
     return home
+
+
+@pytest.fixture(autouse=True)
+def _torch_settings() -> Iterator[None]:
+    """No test may leave gradients off in the process that it shares with others."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and not torch.is_grad_enabled():
+        torch.set_grad_enabled(True)
+        pytest.fail("the test left torch's gradients off, and later tests need them")
 
 
 def _group(item: pytest.Item) -> str:

@@ -55,7 +55,6 @@ class Service:
     """Answers requests. Construction starts CUDA unless `device` is "cpu"."""
 
     def __init__(self, device: Literal["cuda", "cpu"], progress: Progress) -> None:
-        torch.set_grad_enabled(False)
         driver = None
         if device == "cuda":
             torch.zeros(1, device="cuda")

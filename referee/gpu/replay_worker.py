@@ -49,6 +49,8 @@ def main(device: Literal["cuda", "cpu"]) -> None:
         wire.send(answers, wire.frame({"progress": text, "seconds": seconds, "whose": whose}))
 
     # Imported before the first request, so that a replacement worker is ready sooner.
+    import torch
+
     from referee.gpu.replay_service import Service, keep_loaded
 
     service = None
@@ -62,6 +64,7 @@ def main(device: Literal["cuda", "cpu"]) -> None:
         try:
             if service is None:
                 progress("starting CUDA", 180.0, "referee")
+                torch.set_grad_enabled(False)
                 service = Service(device, progress)
                 keep_loaded()
             answer = service.answer(message, blobs)
