@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from kmint_tui.history.records import Draft, Session
 from kmint_tui.save.receipt import sha256
@@ -153,7 +154,8 @@ def save_quickly(name: str, folder: Path, form: Form = "file") -> Saved:
 def project(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """One folder with a saved kernel of every signature kind, and of both ways to register one.
 
-    The kernels of `JUDGED` are judged as they are saved; the others have a made-up verdict.
+    The kernels of `JUDGED` are judged as they are saved; the others have a made-up verdict. On a GPU
+    all are judged: a made-up verdict allows layouts that a kernel may not have.
     """
     folder = tmp_path_factory.mktemp("project")
     names = (*BY_KIND.values(), *OPAQUE)
@@ -161,7 +163,7 @@ def project(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Proje
         made = pool.map(
             lambda name: (
                 save_gold(referee, name, folder, drafted=name in OPAQUE)
-                if name in JUDGED
+                if name in JUDGED or torch.cuda.is_available()
                 else save_quickly(name, folder)
             ),
             names,

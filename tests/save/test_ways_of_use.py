@@ -159,7 +159,8 @@ def test_gradients_of_gradients(loads: Loads, device: str) -> None:
         sum(one.square().sum() for one in (x, *given)).backward()  # type: ignore[union-attr]
         return [one.grad for one in (x, w) if one.grad is not None]
 
-    torch.testing.assert_close(penalty(module._op), penalty(module.reference))
+    # Sums of squares in another order: more than the usual steps of float32 on a GPU.
+    torch.testing.assert_close(penalty(module._op), penalty(module.reference), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", DEVICES)
