@@ -19,7 +19,10 @@ from referee.sandbox.confinement import Rights
 from referee.sandbox.demand import Protection
 
 WITHOUT_VARIABLE = "KMINT_SMITH_WITHOUT"
-_PACKAGES = ("kmint_tui", "numpy", "llama_cpp")
+# The last four are what llama_cpp imports; they may lie in another folder than llama_cpp.
+_PACKAGES = (
+    "kmint_tui", "numpy", "llama_cpp", "typing_extensions", "diskcache", "jinja2", "markupsafe",
+)  # fmt: skip
 # llama.cpp's libraries for processors; every other `libggml-*.so` is for a kind of GPU.
 _PROCESSOR_PARTS = ("base", "cpu", "blas", "rpc")
 _DEVICE_FOLDER = Path("/dev")

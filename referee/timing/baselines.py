@@ -233,23 +233,19 @@ _NO_KERNELS = ("Memcpy", "Memset")
 def kernels_of(callee: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[str, ...]:
     """The names of one call's kernels, each once and in order, limited to a record's size.
 
-    Empty if the profiler fails, which costs no verdict. The first profile of a process can miss
-    every kernel, so an empty one is repeated once.
+    Empty if the profiler fails, which costs no verdict.
     """
     try:
-        return _profiled(callee, inputs) or _profiled(callee, inputs)
+        # Without acc_events the profiler warns, and a warning may be an error here.
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
+            callee(*inputs)
+            torch.cuda.synchronize()
+        events = [event.name for event in seen.events() or () if event.device_type.name == "CUDA"]
     except torch.OutOfMemoryError:
         raise
     except Exception:
         return ()
-
-
-def _profiled(callee: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[str, ...]:
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        callee(*inputs)
-        torch.cuda.synchronize()
-    events = seen.events() or ()
-    return kernel_names(event.name for event in events if event.device_type.name == "CUDA")
+    return kernel_names(events)
 
 
 def kernel_names(names: Iterable[str]) -> tuple[str, ...]:

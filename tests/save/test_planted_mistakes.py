@@ -86,7 +86,7 @@ def failures(
             module = f"{op_name(name)}_{len(modules)}"
             modules[module] = (kind, mistake)
             # Each registers an operator, whose names must differ in one process.
-            named = re.sub("kmint_[0-9a-f]{8}::", f"planted{len(modules)}::", edited)
+            named = re.sub(r"kmint_[0-9a-f]{8}(::|\.)", rf"planted{len(modules)}\1", edited)
             (folder / f"{module}.py").write_text(named, encoding="utf-8")
             imports = test.read_text(encoding="utf-8").replace(
                 f"from {op_name(name)} import", f"from {module} import"

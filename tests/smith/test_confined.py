@@ -205,3 +205,24 @@ def test_the_examination_names_each_layer() -> None:
     child.close()
     assert [one.name for one in found] == [f"smith {name}" for name in NAMES]
     assert all(one.status == "ok" or one.fix for one in found)
+
+
+def test_all_that_llama_cpp_imports_is_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where each package lies in a folder of its own, as on PYTHONPATH."""
+    code = "import sys, numpy; had = set(sys.modules); from llama_cpp import llama_cpp"
+    shown = "print(*{name.partition('.')[0] for name in set(sys.modules) - had})"
+    child = subprocess.run(
+        [sys.executable, "-c", f"{code}; {shown}"], capture_output=True, text=True, check=True
+    )
+    imported = set(child.stdout.split()) - set(sys.stdlib_module_names) - {"__mp_main__"}
+    assert "llama_cpp" in imported
+    for name in imported:
+        folder = tmp_path / f"of_{name}"
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("")
+        monkeypatch.syspath_prepend(str(folder))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    readable = confined.rights(None).readable
+    assert {str(tmp_path / f"of_{name}" / name) for name in imported} <= set(readable)
