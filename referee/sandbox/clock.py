@@ -11,7 +11,7 @@ sleeps, or waits for a lock, is not ready: its time counts in full.
 
 Time in which the machine was suspended does not count, because CLOCK_MONOTONIC stands still then. A
 long gap between two looks means that kmint's own process stood still, or had no processor either;
-of such a gap only a little counts. A job that is stopped gets its seconds once more.
+of such a gap only a little counts, and its limit at most towards the ceiling. A job that is stopped gets its seconds once more.
 
 Limits: the time in which a hypervisor gave the machine no processor counts. So does time that a job
 waits for a disk. Where nothing at all can be read of a job, the load of the machine decides.
@@ -35,8 +35,6 @@ SHORTEST, LONGEST = 0.05, 0.5
 """Bounds of the seconds between two looks."""
 LATE = 2.0
 """Factor on the seconds between two looks; more than that never counts at once."""
-STANDSTILL = 30.0
-"""Seconds of one gap that count towards the ceiling at most."""
 WORKING, STOPPED = "R", frozenset("TtZX")
 
 TimeUp = Literal["timeout", "starved"]
@@ -95,7 +93,7 @@ class Clock:
         gap = now - self._last
         if gap >= self._every:
             self._last = now
-            self.passed += min(gap, STANDSTILL)
+            self.passed += min(gap, self.seconds)
             self._count(gap)
         if self.counted >= self.seconds:
             return "starved" if not self._seen and self._busy() else "timeout"
