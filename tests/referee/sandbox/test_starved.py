@@ -11,7 +11,7 @@ import pytest
 
 from referee.sandbox import zygote_job
 from referee.sandbox.clock import CEILING
-from referee.sandbox.run_queue import Reading, ThreadTime
+from referee.sandbox.run_queue import Reading, ThreadTime, threads_of
 from referee.sandbox.zygote import MachineBusy, Workers, Zygote
 from tests.referee.sandbox.support import HOSTILE, LIMITS, WORLDS
 
@@ -82,12 +82,12 @@ def test_the_clock_reads_the_job_and_nothing_else(
     world: str,
 ) -> None:
     """In a namespace of its own the job has another id there than here."""
-    known, real = set[int](), zygote_job.threads_of
+    known = set[int]()
     server = servers[world].pid
 
     def read_threads(pid: int) -> Reading:
         known.add(pid)
-        found = real(pid)
+        found = threads_of(pid)
         assert pid in found or not found
         return found
 
