@@ -2,7 +2,7 @@
 
 The worker announces each step and its maximum number of seconds in a progress frame; a missed
 deadline ends it. The seconds leave out the time in which the worker waited for a processor. A
-worker that waits for its GPU sleeps, so a kernel that hangs is told from a busy machine. The worker
+worker that waits for its GPU sleeps, so its time counts, and a kernel that hangs is found. The worker
 ends when its standard input closes, so it cannot outlive the judge. A parent-death signal would
 only follow the thread that started it. This side loads neither CUDA nor torch.
 """
@@ -51,8 +51,8 @@ class WorkerStep:
 
 
 class WorkerLost(RuntimeError):
-    """The worker has ended: `how` is "timeout", "starved" (by a busy machine) or "crash", `step` its
-    last step, `detail` its last output or, if it was starved, words for that.
+    """The worker has ended: `how` is "timeout", "crash", or "starved" by a busy machine. `step` is its
+    last step. `detail` is its last output, or the words for a busy machine.
     """
 
     def __init__(self, how: TimeUp | Literal["crash"], step: WorkerStep, detail: str) -> None:

@@ -6,12 +6,13 @@ thread of the job was ready, and waited for a processor, does not count. Time th
 counts in any case, so a job cannot stop the clock by threads that wait for each other. A job that
 sleeps, or waits for a lock, is not ready: its time counts in full.
 
-`up` tells the two ends apart. "timeout": the job has used its seconds up. "starved": it has not, but
+`look` tells the two ends apart. "timeout": the job has used its seconds up. "starved": it has not, but
 `CEILING` times the seconds have passed by the clock on the wall, so that nothing waits for ever.
 
 Time in which the machine was suspended does not count, because CLOCK_MONOTONIC stands still then. A
-long gap between two looks means that kmint's own process stood still, or had no processor either;
-of such a gap only a little counts, and its limit at most towards the ceiling. A job that is stopped gets its seconds once more.
+long gap between two looks means that kmint's own process was stopped, or had no processor either. Of
+such a gap only a little counts, and towards the ceiling no more than the limit. A stopped job gets
+its seconds once more.
 
 Limits: the time in which a hypervisor gave the machine no processor counts. So does time that a job
 waits for a disk. Where nothing at all can be read of a job, the load of the machine decides.
@@ -103,7 +104,7 @@ class Clock:
         """What a starved job got, and the remedy."""
         return (
             f"the machine was too busy: a process of kmint got {self.ran:.1f} s of processor time "
-            f"in {self.passed:.0f} s; run fewer jobs beside it, and judge again"
+            f"in {self.passed:.0f} s; run fewer jobs at the same time, and judge again"
         )
 
     def _count(self, gap: float) -> None:

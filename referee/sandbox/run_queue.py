@@ -1,4 +1,4 @@
-"""What Linux says of the threads of a process and of all processes below it, read from outside.
+"""The times and states of the threads of a process and of its descendants, as Linux reports them.
 
 `/proc/PID/task/TID/schedstat` has the nanoseconds that a thread has run, and those that it has
 waited for a processor. Linux adds a wait to the second number only when the thread runs again. Some

@@ -68,7 +68,7 @@ def test_a_starved_trace_is_an_error_with_the_remedy(referee: Referee) -> None:
     verdict = referee.judge(ENDLESS, "silu", level="correct")
     assert (verdict.verdict, verdict.stage) == ("error", "trace")
     assert "the machine was too busy" in verdict.reason
-    assert "run fewer jobs beside it, and judge again" in verdict.reason
+    assert "run fewer jobs at the same time, and judge again" in verdict.reason
 
 
 @pytest.mark.usefixtures("starving")

@@ -44,7 +44,7 @@ def test_a_starved_job_of_a_judge_is_lost(
     seen(waiting)
     with (
         Workers(preload=(), extra_path=(str(HOSTILE),), demand="any") as workers,
-        pytest.raises(MachineBusy, match="run fewer jobs beside it, and judge again"),
+        pytest.raises(MachineBusy, match="run fewer jobs at the same time, and judge again"),
     ):
         workers.run("hostile_resources:sleep", b"", limits=QUICK)
 
