@@ -10,22 +10,26 @@ import pytest
 
 from referee.candidate import Candidate, unless_rejected
 from referee.case_runs import TIMEOUT
-from referee.cases import without_gpu
+from referee.cases import CaseData, without_gpu
+from referee.checks import batch_invariance
 from referee.checks import capabilities as capability_checks
 from referee.checks.capabilities import prepare_capabilities, trace_capabilities
+from referee.checks.interpreter_checks import _programs
+from referee.checks.masked_lanes import advised, check_masked_lanes
 from referee.compiling.compile_jobs import compile_jobs, request
-from referee.interpreter.interpret import Execution, execute
+from referee.cpu_path import CpuPath
+from referee.interpreter.interpret import UNDECIDED, Execution, execute
 from referee.judge import Referee
 from referee.problem import Problem
 from referee.reading.kernels import extract
 from referee.report import Report
 from referee.sandbox import clock, zygote_job
 from referee.sandbox.run_queue import Reading, ThreadTime
-from referee.sandbox.zygote import MachineBusy
+from referee.sandbox.zygote import MachineBusy, Outcome
 from referee.stages.trace import trace_cells
 from referee.target import Target
-from referee.verdict import Rejection
-from tests.referee.stand_in import SOURCE, Servers
+from referee.verdict import CellResult, Rejection
+from tests.referee.stand_in import SOURCE, Replayer, Servers, judged
 
 ENDLESS = """@triton.jit
 def _silu(x_ptr, y_ptr):
@@ -119,6 +123,63 @@ def test_starved_compiling_and_interpreting_reject_nothing(
     run = Execution(plan, candidate.problem.task("cpu").inputs(cell, 1))
     with pytest.raises(MachineBusy, match="judge again"):
         execute(servers.interpreters, endless, [run], seconds=0.01)
+
+
+@pytest.fixture
+def no_interpreter(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job of the interpreter is starved."""
+
+    def busy(entry: str, payload: bytes, **options: object) -> Outcome:
+        raise MachineBusy("the machine was too busy")
+
+    monkeypatch.setattr(servers.interpreters, "run", busy)
+
+
+@pytest.mark.usefixtures("no_interpreter")
+def test_a_starved_interpreter_skips_what_is_not_required(servers: Servers) -> None:
+    candidate = candidate_of(servers)
+    cases = without_gpu(candidate.problem, 1)
+    parts = batch_invariance.parts_of(cases.required, 1, long=False)
+    cells = dict.fromkeys(cell for part in parts for cell in (part.whole, part.cell))
+    traced = unless_rejected(trace_cells(candidate, tuple(cells)))
+    data = CaseData(candidate.problem.task("cpu"), 1)
+    path = CpuPath(
+        workers=servers.interpreters, data=data, text=candidate.module.text, atomic=False
+    )
+    with pytest.raises(MachineBusy):
+        path.required(traced)
+    results = path.capabilities(traced)
+    assert [(one.status, one.guard) for one in results] == [("skipped", TIMEOUT)] * len(traced)
+    assert all("too busy" in one.detail for one in results)
+    assert check_masked_lanes(path, traced).status == "skipped"
+    assert batch_invariance.check(path, parts, dict(traced)).status == "skipped"
+    with pytest.raises(MachineBusy):
+        batch_invariance.check(path, parts, dict(traced), required=True)
+    found = _programs(path, traced, None)
+    assert found is not None and found.guard in UNDECIDED
+
+
+@pytest.mark.usefixtures("no_interpreter")
+def test_a_starved_interpreter_next_to_a_replay_rejects_nothing(servers: Servers) -> None:
+    with pytest.raises(MachineBusy, match="too busy"):
+        judged(servers, SOURCE, Replayer())
+
+
+@pytest.mark.usefixtures("no_interpreter")
+def test_a_wrong_answer_stays_rejected_without_its_advice(servers: Servers) -> None:
+    candidate = candidate_of(servers)
+    (pair,) = unless_rejected(
+        trace_cells(candidate, without_gpu(candidate.problem, 1).required[:1])
+    )
+    path = CpuPath(
+        workers=servers.interpreters,
+        data=CaseData(candidate.problem.task("cpu"), 1),
+        text=candidate.module.text,
+        atomic=False,
+    )
+    wrong = Rejection("correct", "wrong_answer", "at a case: off")
+    failed = CellResult(pair[0].name, pair[0].role, "fail")
+    assert advised(path, [pair], [failed], wrong) == wrong
 
 
 def candidate_of(servers: Servers) -> Candidate:

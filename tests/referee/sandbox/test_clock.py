@@ -14,8 +14,9 @@ from referee.sandbox.clock import CEILING, SHORTEST, Clock, TimeUp
 from referee.sandbox.run_queue import Reading, ThreadTime, parsed, pid_of, threads_of
 
 LIMIT = 3.0
-ABOUT = 4 * SHORTEST
-"""Looks come late by one of them at most, and waits are shared out to them."""
+STEP = 1.2 * SHORTEST
+"""Seconds between two looks, so that each of them is due."""
+ABOUT = 3 * STEP
 
 
 @dataclass
@@ -45,9 +46,9 @@ class World:
 
     def passes(self, clock: Clock, seconds: float) -> TimeUp | None:
         """What the clock says as soon as the time is up, or after so many seconds."""
-        for _ in range(round(seconds / SHORTEST)):
-            self.now += SHORTEST
-            self.live(self, SHORTEST)
+        for _ in range(round(seconds / STEP)):
+            self.now += STEP
+            self.live(self, STEP)
             if up := clock.look():
                 return up
         return None
@@ -106,18 +107,24 @@ def test_starved_at_the_ceiling_says_what_to_do() -> None:
 
 
 def test_a_wait_that_linux_adds_late_counts_once() -> None:
-    """Linux adds a wait when it ends, here after two seconds; then the thread sleeps."""
+    """Linux adds a wait when it ends. The thread waits for two looks, and then sleeps for two."""
+    looks = 0
 
-    def waits(world: World, seconds: float) -> None:
-        if round(world.now - 1000.0, 6) < 2.0:
-            world.thread(1, state="R")
-        elif 1 in world.threads and world.threads[1].waited == 0.0:
-            world.thread(1, ran=0.001, waited=2.0, state="S")
+    def in_turns(world: World, seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        ended = looks % 4 == 3
+        world.thread(
+            1,
+            ran=0.0001 if ended else 0.0,
+            waited=2 * seconds if ended else 0.0,
+            state="R" if looks % 4 in (1, 2) else "S",
+        )
 
-    world = World(waits)
+    world = World(in_turns)
     clock = world.clock()
-    assert world.passes(clock, 3 * LIMIT) == "timeout"
-    assert clock.passed == pytest.approx(LIMIT + 2.0, abs=ABOUT)
+    assert world.passes(clock, 5 * LIMIT) == "timeout"
+    assert clock.passed == pytest.approx(2 * LIMIT, abs=ABOUT)
 
 
 def test_one_thread_of_a_pipeline_waits_at_a_time() -> None:
