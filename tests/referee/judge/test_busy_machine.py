@@ -16,9 +16,9 @@ from referee.checks import capabilities as capability_checks
 from referee.checks.capabilities import prepare_capabilities, trace_capabilities
 from referee.checks.interpreter_checks import _programs
 from referee.checks.masked_lanes import advised, check_masked_lanes
-from referee.compiling.compile_jobs import compile_jobs, request
+from referee.compiling.compile_jobs import _results, compile_jobs, request
 from referee.cpu_path import CpuPath
-from referee.interpreter.interpret import UNDECIDED, Execution, execute
+from referee.interpreter.interpret import UNDECIDED, Execution, _answer, execute
 from referee.judge import Referee
 from referee.problem import Problem
 from referee.reading.kernels import extract
@@ -28,6 +28,7 @@ from referee.sandbox.run_queue import Reading, ThreadTime
 from referee.sandbox.zygote import MachineBusy, Outcome
 from referee.stages.trace import trace_cells
 from referee.target import Target
+from referee.tracing.trace import read_answer
 from referee.verdict import CellResult, Rejection
 from tests.referee.stand_in import SOURCE, Replayer, Servers, judged
 
@@ -123,6 +124,17 @@ def test_starved_compiling_and_interpreting_reject_nothing(
     run = Execution(plan, candidate.problem.task("cpu").inputs(cell, 1))
     with pytest.raises(MachineBusy, match="judge again"):
         execute(servers.interpreters, endless, [run], seconds=0.01)
+
+
+def test_every_reader_of_a_starved_job_says_so() -> None:
+    starved = Outcome("starved", b"", "the machine was too busy", 1.0)
+    for read in (
+        lambda: read_answer(starved, [], extract(SOURCE)),
+        lambda: _results(starved, {}),
+        lambda: _answer(starved, 1, 0, 1.0),
+    ):
+        with pytest.raises(MachineBusy, match="too busy"):
+            read()
 
 
 @pytest.fixture
