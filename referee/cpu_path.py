@@ -36,7 +36,7 @@ from referee.plans.autotune import (
 )
 from referee.plans.plan import LaunchPlan
 from referee.report import CaseCounter
-from referee.sandbox.zygote import Workers
+from referee.sandbox.zygote import MachineBusy, Workers
 from referee.verdict import CellResult, Rejection
 
 if TYPE_CHECKING:
@@ -218,7 +218,12 @@ class CpuPath:
         left, ended = list(traced), False
         while left:
             groups = [self._runs(cell, plan, first=False) for cell, plan in left]
-            answers = self._execute([run.execution for group in groups for run in group], cancel)
+            try:
+                answers = self._execute(
+                    [run.execution for group in groups for run in group], cancel
+                )
+            except MachineBusy as busy:
+                return (*found, *(out_of_time(cell, str(busy)) for cell, _ in left)), True
             begun = 0
             for index, ((cell, _), runs) in enumerate(zip(left, groups, strict=True)):
                 some = answers[begun : begun + len(runs)]

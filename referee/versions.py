@@ -266,11 +266,15 @@ def toolchain(target: Target) -> Toolchain:
     )
 
 
+PTXAS_SECONDS = 600
+"""Seconds for a program that only writes its version; a busy machine may take minutes."""
+
+
 @functools.lru_cache
 def _ptxas_version(path: str) -> str:
     try:
         told = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=30, check=True
+            [path, "--version"], capture_output=True, text=True, timeout=PTXAS_SECONDS, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolchainError(f"ptxas cannot be run: {error}") from error

@@ -24,6 +24,7 @@ from referee.interpreter.interpret import Executed, Execution, execute
 from referee.ops.cells import contiguous_strides
 from referee.ops.spec import Cell, TensorSpec, rows_are_told_apart
 from referee.plans.plan import LaunchPlan
+from referee.sandbox.zygote import MachineBusy
 from referee.verdict import Check, Rejection
 
 if TYPE_CHECKING:
@@ -71,10 +72,17 @@ def parts_of(cells: Sequence[Cell], seed: int, *, long: bool) -> list[Part]:
     return made
 
 
-def check(path: CpuPath, parts: Sequence[Part], plans: Mapping[Cell, LaunchPlan]) -> Check:
+def check(
+    path: CpuPath,
+    parts: Sequence[Part],
+    plans: Mapping[Cell, LaunchPlan],
+    *,
+    required: bool = False,
+) -> Check:
     """Run the parts and compare them with their whole cases. `plans` has the plan of each case.
 
-    Raises JobLost or InterpreterUnsupported.
+    Unless the check is `required`, a busy machine only skips it. Raises JobLost or
+    InterpreterUnsupported.
     """
     if path.data.task.op.is_function:
         return Check(
@@ -110,7 +118,12 @@ def check(path: CpuPath, parts: Sequence[Part], plans: Mapping[Cell, LaunchPlan]
     for part, first in placed:
         some = _some(path.data.inputs(part.whole), part.whole.rows, first, part.cell.rows)
         runs.append(Execution(plans[part.cell], some))
-    answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread)
+    try:
+        answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread)
+    except MachineBusy as busy:
+        if required:
+            raise
+        return Check(CHECK, "skipped", f"{UNKNOWN}: {busy}")
     if isinstance(answers[-1], Rejection):
         return Check(CHECK, "skipped", f"{UNKNOWN}: {answers[-1].reason}")
     outputs = [answer.outputs for answer in answers if isinstance(answer, Executed)]

@@ -35,6 +35,7 @@ from referee.gpu.replayer import Replayer
 from referee.ops.cells import contiguous_strides
 from referee.ops.spec import Cell, TensorSpec
 from referee.plans.plan import LaunchPlan
+from referee.sandbox.zygote import MachineBusy
 from referee.stages.trace import trace_cells
 from referee.verdict import CellResult, Rejection, Stage
 
@@ -67,7 +68,10 @@ def prepare_capabilities(
     if not items:
         return [], []
     ends = time.monotonic() + seconds
-    whole = attempt(list(items), seconds / 2)
+    try:
+        whole = attempt(list(items), seconds / 2)
+    except MachineBusy as busy:
+        return [], [out_of_time(cell, str(busy)) for cell in cells]
     if not isinstance(whole, Rejection):
         return list(whole), []
     if len(items) == 1:
@@ -79,7 +83,11 @@ def prepare_capabilities(
         if left < LEAST_SECONDS:
             results.append(out_of_time(cell, "not tried: preparing the other cells took too long"))
             continue
-        found = attempt([item], left)
+        try:
+            found = attempt([item], left)
+        except MachineBusy as busy:
+            results.append(out_of_time(cell, str(busy)))
+            continue
         if isinstance(found, Rejection):
             results.append(_failed(cell, found))
         else:

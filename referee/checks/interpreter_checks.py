@@ -37,6 +37,7 @@ from referee.interpreter.interpret import UNDECIDED, Execution, InterpreterUnsup
 from referee.ops.spec import Cell, TensorSpec, rows_are_told_apart
 from referee.plans.plan import LaunchPlan
 from referee.plans.sampling import LaunchSpecialization, kernel_branches, launch_specializations
+from referee.sandbox.zygote import MachineBusy
 from referee.stages.trace import trace_cells
 from referee.verdict import CellResult, Check, Rejection
 
@@ -334,8 +335,10 @@ def _shown(path: CpuPath, share: Traced, cancel: CancelToken | None) -> tuple[Ce
 
 
 def _programs(path: CpuPath, group: Traced, cancel: CancelToken | None) -> Rejection | None:
-    """As `check_sampled_programs`. An unsupported kernel is reported as a timeout."""
+    """As `check_sampled_programs`. An unsupported kernel and a busy machine are reported as a
+    timeout, which rejects nothing here.
+    """
     try:
         return check_sampled_programs(path, group, cancel=cancel)
-    except InterpreterUnsupported as error:
+    except (InterpreterUnsupported, MachineBusy) as error:
         return Rejection("correct", "timeout", str(error))

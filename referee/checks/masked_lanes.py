@@ -35,6 +35,7 @@ from referee.plans.plan import LaunchPlan
 from referee.reading.idle_loops import idle_loop
 from referee.reading.source import tree_of
 from referee.report import Report
+from referee.sandbox.zygote import MachineBusy
 from referee.verdict import CellResult, Check, Rejection
 
 CHECK = "open_lanes"
@@ -72,7 +73,12 @@ def check_masked_lanes(path: CpuPath, traced: Traced) -> Check:
         Execution(plan, path.data.inputs(cell), config=path.configs[0], open_lanes=True)
         for cell, plan in chosen
     ]
-    answers = execute(path.workers, path.text, executions, seconds=path.seconds, unread=path.unread)
+    try:
+        answers = execute(
+            path.workers, path.text, executions, seconds=path.seconds, unread=path.unread
+        )
+    except MachineBusy as busy:
+        return Check(CHECK, "skipped", str(busy))
     for (cell, _), answer in zip(chosen, answers, strict=False):
         if isinstance(answer, Rejection):
             return (
@@ -137,7 +143,7 @@ def _lanes(path: CpuPath, failed: Traced) -> str:
     ]
     try:
         answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread)
-    except InterpreterUnsupported:
+    except (InterpreterUnsupported, MachineBusy):
         return ""
     done = [answer for answer in answers if isinstance(answer, Executed)]
     if len(done) < len(runs) or same_bits(done[0].outputs, done[1].outputs):
@@ -156,5 +162,5 @@ def _example_is_right(path: CpuPath, traced: Traced, results: Sequence[CellResul
         return False
     try:
         return not left or path.required(left)[1] is None
-    except InterpreterUnsupported:
+    except (InterpreterUnsupported, MachineBusy):
         return False

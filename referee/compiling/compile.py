@@ -160,8 +160,8 @@ def compile_plans(
 ) -> tuple[Binaries, ...] | Rejection:
     """The kernels of several plans of one candidate, in the plans' order. Raises as `compile_plan`.
 
-    `seconds` is the processor time of each worker process, `patience` times that the wall-clock
-    limit; a readable `cancel` ends the time at once. Compilations in `ahead` are not repeated, and
+    `seconds` is the processor time of each worker process, `patience` times that the limit
+    by its clock; a readable `cancel` ends the time at once. Compilations in `ahead` are not repeated, and
     new ones are noted there. A configuration that Triton's autotuner would skip is dropped, unless
     none is left.
     """

@@ -22,7 +22,7 @@ from referee.concurrency import CancelToken, TaskScope
 from referee.plans.plan import LaunchConfig, LaunchPlan, Value, View
 from referee.plans.plan_parse import dump_value
 from referee.reading.kernels import KernelModule
-from referee.sandbox.zygote import JobLost, Limits, Outcome, Zygote
+from referee.sandbox.zygote import JobLost, Limits, MachineBusy, Outcome, Zygote
 from referee.target import Target
 from referee.verdict import Rejection
 from referee.versions import Toolchain, toolchain
@@ -87,8 +87,8 @@ ENTRY = "referee.compiling.compile_worker:compile_entry"
 SECONDS = 60.0
 """Seconds of processor time for each process of a worker."""
 PATIENCE = 4.0
-"""Wall-clock limit as a multiple of the processor seconds: other work, such as a GPU replay, may
-keep the processors busy.
+"""Limit by the job's clock as a multiple of the processor seconds: a worker waits for its disk and
+for ptxas.
 """
 CHECKED = "addresses"
 """Name of the checks on compiled kernels. It is part of cache keys, so that a cache never returns a
@@ -263,8 +263,8 @@ def compile_jobs(
 ) -> CompileJobs:
     """The compile jobs of a candidate for one target.
 
-    `seconds` is the processor time of each worker process, `patience` times that the wall-clock
-    limit. Raises ToolchainError or UnknownTriton if this host cannot compile.
+    `seconds` is the processor time of each worker process, `patience` times that the limit by its
+    clock. Raises ToolchainError or UnknownTriton if this host cannot compile.
     """
     tools = toolchain(target)
     limits = Limits(
@@ -297,6 +297,8 @@ def _results(outcome: Outcome, wanted: Mapping[str, Request]) -> Results | Rejec
     """The meaning of one worker's end. Raises JobLost."""
     if outcome.killed_outside:
         raise JobLost("a compile worker was lost")
+    if outcome.status == "starved":
+        raise MachineBusy(outcome.detail)
     if outcome.status != "ok":
         return Rejection(
             "compile",

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from referee.case_runs import out_of_time
 from referee.gpu import wire
 from referee.gpu.jobs import (
     Checked,
@@ -31,7 +32,7 @@ from referee.gpu.jobs import (
     result_from_json,
     unreached,
 )
-from referee.gpu.warm_worker import ReplayerError, WarmWorker
+from referee.gpu.warm_worker import HostBusy, ReplayerError, WarmWorker
 from referee.gpu.worker_process import Device, WorkerLost
 from referee.ops.spec import Cell
 from referee.plans.autotune import as_first_call_rejection, autotune_first_call
@@ -269,11 +270,14 @@ class Replayer:
         self, common: Mapping[str, Any], jobs: Sequence[ReplayJob]
     ) -> tuple[list[CellResult], dict[str, float]]:
         """Checks each case separately: one may cost the context, and the remaining ones are then
-        repeated.
+        repeated. A busy machine leaves them without a result, which costs the kernel nothing.
         """
         cells, seconds, waiting = list[CellResult](), dict[str, float](), list(jobs)
         while waiting:
-            found, _, spent = self._check_some(common, waiting)
+            try:
+                found, _, spent = self._check_some(common, waiting)
+            except HostBusy as busy:
+                return [*cells, *(out_of_time(job.cell, str(busy)) for job in waiting)], seconds
             cells += found
             seconds |= spent
             answered = {result.name for result in found}

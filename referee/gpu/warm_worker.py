@@ -21,6 +21,10 @@ class ReplayerError(RuntimeError):
     """The referee's machinery failed; the candidate's quality stays unknown."""
 
 
+class HostBusy(ReplayerError):
+    """A busy machine kept the worker from its time; the message names the remedy."""
+
+
 class WarmWorker:
     """One worker. Construction starts nothing. A caller of `ask` holds `turn`; other methods need
     no lock.
@@ -49,7 +53,7 @@ class WarmWorker:
         request.
 
         Raises WorkerLost if a candidate's kernel ran too long, ReplayerError if the machinery
-        fails; not for an answer that reports a failure.
+        fails, HostBusy if the machine was too busy; not for an answer that reports a failure.
         """
         # Written in this order, so that a reader in the opposite order misses nothing.
         self.asking, began = True, perf_counter()
@@ -91,6 +95,8 @@ class WarmWorker:
                 answer = process.request(framed, seconds=FIRST_STEP_SECONDS)
             except WorkerLost as lost:
                 self._replace()
+                if lost.how == "starved":
+                    raise HostBusy(lost.detail) from lost
                 if lost.how == "timeout" and lost.step.whose == "candidate":
                     raise
                 if attempt == 2 and self.interrupts == interrupts:

@@ -40,7 +40,7 @@ def frame(message: Message, blobs: Sequence[bytes] = ()) -> bytes:
 
 
 def send(fd: int, framed: bytes, deadline: Callable[[], float] | None = None) -> None:
-    """Writes one frame. With `deadline` (time.monotonic seconds), `fd` becomes non-blocking.
+    """Writes one frame. With `deadline` (as in `deadline_reader`), `fd` becomes non-blocking.
 
     Raises WireError if the other end is closed, WireTimeout at the deadline.
     """
@@ -83,7 +83,7 @@ def blocking_reader(fd: int) -> Read:
 
 def deadline_reader(fd: int, deadline: Callable[[], float]) -> Read:
     """A `read` that raises WireTimeout at `deadline()` (time.monotonic seconds), which may move
-    meanwhile.
+    meanwhile. It is asked again when it has come.
     """
     return lambda count: _read(fd, count, deadline)
 
@@ -105,8 +105,10 @@ def _read(fd: int, count: int, deadline: Callable[[], float] | None) -> bytes:
 
 
 def _wait(fd: int, event: int, deadline: Callable[[], float]) -> None:
-    left = deadline() - time.monotonic()
     poll = select.poll()
     poll.register(fd, event)
-    if left <= 0 or not poll.poll(left * 1000):
-        raise WireTimeout("no answer in time")
+    left = deadline() - time.monotonic()
+    while not poll.poll(max(0.0, left) * 1000):
+        if left <= 0:
+            raise WireTimeout("no answer in time")
+        left = deadline() - time.monotonic()

@@ -1,9 +1,10 @@
 """The process of a replay worker: clean start, requests with deadlines, end by process group.
 
 The worker announces each step and its maximum number of seconds in a progress frame; a missed
-deadline ends it. The worker ends when its standard input closes, so it cannot outlive the judge. A
-parent-death signal would only follow the thread that started it. This side loads neither CUDA nor
-torch.
+deadline ends it. The seconds leave out the time in which the worker waited for a processor. A
+worker that waits for its GPU sleeps, so its time counts, and a kernel that hangs is found. The worker
+ends when its standard input closes, so it cannot outlive the judge. A parent-death signal would
+only follow the thread that started it. This side loads neither CUDA nor torch.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
 from referee import python_child
 from referee.gpu import wire
+from referee.sandbox.clock import Clock, TimeUp
+from referee.sandbox.run_queue import threads_of
 from referee.versions import switches, triton_version, unusual_switches
 
 START_SECONDS = 180.0
@@ -47,11 +51,11 @@ class WorkerStep:
 
 
 class WorkerLost(RuntimeError):
-    """The worker has ended: `how` is "timeout" or "crash", `step` its last step, `detail` its last
-    output.
+    """The worker has ended: `how` is "timeout", "crash", or "starved" by a busy machine. `step` is its
+    last step. `detail` is its last output, or the words for a busy machine.
     """
 
-    def __init__(self, how: Literal["timeout", "crash"], step: WorkerStep, detail: str) -> None:
+    def __init__(self, how: TimeUp | Literal["crash"], step: WorkerStep, detail: str) -> None:
         super().__init__(
             f"the replay worker was lost ({how}) while {step.text}"
             + (f": {detail}" if detail else "")
@@ -78,7 +82,7 @@ class WorkerProcess:
         self._write, self._read = self._process.stdin, self._process.stdout
         _hold_more(self._write.fileno())
         self.step = WorkerStep("starting", "referee")
-        self._deadline = time.monotonic() + START_SECONDS
+        self._allow(START_SECONDS)
 
     @property
     def pid(self) -> int:
@@ -95,12 +99,12 @@ class WorkerProcess:
 
         Raises WorkerLost, after which this object is unusable.
         """
-        self._deadline = time.monotonic() + seconds
+        self._allow(seconds)
         # The previous request's step must not appear in this one's error.
         self.step = WorkerStep("starting on the request", "referee")
-        read = wire.deadline_reader(self._read.fileno(), lambda: self._deadline)
+        read = wire.deadline_reader(self._read.fileno(), self._deadline)
         try:
-            wire.send(self._write.fileno(), framed, lambda: self._deadline)
+            wire.send(self._write.fileno(), framed, self._deadline)
             while True:
                 answer, _ = wire.receive(read)
                 if "progress" not in answer:
@@ -109,13 +113,23 @@ class WorkerProcess:
                     str(answer["progress"]),
                     "candidate" if answer["whose"] == "candidate" else "referee",
                 )
-                self._deadline = time.monotonic() + float(answer["seconds"])
+                self._allow(float(answer["seconds"]))
         except wire.WireTimeout:
+            starved = self._clock.look() == "starved"
             self.kill()
+            if starved:
+                raise WorkerLost("starved", self.step, self._clock.words()) from None
             raise WorkerLost("timeout", self.step, "") from None
         except wire.WireError as error:
             self.kill()
             raise WorkerLost("crash", self.step, self._last_words(str(error))) from None
+
+    def _allow(self, seconds: float) -> None:
+        self._clock = Clock(seconds, partial(threads_of, self._process.pid))
+
+    def _deadline(self) -> float:
+        """The time of the next look at the clock; a time in the past when its time is up."""
+        return 0.0 if self._clock.look() else time.monotonic() + self._clock.pause()
 
     def kill(self) -> None:
         """Ends the worker and all its children at once."""

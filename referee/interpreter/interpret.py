@@ -22,7 +22,7 @@ from referee.concurrency import CancelToken
 from referee.interpreter.spin_loops import find_spin_loop
 from referee.plans.arena import NAN, FillPattern, Layout, damage, layout, prepare, window
 from referee.plans.plan import Copy, LaunchPlan
-from referee.sandbox.zygote import JobLost
+from referee.sandbox.zygote import JobLost, MachineBusy
 from referee.verdict import Rejection
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ SHADOW_FACTOR = 100
 """Bytes of worker memory per arena byte for shadow memory, where a few programs use little of it.
 """
 ANSWER_BYTES = 1 << 20
-# The limit in wall-clock seconds is a multiple of the processor seconds, because the worker shares
-# the processor.
+# The limit by the job's clock is a multiple of the processor seconds, because the worker also waits
+# for its memory and its disk.
 PATIENCE = 10.0
 UNDECIDED = frozenset({"timeout", "memory_limit"})
 """Guards that do not reject a kernel which also runs in another way. An interpreter may be too slow
@@ -236,6 +236,8 @@ def _answer(
     """The number of completed runs, and the reason why the next one did not complete."""
     if outcome.killed_outside:
         raise JobLost(f"the interpreter worker was lost: {outcome.detail}")
+    if outcome.status == "starved":
+        raise MachineBusy(outcome.detail)
     if outcome.status == "ok":
         answers = _parsed(outcome.data, count)
         failures = [answer for answer in answers if answer is not None]

@@ -18,13 +18,12 @@ TIME_UP = 128 + signal.SIGXCPU
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one job: wall-clock seconds, bytes beyond the preloaded modules, bytes of
-    result.
+    """The limits of one job: seconds by its clock (`clock.py`), bytes beyond the preloaded modules,
+    bytes of result.
 
     `allow_exec` names the only programs (absolute paths) that the job may execute; with none it may
     not create processes. `processor_seconds` is the kernel's limit for each of its processes; None
-    means four cores' worth of `seconds`. A busy machine stretches only the wall clock, so processor
-    time judges a job that never waits more fairly.
+    means four cores' worth of `seconds`.
     """
 
     seconds: float
@@ -79,7 +78,7 @@ def set_all(values: Mapping[int, int]) -> None:
     for kind, value in values.items():
         # The kernel first signals a process past its processor time and ends it well after that. It
         # counts in ticks, on a busy machine far more than the process's reported use.
-        most = value + value // 2 + 1 if kind == resource.RLIMIT_CPU else value
+        most = 2 * value + 1 if kind == resource.RLIMIT_CPU else value
         _set(kind, value, most)
 
 

@@ -192,6 +192,7 @@ class Server:
         if pid == 0:
             run_job(self._sandbox, entry, limits, fds[0], fds[1], fds[2], fds[3:])
         self._running[pid] = _Running(pid, report, cpu_seconds(limits))
+        _tell_process(report, pid)
 
     def _reap(self) -> None:
         while True:
@@ -223,6 +224,24 @@ def _tell(report: socket.socket, message: dict[str, Any]) -> None:
     except OSError:
         # The parent gave the job up; the closed socket makes the server kill it.
         return
+
+
+def _tell_process(report: socket.socket, pid: int) -> None:
+    """Gives the parent a descriptor of the job's process, because the parent knows it by another
+    id.
+    """
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:
+        # Kernels before 5.3, or a container that forbids it.
+        return
+    try:
+        socket.send_fds(report, [json.dumps({"process": True}).encode()], [process])
+    except OSError:
+        # The parent gave the job up.
+        return
+    finally:
+        os.close(process)
 
 
 def _preload(module: str) -> bool:

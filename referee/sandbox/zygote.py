@@ -24,17 +24,20 @@ from typing import Self
 
 from referee import python_child
 from referee.concurrency import CancelToken
+from referee.sandbox.clock import Clock
 from referee.sandbox.demand import Demand, Protection, unmet
 from referee.sandbox.file_view import locate
 from referee.sandbox.limits import Limits
 from referee.sandbox.removal import remove_tree
-from referee.sandbox.zygote_job import Job, Outcome, ServerGone
+from referee.sandbox.run_queue import threads_of
+from referee.sandbox.zygote_job import Job, JobLost, MachineBusy, Outcome, ServerGone
 from referee.versions import switches, triton_version
 
 __all__ = [
     "DEFAULT_PRELOAD",
     "JobLost",
     "Limits",
+    "MachineBusy",
     "Outcome",
     "Protection",
     "SandboxTooWeak",
@@ -59,10 +62,6 @@ class ZygoteError(RuntimeError):
 
 class SandboxTooWeak(ZygoteError):
     """The host lacks demanded layers of the sandbox; the message names them."""
-
-
-class JobLost(RuntimeError):
-    """A job ended, or gave a malformed answer, for a reason outside the candidate."""
 
 
 class _EndedEarly(ZygoteError):
@@ -188,7 +187,7 @@ class Zygote:
         for _ in range(2):
             server = self._ready()
             try:
-                with Job(server.control, request, payload, fds) as job:
+                with Job(server.control, request, payload, fds, server.process.pid) as job:
                     return job.watch(limits.seconds, limits.output_bytes, cancel)
             except ServerGone as gone:
                 self._discard(server)
@@ -326,9 +325,12 @@ class Workers(Zygote):
         fds: Sequence[int] = (),
         cancel: CancelToken | None = None,
     ) -> Outcome:
-        """As `Zygote.run`; never returns an outcome with `killed_outside`."""
+        """As `Zygote.run`, without outcomes that say nothing of the job. Raises JobLost."""
         for _ in range(2):
             outcome = super().run(entry, payload, limits=limits, fds=fds, cancel=cancel)
+            if outcome.status == "starved":
+                # A second run would find the same machine.
+                raise MachineBusy(outcome.detail)
             if not outcome.killed_outside:
                 return outcome
         raise JobLost(f"a worker was lost twice: {outcome.detail}")
@@ -336,13 +338,13 @@ class Workers(Zygote):
 
 def _handshake(server: _Server) -> None:
     server.control.settimeout(STARTUP_SECONDS)
+    clock = Clock(STARTUP_SECONDS, lambda: threads_of(server.process.pid))
+    if up := clock.wait_for(server.control.fileno()):
+        silent = f"the fork server said nothing for {STARTUP_SECONDS:.0f} s"
+        why = silent if up == "timeout" else clock.words()
+        raise ZygoteError(f"{why}; it printed: {server.last_words()}")
     try:
         message = server.control.recv(1 << 16)
-    except TimeoutError:
-        raise ZygoteError(
-            f"the fork server said nothing for {STARTUP_SECONDS:.0f} s; it printed: "
-            f"{server.last_words()}"
-        ) from None
     except OSError:
         message = b""
     if not message:

@@ -1,4 +1,4 @@
-"""The parent's side of one sandboxed job: its channels, its deadline and the reading of its end.
+"""The parent's side of one sandboxed job: its channels, its time and the reading of its end.
 
 Each job has three channels: a pipe for the result, a pipe for its output, and a socket. The fork
 server reports start and end on the socket. Closing that socket makes the server kill the job. So no
@@ -20,10 +20,12 @@ from types import TracebackType
 from typing import Any, Literal
 
 from referee.concurrency import CancelToken
+from referee.sandbox.clock import Clock
 from referee.sandbox.job_frame import DETAIL_BYTES, HEADER_BYTES, parse_header
 from referee.sandbox.limits import TIME_UP
+from referee.sandbox.run_queue import Reading, pid_of, threads_of
 
-Status = Literal["ok", "crash", "timeout", "memory", "flood", "exited"]
+Status = Literal["ok", "crash", "timeout", "memory", "flood", "exited", "starved"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Outcome:
     """The end of a job. `data` is the entry's result if `status` is "ok", else empty.
 
     "crash": a signal killed it, or the entry raised. "timeout": its wall-clock or processor time
-    was up. "exited": it ended without a result. "flood": the result or the output was too large.
+    was up. "starved": a busy machine kept it from its time, so its end says nothing of it. "exited":
+    it ended without a result. "flood": the result or the output was too large.
     `killed_outside`: another cause than the job and its limits ended it, so it may run again.
     `detail` may quote the job's output; it holds no control characters except line ends and tabs.
     """
@@ -61,6 +64,14 @@ class _Ordered:
     reason: str
 
 
+class JobLost(RuntimeError):
+    """A job ended, or gave a malformed answer, for a reason outside the candidate."""
+
+
+class MachineBusy(JobLost):
+    """A busy machine kept a job from its time; the message says so, and names the remedy."""
+
+
 class ServerGone(Exception):
     """The fork server died. `started`: whether the job had begun, `seconds` ago."""
 
@@ -74,8 +85,15 @@ class Job:
     """One job, from the request to the end of its process. Use it as a context manager."""
 
     def __init__(
-        self, control: socket.socket, request: bytes, payload: bytes, fds: Sequence[int]
+        self,
+        control: socket.socket,
+        request: bytes,
+        payload: bytes,
+        fds: Sequence[int],
+        server: int,
     ) -> None:
+        self._server = server
+        self._pid: int | None = None
         self._started: float | None = None
         self._open: set[int] = set()
         self._result = bytearray()
@@ -133,55 +151,70 @@ class Job:
             *([] if cancel is None else [cancel.fileno()]),
         ):
             poller.register(fd, select.POLLIN)
-        deadline = time.monotonic() + START_SECONDS
+        clock = Clock(START_SECONDS, self._server_threads)
         ordered: _Ordered | None = None
         while True:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                if ordered is not None or self._started is None:
-                    raise ServerGone(self._started is not None, self._elapsed())
-                ordered = _Ordered("timeout", f"no result within {seconds:g} s")
-                deadline = self._kill()
-            for fd, _ in poller.poll(max(0.0, remaining) * 1000):
+            for fd, _ in poller.poll(clock.pause() * 1000):
                 if fd == self._report.fileno():
                     message = self._receive()
                     if message.get("started"):
                         self._started = time.monotonic()
-                        deadline = self._started + seconds
-                        continue
-                    return self._finish(message, ordered, output_bytes)
-                if cancel is not None and fd == cancel.fileno():
+                        clock = Clock(seconds, self._threads)
+                    elif "process" not in message:
+                        return self._finish(message, ordered, output_bytes)
+                elif cancel is not None and fd == cancel.fileno():
                     poller.unregister(fd)
                     ordered = ordered or _Ordered("timeout", "stopped")
-                    deadline = self._kill()
+                    clock = self._kill()
                 elif not self._drain(fd, output_bytes):
                     poller.unregister(fd)
             if ordered is None:
                 ordered = self._limit_reached(output_bytes)
                 if ordered is not None:
-                    deadline = self._kill()
+                    clock = self._kill()
+            # Only now: what the job has sent counts, however late this process reads it.
+            up = clock.look()
+            if up is None:
+                continue
+            if ordered is None and self._started is not None:
+                late = f"no result within {seconds:g} s"
+                ordered = _Ordered(up, late if up == "timeout" else clock.words())
+                clock = self._kill()
+            elif up == "timeout":
+                raise ServerGone(self._started is not None, self._elapsed())
+            else:
+                return Outcome("starved", b"", clock.words(), self._elapsed())
+
+    def _server_threads(self) -> Reading:
+        return threads_of(self._server)
+
+    def _threads(self) -> Reading:
+        return threads_of(self._pid or self._server)
 
     def _elapsed(self) -> float:
         return 0.0 if self._started is None else time.monotonic() - self._started
 
     def _receive(self) -> dict[str, Any]:
         try:
-            message = self._report.recv(4096)
+            message, given, _, _ = socket.recv_fds(self._report, 4096, 1)
         except ConnectionResetError:
             # The kernel reports kmint's unread "kill" before the server's last message.
-            message = self._report.recv(4096)
+            message, given, _, _ = socket.recv_fds(self._report, 4096, 1)
+        for fd in given:
+            self._pid = pid_of(fd)
+            os.close(fd)
         if not message:
             raise ServerGone(self._started is not None, self._elapsed())
         report: dict[str, Any] = json.loads(message)
         return report
 
-    def _kill(self) -> float:
-        """Makes the server kill the job; returns the deadline for that. A job that has already
-        ended is no error.
+    def _kill(self) -> Clock:
+        """Makes the server kill the job; returns the clock for that. A job that has already ended
+        is no error.
         """
         with contextlib.suppress(OSError):
             self._report.send(b"kill")
-        return time.monotonic() + KILL_SECONDS
+        return Clock(KILL_SECONDS, self._server_threads)
 
     def _limit_reached(self, output_bytes: int) -> _Ordered | None:
         if self._log_seen > LOG_BYTES:

@@ -173,7 +173,9 @@ def _check(
         report.cells = (*report.cells, *earned)
         raise_rejected(unsound(cases.capabilities, earned, addresses_seen=True))
         SizeDecisions(candidate, MOST_ELEMENTS).note(traced, cases.capabilities)
-        invariance = batch_invariance.check(path, batches.parts, batches.plans)
+        invariance = batch_invariance.check(
+            path, batches.parts, batches.plans, required=candidate.batch_invariant
+        )
         if candidate.batch_invariant:
             raise_rejected(batch_invariance.demanded(invariance))
         report.add([invariance])

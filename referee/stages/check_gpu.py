@@ -239,7 +239,8 @@ class OnGpu:
             alone = batch_invariance.parts_of(small.cells, candidate.seed, long=True)
             pairs = unless_rejected(trace_cells(candidate, [part.cell for part in alone]))
             path = self._path(small, configs, unread)
-            found = batch_invariance.check(path, alone, dict([*small.traced(), *pairs]))
+            plans = dict([*small.traced(), *pairs])
+            found = batch_invariance.check(path, alone, plans, required=True)
         if candidate.batch_invariant:
             raise_rejected(batch_invariance.demanded(found))
         self._report.add([found])

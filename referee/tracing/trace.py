@@ -19,7 +19,7 @@ from referee.plans.plan import LaunchPlan
 from referee.plans.plan_parse import PlanError, parse
 from referee.reading.kernels import KernelError, KernelModule, extract
 from referee.report import Domain
-from referee.sandbox.zygote import JobLost, Limits, Outcome, Zygote
+from referee.sandbox.zygote import JobLost, Limits, MachineBusy, Outcome, Zygote
 from referee.target import Target
 from referee.verdict import Rejection
 
@@ -27,9 +27,7 @@ ENTRY = "referee.tracing.tracer:trace_entry"
 SECONDS = 20.0
 """Seconds of processor time for one trace."""
 PATIENCE = 6.0
-"""Factor on `SECONDS` for the time by the clock. Other processes may keep the processors busy, and
-they have priority on a machine with a GPU.
-"""
+"""Factor on `SECONDS` for the time by the job's clock, which leaves out waits for a processor."""
 MEMORY_BYTES = 1 << 30
 OUTPUT_BYTES = 16 << 20
 MAX_REASON = 300
@@ -72,13 +70,13 @@ def trace(
     """One plan for each cell that `domain` does not note as refused, in order. Without a `domain`
     the launcher must hold everywhere.
 
-    The trace takes at most `seconds` of processor time, and `patience` times `seconds` by the
+    The trace takes at most `seconds` of processor time, and `patience` times `seconds` by its
     clock. `module` is the clean kernel module, cut from the source if not given. The worker writes
     each plan to the descriptor `early` as soon as it has made it, as `tracer.trace_entry` says. The
     trace ends at once when `cancel` is set.
 
     Raises ZygoteError if the sandbox cannot be started, JobLost if the worker was ended from
-    outside.
+    outside, MachineBusy if it was starved.
     """
     if module is None:
         try:
@@ -122,6 +120,8 @@ def read_answer(
     """
     if outcome.killed_outside:
         raise JobLost(f"the trace worker was lost: {_one_line(outcome.detail)}")
+    if outcome.status == "starved":
+        raise MachineBusy(outcome.detail)
     if outcome.status != "ok":
         detail = _one_line(outcome.detail)
         return _rejected(

@@ -90,7 +90,8 @@ def test_printing_much_is_no_reason_to_fail(attack: Attack) -> None:
 )
 def test_the_deadline_ends_everything(attack: Attack, way: str, payload: str, world: str) -> None:
     outcome = attack(f"resources:{way}", payload, world=world, limits=QUICK)
-    assert outcome.status == "timeout"
+    # Only a job that wants a processor can be kept from it by the machine's other work.
+    assert outcome.status in ("timeout", "starved" if way == "spin" else "timeout")
     assert not outcome.killed_outside
     assert outcome.seconds >= 0.5
 

@@ -172,6 +172,17 @@ def sleep(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
         time.sleep(3600)
 
 
+def wait_for(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    """Return what the first descriptor says."""
+    return os.read(fds[0], 16)
+
+
+def told_too_early(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
+    """Go on when the kernel says too early that the processor time is up."""
+    os.kill(os.getpid(), signal.SIGXCPU)
+    return b"went on"
+
+
 def exit_quietly(payload: bytes, scratch: str, fds: tuple[int, ...]) -> bytes:
     """End at once, with success."""
     os._exit(0)
