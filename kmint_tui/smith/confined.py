@@ -19,7 +19,7 @@ from referee.sandbox.confinement import Rights
 from referee.sandbox.demand import Protection
 
 WITHOUT_VARIABLE = "KMINT_SMITH_WITHOUT"
-# The last four are what llama_cpp imports; they may lie in another folder than llama_cpp.
+# llama_cpp imports the last four, which may lie in another folder.
 _PACKAGES = (
     "kmint_tui", "numpy", "llama_cpp", "typing_extensions", "diskcache", "jinja2", "markupsafe",
 )  # fmt: skip
