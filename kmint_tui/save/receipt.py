@@ -58,6 +58,15 @@ class ReferenceDocument(TypedDict):
     sha256: NotRequired[str]
 
 
+class EntryDocument(TypedDict):
+    """One kernel of a file that chooses by shape."""
+
+    entry: str
+    id: str
+    source_sha256: str
+    verdict: VerdictDocument
+
+
 class ReceiptDocument(TypedDict):
     """The fields of a receipt that kmint's own readers need."""
 
@@ -70,6 +79,7 @@ class ReceiptDocument(TypedDict):
     source_sha256: NotRequired[str]
     referee: NotRequired[RefereeDocument]
     reference: NotRequired[ReferenceDocument | None]
+    entries: NotRequired[list[EntryDocument]]
 
 
 def load(text: str) -> dict[str, Any]:

@@ -1,0 +1,159 @@
+"""The table of a saved file that chooses by shape, and the code that reads it.
+
+The code is kmint's own and stands outside the judged parts: whichever kernel it takes was judged
+at every size and dtype that the file accepts, so a choice costs time at most, never a wrong answer.
+It compares sizes with constants alone, which `torch.compile` turns into a few guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Outside = Literal["nearest", "reference"]
+"""What a dtype without a row of its own gets: a kernel that was judged, or PyTorch."""
+
+RULE = "A call takes the nearest row: first its dtype, then its columns, then its rows, on a log scale."
+_OUTSIDE = {
+    "nearest": "Another dtype takes the rows of a dtype of as many bytes, else all of them.",
+    "reference": "Another dtype takes reference().",
+}
+
+_SHAPE = '''class _Shape(NamedTuple):
+    """Where a kernel was the fastest; ratio is the time of the fastest baseline over its own."""
+
+    rows: int
+    columns: int
+    dtype: torch.dtype
+    kernel: Callable[..., Tensor]
+    ratio: float
+
+
+'''
+_CODE = '''
+
+def _shapes_of(dtype: torch.dtype) -> list[_Shape]:
+    """The rows of SHAPES that a dtype may take."""
+{found}
+
+
+_BY_DTYPE = {{dtype: _shapes_of(dtype) for dtype in DTYPES}}
+
+
+def _nearer(size: int, one: int, other: int) -> bool:
+    """Whether a size is nearer to one number than to another, on a log scale."""
+    middle = math.isqrt(one * other)
+    return size <= middle if one < other else size > middle if one > other else False
+
+
+def _kernel_for(rows: int, columns: int, dtype: torch.dtype) -> Callable[..., Tensor]:
+    """The kernel of the nearest row of SHAPES."""
+{missing}    found, *others = _BY_DTYPE[dtype]
+    for shape in others:
+        if shape.columns == found.columns:
+            found = shape if _nearer(rows, shape.rows, found.rows) else found
+        elif _nearer(columns, shape.columns, found.columns):
+            found = shape
+    return found.kernel
+'''
+_NEAREST = """    same = [shape for shape in SHAPES if shape.dtype == dtype]
+    wide = [shape for shape in SHAPES if shape.dtype.itemsize == dtype.itemsize]
+    return same or wide or list(SHAPES)"""
+_REFERENCE = "    return [shape for shape in SHAPES if shape.dtype == dtype]"
+_MISSING = """    if not _BY_DTYPE[dtype]:
+        return reference
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of the table: a shape, the entry of its kernel, and how that was measured there.
+
+    `ratio` is the time of the fastest baseline `bar` over the kernel's own, with a 95 % interval.
+    `where` is the device and the versions of that measurement.
+    """
+
+    rows: int
+    columns: int
+    dtype: str
+    entry: str
+    draft: str
+    ratio: float
+    low: float | None
+    high: float | None
+    bar: str
+    microseconds: float
+    decision: str
+    where: str
+
+    @property
+    def name(self) -> str:
+        """The shape as `--shape` takes it."""
+        return f"{self.rows}x{self.columns}:{self.dtype}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the receipt."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The rows of a table, and what a dtype outside of them gets."""
+
+    rows: tuple[Row, ...]
+    outside: Outside
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The entries of the kernels, each once, in the order of their numbers."""
+        return tuple(sorted({row.entry for row in self.rows}, key=_number))
+
+
+def imports() -> list[str]:
+    """The imports that the table and its code need."""
+    return [
+        "import math",
+        "from collections.abc import Callable",
+        "from typing import NamedTuple",
+    ]
+
+
+def table(choice: Choice) -> str:
+    """`SHAPES` with its rule, and the function `_kernel_for`."""
+    lines = [
+        "# Measured shapes: rows, columns, dtype, the fastest kernel there, and its ratio to the",
+        "# fastest baseline of PyTorch.",
+        f"# {RULE}",
+        f"# {_OUTSIDE[choice.outside]}",
+        "SHAPES = (",
+        *(
+            f"    _Shape({row.rows}, {row.columns}, torch.{row.dtype}, {row.entry}, {row.ratio:.3f}),"
+            for row in in_order(choice.rows)
+        ),
+        ")",
+    ]
+    nearest = choice.outside == "nearest"
+    code = _CODE.format(
+        found=_NEAREST if nearest else _REFERENCE, missing="" if nearest else _MISSING
+    )
+    return _SHAPE + "\n".join(lines) + "\n" + code
+
+
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """The rows by dtype, columns and rows, in which a reader looks for one."""
+    return sorted(rows, key=lambda row: (row.dtype, row.columns, row.rows))
+
+
+def sentence(choice: Choice) -> str:
+    """The choice in words, for the docstring of the file."""
+    drafts = dict(sorted({row.entry: row.draft for row in choice.rows}.items()))
+    names = ", ".join(f"{entry} is draft {draft}" for entry, draft in drafts.items())
+    return (
+        f"SHAPES below says which of its kernels a call takes: {names}. {RULE} "
+        f"{_OUTSIDE[choice.outside]}"
+    )
+
+
+def _number(entry: str) -> int:
+    return int(entry.rpartition("_")[2])
