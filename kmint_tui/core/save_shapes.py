@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kmint_tui.core.save import load_draft, refuse_reference
 from kmint_tui.core.shape import asked_shapes, wanted_shapes
-from kmint_tui.core.shape_times import Times, fastest, in_common, named, times_of
+from kmint_tui.core.shape_times import Times, fastest, here, in_common, named, times_of
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.save.choosing import Outside, Row
 
@@ -111,6 +111,24 @@ def save_by_shape(
     return written(kernel, folder, asked.form, force=asked.force), rows
 
 
+def save_tuned(
+    history: History,
+    referee: Judging,
+    ids: Sequence[str],
+    folder: Path,
+    outside: Outside | None,
+    *,
+    tell: Callable[[str], None],
+) -> Saved:
+    """Save drafts that were timed at the same shapes, by those times. Raises KmintError."""
+    from kmint_tui.core.referee import no_gpu_reason
+
+    asked = SaveAsked(
+        ids=tuple(ids), shapes=(), dtype=None, outside=outside, no_gpu=no_gpu_reason()
+    )
+    return save_by_shape(history, referee, asked, folder, tell=tell)[0]
+
+
 def _operation(drafts: Sequence[tuple[Session, Draft]]) -> Op:
     """The operation of all drafts. Raises UsageError for several, and for a user's own function."""
     from referee.ops import get
@@ -147,7 +165,7 @@ def _times(
     """The measurements of every draft at every shape, all of one device and its versions."""
     known = {draft.id: named(draft) for _, draft in drafts}
     used = [times[shape] for times in known.values() for shape in shapes if shape in times]
-    here = _here() if no_gpu is None else None
+    place = here() if no_gpu is None else None
     places = {row.where for row in used}
     if no_gpu is not None and len(places) > 1:
         raise EnvironmentUnfit(
@@ -159,7 +177,7 @@ def _times(
         mine = {
             shape: row
             for shape, row in known[draft.id].items()
-            if here is None or row.where == here
+            if place is None or row.where == place
         }
         missing = tuple(shape for shape in shapes if shape not in mine)
         if missing and no_gpu is not None:
@@ -196,14 +214,3 @@ def _measured(
             fix="leave out that draft or that shape",
         )
     return times
-
-
-def _here() -> str:
-    """The GPU of this process and the versions, as a verdict names them."""
-    import torch
-
-    from kmint_tui.core.shape_times import place
-    from referee.versions import describe_triton
-
-    device = torch.cuda.get_device_properties(0).name
-    return place({**describe_triton(), "torch": str(torch.__version__), "device": device})

@@ -90,3 +90,13 @@ def mean(rows: Sequence[Row]) -> float:
 def named(draft: Draft) -> dict[AskedShape, Row]:
     """The measurements of a draft of the history."""
     return times_of(draft.id, draft.verdict)
+
+
+def here(device: str | None = None) -> str:
+    """The GPU of this process, or `device`, and the versions, as `place` names them."""
+    import torch
+
+    from referee.versions import describe_triton
+
+    name = device or torch.cuda.get_device_properties(0).name
+    return place({**describe_triton(), "torch": str(torch.__version__), "device": name})

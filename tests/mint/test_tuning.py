@@ -230,7 +230,7 @@ def test_when_nothing_is_faster_the_draft_stays_what_it_is(model: Choice, histor
         )
     )
     assert len(result.drafts) == 1
-    assert result.sweep is not None and result.sweep.source is None
+    assert result.sweeps[0].source is None
 
 
 def test_without_a_correct_kernel_nothing_is_swept(model: Choice, history: History) -> None:

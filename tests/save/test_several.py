@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_several(NAMES, SHAPES, made / "nearest")
     save_several(NAMES, SHAPES[:2], made / "reference", outside="reference")
     save_several(
-        ("rows_rope", "called_rope"), (("8192x128:bfloat16", 1), ("64x64:float16", 2)), made
+        ("rows_rope", "barrier_rope"), (("8192x128:bfloat16", 1), ("64x64:float16", 2)), made
     )
     save_several(
         ("keywords_rmsnorm_short",), (("8192x4096:bfloat16", 1),), made, outside="reference"
