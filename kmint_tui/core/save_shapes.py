@@ -20,10 +20,12 @@ from kmint_tui.save.choosing import Outside, Row
 if TYPE_CHECKING:
     from kmint_tui.history.records import Draft, Session
     from kmint_tui.history.store import History
+    from kmint_tui.minting.result import MintResult
     from kmint_tui.save.saving import Saved
     from kmint_tui.service.work import Judging
     from referee.asked_shape import AskedShape
     from referee.ops import Op
+    from referee.reference.asked import Asked
     from referee.verdict import Verdict
 
 
@@ -127,6 +129,34 @@ def save_tuned(
         ids=tuple(ids), shapes=(), dtype=None, outside=outside, no_gpu=no_gpu_reason()
     )
     return save_by_shape(history, referee, asked, folder, tell=tell)[0]
+
+
+def save_minted(
+    history: History,
+    referee: Judging,
+    result: MintResult,
+    folder: Path,
+    reference: Asked | None,
+    *,
+    tell: Callable[[str], None],
+) -> Saved:
+    """Save the best kernel of a session; of one at several shapes the fastest at each of them."""
+    from kmint_tui.core.save import save_draft
+
+    assert result.best_id is not None
+    task = result.request.task
+    several = () if isinstance(task, str) else task.shapes
+    ids = [result.id_of(index) for index in result.ranking if _is_timed(result, index, several)]
+    if len(several) > 1 and len(ids) > 1:
+        return save_tuned(history, referee, ids, folder, None, tell=tell)
+    return save_draft(history, referee, result.best_id, folder, reference=reference)
+
+
+def _is_timed(result: MintResult, index: int, shapes: Sequence[str]) -> bool:
+    """Whether a draft passed and was timed at every shape."""
+    verdict = result.verdicts.get(index)
+    times = times_of("", verdict.to_json()) if verdict and verdict.passed else {}
+    return set(shapes) <= set(map(str, times))
 
 
 def _operation(drafts: Sequence[tuple[Session, Draft]]) -> Op:

@@ -7,9 +7,13 @@ It compares sizes with constants alone, which `torch.compile` turns into a few g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any, Literal
+
+from referee.plans.dtypes import ITEMSIZE
 
 Outside = Literal["nearest", "reference"]
 """What a dtype without a row of its own gets: a kernel that was judged, or PyTorch."""
@@ -19,6 +23,9 @@ _OUTSIDE = {
     "nearest": "Another dtype takes the rows of a dtype of as many bytes, else all of them.",
     "reference": "Another dtype takes reference().",
 }
+
+_WRITTEN = re.compile(r"^ +_Shape\((\d+), (\d+), torch\.(\w+), (_run_\d+), [\d.]+\),$", re.M)
+"""A row of the table as `table` writes it."""
 
 _SHAPE = '''class _Shape(NamedTuple):
     """Where a kernel was the fastest; ratio is the time of the fastest baseline over its own."""
@@ -138,6 +145,30 @@ def table(choice: Choice) -> str:
         found=_NEAREST if nearest else _REFERENCE, missing="" if nearest else _MISSING
     )
     return _SHAPE + "\n".join(lines) + "\n" + code
+
+
+def entry_for(text: str, rows: int, columns: int, dtype: str) -> str | None:
+    """The entry that a saved file with this text takes; None where it takes PyTorch."""
+    written = [(int(one[1]), int(one[2]), one[3], one[4]) for one in _WRITTEN.finditer(text)]
+    same = [one for one in written if one[2] == dtype]
+    if not same and _MISSING.splitlines()[0] not in text:
+        size = ITEMSIZE.get(dtype)
+        same = [one for one in written if ITEMSIZE.get(one[2]) == size] or written
+    if not same:
+        return None
+    found, *others = same
+    for one in others:
+        if one[1] == found[1]:
+            found = one if _nearer(rows, one[0], found[0]) else found
+        elif _nearer(columns, one[1], found[1]):
+            found = one
+    return found[3]
+
+
+def _nearer(size: int, one: int, other: int) -> bool:
+    """As the function of that name in the file."""
+    middle = isqrt(one * other)
+    return size <= middle if one < other else size > middle if one > other else False
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
