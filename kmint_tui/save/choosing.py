@@ -41,33 +41,29 @@ _SHAPE = '''class _Shape(NamedTuple):
 _CODE = '''
 
 def _shapes_of(dtype: torch.dtype) -> list[_Shape]:
-    """The rows of SHAPES that a dtype may take."""
+    """The rows of SHAPES that a dtype may take, by columns and rows."""
 {found}
+    return sorted(found, key=lambda shape: (shape.columns, shape.rows))
 
 
 _BY_DTYPE = {{dtype: _shapes_of(dtype) for dtype in DTYPES}}
 
 
-def _nearer(size: int, one: int, other: int) -> bool:
-    """Whether a size is nearer to one number than to another, on a log scale."""
-    middle = math.isqrt(one * other)
-    return size <= middle if one < other else size > middle if one > other else False
-
-
 def _kernel_for(rows: int, columns: int, dtype: torch.dtype) -> Callable[..., Tensor]:
     """The kernel of the nearest row of SHAPES."""
 {missing}    found, *others = _BY_DTYPE[dtype]
+    # They ascend; beyond the geometric mean of two sizes the larger one is nearer.
     for shape in others:
         if shape.columns == found.columns:
-            found = shape if _nearer(rows, shape.rows, found.rows) else found
-        elif _nearer(columns, shape.columns, found.columns):
+            found = shape if rows > math.isqrt(shape.rows * found.rows) else found
+        elif columns > math.isqrt(shape.columns * found.columns):
             found = shape
     return found.kernel
 '''
 _NEAREST = """    same = [shape for shape in SHAPES if shape.dtype == dtype]
     wide = [shape for shape in SHAPES if shape.dtype.itemsize == dtype.itemsize]
-    return same or wide or list(SHAPES)"""
-_REFERENCE = "    return [shape for shape in SHAPES if shape.dtype == dtype]"
+    found = same or wide or list(SHAPES)"""
+_REFERENCE = "    found = [shape for shape in SHAPES if shape.dtype == dtype]"
 _MISSING = """    if not _BY_DTYPE[dtype]:
         return reference
 """
@@ -156,19 +152,13 @@ def entry_for(text: str, rows: int, columns: int, dtype: str) -> str | None:
         same = [one for one in written if ITEMSIZE.get(one[2]) == size] or written
     if not same:
         return None
-    found, *others = same
+    found, *others = sorted(same, key=lambda one: (one[1], one[0]))
     for one in others:
         if one[1] == found[1]:
-            found = one if _nearer(rows, one[0], found[0]) else found
-        elif _nearer(columns, one[1], found[1]):
+            found = one if rows > isqrt(one[0] * found[0]) else found
+        elif columns > isqrt(one[1] * found[1]):
             found = one
     return found[3]
-
-
-def _nearer(size: int, one: int, other: int) -> bool:
-    """As the function of that name in the file."""
-    middle = isqrt(one * other)
-    return size <= middle if one < other else size > middle if one > other else False
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:

@@ -42,7 +42,7 @@ _TAKEN = frozenset(
     "_not_judged _op _row_gap _usual _vmap reference".split()
     + "_alone _bind _expands _fitting _ranges _shaped _size _unflattened _written".split()
     + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS NUMBERS SHAPES TENSORS".split()
-    + "_Shape _kernel_for _nearer _shapes_of".split()
+    + "_BY_DTYPE _Shape _kernel_for _shapes_of".split()
 )
 _NUMBERED = re.compile(rf"{ENTRY_NAME}_\d+")
 _OPTIONAL_IMPORTS = {

@@ -67,6 +67,14 @@ class EntryDocument(TypedDict):
     verdict: VerdictDocument
 
 
+class ShapeDocument(TypedDict):
+    """A shape at which a kernel of the file was measured."""
+
+    rows: int
+    columns: int
+    dtype: str
+
+
 class ReceiptDocument(TypedDict):
     """The fields of a receipt that kmint's own readers need."""
 
@@ -80,6 +88,7 @@ class ReceiptDocument(TypedDict):
     referee: NotRequired[RefereeDocument]
     reference: NotRequired[ReferenceDocument | None]
     entries: NotRequired[list[EntryDocument]]
+    shapes: NotRequired[list[ShapeDocument]]
 
 
 def load(text: str) -> dict[str, Any]:

@@ -133,6 +133,13 @@ def own_inputs(file: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
+def measured_shapes(file: Path) -> tuple[str, ...]:
+    """The shapes in the receipt of a saved kernel, as `--shape` takes them."""
+    receipt, _ = _receipt(file, [])
+    rows = (receipt or {}).get("shapes") or ()
+    return tuple(f"{one['rows']}x{one['columns']}:{one['dtype']}" for one in rows)
+
+
 def verify(file: Path, judge: Judge | None, reference: ReferenceFile | None = None) -> Verification:
     """Check one saved kernel; without `judge` by its digests only.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from kmint_tui.errors import UsageError
+from kmint_tui.save.choosing import entry_for
 from kmint_tui.save.host_code import NotSaveable
 from kmint_tui.save.judged_part import BEGIN, NoJudgedPart, candidate_of, candidates_of
 from kmint_tui.save.receipt import load
@@ -66,6 +68,17 @@ def test_a_call_takes_the_nearest_row(folder: Path) -> None:
     ]
     for shape, kernel in taken:
         assert saved._kernel_for(*shape) is kernel, shape
+
+
+def test_the_entry_for_a_shape_is_that_of_the_file(folder: Path) -> None:
+    dtypes = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+    for where in ("nearest", "reference"):
+        file = folder / where / "softmax.py"
+        saved: Any = module(file)
+        for dtype, rows, columns in product(dtypes, (1, 1000, 40000), (1, 2047, 2048, 2049, 5000)):
+            kernel = saved._kernel_for(rows, columns, dtypes[dtype])
+            wanted = None if kernel is saved.reference else kernel.__name__
+            assert entry_for(file.read_text(), rows, columns, dtype) == wanted
 
 
 def test_rows_decide_where_columns_are_equal(tmp_path: Path) -> None:
@@ -128,7 +141,7 @@ def test_the_saved_test_passes_and_covers_every_entry(tmp_path: Path) -> None:
     # The second kernel alone is wrong; then the choice alone.
     for before, after, only in (
         ("e / total, mask=mask", "e, mask=mask", "kernel_interpreted"),
-        ("size <= middle if one < other", "size > middle if one < other", "nearest"),
+        ("elif columns > math", "elif columns < math", "nearest"),
     ):
         assert before in right
         file.write_text(right.replace(before, after), encoding="utf-8")
