@@ -1,11 +1,11 @@
 """A model of what a variant costs, by which a race leaves out those that cannot be the fastest.
 
-These kernels wait for memory, so the model takes the bytes that the launches move and the share of
-the card that asks for them at once. Four facts of the compiled kernel go in: the programs of each
-launch, their warps, the registers with the shared memory that limit how many fit on the card, and
-the bytes that registers spill. The unit is the time in which the card moves the inputs and outputs
-once. The model only compares variants of one kernel, and a race keeps all below `LIMIT` times the
-least: a wrong guess costs a race at most, never a right answer. Torch-free.
+These kernels wait for memory. So the model takes the bytes that the launches move, and the share of
+the card that works on them at once. That share comes from the number of programs and warps, and from
+the registers and shared memory that limit how many fit on the card. Spilled registers add bytes. The
+unit is the time in which the card moves the inputs and outputs once. The model only compares
+variants of one kernel, and a race keeps all below `LIMIT` times the least. A wrong guess costs speed
+at most, never a right answer. Torch-free.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ WARP, MOST_PROGRAMS = 32, 32
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a variant, with the two facts that explain it: the share of the card's threads
-    that run at once, and the bytes that a thread spills.
+    """The cost of a variant, with two facts that explain it.
+
+    `busy` is the share of the card's threads that run at once, `spills` the bytes that one spills.
     """
 
     times: float

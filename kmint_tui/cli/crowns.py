@@ -105,7 +105,7 @@ def claim(
     """Let a draft that won claim its crown; if the crown is held, both kernels are replayed head to
     head.
 
-    Each shape has a crown of its own, and one command claims one crown. Without --shape that is the
+    Each shape has a separate crown, and one command claims one crown. Without --shape that is the
     crown of the operation's usual shape.
 
     Exit code 0 means that the draft holds the crown now, 1 that it does not.
@@ -143,7 +143,7 @@ def claim(
 
 
 def _shape(op: str, shapes: tuple[str, ...], dtype: str | None) -> str | None:
-    """The only shape that was asked for; None without one. Raises UsageError for several."""
+    """The only requested shape; None without one. Raises UsageError for several."""
     if not (shapes or dtype):
         return None
     from kmint_tui.core.task import wanted_task
@@ -153,7 +153,7 @@ def _shape(op: str, shapes: tuple[str, ...], dtype: str | None) -> str | None:
     assert isinstance(task, TaskName)
     if len(task.shapes) > 1:
         raise UsageError(
-            f"each shape has a crown of its own, and {len(task.shapes)} were named",
+            f"each shape has a separate crown, and {len(task.shapes)} were named",
             fix="claim them one by one",
         )
     return task.shapes[0]

@@ -78,7 +78,7 @@ def gate(
 
     Every run checks every cell anew, with other inputs, and times the kernel against baselines
     built in that process. The claim survives when in every run the whole 95 % interval of the ratio
-    to the fastest baseline lies above 1. With --shape that holds for each shape by itself; a saved
+    to the fastest baseline lies above 1. With --shape each shape is a separate claim; a saved
     file of several kernels is measured with the one that it takes there. Exit code 0 means that it does, 1 that it does not or that
     the kernel was rejected. The result is kept in the history. Needs a GPU.
     """

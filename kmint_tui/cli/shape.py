@@ -19,8 +19,8 @@ def shape_options(command: Command) -> Command:
     return shapes_for("at which the kernel is judged and timed", USUAL)(command)
 
 
-def shapes_for(what: str, default: str) -> Callable[[Command], Command]:
-    """The two options of a command, with the use and the default of its shapes in words."""
+def shapes_for(what: str, default: str, dtype: str = "fp16") -> Callable[[Command], Command]:
+    """The two options of a command, with the use of its shapes in words, and the defaults."""
 
     def decorate(command: Command) -> Command:
         @click.option(
@@ -34,7 +34,7 @@ def shapes_for(what: str, default: str) -> Callable[[Command], Command]:
         @click.option(
             "--dtype",
             metavar="DTYPE",
-            help="fp16, bf16 or fp32, for shapes that say none.  [default: fp16]",
+            help=f"fp16, bf16 or fp32, for shapes that say none.  [default: {dtype}]",
         )
         @wraps(command)
         def with_shapes(*args: Any, **rest: Any) -> Any:

@@ -34,7 +34,9 @@ LONGEST = 24 * 60.0
     help="A draft such as 12.3, or a session: all its kernels that passed compete.",
 )
 @shapes_for(
-    "to tune at", "8192x4096, 32768x1024 and 2048x16384; for rope 32768x128, 4096x128, 32768x64"
+    "to tune at",
+    "8192x4096, 32768x1024 and 2048x16384; for rope 32768x128, 4096x128, 32768x64",
+    "bf16",
 )
 @click.option(
     "--budget",
@@ -78,11 +80,11 @@ def tune(
       kmint tune 12 --budget 30 --gpus all
 
     Block sizes, warps and stages change; the other kernels of the session that passed compete as
-    well. A model of cost leaves out what cannot win: it takes the bytes that move, the programs,
-    and how much of the card they fill.
+    well. A model of cost leaves out variants that cannot win. It takes the bytes that move, the
+    programs, and how much of the card they fill.
 
-    Winners become drafts of the tuner in a session of their own. The same command goes on where it
-    stopped: what was raced and judged is not done again. Without --shape the dtype is bf16. Needs a
+    Winners become drafts of the tuner in a new session. The same command goes on where it stopped:
+    no race is held twice, and no kernel is judged twice. Needs a
     GPU. Exit code 0 means that every shape has a kernel.
     """
     from kmint_tui.core.judges import open_judge

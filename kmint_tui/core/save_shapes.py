@@ -58,8 +58,8 @@ def save_by_shape(
 ) -> tuple[Saved, tuple[Row, ...]]:
     """Save the drafts, and return the table too. `tell` gets each step in words.
 
-    Raises KmintError: UsageError for drafts of different operations and for shapes that are not
-    usable, EnvironmentUnfit where a time is missing and there is no GPU.
+    Raises UsageError for drafts of different operations and for unusable shapes. Raises
+    EnvironmentUnfit where a time is missing and there is no GPU.
     """
     from kmint_tui.save.saving import module_prefix, save, verdict_of, written
     from kmint_tui.save.several import prepare_several

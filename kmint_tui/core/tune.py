@@ -1,10 +1,10 @@
 """Tunes kernels at shapes: races their launch constants and structures, and judges the winners.
 
 The kernels that passed in a session are the structures. At each shape they race, and the constants
-of the fastest are swept (`minting/tuning.py`), as far as the time goes: every shape gets an equal
-part of what is left. The winners become drafts of the tuner in a session of their own, and the
-referee times them and their parents at all shapes. Races are remembered in the cache and verdicts
-in the history, so that the same request goes on where it stopped.
+of the fastest are swept (`minting/tuning.py`). Every shape gets an equal part of the time that is
+left. The winners become drafts of the tuner in a new session, and the referee times them and their
+parents at all shapes. The cache remembers races, and the history verdicts. So the same request goes
+on where it stopped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AT_ONCE = 12
 """Variants of one race: few, so that a budget ends soon after its last race."""
 MINUTES = 10.0
 ROWS, HEADS = ("8192x4096", "32768x1024", "2048x16384"), ("32768x128", "4096x128", "32768x64")
-"""Shapes that a tune takes by default, in bfloat16: those of common models."""
+"""Shapes that a tune takes by default: those of common models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def subject_of(history: TunedSessions, asked: TuneAsked) -> Subject:
     op = get(session.op)
     usual = HEADS if op.kind in ROPE_KINDS else ROWS
     # Only an operation with float16 alone has no bfloat16.
-    dtype = asked.dtype or (None if asked.shapes or op.kind == "dequant" else "bf16")
+    dtype = asked.dtype or (None if op.kind == "dequant" else "bf16")
     shapes = tuple(dict.fromkeys(asked_shapes(op, asked.shapes or usual, dtype)))
     return Subject(session, drafts, op, shapes)
 

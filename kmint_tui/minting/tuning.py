@@ -1,6 +1,6 @@
 """The tuner: it sweeps the launch constants of a correct kernel by races on a GPU.
 
-At several shapes every shape has a sweep of its own. It begins with the fastest of the given kernels
+At several shapes every shape has a separate sweep. It begins with the fastest of the given kernels
 there, since another structure may suit another shape.
 
 It takes the launches one by one: first block sizes together with the number of warps, then the

@@ -1,8 +1,8 @@
 """The table of a saved file that chooses by shape, and the code that reads it.
 
-The code is kmint's own and stands outside the judged parts: whichever kernel it takes was judged
-at every size and dtype that the file accepts, so a choice costs time at most, never a wrong answer.
-It compares sizes with constants alone, which `torch.compile` turns into a few guards.
+The code is kmint's own and stands outside the judged parts. Each kernel was judged at every size and
+dtype that the file accepts, so a choice costs time at most, never a wrong answer. It compares sizes
+with constants alone, which `torch.compile` turns into a few guards.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Literal
 from referee.plans.dtypes import ITEMSIZE
 
 Outside = Literal["nearest", "reference"]
-"""What a dtype without a row of its own gets: a kernel that was judged, or PyTorch."""
+"""The answer for a dtype without a row: a kernel that was judged, or PyTorch."""
 
 RULE = "A call takes the nearest row: first its dtype, then its columns, then its rows, on a log scale."
 _OUTSIDE = {
-    "nearest": "Another dtype takes the rows of a dtype of as many bytes, else all of them.",
+    "nearest": "Another dtype takes the rows of the dtypes of its size in bytes, else all rows.",
     "reference": "Another dtype takes reference().",
 }
 
@@ -60,10 +60,9 @@ def _kernel_for(rows: int, columns: int, dtype: torch.dtype) -> Callable[..., Te
             found = shape
     return found.kernel
 '''
-_NEAREST = """    same = [shape for shape in SHAPES if shape.dtype == dtype]
-    wide = [shape for shape in SHAPES if shape.dtype.itemsize == dtype.itemsize]
-    found = same or wide or list(SHAPES)"""
-_REFERENCE = "    found = [shape for shape in SHAPES if shape.dtype == dtype]"
+_SAME = "    found = [shape for shape in SHAPES if shape.dtype == dtype]"
+_WIDE = "    wide = [shape for shape in SHAPES if shape.dtype.itemsize == dtype.itemsize]"
+_NEAREST = f"{_SAME}\n{_WIDE}\n    found = found or wide or list(SHAPES)"
 _MISSING = """    if not _BY_DTYPE[dtype]:
         return reference
 """
@@ -137,9 +136,7 @@ def table(choice: Choice) -> str:
         ")",
     ]
     nearest = choice.outside == "nearest"
-    code = _CODE.format(
-        found=_NEAREST if nearest else _REFERENCE, missing="" if nearest else _MISSING
-    )
+    code = _CODE.format(found=_NEAREST if nearest else _SAME, missing="" if nearest else _MISSING)
     return _SHAPE + "\n".join(lines) + "\n" + code
 
 
@@ -171,8 +168,7 @@ def sentence(choice: Choice) -> str:
     drafts = dict(sorted({row.entry: row.draft for row in choice.rows}.items()))
     names = ", ".join(f"{entry} is draft {draft}" for entry, draft in drafts.items())
     return (
-        f"SHAPES below says which of its kernels a call takes: {names}. {RULE} "
-        f"{_OUTSIDE[choice.outside]}"
+        f"SHAPES below says which kernel a call takes: {names}. {RULE} {_OUTSIDE[choice.outside]}"
     )
 
 

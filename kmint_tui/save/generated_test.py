@@ -323,7 +323,7 @@ def render_test(
 
 
 def _private(choice: Choice | None) -> tuple[str, ...]:
-    """The names that the test takes besides the public ones."""
+    """The private names that the test takes."""
     if choice is None:
         return ("DTYPES", "_op", "_run")
     return ("DTYPES", "SHAPES", "_kernel_for", "_op", *choice.entries)

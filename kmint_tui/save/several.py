@@ -1,7 +1,7 @@
 """Several kernels of one operation in one file that chooses among them by shape.
 
-Each kernel keeps a judged part of its own, with names of its own, and is judged once more as it
-stands. The file accepts what every one of them accepts, so that any choice gives a right answer.
+Each kernel keeps a separate judged part with separate names, and is judged once more as it stands.
+The file accepts the inputs that every kernel accepts, so that any choice gives a right answer.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def prepare_several(
     folder: str,
     licence: str,
 ) -> Kernel:
-    """The file that chooses among these drafts by `rows`, each of which names the id of one.
+    """The file that chooses among these drafts by `rows`. Each row names the id of one draft.
 
     `judge` returns the referee's verdict on a candidate's text, with a fresh seed. The test imports
     the module from `folder`. Raises UsageError for a draft that did not pass, and NotSaveable.
