@@ -90,7 +90,7 @@ def tune(
     from kmint_tui.core.judges import open_judge
     from kmint_tui.core.planning import check_tunable
     from kmint_tui.core.shape_times import here
-    from kmint_tui.core.tune import TuneAsked, subject_of
+    from kmint_tui.core.tune import TuneAsked, start_of
     from kmint_tui.core.tune import tune as run
     from kmint_tui.history.tuned import TunedSessions
 
@@ -100,7 +100,7 @@ def tune(
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
     asked = TuneAsked(wanted=wanted, shapes=shapes, dtype=dtype, minutes=minutes)
     with TunedSessions(paths.history_file()) as history:
-        subject = subject_of(history, asked)
+        start = start_of(history, asked)
         if not farm.asks:
             check_tunable(None, asked="a tune", fix="tune on a machine with a GPU")
         with open_judge(state.demand(), state.err.note, asked=farm) as opened:
@@ -109,7 +109,7 @@ def tune(
             where = here(opened.farm.device if opened.farm else None)
             found = run(
                 history,
-                subject,
+                start,
                 asked,
                 opened,
                 where=where,

@@ -55,7 +55,7 @@ class TuneAsked:
 
 
 @dataclass(frozen=True)
-class Subject:
+class TuneStart:
     """The kernels to start from, the operation and the shapes."""
 
     session: Session
@@ -102,7 +102,7 @@ class Tuned:
         }
 
 
-def subject_of(history: TunedSessions, asked: TuneAsked) -> Subject:
+def start_of(history: TunedSessions, asked: TuneAsked) -> TuneStart:
     """The kernels, operation and shapes of a request. Raises UsageError before any work."""
     from referee.ops import get
     from referee.ops.signatures import ROPE_KINDS
@@ -133,12 +133,12 @@ def subject_of(history: TunedSessions, asked: TuneAsked) -> Subject:
     # Only an operation with float16 alone has no bfloat16.
     dtype = asked.dtype or (None if op.kind == "dequant" else "bf16")
     shapes = tuple(dict.fromkeys(asked_shapes(op, asked.shapes or usual, dtype)))
-    return Subject(session, drafts, op, shapes)
+    return TuneStart(session, drafts, op, shapes)
 
 
 def tune(
     history: TunedSessions,
-    subject: Subject,
+    start: TuneStart,
     asked: TuneAsked,
     opened: Opened,
     *,
@@ -147,7 +147,7 @@ def tune(
     tell: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuned:
-    """Tune the subject at its shapes. `where` names the device and versions, `tell` gets progress.
+    """Tune the start at its shapes. `where` names the device and versions, `tell` gets progress.
 
     Raises KmintError; everything that was judged before it stays in the history.
     """
@@ -156,17 +156,17 @@ def tune(
 
     began, racer = clock(), opened.racer
     assert racer is not None
-    names = tuple(map(str, subject.shapes))
+    names = tuple(map(str, start.shapes))
     settings = {TUNED: asked.wanted, "shapes": list(names), "inputs": [], "fixed": []}
-    session = history.open(subject.session, settings, environment())
-    parents = [history.keep_copy(session, one) for one in subject.drafts]
-    task = TaskName(subject.op.name, shapes=names)
+    session = history.open(start.session, settings, environment())
+    parents = [history.keep_copy(session, one) for one in start.drafts]
+    task = TaskName(start.op.name, shapes=names)
     sweeps, made = [], {parents[0].number: parents[0]}
     for at, shape in enumerate(names):
         now = clock()
         left = max(0.0, began + 60 * asked.minutes - now) / (len(names) - at)
         tell(f"{shape}: racing {len(parents)} kernels, then launch constants")
-        file = race_file(cache, subject.op.name, shape, where)
+        file = race_file(cache, start.op.name, shape, where)
         found = _swept(racer, task, shape, parents, file, _until(now + left, clock), tell)
         sweeps.append(found)
         changes = f"{found.changes}, " if found.changes else ""
@@ -178,18 +178,18 @@ def tune(
             else history.keep_tuned(parent, found.source, found.changes, found.seconds)
         )
         made |= {parent.number: parent, winner.number: winner}
-    judged = _judged(history, list(made.values()), task, opened, where, subject.shapes, tell)
+    judged = _judged(history, list(made.values()), task, opened, where, start.shapes, tell)
     times = [named(one) for one in judged if one.outcome in PASSED]
-    whole = [one for one in times if all(shape in one for shape in subject.shapes)]
+    whole = [one for one in times if all(shape in one for shape in start.shapes)]
     if not whole:
         raise EnvironmentUnfit(
             f"no kernel was timed at every shape; session {session} has the reasons",
             title="nothing to choose from",
             fix=f"`kmint history show {session}` lists them",
         )
-    rows = fastest(whole, subject.shapes)
+    rows = fastest(whole, start.shapes)
     return Tuned(
-        op=subject.op.name,
+        op=start.op.name,
         session=session,
         sweeps=tuple(sweeps),
         drafts=tuple(judged),

@@ -122,12 +122,12 @@ def test_a_dtype_that_the_operation_lacks_is_told(tmp_path: Path, command: str) 
 
 def test_too_little_memory_is_told(monkeypatch: pytest.MonkeyPatch, two: None) -> None:
     from kmint_tui.core import shape
-    from kmint_tui.core.tune import TuneAsked, subject_of
+    from kmint_tui.core.tune import TuneAsked, start_of
     from kmint_tui.history.tuned import TunedSessions
 
     monkeypatch.setattr(shape, "_memory", lambda: 1 << 30)
     with TunedSessions(paths.history_file()) as history, pytest.raises(UsageError) as told:
-        subject_of(history, TuneAsked(wanted="1", shapes=("65536x8192:bf16",)))
+        start_of(history, TuneAsked(wanted="1", shapes=("65536x8192:bf16",)))
     assert "takes 16.0 GiB of GPU memory, and this GPU has 1.0" in told.value.message
 
 
@@ -273,7 +273,7 @@ def test_on_a_gpu_from_a_tune_to_a_verified_file(tmp_path: Path) -> None:
         kept = kmint("judge", str(tmp_path / "kernel.py"), "--op", "softmax", "--keep", "two")
         assert kept.code == 0, kept.err
     folder = tmp_path / "kernels"
-    command = ["tune", "1", *asked, "--budget", "3", "--save", str(folder), "--json"]
+    command = ["tune", "1", *asked, "--budget", "6", "--save", str(folder), "--json"]
     done = kmint(*command)
     assert done.code == 0, done.err
     found = done.document

@@ -12,7 +12,7 @@ from kmint_tui import paths
 from kmint_tui.core import save_shapes
 from kmint_tui.core.judges import Opened
 from kmint_tui.core.save_shapes import SaveAsked, save_by_shape, save_tuned
-from kmint_tui.core.tune import Subject, TuneAsked, Tuned, subject_of, tune
+from kmint_tui.core.tune import TuneAsked, Tuned, TuneStart, start_of, tune
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.history.records import NewDraft, NewSession
 from kmint_tui.history.tuned import TunedSessions
@@ -123,7 +123,7 @@ def tuned(
     lines: list[str] = []
     return tune(
         history,
-        subject_of(history, asked),
+        start_of(history, asked),
         asked,
         Opened(referee, None, True, referee),  # type: ignore[arg-type]
         where=WHERE,
@@ -156,7 +156,7 @@ def test_nothing_is_raced_or_judged_twice(history: TunedSessions) -> None:
     after = tuned(history, again)
     assert (again.races, again.judged) == ([], [])
     assert after.session == before.session and after.rows == before.rows
-    other = subject_of(history, TuneAsked(wanted="1.0", shapes=("64x4096:bf16",)))
+    other = start_of(history, TuneAsked(wanted="1.0", shapes=("64x4096:bf16",)))
     assert [str(one) for one in other.shapes] == ["64x4096:bfloat16"]
 
 
@@ -273,10 +273,10 @@ def test_a_gain_within_the_noise_keeps_one_kernel() -> None:
 
 def test_what_cannot_be_tuned_is_refused_first(history: TunedSessions) -> None:
     with pytest.raises(UsageError, match="1.3 is rejected"):
-        subject_of(history, TuneAsked(wanted="1.3"))
+        start_of(history, TuneAsked(wanted="1.3"))
     with pytest.raises(UsageError, match="is no shape"):
-        subject_of(history, TuneAsked(wanted="1", shapes=("0x5",)))
-    usual: Subject = subject_of(history, TuneAsked(wanted="1"))
+        start_of(history, TuneAsked(wanted="1", shapes=("0x5",)))
+    usual: TuneStart = start_of(history, TuneAsked(wanted="1"))
     assert [one.number for one in usual.drafts] == [0, 1]
     assert [str(one) for one in usual.shapes] == [
         "8192x4096:bfloat16",
