@@ -14,6 +14,7 @@ from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.output import Table
 from kmint_tui.cli.shape import shapes_for
 from kmint_tui.cli.state import State
+from kmint_tui.cli.termination import Terminated
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError
 
@@ -107,15 +108,19 @@ def tune(
             if opened.racer is None or not opened.times:
                 check_tunable(None, asked="a tune", fix="tune on a machine with a GPU")
             where = here(opened.farm.device if opened.farm else None)
-            found = run(
-                history,
-                start,
-                asked,
-                opened,
-                where=where,
-                cache=paths.cache_dir() / "referee",
-                tell=state.err.note,
-            )
+            try:
+                found = run(
+                    history,
+                    start,
+                    asked,
+                    opened,
+                    where=where,
+                    cache=paths.cache_dir() / "referee",
+                    tell=state.err.note,
+                )
+            except (KeyboardInterrupt, Terminated):
+                state.err.hint("the same command goes on where it stopped")
+                raise
             saved = None
             if folder is not None:
                 from kmint_tui.core.save_shapes import save_tuned

@@ -73,7 +73,8 @@ def save_by_shape(
     shapes = tuple(asked_shapes(op, texts, None)) or in_common([named(one) for _, one in drafts])
     outside: Outside = asked.outside or "nearest"
     rows: tuple[Row, ...] = ()
-    if asked.no_gpu is None or len(drafts) > 1 or outside == "reference":
+    known = bool(shapes) and all(shape in named(one) for _, one in drafts for shape in shapes)
+    if known or asked.no_gpu is None or len(drafts) > 1 or outside == "reference":
         rows = fastest(_times(drafts, op, shapes, referee, asked.no_gpu, tell), _some(shapes))
     task = TaskName(op.name, shapes=tuple(map(str, shapes)))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,8 +249,9 @@ def _judged(
         tell(f"judging {one.id} at {len(shapes)} shapes")
     # Devices of a farm judge side by side; one device times one kernel at a time.
     places = opened.farm.devices if opened.farm is not None else 1
-    with ThreadPoolExecutor(places) as pool:
-        for one, found in zip(left, pool.map(verdict, left), strict=True):
+    with ThreadPoolExecutor(places) if places > 1 else nullcontext() as pool:
+        verdicts = pool.map(verdict, left) if pool is not None else map(verdict, left)
+        for one, found in zip(left, verdicts, strict=True):
             if found.verdict == "error":
                 raise unfit(found)
             document = found.to_json()

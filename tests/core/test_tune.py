@@ -236,6 +236,14 @@ def test_times_of_the_history_are_enough_without_a_gpu(
     assert [level for _, level in referee.judged] == ["correct", "correct"]
 
 
+def test_one_kernel_keeps_its_times_in_the_receipt(history: TunedSessions, tmp_path: Path) -> None:
+    found = tuned(history, StandIn())
+    saved, rows = save(history, tmp_path, found.ids[0])
+    assert saved.choice is None and [row.columns for row in rows] == [1024, 4096]
+    receipt = load((tmp_path / "softmax.receipt.json").read_text(encoding="utf-8"))
+    assert [one["ratio"] for one in receipt["shapes"]] == [4.8, 0.8]
+
+
 def test_without_times_and_gpu_nothing_is_chosen(history: TunedSessions, tmp_path: Path) -> None:
     with pytest.raises(
         EnvironmentUnfit, match="draft 1.0 was not timed at 8192x4096:bfloat16"
