@@ -201,10 +201,15 @@ class Mint:
             for index in waiting:
                 self._submit(self._drafts[index], "full")
         elif self._tuner.waiting and not self._asked_to_stop:
-            chosen = best(rank(tuple(self._drafts.values()), self._verdicts), self._verdicts)
-            if chosen is not None:
-                self._tuner.start(self._drafts[chosen])
-                yield Tuning(chosen)
+            ranking = rank(tuple(self._drafts.values()), self._verdicts)
+            passed = [
+                self._drafts[index]
+                for index in ranking
+                if index in self._verdicts and self._verdicts[index].passed
+            ]
+            if passed:
+                self._tuner.start(passed)
+                yield Tuning(passed[0].index)
 
     def _from_template(self) -> MintDraft:
         """The kernel that kmint writes itself, numbered after the drafts of the first round."""
@@ -332,22 +337,29 @@ class Mint:
         """
         return verdict.passed and (verdict.verdict == "win" or verdict.timing is None)
 
-    def _tuned(self, found: Sweep | Exception) -> Iterator[MintEvent]:
+    def _tuned(self, found: tuple[Sweep, ...] | Exception) -> Iterator[MintEvent]:
         if isinstance(found, Exception):
             yield Notice(f"the launch constants were not swept: {found}")
             return
-        yield Swept(found)
-        if found.source is not None:
-            parent = self._drafts[found.draft]
+        sources: set[str] = set()
+        for sweep in found:
+            yield Swept(sweep)
+            if sweep.source is None or sweep.source in sources:
+                continue
+            sources.add(sweep.source)
+            parent, index = self._drafts[sweep.draft], len(self._batches)
+            self._batches[index] = Batch(
+                self.request.prompt, self.request.seed, parent.round, index, (parent.index,)
+            )
             made = replace(
                 parent,
-                index=len(self._batches),
-                source=found.source,
+                index=index,
+                source=sweep.source,
                 tokens=0,
-                seconds=found.seconds,
+                seconds=sweep.seconds,
                 parent=parent.index,
                 author="tuner",
-                changes=found.changes,
+                changes=sweep.changes,
                 notes=(),
             )
             yield from self._finished(self._book.add_own(made))
@@ -370,5 +382,5 @@ class Mint:
             ranking=ranking,
             best=chosen,
             seconds=seconds,
-            sweep=self._tuner.sweep,
+            sweeps=self._tuner.sweeps,
         )

@@ -59,14 +59,14 @@ class HeadToHeadResult:
 def time_head_to_head(
     challenger: str,
     champion: str,
-    op: str,
+    op: str | TaskName,
     *,
     seed: int | None = None,
     options: TimingOptions | None = None,
     cache: Path | None = None,
     demand: Demand = "files",
 ) -> HeadToHeadResult:
-    """Time two candidates' sources for a catalogue operation head to head.
+    """Time two candidates' sources for a catalogue operation head to head, at its timed case.
 
     `demand` names the sandbox layers that must be active. Raises HeadToHeadRefused if one does not
     pass, UnknownOp, and ReplayerError without a GPU, for a failed replay or an impossible time.
@@ -74,14 +74,13 @@ def time_head_to_head(
     secret = secrets.randbits(SEED_BITS) if seed is None else seed
     sources: tuple[tuple[Side, str], ...] = (("challenger", challenger), ("champion", champion))
     cells = required(Problem(op).cells("gpu"))
+    task = TaskName.of(op) if isinstance(op, str) else op
     with Workers(demand=demand) as workers, Replayer(cache=cache) as replayer:
         device = replayer.environment()
         target = Target.from_json(device["target"]) if device.get("target") else Target()
         sides: dict[Side, CompiledCandidate] = {}
         for side, source in sources:
-            found = _passed(
-                side, compile_candidate(workers, source, TaskName.of(op), cells, target)
-            )
+            found = _passed(side, compile_candidate(workers, source, task, cells, target))
             found = _passed(side, choose_autotune_config(replayer, found, seed=secret))
             if rejection := replayer.check(found, seed=secret).rejection:
                 raise HeadToHeadRefused(side, rejection)

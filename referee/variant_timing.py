@@ -2,7 +2,8 @@
 verdict.
 
 Every variant is traced, compiled and checked at the timed cell like a candidate. A variant that
-fails is reported with its reason and not timed. An autotuned launch runs its first configuration.
+fails, or that a model of its cost rules out (`variant_cost.py`), is reported with its reason and
+not timed. An autotuned launch runs its first configuration.
 The fastest variant still has to be judged at every cell. The module needs a GPU and is torch-free.
 """
 
@@ -21,6 +22,7 @@ from referee.ops.spec import Cell
 from referee.problem import TaskName
 from referee.sandbox.zygote import Workers
 from referee.target import Target
+from referee.variant_cost import cost, too_costly
 from referee.verdict import Rejection
 
 _AT_ONCE = 8
@@ -68,7 +70,14 @@ def time_variants(
                 sources,
             )
         )
-    checked = [_checked(replayer, one, seed) for one in found]
+    costs = [None if isinstance(one, Rejection) else cost(one, target) for one in found]
+    left_out = too_costly(costs)
+    checked = [
+        Rejection("compile", "cost", left_out[number])
+        if number in left_out
+        else _checked(replayer, one, seed)
+        for number, one in enumerate(found)
+    ]
     first = checked[0]
     if isinstance(first, Rejection):
         raise VariantsNotTimed(f"the kernel to start from does not pass: {first.reason}")

@@ -15,6 +15,7 @@ from kmint_tui.cli.framework import LazyGroup, RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.operations import complete_operation
 from kmint_tui.cli.output import Table
+from kmint_tui.cli.shape import USUAL, shapes_for
 from kmint_tui.cli.state import State
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError, storage_error
@@ -95,11 +96,17 @@ def crowns(
     shell_complete=complete_draft,
     help="A draft that won, such as 12.3; `kmint history` lists the sessions.",
 )
+@shapes_for("of the crown, at which the draft was timed", USUAL)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.claim/1).")
 @click.pass_obj
-def claim(state: State, wanted: str, as_json: bool) -> int:
+def claim(
+    state: State, wanted: str, shapes: tuple[str, ...], dtype: str | None, as_json: bool
+) -> int:
     """Let a draft that won claim its crown; if the crown is held, both kernels are replayed head to
     head.
+
+    Each shape has a separate crown, and one command claims one crown. Without --shape that is the
+    crown of the operation's usual shape.
 
     Exit code 0 means that the draft holds the crown now, 1 that it does not.
     """
@@ -117,8 +124,9 @@ def claim(state: State, wanted: str, as_json: bool) -> int:
     if not paths.history_file().exists():
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
     with History(paths.history_file()) as history:
+        session = history.session(where.session)
         claimed = claim_of(
-            history.session(where.session), history.draft(where.session, where.number)
+            session, history.draft(where.session, where.number), _shape(session.op, shapes, dtype)
         )
     with Crowns(paths.history_file()) as store:
         result = challenge(store, claimed, partial(head_to_head, demand=state.demand()))
@@ -132,6 +140,23 @@ def claim(state: State, wanted: str, as_json: bool) -> int:
     else:
         state.out.text(_told(result))
     return ExitCode.DONE if result.outcome != "kept" else ExitCode.NOTHING_PASSED
+
+
+def _shape(op: str, shapes: tuple[str, ...], dtype: str | None) -> str | None:
+    """The only requested shape; None without one. Raises UsageError for several."""
+    if not (shapes or dtype):
+        return None
+    from kmint_tui.core.task import wanted_task
+    from referee.problem import TaskName
+
+    _, task = wanted_task(op, None, shapes, dtype)
+    assert isinstance(task, TaskName)
+    if len(task.shapes) > 1:
+        raise UsageError(
+            f"each shape has a separate crown, and {len(task.shapes)} were named",
+            fix="claim them one by one",
+        )
+    return task.shapes[0]
 
 
 def _told(result: Result) -> str:

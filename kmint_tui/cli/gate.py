@@ -4,6 +4,7 @@ faster survives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.operations import OPERATION, complete_operation
 from kmint_tui.cli.output import Cell, Output, Table
 from kmint_tui.cli.reference import reference_option
+from kmint_tui.cli.shape import USUAL, shapes_for
 from kmint_tui.cli.state import State
 from kmint_tui.cli.style import VERDICT_STYLES
 from kmint_tui.core.exit_codes import ExitCode
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     help="The operation the kernel is for; drafts and saved kernels know it.",
 )
 @reference_option()
+@shapes_for("at which the claim is measured", USUAL)
 @click.option(
     "--runs",
     type=click.IntRange(2, 50),
@@ -59,6 +62,8 @@ def gate(
     wanted: str,
     op: str | None,
     reference: Asked | None,
+    shapes: tuple[str, ...],
+    dtype: str | None,
     runs: int,
     farm: FarmAsked,
     as_json: bool,
@@ -69,29 +74,50 @@ def gate(
     \b
       kmint gate 12.3
       kmint gate softmax.py --op softmax --json
+      kmint gate 12.3 --shape 8192x4096:bf16 --shape 32768x1024:bf16
 
     Every run checks every cell anew, with other inputs, and times the kernel against baselines
     built in that process. The claim survives when in every run the whole 95 % interval of the ratio
-    to the fastest baseline lies above 1. Exit code 0 means that it does, 1 that it does not or that
+    to the fastest baseline lies above 1. With --shape each shape is a separate claim; a saved
+    file of several kernels is measured with the one that it takes there. Exit code 0 means that it does, 1 that it does not or that
     the kernel was rejected. The result is kept in the history. Needs a GPU.
     """
     from kmint_tui.core.farm.opening import open_farm
-    from kmint_tui.core.kernel_choice import chosen_kernel
+    from kmint_tui.core.gating import claims
     from kmint_tui.core.measuring import cache, keep, need_gpu
 
-    kernel = chosen_kernel(wanted, op, reference)
+    wanted_claims = claims(wanted, op, reference, shapes, dtype)
     need_gpu("a gate")
+    documents: list[dict[str, Any]] = []
+    unkept = None
     with open_farm(farm) as devices:
-        report = measured(kernel, runs, state.err, cache(), state.demand(), devices)
-    document = as_document(kernel, report)
-    unkept = keep("gate", kernel, report.environment, summary_line(report), document)
+        for shape, kernel in wanted_claims:
+            if shape:
+                state.err.note(f"at {shape}:")
+            report = measured(kernel, runs, state.err, cache(), state.demand(), devices)
+            document = {**as_document(kernel, report), **({"shape": shape} if shape else {})}
+            documents.append(document)
+            line = f"{f'at {shape} ' if shape else ''}{summary_line(report)}"
+            unkept = keep("gate", kernel, report.environment, line, document) or unkept
+            if not as_json:
+                if shape:
+                    state.out.heading(shape)
+                show_report(state.out, kernel, report)
+    survives = all(one["survives"] for one in documents)
     if as_json:
-        state.out.document("kmint.gate/1", document)
-    else:
-        show_report(state.out, kernel, report)
+        state.out.document("kmint.gate/1", together(documents))
     if unkept is not None:
         raise unkept
-    return ExitCode.DONE if report.stable else ExitCode.NOTHING_PASSED
+    return ExitCode.DONE if survives else ExitCode.NOTHING_PASSED
+
+
+def together(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The document of one claim; of several the first with a list of all, and whether all survive."""
+    first = documents[0]
+    if len(documents) == 1:
+        return first
+    survives = all(one["survives"] for one in documents)
+    return {**first, "survives": survives, "stable": survives, "shapes": list(documents)}
 
 
 def measured(

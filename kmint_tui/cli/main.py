@@ -23,6 +23,9 @@ COMMANDS = {
     "mint": Lazy(
         f"{_PACKAGE}.mint:mint", "Draft kernels for an operation and referee every draft."
     ),
+    "tune": Lazy(
+        f"{_PACKAGE}.tune:tune", "Find the fastest settings and structures at your shapes."
+    ),
     "judge": Lazy(f"{_PACKAGE}.judge:judge", "Referee kernel files of any author."),
     "serve": Lazy(f"{_PACKAGE}.serve:serve", "Keep a referee warm for the other commands."),
     "workers": Lazy(

@@ -250,7 +250,7 @@ def _run(
     from kmint_tui.core.engine import smith_of
     from kmint_tui.core.judges import open_judge
     from kmint_tui.core.referee import judge_threads
-    from kmint_tui.core.save import save_draft
+    from kmint_tui.core.save_shapes import save_minted
     from kmint_tui.core.session import Session
     from kmint_tui.events import to_json
     from kmint_tui.history.store import History
@@ -290,9 +290,7 @@ def _run(
         failure, saved = session.failure, None
         if folder is not None and result.best_id is not None and failure is None:
             try:
-                saved = save_draft(
-                    history, judge.judge, result.best_id, folder, reference=reference
-                )
+                saved = save_minted(history, judge.judge, result, folder, reference, tell=err.note)
             except KmintError as error:
                 failure = error
     return result, saved, failure, bool(interrupts)

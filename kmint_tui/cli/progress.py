@@ -64,7 +64,8 @@ class MintProgress:
                 self._note(f"sweeping the launch constants of #{index}")
             case Swept(sweep=sweep):
                 changes = f"{sweep.changes}, " if sweep.changes else ""
-                self._note(f"#{sweep.draft}: {changes}{sweep.reason}")
+                where = f" at {sweep.shape}" if sweep.shape else ""
+                self._note(f"#{sweep.draft}{where}: {changes}{sweep.reason}")
             case Choices(choices=choices):
                 if self._debug:
                     settings = ", ".join(f"{choice.name} {choice.value}" for choice in choices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,20 +13,24 @@ from kmint_tui import paths
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.reference import reference_option
+from kmint_tui.cli.shape import shapes_for
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
+    from kmint_tui.save.choosing import Row
     from referee.reference.asked import Asked
 
 
 @click.command(cls=RunsCandidates)
 @click.argument(
     "wanted",
-    metavar="ID",
+    metavar="ID...",
+    nargs=-1,
+    required=True,
     shell_complete=complete_draft,
-    help="A draft that passed, such as 12.3; `kmint history` lists the sessions.",
+    help="A draft that passed, such as 12.3; several of one operation make a file that chooses by shape.",
 )
 @click.option(
     "--to",
@@ -43,6 +48,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="One file with receipt and test, or a package for Hugging Face `kernels`.",
 )
+@shapes_for("at which the file chooses a kernel", "those at which all drafts were timed")
+@click.option(
+    "--outside",
+    type=click.Choice(["nearest", "reference"]),
+    help="What a dtype without a shape gets: the nearest kernel, or PyTorch.  [default: nearest]",
+)
 @reference_option()
 @click.option(
     "--licence",
@@ -58,9 +69,12 @@ if TYPE_CHECKING:
 @click.pass_obj
 def save(
     state: State,
-    wanted: str,
+    wanted: tuple[str, ...],
     folder: Path,
     form: Literal["file", "hf-kernel"],
+    shapes: tuple[str, ...],
+    dtype: str | None,
+    outside: Literal["nearest", "reference"] | None,
     reference: Asked | None,
     licence: str,
     force: bool,
@@ -71,15 +85,36 @@ def save(
     \b
       kmint save 12.3 --to my_project/kernels
       kmint save 12.3 --to kmint-softmax --format hf-kernel
+      kmint save 12.3 12.5 --shape 8192x4096:bf16 --shape 32768x1024:bf16 --to kernels
+
+    Several drafts make one file with a table: the fastest of them at each shape. A call takes the
+    nearest shape. Another dtype takes the nearest kernel, because that was judged there too and is
+    one launch; --outside reference gives it PyTorch. Times come from the history, else from the GPU.
 
     The kernel is judged once more as it will stand. Its host code may only compute shapes, allocate
     and launch; a kernel that needs more can win, but is not saved.
     """
-    from kmint_tui.core.referee import open_referee
+    from kmint_tui.core.referee import no_gpu_reason, open_referee
     from kmint_tui.core.save import first_call, left_open, save_draft
+    from kmint_tui.core.save_shapes import SaveAsked, save_by_shape
     from kmint_tui.history.reading import read_history
 
     check_licence(licence)
+    asked = SaveAsked(
+        ids=wanted,
+        shapes=shapes,
+        dtype=dtype,
+        outside=outside,
+        no_gpu=no_gpu_reason(),
+        form=form,
+        force=force,
+        licence=licence,
+    )
+    if asked.chooses and reference is not None:
+        raise UsageError(
+            "a file that chooses by shape is for an operation of the catalogue",
+            fix="leave out --reference, or give one ID and no --shape, --dtype and --outside",
+        )
     if not paths.history_file().exists():
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
     with (
@@ -87,27 +122,35 @@ def save(
         open_referee(state.demand(), state.err.note) as referee,
         SlowStepNotice(state.err) as notice,
     ):
-        notice.doing("judging the kernel as it will stand")
-        saved = save_draft(
-            history,
-            referee,
-            wanted,
-            folder,
-            reference=reference,
-            form=form,
-            force=force,
-            licence=licence,
-        )
+        rows: tuple[Row, ...] = ()
+        if asked.chooses:
+            saved, rows = save_by_shape(history, referee, asked, folder, tell=notice.doing)
+        else:
+            notice.doing("judging the kernel as it will stand")
+            saved = save_draft(
+                history,
+                referee,
+                wanted[0],
+                folder,
+                reference=reference,
+                form=form,
+                force=force,
+                licence=licence,
+            )
     if as_json:
         content = {
-            "id": wanted,
+            "id": wanted[0],
             "files": [str(path) for path in saved.files],
             "verdict": saved.verdict.to_json(),
+            "ids": list(wanted),
+            "shapes": [row.to_json() for row in (saved.choice.rows if saved.choice else rows)],
+            "outside": saved.choice.outside if saved.choice else None,
         }
         state.out.document("kmint.save/1", content)
         return
     for path in saved.files:
         state.out.text(str(path))
+    tell_shapes(state, rows, asked.ids)
     if warning := left_open(saved):
         state.err.note(warning)
     if hint := first_call(saved, reference):
@@ -120,3 +163,16 @@ def check_licence(licence: str) -> None:
         raise UsageError(
             f"{licence!r} is no SPDX licence expression", fix="for example --licence Apache-2.0"
         )
+
+
+def tell_shapes(state: State, rows: Sequence[Row], ids: Sequence[str]) -> None:
+    """Note the kernel of each shape, the drafts that the file leaves out, and every loss."""
+    for row in rows:
+        state.err.note(f"{row.name}: draft {row.draft}, {row.ratio:.3f}x {row.bar}")
+    if not rows:
+        return
+    used = {row.draft for row in rows}
+    if left := [one for one in ids if one not in used]:
+        state.err.note(f"left out, as the fastest nowhere: {', '.join(left)}")
+    if lost := [row.name for row in rows if row.decision == "loss"]:
+        state.err.note(f"slower than the fastest baseline at {', '.join(lost)}")

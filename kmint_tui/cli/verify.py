@@ -72,7 +72,8 @@ def verify(
       kmint verify kernels --junit a.xml   the same for a CI system
 
     A kernel that was minted by a reference of your own needs that again (--reference); in a folder,
-    the others are judged by their operations.
+    the others are judged by their operations. Each kernel of a file that chooses by shape is judged,
+    also at the shapes of its table that fit on this GPU.
 
     A file without a receipt was never judged here, and does not hold. kmint writes nothing into
     their folder, so that they may lie in a place that can only be read.
@@ -83,9 +84,16 @@ def verify(
     """
     from kmint_tui.core.judges import open_judge
     from kmint_tui.core.referee import no_gpu_reason, unfit
+    from kmint_tui.core.shape import usable_shapes
     from kmint_tui.core.task import wanted_task
     from kmint_tui.save.own_reference import reference_file
-    from kmint_tui.save.verifying import own_inputs, own_reference, saved_kernels, without_copies
+    from kmint_tui.save.verifying import (
+        measured_shapes,
+        own_inputs,
+        own_reference,
+        saved_kernels,
+        without_copies,
+    )
     from kmint_tui.save.verifying import verify as check
 
     began = perf_counter()
@@ -105,19 +113,23 @@ def verify(
             open_judge(state.demand(), state.err.note, by_session=by_session) as opened,
             SlowStepNotice(state.err) as notice,
         ):
-            known: dict[tuple[str, str, Asked | None], Verdict] = {}
+            known: dict[tuple[str, str, Asked | None, tuple[str, ...]], Verdict] = {}
 
-            def judge(candidate: str, op: str, by: Asked | None) -> Verdict:
+            def judge(
+                candidate: str, op: str, by: Asked | None, shapes: tuple[str, ...]
+            ) -> Verdict:
                 # Files that differ outside their judged part may hold the same kernel.
-                if (candidate, op, by) not in known:
+                key = (candidate, op, by, shapes)
+                if key not in known:
                     notice.reading(by)
-                    task = wanted_task(None if by else op, by)[1]
-                    verdict = known[candidate, op, by] = opened.judge.judge(
+                    usable = () if by else usable_shapes(op, shapes)
+                    task = wanted_task(None if by else op, by, usable)[1]
+                    verdict = known[key] = opened.judge.judge(
                         candidate, task, level=level, strict=True, tell=notice.doing
                     )
                     if verdict.verdict == "error":
                         raise unfit(verdict)
-                return known[candidate, op, by]
+                return known[key]
 
             found = []
             for file in kernels:
@@ -127,7 +139,8 @@ def verify(
                 by = (
                     given.remembering(*own_inputs(file)) if given else _shipped(own_reference(file))
                 )
-                found.append(check(file, partial(judge, by=by), reference_file(by) if by else None))
+                again = partial(judge, by=by, shapes=measured_shapes(file))
+                found.append(check(file, again, reference_file(by) if by else None))
     found = [replace(one, copies=copies[one.file]) for one in found]
     if junit is not None:
         write_junit(junit, found, perf_counter() - began)

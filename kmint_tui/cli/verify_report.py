@@ -26,6 +26,7 @@ def show_one(out: Output, found: Verification) -> None:
             ("files", _files(found)),
             ("receipt", found.receipt),
             ("verdict", _verdict(found)),
+            *[(name, f"{one.verdict} ({one.mode})") for name, one in found.entries.items()],
             *[("changed since", f"{one.name}: {one.then} -> {one.now}") for one in found.stale],
             *[("problem", problem) for problem in found.problems],
             ("holds", "yes" if found.holds else "no"),

@@ -9,6 +9,7 @@ from kmint_tui.errors import EnvironmentUnfit, UsageError
 
 if TYPE_CHECKING:
     from kmint_tui.crowns.records import Crown, Duel
+    from referee.problem import TaskName
     from referee.sandbox.demand import Demand
 
 
@@ -34,7 +35,7 @@ def head_to_head(challenger: str, champion: str, crown: Crown, *, demand: Demand
             found = time_head_to_head(
                 challenger,
                 champion,
-                crown.op,
+                _task(crown),
                 cache=paths.cache_dir() / "referee" / "baselines",
                 demand=demand,
             )
@@ -58,6 +59,15 @@ def head_to_head(challenger: str, champion: str, crown: Crown, *, demand: Demand
         rounds=ratio.rounds,
         seed=found.seed,
     )
+
+
+def _task(crown: Crown) -> str | TaskName:
+    """The task of a crown: the operation at its usual shape, or at the shape of the crown."""
+    from kmint_tui.crowns.records import shape_of
+    from referee.problem import TaskName
+
+    shape = shape_of(crown.cell)
+    return crown.op if shape is None else TaskName(crown.op, shapes=(shape,))
 
 
 def _check_place(crown: Crown, environment: Mapping[str, Any]) -> None:

@@ -65,9 +65,12 @@ class Claim:
         return {"outcome": self.outcome, "ratio": self.ratio, "bar": self.bar, **self.environment}
 
 
-def chosen_kernel(wanted: str, op: str | None, reference: Asked | None = None) -> Kernel:
+def chosen_kernel(
+    wanted: str, op: str | None, reference: Asked | None = None, *, any_entry: bool = False
+) -> Kernel:
     """The kernel that `wanted` names.
 
+    With `any_entry` a saved file of several kernels gives its first one; otherwise it is refused.
     `op` names its operation and `reference` the user's own function. Raises UsageError or
     EnvironmentUnfit.
     """
@@ -75,7 +78,7 @@ def chosen_kernel(wanted: str, op: str | None, reference: Asked | None = None) -
         raise UsageError("give --op or --reference, not both")
     if _looks_like_id(wanted):
         return _of_history(wanted, op, reference)
-    return _of_file(wanted, op, reference)
+    return _of_file(wanted, op, reference, any_entry)
 
 
 def _looks_like_id(text: str) -> bool:
@@ -108,9 +111,9 @@ def _of_history(wanted: str, op: str | None, reference: Asked | None) -> Kernel:
     )
 
 
-def _of_file(wanted: str, op: str | None, reference: Asked | None) -> Kernel:
+def _of_file(wanted: str, op: str | None, reference: Asked | None, any_entry: bool) -> Kernel:
     from kmint_tui.core.kernel_file import read_source
-    from kmint_tui.save.judged_part import BEGIN, candidate_of
+    from kmint_tui.save.judged_part import BEGIN, candidate_of, candidates_of
     from kmint_tui.save.single_file import provenance
     from kmint_tui.save.verifying import own_inputs
 
@@ -124,7 +127,8 @@ def _of_file(wanted: str, op: str | None, reference: Asked | None) -> Kernel:
         return Kernel(text, found, task, wanted, "file")
     reference = reference.remembering(*own_inputs(Path(wanted))) if reference else None
     found, task = _task(wanted, str(block["op"]) if "op" in block else None, op, reference)
-    return Kernel(candidate_of(text), found, task, wanted, "saved file")
+    source = next(iter(candidates_of(text).values())) if any_entry else candidate_of(text)
+    return Kernel(source, found, task, wanted, "saved file")
 
 
 def _task(

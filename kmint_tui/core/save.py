@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
+    from kmint_tui.history.records import Draft, Session
     from kmint_tui.history.store import History
     from kmint_tui.save.saving import Saved
     from kmint_tui.service.work import Judging
@@ -33,20 +34,13 @@ def save_draft(
     """
     from kmint_tui.core.referee import unfit
     from kmint_tui.core.task import wanted_task
-    from kmint_tui.history.records import parse_id
     from kmint_tui.minting.request import inputs_of
     from kmint_tui.save.own_reference import own_reference
     from kmint_tui.save.saving import check_needs_no_reference
     from kmint_tui.save.saving import save as save_files
     from referee.problem import Problem, TaskName
 
-    where = parse_id(wanted)
-    if where.number is None:
-        raise UsageError(
-            f"{wanted} is a session; name one of its drafts",
-            fix=f"for example `kmint save {wanted}.0 --to {folder}`",
-        )
-    session, draft = history.session(where.session), history.draft(where.session, where.number)
+    session, draft = load_draft(history, wanted, folder)
     shipped = None if reference else TaskName.of(session.op).asked
     if reference is None and shipped is None:
         check_needs_no_reference(session, draft)
@@ -65,6 +59,32 @@ def save_draft(
     return save_files(
         session, draft, op, folder, judge=judge, own=own, form=form, force=force, licence=licence
     )
+
+
+def load_draft(history: History, wanted: str, folder: Path) -> tuple[Session, Draft]:
+    """The draft with the id `wanted`, and its session. Raises UsageError."""
+    from kmint_tui.history.records import parse_id
+
+    where = parse_id(wanted)
+    if where.number is None:
+        raise UsageError(
+            f"{wanted} is a session; name one of its drafts",
+            fix=f"for example `kmint save {wanted}.0 --to {folder}`",
+        )
+    return history.session(where.session), history.draft(where.session, where.number)
+
+
+def refuse_reference(session: Session, draft: Draft) -> None:
+    """Raises UsageError for a draft of a function that has its sizes from its own inputs."""
+    from kmint_tui.save.saving import check_needs_no_reference
+    from referee.problem import TaskName
+
+    if TaskName.of(session.op).asked is not None:
+        raise UsageError(
+            f"the examples of {session.op} say its sizes, so no table chooses by shape",
+            fix=f"`kmint save {draft.id} --to DIR` saves one kernel",
+        )
+    check_needs_no_reference(session, draft)
 
 
 def left_open(saved: Saved) -> str:

@@ -223,9 +223,11 @@ class LiveSession:
             case Tuning(index=index):
                 self._row(index).phase = "being tuned"
                 return {index}
-            case Swept(sweep=sweep):
-                self._row(sweep.draft).phase = "judged"
-                return {sweep.draft}
+            case Swept():
+                tuned = [row for row in self.drafts.values() if row.phase == "being tuned"]
+                for row in tuned:
+                    row.phase = "judged"
+                return {row.index for row in tuned}
             case Stopping():
                 self.stopping = True
             case Finished(result=result):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kmint_tui.errors import UsageError
@@ -47,6 +48,18 @@ def asked_shapes(op: Op, shapes: tuple[str, ...], dtype: str | None) -> list[Ask
             reason = f"a verdict at {shape} takes {needed / GIB:.1f} GiB of GPU memory, and this GPU has {memory / GIB:.1f}"
             raise UsageError(reason, title="shape not usable", fix="give fewer rows")
     return found
+
+
+def usable_shapes(op: str, shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the shapes of a saved file that the operation `op` can be judged at on this machine."""
+    from referee.ops import UnknownOp, get
+
+    found = []
+    for one in shapes:
+        with suppress(UsageError, UnknownOp):
+            asked_shapes(get(op), (one,), None)
+            found.append(one)
+    return tuple(found)
 
 
 def _usual(op: Op) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 Outcome = Literal["vacant", "taken", "kept", "held"]
 """Outcome of a claim: a vacant crown, a crown taken from another kernel, a loss, or no change."""
 
-ASKED = "-asked-"
-"""Part of the name of every case that `--shape` or `--dtype` made."""
+_ASKED = re.compile(r"(f32|f16|bf16)-(\d+)x(\d+)-asked-")
+"""The name of every case that `--shape` or `--dtype` made."""
+_LONG = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 class NoClaim(UsageError):
@@ -107,14 +109,24 @@ class Reign:
         return {name: value for name, value in asdict(self).items() if name != "source"}
 
 
-def claim(session: Session, draft: Draft) -> Claim:
-    """The claim of a draft that won. Raises NoClaim for one that did not beat the fastest baseline
-    in a timed verdict.
+def shape_of(cell: str) -> str | None:
+    """The shape of an asked case as `--shape` takes it; None for a usual case."""
+    found = _ASKED.match(cell)
+    return f"{found[2]}x{found[3]}:{_LONG[found[1]]}" if found else None
+
+
+def claim(session: Session, draft: Draft, shape: str | None = None) -> Claim:
+    """The claim of a draft that won, at its usual shape or at `shape` (32768x1024:bfloat16).
+
+    Raises NoClaim for one that did not beat the fastest baseline there in a timed verdict.
     """
     verdict = draft.verdict or {}
-    timing, found = verdict.get("timing") or {}, speed(verdict)
-    if draft.outcome != "win" or found is None:
-        said = draft.outcome or "not judged"
+    timing, outcome = verdict.get("timing") or {}, draft.outcome
+    if shape is not None:
+        timing, outcome = _timing_at(draft, timing, shape)
+    found = speed({"timing": timing})
+    if outcome != "win" or found is None:
+        said = outcome or "not judged"
         raise NoClaim(
             f"draft {draft.id} is {said}; only a timed win over every baseline can claim a crown"
         )
@@ -125,10 +137,10 @@ def claim(session: Session, draft: Draft) -> Claim:
             f"{what})",
             fix="write the host code anew with shapes, allocations and launches alone",
         )
-    if ASKED in str(timing.get("cell")):
+    if shape is None and (own := shape_of(str(timing.get("cell")))):
         raise NoClaim(
-            f"draft {draft.id} was timed at {timing['cell']}, a shape that was asked for",
-            fix="crowns are decided at the usual shape: judge it without --shape",
+            f"draft {draft.id} was timed at {own}, a shape that was asked for",
+            fix=f"`kmint crowns claim {draft.id} --shape {own}` claims the crown of that shape",
         )
     if verdict.get("holds"):
         raise NoClaim(
@@ -161,4 +173,15 @@ def claim(session: Session, draft: Draft) -> Claim:
         device_us=found.microseconds,
         ratio=found.ratio,
         bar=found.bar,
+    )
+
+
+def _timing_at(draft: Draft, timing: Mapping[str, Any], shape: str) -> tuple[Any, str]:
+    """The timing of a verdict at one asked shape, and the decision there. Raises NoClaim."""
+    for one in timing.get("shapes") or [timing]:
+        if shape_of(str(one.get("cell"))) == shape:
+            return one, str(one.get("decision") or draft.outcome)
+    raise NoClaim(
+        f"draft {draft.id} was not timed at {shape}",
+        fix=f"`kmint tune {draft.id} --shape {shape}` times it there, and its winner can claim",
     )

@@ -37,7 +37,7 @@ class MintResult:
     """The result of one session. `drafts` are in the order of their numbers; `ranking` has their
     indices.
 
-    `seconds` is the time of the whole session. `sweep` is the tuner's result, None without one.
+    `seconds` is the time of the whole session. `sweeps` are the tuner's results, one a shape.
     """
 
     request: MintRequest
@@ -48,7 +48,7 @@ class MintResult:
     ranking: tuple[int, ...]
     best: int | None
     seconds: float
-    sweep: Sweep | None = None
+    sweeps: tuple[Sweep, ...] = ()
 
     @property
     def best_id(self) -> str | None:
@@ -90,9 +90,16 @@ class MintResult:
             "drafts": [draft.to_json(documents.get(draft.index)) for draft in self.drafts],
             "ranking": list(self.ranking),
             "best": self.best,
-            "tuning": self.sweep.to_json() if self.sweep is not None else None,
+            "tuning": self._tuning(),
             "history_id": str(self.session),
         }
+
+    def _tuning(self) -> dict[str, Any] | None:
+        """The first sweep; of several shapes also the list of all."""
+        if not self.sweeps:
+            return None
+        shapes = [one.to_json() for one in self.sweeps] if len(self.sweeps) > 1 else None
+        return {**self.sweeps[0].to_json(), **({"shapes": shapes} if shapes else {})}
 
 
 def rank(drafts: Sequence[MintDraft], verdicts: Mapping[int, Verdict]) -> tuple[int, ...]:

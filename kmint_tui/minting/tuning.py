@@ -1,9 +1,12 @@
 """The tuner: it sweeps the launch constants of a correct kernel by races on a GPU.
 
+At several shapes every shape has a separate sweep. It begins with the fastest of the given kernels
+there, since another structure may suit another shape.
+
 It takes the launches one by one: first block sizes together with the number of warps, then the
 number of stages. Each step starts from the best values so far. A change counts when it is faster by
 more than `MARGIN`; less than that is noise. The races only pick a kernel; the referee then judges
-it like any draft, on new measurements. All of it holds for the timed case.
+it like any draft, on new measurements.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kmint_tui.minting.knobs import (
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 MARGIN = 1.01
 MOST_VARIANTS = 36
+MOST_STRUCTURES = 6
 BLOCK_FACTORS = (0.25, 0.5, 1, 2, 4)
 OPTIONS = {WARPS: (1, 2, 4, 8, 16, 32), STAGES: (1, 2, 3, 4)}
 
@@ -75,6 +79,10 @@ class Sweep:
     changes: str
     reason: str
     seconds: float
+    shape: str = ""
+    """The shape of the races as `--shape` takes it; empty for the usual one."""
+    complete: bool = True
+    """False where time ran out before every variant was raced."""
 
     def to_json(self) -> dict[str, Any]:
         """The `tuning` part of a `kmint.mint/1` document."""
@@ -82,8 +90,57 @@ class Sweep:
         return {**content, "trials": [asdict(trial) for trial in self.trials]}
 
 
-def sweep(index: int, source: str, race: Callable[[Sequence[str]], Sequence[VariantTime]]) -> Sweep:
-    """Sweep the constants of draft number `index`. Passes on the errors of `race`."""
+Race = Callable[[Sequence[str]], "Sequence[VariantTime]"]
+"""Times kernels against the first of them."""
+
+
+def tune_at(
+    shape: str,
+    structures: Sequence[tuple[int, str]],
+    race: Race,
+    *,
+    at_once: int = MOST_VARIANTS,
+    go_on: Callable[[], bool] = lambda: True,
+) -> Sweep:
+    """Race kernels, numbers and sources, at a shape, and sweep the constants of the fastest.
+
+    The first of them keeps its place unless another is faster by `MARGIN`. `at_once` and `go_on`
+    are those of `sweep`. Raises VariantsNotTimed where no race was held.
+    """
+    from referee.variant_timing import VariantsNotTimed
+
+    left, trials = list(structures), []
+    fastest = left[0]
+    while len(left) > 1:
+        try:
+            laps = race([source for _, source in left])
+        except VariantsNotTimed:
+            # A kernel that fails at this shape does not keep the others from it.
+            left = left[1:]
+            fastest = left[0]
+            continue
+        best = MARGIN
+        for (number, source), lap in list(zip(left, laps, strict=True))[1:]:
+            trials.append(Trial(f"draft {number}", lap.us, lap.ratio, lap.refused))
+            if lap.ratio is not None and lap.ratio > best:
+                best, fastest = lap.ratio, (number, source)
+        break
+    found = sweep(*fastest, race, at_once=at_once, go_on=go_on)
+    return replace(found, shape=shape, trials=(*trials, *found.trials))
+
+
+def sweep(
+    index: int,
+    source: str,
+    race: Race,
+    *,
+    at_once: int = MOST_VARIANTS,
+    go_on: Callable[[], bool] = lambda: True,
+) -> Sweep:
+    """Sweep the constants of draft number `index`. Passes on the errors of `race`.
+
+    A race has at most `at_once` variants. Before each one `go_on` says whether there is time.
+    """
     began = time.monotonic()
     all_knobs = knobs(source)
     if not all_knobs:
@@ -91,7 +148,7 @@ def sweep(index: int, source: str, race: Callable[[Sequence[str]], Sequence[Vari
         return Sweep(index, (), None, "", reason, 0.0)
     chosen: dict[Knob, int] = {}
     trials: list[Trial] = []
-    best = 1.0
+    best, complete = 1.0, True
     for group in _groups(all_knobs):
         variants = [{**chosen, **values} for values in _values(group)]
         sources = [with_values(source, values) for values in variants]
@@ -102,13 +159,17 @@ def sweep(index: int, source: str, race: Callable[[Sequence[str]], Sequence[Vari
         ]
         if not known:
             continue
-        # Each race is run against the draft itself, so that ratios of different races can be
-        # compared.
-        laps = race([source, *(text for _, text in known)])[1:]
-        for (values, _), lap in zip(known, laps, strict=True):
-            trials.append(Trial(describe(values), lap.us, lap.ratio, lap.refused))
-            if lap.ratio is not None and lap.ratio > best * MARGIN:
-                best, chosen = lap.ratio, values
+        for part in (known[at : at + at_once] for at in range(0, len(known), at_once)):
+            if not go_on():
+                complete = False
+                break
+            # Each race is run against the draft itself, so that ratios of different races can be
+            # compared.
+            laps = race([source, *(text for _, text in part)])[1:]
+            for (values, _), lap in zip(part, laps, strict=True):
+                trials.append(Trial(describe(values), lap.us, lap.ratio, lap.refused))
+                if lap.ratio is not None and lap.ratio > best * MARGIN:
+                    best, chosen = lap.ratio, values
     changes, seconds = describe(chosen), round(time.monotonic() - began, 2)
     if not changes:
         return Sweep(
@@ -118,9 +179,27 @@ def sweep(index: int, source: str, race: Callable[[Sequence[str]], Sequence[Vari
             "",
             f"none of {len(trials)} variants was faster by {MARGIN - 1:.0%}",
             seconds,
+            complete=complete,
         )
     reason = f"{best:.3f}x as fast as the draft in a race of {len(trials)} variants"
-    return Sweep(index, tuple(trials), with_values(source, chosen), changes, reason, seconds)
+    return Sweep(
+        index,
+        tuple(trials),
+        with_values(source, chosen),
+        changes,
+        reason,
+        seconds,
+        complete=complete,
+    )
+
+
+def race_at(racer: Racer, task: str | TaskName, shape: str) -> Race:
+    """The races of a task at one of its shapes; at the timed case with an empty text."""
+    if not shape:
+        return lambda sources: racer.time_variants(sources, task)
+    assert not isinstance(task, str)
+    alone = replace(task, shapes=(shape,))
+    return lambda sources: racer.time_variants(sources, alone)
 
 
 def _groups(all_knobs: Sequence[Knob]) -> Iterator[list[Knob]]:
@@ -161,9 +240,9 @@ def _distance(values: Mapping[Knob, int]) -> float:
 
 @dataclass(frozen=True)
 class SweepEnded:
-    """The tuner's thread has ended, with a sweep or with an error."""
+    """The tuner's thread has ended, with a sweep for each shape or with an error."""
 
-    found: Sweep | Exception
+    found: tuple[Sweep, ...] | Exception
 
 
 class Tuner:
@@ -179,35 +258,46 @@ class Tuner:
         self._request = request
         self._put = put
         self.running = False
-        self.sweep: Sweep | None = None
+        self.sweeps: tuple[Sweep, ...] = ()
 
     @property
     def waiting(self) -> bool:
         """True while a sweep is possible and none was made."""
-        return self._racer is not None and self.sweep is None
+        return self._racer is not None and not self.sweeps
 
-    def start(self, draft: MintDraft) -> None:
-        """Begin to sweep a draft; it ends with `SweepEnded`, after which `ended` is to be called."""
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The shapes to sweep at; one empty text for the usual shape."""
+        task = self._request.task
+        return ("",) if isinstance(task, str) else task.shapes or ("",)
+
+    def start(self, drafts: Sequence[MintDraft]) -> None:
+        """Begin to sweep at each shape, from the best draft on.
+
+        It ends with `SweepEnded`, after which `ended` is to be called. At one shape only the first
+        draft counts, because the verdicts have compared them there.
+        """
         assert self._racer is not None
         self.running = True
+        wanted = drafts[:MOST_STRUCTURES] if len(self.shapes) > 1 else drafts[:1]
         threading.Thread(
-            target=self._run, args=(self._racer, draft), name="tuner", daemon=True
+            target=self._run, args=(self._racer, wanted), name="tuner", daemon=True
         ).start()
 
-    def ended(self, found: Sweep | Exception) -> None:
+    def ended(self, found: tuple[Sweep, ...] | Exception) -> None:
         """Take note of `SweepEnded`; after an error there is no other sweep."""
         self.running = False
         if isinstance(found, Exception):
             self._racer = None
         else:
-            self.sweep = found
+            self.sweeps = found
 
-    def _run(self, racer: Racer, draft: MintDraft) -> None:
+    def _run(self, racer: Racer, drafts: Sequence[MintDraft]) -> None:
+        structures = [(draft.index, draft.source) for draft in drafts]
         try:
-            found = sweep(
-                draft.index,
-                draft.source,
-                lambda sources: racer.time_variants(sources, self._request.task),
+            found = tuple(
+                tune_at(shape, structures, race_at(racer, self._request.task, shape))
+                for shape in self.shapes
             )
         except Exception as error:
             self._put(SweepEnded(error))

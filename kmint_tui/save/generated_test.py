@@ -6,6 +6,7 @@ kernel in a second process, because Triton reads the switch when it is imported.
 
 from __future__ import annotations
 
+from kmint_tui.save.choosing import Choice
 from kmint_tui.save.domain import Domain
 from kmint_tui.save.reference_code import ACTIVATIONS, GATES
 from kmint_tui.save.single_file import verify_command
@@ -20,6 +21,62 @@ _MASKABLE = frozenset(
 )
 _DATA = frozenset("x y residual gate up".split())
 
+_ONE = """@pytest.mark.parametrize("rows, columns, values, dtype", CASES)
+def test_kernel(
+    rows: int, columns: int, values: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = arguments(rows, columns, values, dtype)
+    if GPU:
+        check({stem}(*tensors), tensors)
+    else:
+        # On the CPU only _run() launches the kernel; nothing there is compiled.
+        monkeypatch.setitem(_run.__globals__, "wrap_triton", lambda launched: launched)
+        launch: Callable[..., Tensor] = _run
+        check(launch(*tensors), tensors)"""
+_SEVERAL = """@pytest.mark.parametrize("launch", [{entries}])
+@pytest.mark.parametrize("rows, columns, values, dtype", CASES)
+def test_kernel(
+    rows: int,
+    columns: int,
+    values: str,
+    dtype: torch.dtype,
+    launch: Callable[..., Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tensors = arguments(rows, columns, values, dtype)
+    # Each kernel is launched as it is, whichever of them a call of this size takes.
+    monkeypatch.setitem(reference.__globals__, "wrap_triton", lambda launched: launched)
+    check(launch(*tensors), tensors)
+
+
+@pytest.mark.skipif(not GPU, reason="the interpreter is too slow for these shapes")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda one: f"{{one.rows}}x{{one.columns}}")
+def test_measured_shapes(shape: Any) -> None:
+    rows = min(shape.rows, MOST_ELEMENTS // shape.columns)
+    tensors = arguments(rows, shape.columns, "normal", shape.dtype)
+    check({stem}(*tensors), tensors)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (7, 131), (4999, 3001), (99991, 20011)])
+def test_a_call_takes_the_nearest_row(rows: int, columns: int) -> None:
+    def distance(shape: Any) -> tuple[float, float]:
+        return abs(math.log(columns / shape.columns)), abs(math.log(rows / shape.rows))
+
+    for own in SHAPES:
+        assert _kernel_for(own.rows, own.columns, own.dtype) is own.kernel
+        nearest = min((one for one in SHAPES if one.dtype == own.dtype), key=distance)
+        assert _kernel_for(rows, columns, own.dtype) is nearest.kernel
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_has_a_kernel(dtype: torch.dtype) -> None:
+    found = _kernel_for(5, 257, dtype)
+    known = [one.kernel for one in SHAPES if dtype == one.dtype]
+    assert found in (known or {others})"""
+_MEASURED = """# What a GPU with little memory can check.
+MOST_ELEMENTS = 1 << 27
+"""
+
 _TEST = '''"""Checks the kernel {stem} against its reference().
 
 With a GPU the kernel runs there. Without one Triton's interpreter runs it on the CPU, in a process
@@ -27,7 +84,7 @@ of its own and at small sizes: that shows wrong numbers, but no fault of the com
 TOLERANCE is from the receipt. `{verify}` judges the kernel again.
 """
 {mypy}
-import os
+{math}import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,7 +109,7 @@ CASES = [(*SIZES[0], values, dtype) for values in VALUES for dtype in DTYPES]
 CASES += [(*size, "normal", DTYPES[at % len(DTYPES)]) for at, size in enumerate(SIZES)]
 # What sums and functions may be wrong by, as a share of {share}.
 TOLERANCE = {tolerance!r}
-
+{measured}
 
 def data(values: str, shape: tuple[int, ...]) -> Tensor:
     x = torch.randn(shape)
@@ -98,18 +155,7 @@ def check(found: Tensor, tensors: tuple[Tensor, ...]) -> None:
 # NumPy, by which the interpreter computes, warns of what no GPU warns of.
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @runs_kernel
-@pytest.mark.parametrize("rows, columns, values, dtype", CASES)
-def test_kernel(
-    rows: int, columns: int, values: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tensors = arguments(rows, columns, values, dtype)
-    if GPU:
-        check({stem}(*tensors), tensors)
-    else:
-        # On the CPU only _run() launches the kernel; nothing there is compiled.
-        monkeypatch.setitem(_run.__globals__, "wrap_triton", lambda launched: launched)
-        launch: Callable[..., Tensor] = _run
-        check(launch(*tensors), tensors)
+{kernel}
 
 
 @pytest.mark.skipif(GPU or INTERPRETED, reason="test_kernel ran in this process")
@@ -226,10 +272,12 @@ def render_test(
     module: str,
     tolerance: float,
     limits: Domain | None = None,
+    choice: Choice | None = None,
 ) -> str:
     """The text of `test_<stem>.py`, which imports the kernel from `module`.
 
-    With `limits` every size of the test is one that the launcher takes.
+    With `limits` every size of the test is one that the launcher takes. With a `choice` each of its
+    kernels runs at every size, and the choice itself is tested.
     """
     verify = verify_command(stem, support)
     parameters = KINDS[op.kind].parameters
@@ -245,7 +293,9 @@ def render_test(
         "mypy": _ANY_LENGTH if op.name in WITH_DIM else "",
         "module": module,
         "verify": verify,
-        "imported": ", ".join(("DTYPES", "_op", "_run", *sorted(("reference", stem)))),
+        "imported": ", ".join((*_private(choice), *sorted(("reference", stem)))),
+        "math": "import math\n" if choice else "",
+        "measured": _MEASURED if choice else "",
         "small": repr(small),
         "large": repr(large),
         "values": repr([*values, "masked", "below zero"] if maskable else values).replace("'", '"'),
@@ -262,9 +312,21 @@ def render_test(
         "too_many": 2 * (support.heads[-1] if support.heads else support.max_columns),
     }
     shared = {"stem": stem, "columns": small[0][1], "lead": names[0]}
+    if choice:
+        all_of_them = "[one.kernel for one in SHAPES]"
+        shared["entries"] = ", ".join(choice.entries)
+        shared["others"] = all_of_them if choice.outside == "nearest" else "[reference]"
+    fields["kernel"] = (_SEVERAL if choice else _ONE).format(**shared)
     fields["layouts"] = ((_PADDED if support.padded else _NOT_PADDED) + _COPIED).format(**shared)
     fields["backward"] = _BACKWARD.format(**shared)
     return _TEST.format(**fields)
+
+
+def _private(choice: Choice | None) -> tuple[str, ...]:
+    """The private names that the test takes."""
+    if choice is None:
+        return ("DTYPES", "_op", "_run")
+    return ("DTYPES", "SHAPES", "_kernel_for", "_op", *choice.entries)
 
 
 def _sizes(

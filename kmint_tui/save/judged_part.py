@@ -1,6 +1,7 @@
 """The judged part of a saved file: clean kernels, their constants and the host functions, renamed.
 
-It stands between two marker lines, with its entry last. The referee judges exactly this text with
+It stands between two marker lines, with its entry last. A file that chooses by shape has one such
+part for each kernel, and the entries `_run_1`, `_run_2`. The referee judges exactly this text with
 two changes undone: `wrap_triton(kernel)`, which only announces a launch to `torch.compile`, and the
 name of the entry. So a user can judge a saved file again from its own text.
 
@@ -40,8 +41,10 @@ _TAKEN = frozenset(
     f"{BLOCK_SIZE} _check _check_layout _check_tensor _checked_run _cpu _fake _backward _keep "
     "_not_judged _op _row_gap _usual _vmap reference".split()
     + "_alone _bind _expands _fitting _ranges _shaped _size _unflattened _written".split()
-    + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS NUMBERS TENSORS".split()
+    + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS NUMBERS SHAPES TENSORS".split()
+    + "_BY_DTYPE _Shape _kernel_for _shapes_of".split()
 )
+_NUMBERED = re.compile(rf"{ENTRY_NAME}_\d+")
 _OPTIONAL_IMPORTS = {
     "math": "import math",
     "libdevice": "from triton.language.extra import libdevice",
@@ -60,18 +63,19 @@ class JudgedPart:
 
     text: str
     imports: tuple[str, ...]
+    entry: str = ENTRY_NAME
 
     @property
     def candidate(self) -> str:
         """The text to judge."""
-        return _candidate(self.text)
+        return _candidate(self.text)[1]
 
 
-def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
+def build(code: HostCode, *, public: str, wrap: bool, suffix: str = "") -> JudgedPart:
     """The judged part of a checked source. Raises NotSaveable.
 
     `public` is the name of the saved file's function. `wrap` announces launches to `torch.compile`,
-    as `triton_op` needs.
+    as `triton_op` needs. Every name ends in `suffix`, so that several parts fit in one file.
     """
     clean = tree_of(code.kernels.text).body
     constants = {
@@ -92,6 +96,7 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
         [*constants, *(kernel.name for kernel in kernels), *(host.name for host in hosts)],
         code,
         public,
+        suffix,
     )
     kernel_names = frozenset(names[kernel.name] for kernel in kernels)
     for node in kept:
@@ -100,10 +105,11 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
         ).apply()
     helpers: list[ast.stmt] = []
     if wrap:
-        launches = _Launches(kernel_names)
+        launches = _Launches(kernel_names, BLOCK_SIZE + suffix)
         for host in hosts:
             launches.visit(host)
-        helpers = tree_of(_BLOCK_SIZE_CODE).body if launches.sized else []
+        code_of_size = _BLOCK_SIZE_CODE.replace(BLOCK_SIZE, BLOCK_SIZE + suffix)
+        helpers = tree_of(code_of_size).body if launches.sized else []
     functions = (*kernels, *helpers, *hosts)
     text = "\n\n\n".join(
         part
@@ -111,32 +117,56 @@ def build(code: HostCode, *, public: str, wrap: bool) -> JudgedPart:
         if part
     )
     used = {node.id for node in ast.walk(tree_of(text)) if isinstance(node, ast.Name)}
-    return JudgedPart(
-        text + "\n", tuple(line for name, line in _OPTIONAL_IMPORTS.items() if name in used)
-    )
+    imports = tuple(line for name, line in _OPTIONAL_IMPORTS.items() if name in used)
+    return JudgedPart(text + "\n", imports, ENTRY_NAME + suffix)
 
 
 def candidate_of(saved: str) -> str:
-    """The text to judge of a saved file. Raises NoJudgedPart."""
-    begin, end = saved.find(BEGIN + "\n"), saved.find("\n" + END)
-    if begin < 0 or end < begin:
+    """The text to judge of a saved file with one kernel. Raises NoJudgedPart."""
+    found = candidates_of(saved)
+    if len(found) > 1:
+        raise NoJudgedPart(
+            f"the file chooses among {len(found)} kernels, and one is wanted",
+            fix="--shape names the one for a shape; `kmint verify FILE` judges all",
+            title="several kernels",
+        )
+    return next(iter(found.values()))
+
+
+def candidates_of(saved: str) -> dict[str, str]:
+    """The texts to judge of a saved file by the names of their entries. Raises NoJudgedPart."""
+    found: dict[str, str] = {}
+    end = 0
+    while (begin := saved.find(BEGIN + "\n", end)) >= 0:
+        end = saved.find("\n" + END, begin)
+        if end < 0:
+            break
+        try:
+            entry, text = _candidate(saved[begin + len(BEGIN) : end])
+        except (SyntaxError, ValueError) as error:
+            raise NoJudgedPart(f"the judged part is not Python any more: {error}") from error
+        if entry in found:
+            raise NoJudgedPart(f"two judged parts define `{entry}`")
+        found[entry] = text
+    if not found or end < 0:
         raise NoJudgedPart(
             "the file has no part marked as judged",
             fix="`kmint judge FILE --op OP` judges any kernel file",
         )
-    try:
-        return _candidate(saved[begin + len(BEGIN) : end])
-    except (SyntaxError, ValueError) as error:
-        raise NoJudgedPart(f"the judged part is not Python any more: {error}") from error
+    return found
 
 
-def _candidate(text: str) -> str:
+def _candidate(text: str) -> tuple[str, str]:
+    """The name of the entry, and the text with the entry named `run`."""
     tree = parse(text)
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    numbered = [name for name in functions if _NUMBERED.fullmatch(name)]
+    entry = numbered[-1] if numbered and ENTRY_NAME not in functions else ENTRY_NAME
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == ENTRY_NAME:
+        if isinstance(node, ast.FunctionDef) and node.name == entry:
             node.name = ENTRY
-    body = ast.unparse(ast.fix_missing_locations(_Unwrap().visit(tree)))
-    return "\n".join([*_OPTIONAL_IMPORTS.values(), "", body, ""])
+    body = ast.unparse(ast.fix_missing_locations(_Unwrap(entry).visit(tree)))
+    return entry, "\n".join([*_OPTIONAL_IMPORTS.values(), "", body, ""])
 
 
 def _reachable(code: HostCode, kernels: set[str]) -> list[ast.FunctionDef]:
@@ -179,18 +209,18 @@ def _constants(hosts: list[ast.FunctionDef], code: HostCode) -> list[str]:
     return found
 
 
-def _private_names(names: list[str], code: HostCode, public: str) -> dict[str, str]:
+def _private_names(names: list[str], code: HostCode, public: str, suffix: str) -> dict[str, str]:
     """For each name one with a leading underscore that neither the source nor a saved file uses."""
     mentioned = {
         node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)
     } | _arguments(code.tree)
-    bound = _TAKEN | RESERVED | {public, ENTRY_NAME}
+    bound = _TAKEN | RESERVED | {public, ENTRY_NAME, ENTRY_NAME + suffix, BLOCK_SIZE + suffix}
     taken = mentioned | set(names) | bound
-    chosen: dict[str, str] = {ENTRY: ENTRY_NAME}
+    chosen: dict[str, str] = {ENTRY: ENTRY_NAME + suffix}
     for name in names:
         if name in chosen:
             continue
-        new = name if name.startswith("_") else f"_{name}"
+        new = (name if name.startswith("_") else f"_{name}") + suffix
         while new in bound or (new != name and new in taken):
             new += "_"
         chosen[name] = new
@@ -248,8 +278,8 @@ class _Launches(ast.NodeTransformer):
     `sized` is true if there was a block size.
     """
 
-    def __init__(self, kernels: frozenset[str]) -> None:
-        self._kernels = kernels
+    def __init__(self, kernels: frozenset[str], block_size: str) -> None:
+        self._kernels, self._block_size = kernels, block_size
         self.sized = False
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
@@ -265,14 +295,17 @@ class _Launches(ast.NodeTransformer):
             and len(node.args) == 1
             and not node.keywords
         ):
-            node.func = ast.Name(BLOCK_SIZE, ast.Load())
+            node.func = ast.Name(self._block_size, ast.Load())
             self.sized = True
         return node
 
 
 class _Unwrap(ast.NodeTransformer):
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Name(ENTRY, node.ctx) if node.id == ENTRY_NAME else node
+        return ast.Name(ENTRY, node.ctx) if node.id == self._entry else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kmint_tui.save.choosing import Choice
 from referee.verdict import Verdict
 
 
@@ -28,3 +29,5 @@ class Kernel:
     copies: Mapping[str, str] = field(default_factory=dict)
     unjudged: tuple[str, ...] = ()
     """Inputs that the file refuses because time ran out before they were judged."""
+    choice: Choice | None = None
+    """The table of a file that chooses by shape."""

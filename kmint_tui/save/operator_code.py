@@ -55,8 +55,13 @@ def names_of(op: Op) -> str:
     return ", ".join(parameter.name for parameter in parameters_of(op))
 
 
-def registered(op: Op, name: str, namespace: str, how: Registration) -> str:
-    """The code that registers the operator `namespace::name` and its further forms."""
+def registered(
+    op: Op, name: str, namespace: str, how: Registration, *, chooses: bool = False
+) -> str:
+    """The code that registers the operator `namespace::name` and its further forms.
+
+    With `chooses` every call takes its kernel from the table of the file.
+    """
     lead = parameters_of(op)[0].name
     dtype_of = next(parameter.name for parameter in parameters_of(op) if parameter.dtype == "x")
     shape = f"{lead}.shape" if KINDS[op.kind].output == ("M", "N") else f"{lead}.shape[:1]"
@@ -66,7 +71,11 @@ def registered(op: Op, name: str, namespace: str, how: Registration) -> str:
         f"        return {empty}",
         f"    with torch.cuda.device({lead}.device):",
     ]
-    body.append(f"        found: Tensor = {ENTRY_NAME}({names_of(op)})")
+    if chooses:
+        sizes = f"{lead}.shape[0], {lead}.shape[-1], {dtype_of}.dtype"
+        body.append(f"        kernel = _kernel_for({sizes})")
+    entry = "kernel" if chooses else ENTRY_NAME
+    body.append(f"        found: Tensor = {entry}({names_of(op)})")
     body.append("    return found")
     cpu = [
         f'    if {lead}.device.type == "cpu":',

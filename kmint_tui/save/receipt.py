@@ -58,6 +58,23 @@ class ReferenceDocument(TypedDict):
     sha256: NotRequired[str]
 
 
+class EntryDocument(TypedDict):
+    """One kernel of a file that chooses by shape."""
+
+    entry: str
+    id: str
+    source_sha256: str
+    verdict: VerdictDocument
+
+
+class ShapeDocument(TypedDict):
+    """A shape at which a kernel of the file was measured."""
+
+    rows: int
+    columns: int
+    dtype: str
+
+
 class ReceiptDocument(TypedDict):
     """The fields of a receipt that kmint's own readers need."""
 
@@ -70,6 +87,8 @@ class ReceiptDocument(TypedDict):
     source_sha256: NotRequired[str]
     referee: NotRequired[RefereeDocument]
     reference: NotRequired[ReferenceDocument | None]
+    entries: NotRequired[list[EntryDocument]]
+    shapes: NotRequired[list[ShapeDocument]]
 
 
 def load(text: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from kmint_tui.history.store import PASSED
 from kmint_tui.history.verdicts import speed
 from kmint_tui.minting.request import environment
 from kmint_tui.save import writer
+from kmint_tui.save.choosing import Choice, Row, in_order
 from kmint_tui.save.domain import Domain, domain
 from kmint_tui.save.first_call import call, command
 from kmint_tui.save.fixed_configuration import fix_configuration
@@ -53,7 +54,8 @@ _NOT_REGISTERED = (
 class Saved:
     """The written files, the kernel's first, and the verdict on the saved file.
 
-    `first_call` is a command that calls the kernel once; a package has none. `unjudged` has in words
+    `choice` is the table of a file that chooses by shape; `verdict` is then that on its first
+    kernel. `first_call` is a command that calls the kernel once; a package has none. `unjudged` has in words
     the inputs that were not judged because time ran out.
     """
 
@@ -61,6 +63,7 @@ class Saved:
     verdict: Verdict
     first_call: str
     unjudged: tuple[str, ...] = ()
+    choice: Choice | None = None
 
 
 def save(
@@ -74,8 +77,9 @@ def save(
     form: Form = "file",
     force: bool = False,
     licence: str = NO_LICENCE,
+    rows: Sequence[Row] = (),
 ) -> Saved:
-    """Save a draft that passed into `folder`.
+    """Save a draft that passed into `folder`. The receipt lists `rows`, its measured shapes.
 
     `judge` returns the referee's verdict on a candidate's text, with a fresh seed. `own` is the
     user's reference that `op` was made from.
@@ -84,10 +88,28 @@ def save(
     NotSaveable for host code outside the allow-list, or a saved form that does not pass. Raises
     StorageError if kmint cannot write.
     """
-    module = "." if (folder / "__init__.py").is_file() else ""
+    kernel = prepare(
+        session,
+        draft,
+        op,
+        judge=judge,
+        own=own,
+        folder=module_prefix(folder, op, form),
+        licence=licence,
+        rows=rows,
+    )
+    return written(kernel, folder, form, force=force)
+
+
+def module_prefix(folder: Path, op: Op, form: Form) -> str:
+    """The text before the module's name in the imports of the saved test."""
     if form == "hf-kernel":
-        module = f"{package_name(file_stem(op))}."
-    kernel = prepare(session, draft, op, judge=judge, own=own, folder=module, licence=licence)
+        return f"{package_name(file_stem(op))}."
+    return "." if (folder / "__init__.py").is_file() else ""
+
+
+def written(kernel: Kernel, folder: Path, form: Form, *, force: bool) -> Saved:
+    """Write the files of a kernel. Raises UsageError for edited files, and StorageError."""
     if form == "hf-kernel":
         texts, name = package(kernel)
     else:
@@ -99,7 +121,7 @@ def save(
         )
     files = writer.write(folder, texts, name, force=force)
     first_call = command(files[0], kernel.call) if form == "file" else ""
-    return Saved(files, kernel.verdict, first_call, kernel.unjudged)
+    return Saved(files, kernel.verdict, first_call, kernel.unjudged, kernel.choice)
 
 
 def prepare(
@@ -111,14 +133,12 @@ def prepare(
     own: OwnReference | None = None,
     folder: str = "",
     licence: str = NO_LICENCE,
+    rows: Sequence[Row] = (),
 ) -> Kernel:
     """The files of `save` before they are written. The test imports the module from `folder`."""
-    if draft.outcome not in PASSED or draft.verdict is None:
-        raise UsageError(
-            f"draft {draft.id} is {_said(draft)}; only kernels that passed can be saved",
-            fix=_way_out(draft),
-        )
+    verdict_of(draft)
     _check_minted_by(session, draft, op, own)
+    assert draft.verdict is not None
     source, chosen = fix_configuration(draft.source, draft.verdict)
     code, stem = check(source), file_stem(op)
     how, why = registration(code) if own is None else (None, _NOT_REGISTERED)
@@ -134,7 +154,7 @@ def prepare(
     )
     namespace = "kmint_" + sha256(f"{op.name}\0{part.text}")[:8]
     text = render(
-        op, part, able, how, namespace, _origin(session, draft, op, verdict, licence, limits)
+        op, [part], able, how, namespace, origin_of(session, draft, op, verdict, licence, limits)
     )
     if candidate_of(text) != part.candidate:
         raise NotSaveable("its saved form does not hold the code that was judged")
@@ -161,10 +181,9 @@ def prepare(
             tolerance=share,
         )
     test = narrow(test)
-    _check_python(text)
-    _check_python(test)
+    check_python(text, test)
     receipt = {
-        **_receipt(session, draft, verdict, able, how, why),
+        **receipt_of(session, draft, verdict, able, how, why),
         "licence": licence,
         "reach": reach(verdict).to_json(),
         "test_tolerance": share,
@@ -174,6 +193,11 @@ def prepare(
         "fixed": list(own.fixed) if own else [],
         "configuration": chosen.to_json() if chosen else None,
         "namespace": namespace if how else None,
+        **(
+            {"shapes": [{**row.to_json(), "entry": part.entry} for row in in_order(rows)]}
+            if rows
+            else {}
+        ),
     }
     expression = call(op, stem, able, gpu=verdict.mode == "replay")
     return Kernel(
@@ -187,6 +211,16 @@ def prepare(
         copies=copies,
         unjudged=able.unjudged if isinstance(able, Support) else (),
     )
+
+
+def verdict_of(draft: Draft) -> Mapping[str, Any]:
+    """The verdict on a draft that passed. Raises UsageError for another draft."""
+    if draft.outcome not in PASSED or draft.verdict is None:
+        raise UsageError(
+            f"draft {draft.id} is {_said(draft)}; only kernels that passed can be saved",
+            fix=_way_out(draft),
+        )
+    return draft.verdict
 
 
 def check_needs_no_reference(session: Session, draft: Draft) -> None:
@@ -223,12 +257,13 @@ def _check_minted_by(session: Session, draft: Draft, op: Op, own: OwnReference |
         )
 
 
-def _check_python(text: str) -> None:
-    """Raises NotSaveable for text that Python cannot compile."""
-    try:
-        compile(text, "<saved>", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        raise NotSaveable(f"its saved form is not Python: {error}") from error
+def check_python(*texts: str) -> None:
+    """Raises NotSaveable for a text that Python cannot compile."""
+    for text in texts:
+        try:
+            compile(text, "<saved>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            raise NotSaveable(f"its saved form is not Python: {error}") from error
 
 
 def _said(draft: Draft) -> str:
@@ -243,7 +278,7 @@ def _way_out(draft: Draft) -> str:
     return f"`kmint history show {draft.session}` lists the session's drafts"
 
 
-def _origin(
+def origin_of(
     session: Session,
     draft: Draft,
     op: Op,
@@ -251,6 +286,7 @@ def _origin(
     licence: str,
     limits: Domain | None,
 ) -> Provenance:
+    """The origin of a draft, for the saved file."""
     assert draft.verdict is not None
     return Provenance(
         op=op.name,
@@ -291,7 +327,7 @@ def _measured(verdict: Mapping[str, Any]) -> str:
     )
 
 
-def _receipt(
+def receipt_of(
     session: Session,
     draft: Draft,
     verdict: Verdict,
@@ -299,6 +335,7 @@ def _receipt(
     how: Registration | None,
     why: str,
 ) -> dict[str, Any]:
+    """The fields of a receipt that say where a draft comes from and how it was judged."""
     assert draft.verdict is not None
     return {
         "kmint_version": __version__,

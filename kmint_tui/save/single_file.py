@@ -18,6 +18,8 @@ from typing import Any, NotRequired, TypedDict
 
 from kmint_tui.documents import parse_toml
 from kmint_tui.escapes import visible_json
+from kmint_tui.save import choosing
+from kmint_tui.save.choosing import Choice
 from kmint_tui.save.judged_part import BEGIN, END, ENTRY_NAME, JudgedPart
 from kmint_tui.save.line_width import WIDTH, narrow, paragraph, plain
 from kmint_tui.save.own_reference import Judged, Signature
@@ -49,7 +51,8 @@ _NO_STEMS = (
 class Provenance:
     """The origin of a kernel. `verdict`, `reach` and `measured` are in words.
 
-    `licence` is an SPDX expression, NOASSERTION by default; `versions` are by package.
+    For several kernels the other fields are those of the first one. `licence` is an SPDX
+    expression, NOASSERTION by default; `versions` are by package.
     """
 
     op: str
@@ -66,6 +69,8 @@ class Provenance:
     measured: str
     licence: str
     versions: Mapping[str, str]
+    drafts: tuple[str, ...] = ()
+    """Id and digest of each draft of a file that chooses by shape; empty for one kernel."""
 
 
 def file_stem(op: Op) -> str:
@@ -81,18 +86,21 @@ def file_stem(op: Op) -> str:
 
 def render(
     op: Op,
-    part: JudgedPart,
+    parts: Sequence[JudgedPart],
     support: Support | Judged,
     how: Registration | None,
     namespace: str,
     origin: Provenance,
+    choice: Choice | None = None,
 ) -> str:
     """The saved file's text.
 
-    For a user's own reference `support` holds its judged inputs, and `how` is None.
+    For a user's own reference `support` holds its judged inputs, and `how` is None. With a `choice`
+    each row of its table names the entry of one part.
     """
     stem = file_stem(op)
-    judged = f"{BEGIN}\n\n{part.text}\n\n{END}\n"
+    judged = "\n\n".join(f"{BEGIN}\n\n{part.text}\n\n{END}\n" for part in parts)
+    more = list(dict.fromkeys(line for part in parts for line in part.imports))
     if isinstance(support, Judged) or how is None:
         assert isinstance(support, Judged)
         head = [
@@ -100,15 +108,15 @@ def render(
             "import triton",
             "import triton.language as tl",
             "from torch import Tensor",
-            *part.imports,
+            *more,
         ]
         rest = user_wrapper(support, stem, ENTRY_NAME)
         public = [stem]
         limits = judged_constants(support) + "\n"
     else:
         wraps = ["from torch.library import triton_op, wrap_triton"] if how == "triton_op" else []
-        head = [*imports().splitlines(), *wraps, *part.imports]
-        rest = wrapper(op, stem, namespace, support, how)
+        head = [*imports().splitlines(), *wraps, *more]
+        rest = wrapper(op, stem, namespace, support, how, choice)
         public = [*sorted([stem, "reference"])]
         limits = constants(support) + "\n"
     if "F." not in rest:
@@ -119,9 +127,12 @@ def render(
             line.split()[1] != "math",
         )
     )
+    if choice:
+        head = [line for line in head if line != "import math"]
+        head = [*choosing.imports(), "", *head]
     lines = [
         f"# SPDX-License-Identifier: {origin.licence}",
-        _docstring(op, stem, support, how, origin),
+        _docstring(op, stem, support, how, origin, choice),
         _MYPY,
         "\n".join(head),
         "",
@@ -142,6 +153,7 @@ class ProvenanceBlock(TypedDict):
     op: NotRequired[str]
     id: NotRequired[str]
     source_sha256: NotRequired[str]
+    drafts: NotRequired[list[str]]
     reference: NotRequired[str]
     reference_sha256: NotRequired[str]
     inputs: NotRequired[list[str]]
@@ -175,7 +187,12 @@ def verify_command(stem: str, support: Support | Judged) -> str:
 
 
 def _docstring(
-    op: Op, stem: str, support: Support | Judged, how: Registration | None, origin: Provenance
+    op: Op,
+    stem: str,
+    support: Support | Judged,
+    how: Registration | None,
+    origin: Provenance,
+    choice: Choice | None,
 ) -> str:
     """The first line in plain words, five lines of receipt, and how to call it."""
     judged = isinstance(support, Judged)
@@ -188,7 +205,7 @@ def _docstring(
         "What": op.formula,
         "Inputs": "those in JUDGED" if isinstance(support, Judged) else _accepted(support),
         "When": f"{origin.created[:10]}{f', with {versions}' if versions else ''}",
-        "Author": f"the model {origin.model}; kmint judged it as draft {origin.id}",
+        "Author": _authors(origin),
         "Result": origin.reach,
     }
     title = plain(op.title)
@@ -202,6 +219,7 @@ def _docstring(
             if isinstance(support, Judged)
             else _contract(op, stem, support, how)
         ),
+        *(paragraph(choosing.sentence(choice)) if choice else []),
         *paragraph(plain(origin.measured)),
         *paragraph(
             f"{stem}.receipt.json holds the "
@@ -214,6 +232,13 @@ def _docstring(
         "",
     ]
     return "\n".join(lines)
+
+
+def _authors(origin: Provenance) -> str:
+    if not origin.drafts:
+        return f"the model {origin.model}; kmint judged it as draft {origin.id}"
+    names = [one.partition(" ")[0] for one in origin.drafts]
+    return f"{origin.model}; kmint judged drafts {', '.join(names)}"
 
 
 def _titled(title: str) -> list[str]:
@@ -306,8 +331,10 @@ def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> 
 
 
 def _block(origin: Provenance, support: Support | Judged) -> str:
-    told = ("versions", "reach", "measured")
+    told = ("versions", "reach", "measured", "drafts")
     values = {name: value for name, value in vars(origin).items() if name not in told}
+    if origin.drafts:
+        values["drafts"] = list(origin.drafts)
     if isinstance(support, Judged):
         values |= {
             "reference": support.reference.name,

@@ -102,6 +102,24 @@ def support(op: Op, verdicts: Sequence[Mapping[str, Any]]) -> Support:
     )
 
 
+def in_common(several: Sequence[Support]) -> Support:
+    """The inputs that every one of several kernels accepts. Raises NotSaveable without any."""
+    first = several[0]
+    dtypes = tuple(one for one in first.dtypes if all(one in other.dtypes for other in several))
+    heads = tuple(one for one in first.heads if all(one in other.heads for other in several))
+    if not dtypes or (first.heads and not heads):
+        raise NotSaveable("there is no input that all of these kernels accept")
+    return Support(
+        dtypes=dtypes,
+        max_columns=min(one.max_columns for one in several),
+        heads=heads,
+        padded=all(one.padded for one in several),
+        large=all(one.large for one in several),
+        nonfinite=all(one.nonfinite for one in several),
+        unjudged=tuple(dict.fromkeys(words for one in several for words in one.unjudged)),
+    )
+
+
 def _any(mark: str, names: set[str]) -> bool:
     return any(mark in name for name in names)
 

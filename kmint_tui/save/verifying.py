@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from kmint_tui.documents import read_bytes
 from kmint_tui.errors import UsageError
-from kmint_tui.save.judged_part import NoJudgedPart, candidate_of
+from kmint_tui.save.judged_part import candidates_of
 from kmint_tui.save.own_reference import ReferenceFile
 from kmint_tui.save.receipt import BadReceipt, is_whole, load
 from kmint_tui.save.referee_identity import referee_identity
@@ -47,7 +47,8 @@ class Stale:
 class Verification:
     """The result for one saved kernel. `problems` are the reasons against it; it holds without any.
 
-    `copies` are identical files, such as the built variants of a package.
+    `entries` has the verdict on each kernel of a file that chooses by shape; `verdict` is then the
+    first that does not pass, or the first. `copies` are identical files, such as the built variants of a package.
     """
 
     file: Path
@@ -58,6 +59,7 @@ class Verification:
     verdict: Verdict | None
     problems: tuple[str, ...]
     copies: tuple[Path, ...] = ()
+    entries: Mapping[str, Verdict] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -76,6 +78,7 @@ class Verification:
             "problems": list(self.problems),
             "copies": [str(copy) for copy in self.copies],
             "verdict": self.verdict.to_json() if self.verdict else None,
+            "entries": {name: one.to_json() for name, one in self.entries.items()},
         }
 
 
@@ -130,6 +133,13 @@ def own_inputs(file: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
+def measured_shapes(file: Path) -> tuple[str, ...]:
+    """The shapes in the receipt of a saved kernel, as `--shape` takes them."""
+    receipt, _ = _receipt(file, [])
+    rows = (receipt or {}).get("shapes") or ()
+    return tuple(f"{one['rows']}x{one['columns']}:{one['dtype']}" for one in rows)
+
+
 def verify(file: Path, judge: Judge | None, reference: ReferenceFile | None = None) -> Verification:
     """Check one saved kernel; without `judge` by its digests only.
 
@@ -158,10 +168,19 @@ def verify(file: Path, judge: Judge | None, reference: ReferenceFile | None = No
     if receipt is not None:
         problems += _disagreements(origin, receipt)
     op = receipt["op"] if receipt else origin.get("op")
-    verdict = _judged(text, op, judge, problems) if judge else None
+    verdicts = _judged(text, op, judge, problems) if judge else {}
+    failed = [one for one in verdicts.values() if not one.passed]
+    verdict = next(iter([*failed, *verdicts.values()]), None)
     stale = _stale(receipt, verdict, own_reference(file), reference) if receipt and verdict else ()
-    if receipt and verdict and verdict.passed:
-        problems += _lost(receipt, verdict)
+    if receipt:
+        then = {one["entry"]: one for one in receipt.get("entries", ())}
+        if verdicts and (len(then) or 1) != len(verdicts):
+            problems.append(
+                f"the receipt is for {len(then) or 1} kernels, the file has {len(verdicts)}"
+            )
+        for name, one in verdicts.items():
+            if one.passed:
+                problems += _lost(then.get(name, receipt), one)
     return Verification(
         file=file,
         op=op,
@@ -170,6 +189,7 @@ def verify(file: Path, judge: Judge | None, reference: ReferenceFile | None = No
         stale=stale,
         verdict=verdict,
         problems=tuple(problems),
+        entries=verdicts if len(verdicts) > 1 else {},
     )
 
 
@@ -231,6 +251,8 @@ def _disagreements(origin: Mapping[str, Any], receipt: Mapping[str, Any]) -> lis
         "source_sha256": receipt.get("source_sha256"),
     }
     pairs["reference_sha256"] = (receipt.get("reference") or {}).get("sha256")
+    if entries := receipt.get("entries"):
+        pairs["drafts"] = [f"{one['id']} {one['source_sha256']}" for one in entries]
     differing = [name for name, value in pairs.items() if origin and origin.get(name) != value]
     return (
         [f"file and receipt belong to different kernels: their {' and '.join(differing)} differ"]
@@ -239,23 +261,23 @@ def _disagreements(origin: Mapping[str, Any], receipt: Mapping[str, Any]) -> lis
     )
 
 
-def _judged(text: str, op: str | None, judge: Judge, problems: list[str]) -> Verdict | None:
+def _judged(text: str, op: str | None, judge: Judge, problems: list[str]) -> dict[str, Verdict]:
+    """The verdict on each kernel of the file, by its entry; empty if it cannot be judged."""
     if op is None:
         problems.append("nothing says which operation it is for")
-        return None
+        return {}
+    found: dict[str, Verdict] = {}
     try:
-        candidate = candidate_of(text)
-    except NoJudgedPart as error:
-        problems.append(error.message)
-        return None
-    try:
-        verdict = judge(candidate, op)
+        candidates = candidates_of(text)
+        for entry, candidate in candidates.items():
+            verdict = found[entry] = judge(candidate, op)
+            if not verdict.passed:
+                which = "it" if len(candidates) == 1 else entry
+                problems.append(f"the referee does not pass {which}: {verdict.reason}")
     except UsageError as error:
         problems.append(error.message)
-        return None
-    if not verdict.passed:
-        problems.append(f"the referee does not pass it: {verdict.reason}")
-    return verdict
+        return {}
+    return found
 
 
 def _stale(

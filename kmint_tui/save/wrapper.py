@@ -6,6 +6,7 @@ any number of leading dimensions; the wrapper flattens them to the judged two wi
 
 from __future__ import annotations
 
+from kmint_tui.save.choosing import Choice, table
 from kmint_tui.save.operator_code import names_of, parameters_of, registered, typed_names
 from kmint_tui.save.reference_code import reference_function
 from kmint_tui.save.support import INT32_ELEMENTS, Support
@@ -80,11 +81,19 @@ def constants(support: Support) -> str:
     return "\n".join(lines) + "\n"
 
 
-def wrapper(op: Op, name: str, namespace: str, support: Support, how: Registration) -> str:
-    """The code after the judged part. `name` is the public function's."""
-    operator = registered(op, name, namespace, how)
+def wrapper(
+    op: Op,
+    name: str,
+    namespace: str,
+    support: Support,
+    how: Registration,
+    choice: Choice | None = None,
+) -> str:
+    """The code after the judged parts. `name` is the public function's."""
+    operator = registered(op, name, namespace, how, chooses=choice is not None)
     public = _public(op, name, namespace)
-    return "\n\n".join([reference_function(op), *_checks(op, support), operator, public])
+    tables = [table(choice)] if choice else []
+    return "\n\n".join([reference_function(op), *tables, *_checks(op, support), operator, public])
 
 
 def checked_function(op: Op, name: str, support: Support) -> str:

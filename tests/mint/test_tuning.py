@@ -5,6 +5,7 @@ attributed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kmint_tui.mint import Mint
 from kmint_tui.minting.knobs import describe, knobs, with_values
 from kmint_tui.minting.tuning import MOST_VARIANTS, sweep
 from kmint_tui.models.store import Choice
+from referee.problem import TaskName
 from referee.variant_timing import VariantsNotTimed, VariantTime
 from tests import tiny_models
 from tests.cli.runner import kmint
@@ -24,6 +26,7 @@ from tests.referee.gpu.test_variant_timing import SLOW
 
 __all__ = ["history", "model"]
 
+TALL, WIDE = "32768x1024:bfloat16", "8192x4096:bfloat16"
 LOOP = """\
 @triton.jit
 def _kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr, EVEN: tl.constexpr):  # é
@@ -230,7 +233,38 @@ def test_when_nothing_is_faster_the_draft_stays_what_it_is(model: Choice, histor
         )
     )
     assert len(result.drafts) == 1
-    assert result.sweep is not None and result.sweep.source is None
+    assert result.sweeps[0].source is None
+
+
+def test_each_asked_shape_has_a_sweep(model: Choice, history: History) -> None:
+    class ByShape(Track):
+        def time_variants(
+            self, sources: Sequence[str], op: object = None, *, seed: int | None = None
+        ) -> list[VariantTime]:
+            assert isinstance(op, TaskName)
+            self.faster = ("num_warps=8",) if op.shapes == (TALL,) else ("BLOCK = 2048",)
+            return super().time_variants(sources, op, seed=seed)
+
+    task = TaskName("softmax", shapes=(TALL, WIDE))
+    won = verdict("win", ratio=1.2)
+    referee = ScriptedReferee({"slow@correct": verdict("correct"), "slow@full": won})
+    events = list(
+        Mint(
+            replace(request(model, 1, tune=True), task=task),
+            smith=ScriptedSmith([answer(0, LOOP.replace("# é", "# 'slow'"))]),
+            judge=referee,
+            history=history,
+            times=True,
+            racer=ByShape(),
+        ).run()
+    )
+    result = last(events)
+    assert [one.shape for one in result.sweeps] == [TALL, WIDE]
+    assert [(one.author, one.changes) for one in result.drafts[1:]] == [
+        ("tuner", "num_warps 4 -> 8"),
+        ("tuner", "BLOCK 1024 -> 2048"),
+    ]
+    assert [one["shape"] for one in result.to_json()["tuning"]["shapes"]] == [TALL, WIDE]
 
 
 def test_without_a_correct_kernel_nothing_is_swept(model: Choice, history: History) -> None:

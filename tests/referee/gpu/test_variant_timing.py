@@ -69,12 +69,21 @@ def held(sources: Sequence[str], track: Track) -> tuple[VariantTime, ...]:
 
 def test_every_variant_gets_a_lap_or_a_reason() -> None:
     track = Track()
-    halved = SLOW.replace("triton.cdiv(x.numel(), BLOCK)", "1")
+    halved = FAST.replace("triton.cdiv(x.numel(), BLOCK)", "triton.cdiv(x.numel(), 2 * BLOCK)")
     first, broken, second, wrong = held([SLOW, BROKEN, FAST, halved], track)
     assert (first, second) == (VariantTime(10.0, 1.0), VariantTime(5.0, 2.0))
     assert broken.us is None and "z" in broken.refused
     assert wrong == VariantTime(None, None, "half of it is missing")
     assert len(track.raced) == 2
+
+
+def test_what_the_model_rules_out_is_not_raced() -> None:
+    track = Track()
+    alone = FAST.replace("triton.cdiv(x.numel(), BLOCK)", "7")
+    first, costly, fast = held([SLOW, alone, FAST], track)
+    assert costly.us is None and "not raced: by the model it costs" in costly.refused
+    assert "of the card's threads at work" in costly.refused
+    assert first.us is not None and fast.us is not None and len(track.raced) == 2
 
 
 def test_without_a_passing_kernel_to_start_from_there_is_no_race() -> None:
