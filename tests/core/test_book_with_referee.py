@@ -1,0 +1,102 @@
+"""A whole build: the embedded smith, the referee and the tuner are real; without a GPU a stand-in
+times the kernels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kmint_tui import paths
+from kmint_tui.book import store
+from kmint_tui.book.records import Book, Place
+from kmint_tui.core.book.building import Build, BuildEvent, Built, Done
+from kmint_tui.core.book.entries import versions_here
+from kmint_tui.core.book.planning import plan
+from kmint_tui.core.book.rejudging import rejudge
+from kmint_tui.core.judges import of_referee
+from kmint_tui.history.store import History
+from kmint_tui.models import registry
+from kmint_tui.models.store import EMBEDDED, resolve
+from kmint_tui.smith import Options, Smith
+from referee.judge import Referee
+from tests.cli.runner import kmint
+from tests.core.timing_stand_in import BAR_US, BEST_US, DEVICE, TIMED, TimingStandIn
+
+SHAPE = "64x1024"
+
+
+@pytest.fixture
+def referee(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Referee]:
+    monkeypatch.setattr("referee.judge.Replayer", TimingStandIn)
+    with Referee(cache=tmp_path / "referee") as opened:
+        yield opened
+
+
+def built(referee: Referee, tmp_path: Path, *, again: bool = False) -> tuple[Built, list[Done]]:
+    """The book of two operations at one shape, with two drafts."""
+    events: list[BuildEvent] = []
+    own = store.read("own", DEVICE)
+    found = plan(("silu", "relu2"), (SHAPE,), "bf16", own, versions=versions_here(), again=again)
+    model = resolve(registry.load(paths.user_models_file()), EMBEDDED).file.path
+    with (
+        History(paths.private_dir(paths.data_dir()) / "history.db") as history,
+        Smith(model, Options(log=tmp_path / "smith.log", gpu_layers=0, allow_cpu=True)) as smith,
+    ):
+        build = Build(
+            opened=of_referee(referee),
+            smith=smith,
+            history=history,
+            device=DEVICE,
+            work=found.work,
+            drafts=2,
+            rivals=store.load(DEVICE)[0],
+            tell=events.append,
+        )
+        result = build.run()
+    return result, [event for event in events if isinstance(event, Done)]
+
+
+def test_a_book_is_built_kept_and_judged_again(referee: Referee, tmp_path: Path) -> None:
+    result, events = built(referee, tmp_path)
+    assert (result.failures, result.left) == ((), ())
+    assert [event.work.op.name for event in events] == ["silu", "relu2"]
+    book, origins = store.load(DEVICE)
+    places = [Place("relu2", "64x1024", "bfloat16"), Place("silu", "64x1024", "bfloat16")]
+    assert [entry.place for entry in book.entries] == places
+    assert set(origins.values()) == {"own"}
+    for entry in book.entries:
+        # The sweep found the 8 warps that the stand-in favours, and the verdict holds their time.
+        assert entry.author == "tuner" and "num_warps" in entry.changes
+        assert "num_warps=8" in book.source(entry)
+        assert entry.figures.us == BEST_US and entry.figures.ratio == BAR_US / BEST_US
+        assert entry.figures.baselines == {"eager": 30.0, "compile": BAR_US}
+        assert entry.made_with(*versions_here()) and entry.date and entry.versions["referee"]
+    assert result.profile.verdicts >= 2 and result.profile.contests.tuning > 0
+
+    timed = len(TIMED)
+    again, _ = built(referee, tmp_path)
+    assert (again.entries, len(TIMED)) == ((), timed)
+
+    found = rejudge(of_referee(referee), book, None, lambda one: None)
+    assert [one.difference for one in found] == [0.0, 0.0] and len(TIMED) == timed + 2
+    assert store.load(DEVICE)[0] == book
+
+    saved = kmint("book", "save", "silu", "--to", str(tmp_path / "kernels"), "--json")
+    assert saved.code == 0, saved.err
+    receipt = json.loads((tmp_path / "kernels" / "silu.receipt.json").read_text())
+    assert receipt["verdict"]["mode"] == "interpret"
+    assert "book of" in receipt["model"]["id"] and saved.document["left_out"] == []
+
+
+def test_the_books_kernels_compete_again(referee: Referee, tmp_path: Path) -> None:
+    built(referee, tmp_path)
+    before, _ = store.load(DEVICE)
+    assert isinstance(before, Book)
+    result, _ = built(referee, tmp_path, again=True)
+    assert {entry.figures.us for entry in result.entries} == {BEST_US}
+    # The drafts came from the history.
+    assert result.profile.drafted == 0
