@@ -1,0 +1,371 @@
+"""The build of a book with a scripted smith and referee: order, contests, budget and second runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from kmint_tui.book import store
+from kmint_tui.book.records import Book
+from kmint_tui.core.book.baselines import forget_choices
+from kmint_tui.core.book.building import Build, BuildEvent, Built, Done
+from kmint_tui.core.book.contest import Contender, Contest
+from kmint_tui.core.book.entries import versions_here
+from kmint_tui.core.book.planning import Timed, Work, plan, timed_places
+from kmint_tui.core.judges import Opened
+from kmint_tui.errors import KmintError, UsageError
+from kmint_tui.history.store import History
+from kmint_tui.smith.events import Event
+from referee.ops import get
+from referee.problem import Problem, TaskName
+from referee.report import uncounted
+from referee.variant_timing import VariantsNotTimed, VariantTime
+from referee.verdict import Verdict
+from tests.book.examples import book, entry
+from tests.core.timing_stand_in import timing
+from tests.mint.doubles import answer, kernel, run_done
+
+if TYPE_CHECKING:
+    from kmint_tui.service.work import Judging
+    from kmint_tui.smith.prompts import Prompt
+    from kmint_tui.smith.sampling import Sampling
+
+DEVICE = "NVIDIA H200"
+WIDE, NARROW = "8192x4096:bfloat16", "64x4096:bfloat16"
+EMPTY = Book(device=DEVICE, entries=(), sources={})
+
+
+@dataclass
+class Referee:
+    """Times by a word of the source and the shape; a word without times is wrong everywhere."""
+
+    times: Mapping[str, Mapping[str, float]]
+    failing: frozenset[str] = frozenset()
+    judged: list[tuple[str, str]] = field(default_factory=list)
+    raced: list[list[str]] = field(default_factory=list)
+    gate: threading.Event | None = None
+
+    def _us(self, source: str, cell: str) -> float | None:
+        word = next((one for one in self.times if f"'{one}'" in source), "template")
+        found = self.times.get(word, {})
+        return next((us for shape, us in found.items() if shape in cell), found.get(""))
+
+    def judge(
+        self,
+        source: str,
+        op: str | TaskName,
+        *,
+        level: str = "full",
+        target: str | None = None,
+        seed: int | None = None,
+        strict: bool = False,
+        count: Any = uncounted,
+    ) -> Verdict:
+        assert (level, strict) == ("full", True)
+        problem = Problem(op)
+        self.judged.append((problem.op.name, source))
+        if self.gate is not None:
+            self.gate.wait()
+        if problem.op.name in self.failing:
+            raise KmintError("the worker was lost")
+        found = [
+            (cell.name, self._us(source, cell.name))
+            for cell in problem.cells("gpu")
+            if cell.role == "bench"
+        ]
+        where = {"device": DEVICE, "torch": "2.11.0", "triton": "3.6.0"}
+        times = [timing(name, us).to_json() for name, us in found if us is not None]
+        if len(times) < len(found):
+            reason = "12 of 64 elements wrong"
+            return Verdict(problem.op.name, "rejected", "correct", reason, "wrong_answer", "replay")
+        together = {**times[0], "shapes": times} if len(times) > 1 else times[0]
+        return Verdict(
+            *(problem.op.name, "win", "done", "", None, "replay"),
+            timing=together,
+            environment=where,
+            seconds={"correct": 0.5},
+        )
+
+    def time_variants(
+        self, sources: Sequence[str], op: str | TaskName, *, seed: int | None = None
+    ) -> tuple[VariantTime, ...]:
+        cell = Problem(op).bench()
+        assert cell is not None
+        self.raced.append(list(sources))
+        times = [self._us(source, cell.name) for source in sources]
+        if times[0] is None:
+            raise VariantsNotTimed("the kernel to start from does not pass: wrong")
+        return tuple(
+            VariantTime(us, times[0] / us) if us else VariantTime(None, None, "wrong")
+            for us in times
+        )
+
+    def opened(self) -> Opened:
+        return Opened(cast("Judging", self), None, True, self, 2)
+
+
+class Smith:
+    """Writes kernels with the words `a` and `b` for every operation, and counts its runs."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def draft(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        drafts: int,
+        *,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        max_tokens: int = 768,
+    ) -> Iterator[Event]:
+        self.runs += 1
+        for index in range(drafts):
+            yield answer(index, kernel("ab"[index]))
+        yield run_done()
+
+    def cancel(self) -> None:
+        return
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history.db") as opened:
+        yield opened
+
+
+def work(name: str, *shapes: str) -> Work:
+    return Work(op=get(name), shapes=shapes or (WIDE,))
+
+
+def build(
+    history: History,
+    referee: Referee,
+    pieces: Sequence[Work],
+    *,
+    smith: Smith | None = None,
+    **options: Any,
+) -> tuple[Built, list[BuildEvent]]:
+    events: list[BuildEvent] = []
+    made = Build(
+        opened=referee.opened(),
+        smith=smith or Smith(),
+        history=history,
+        device=DEVICE,
+        work=pieces,
+        drafts=2,
+        rivals=options.pop("rivals", EMPTY),
+        tell=options.pop("tell", events.append),
+        **options,
+    )
+    return made.run(), events
+
+
+def contender(word: str) -> Contender:
+    return Contender(source=kernel(word), author="smith", smith="embedded", smith_sha256="")
+
+
+def contest(referee: Referee, pieces: Work, *words: str) -> dict[str, str]:
+    """The word of the best kernel by shape."""
+    places = timed_places(pieces)
+    outcome = Contest(referee.opened(), pieces, places, [contender(word) for word in words]).run()
+    return {
+        timed.place.shape: outcome.contenders[number].source.split("'")[1]
+        for timed, (number, _) in outcome.best.items()
+    }
+
+
+def test_the_most_used_operations_come_first() -> None:
+    found = plan(("reglu", "softmax", "rmsnorm"), (), None, EMPTY, versions=versions_here())
+    assert [one.op.name for one in found.work] == ["rmsnorm", "softmax", "reglu"]
+    assert all(":bfloat16" in shape for one in found.work for shape in one.shapes)
+
+
+def test_only_what_a_book_lacks_is_planned() -> None:
+    torch, triton = versions_here()
+    mine = {"versions": {"torch": str(torch), "triton": str(triton)}}
+    held = book(entry(**mine), entry(shape="64x4096"))
+    shapes = ("8192x4096", "64x4096")
+    found = plan(("silu",), shapes, None, held, versions=(torch, triton))
+    assert ([one.shapes for one in found.work], found.known) == ([(NARROW,)], 1)
+    again = plan(("silu",), shapes, None, held, versions=(torch, triton), again=True)
+    assert ([one.shapes for one in again.work], again.known) == ([(WIDE, NARROW)], 0)
+
+
+def test_an_operation_without_a_dtype_is_named_or_refused() -> None:
+    usual = plan(("dequant_int8",), ("64x4096",), None, EMPTY, versions=versions_here())
+    assert usual.work[0].shapes == ("64x4096:float16",)
+    everything = plan(None, ("64x4096",), "bf16", EMPTY, versions=versions_here())
+    assert any("dequant_int8 is left out" in note for note in everything.notes)
+    with pytest.raises(UsageError, match="gives float16 alone"):
+        plan(("dequant_int8",), ("64x4096",), "bf16", EMPTY, versions=versions_here())
+
+
+def test_each_shape_gets_its_own_best_kernel() -> None:
+    times = {"a": {"8192x": 10.0, "64x": 9.0}, "b": {"8192x": 12.0, "64x": 5.0}}
+    assert contest(Referee(times), work("silu", WIDE, NARROW), "a", "b") == {
+        "8192x4096": "a",
+        "64x4096": "b",
+    }
+
+
+def test_only_winners_get_a_whole_verdict() -> None:
+    referee = Referee({"a": {"": 10.0}, "b": {"": 12.0}, "c": {"": 14.0}})
+    assert contest(referee, work("silu"), "c", "b", "a") == {"8192x4096": "a"}
+    assert [source for _, source in referee.judged] == [kernel("a")]
+
+
+def test_a_rejected_winner_gives_way_to_the_next() -> None:
+    """It passes the race, which looks at the timed case alone."""
+
+    class Strict(Referee):
+        def judge(self, source: str, op: str | TaskName, **options: Any) -> Verdict:
+            found = super().judge(source, op, **options)
+            wrong = "'a'" in source
+            return Verdict("silu", "rejected", "correct", "", None, "replay") if wrong else found
+
+    referee = Strict({"a": {"": 5.0}, "b": {"": 12.0}})
+    assert contest(referee, work("silu"), "a", "b") == {"8192x4096": "b"}
+    assert [source for _, source in referee.judged] == [kernel("a"), kernel("b")]
+
+
+def test_a_race_goes_on_without_a_wrong_first_kernel() -> None:
+    referee = Referee({"a": {"": 10.0}, "b": {"": 8.0}})
+    assert contest(referee, work("silu"), "wrong", "a", "b") == {"8192x4096": "b"}
+    assert contest(referee, work("silu"), "wrong", "also wrong") == {}
+
+
+def test_a_second_run_makes_nothing_again(history: History) -> None:
+    smith, referee = Smith(), Referee({"a": {"": 10.0}, "b": {"": 12.0}})
+    pieces = [work("silu"), work("relu2")]
+    result, _ = build(history, referee, pieces[:1], smith=smith)
+    assert [one.place.op for one in result.entries] == ["silu"] and smith.runs == 1
+    held = store.read("own", DEVICE)
+    names, shapes = ("silu", "relu2"), ("8192x4096",)
+    left = plan(names, shapes, None, held, versions=versions_here()).work
+    assert [one.op.name for one in left] == ["relu2"]
+    # Without the book, the history still has the drafts.
+    result, _ = build(history, referee, pieces, smith=smith)
+    assert len(result.entries) == 2 and smith.runs == 2
+    assert history.session(1).state == "done"
+    assert [draft.outcome for draft in history.drafts(1)][:2] == ["win", None]
+
+
+def test_drafts_of_another_model_are_made_again(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smith, referee = Smith(), Referee({"a": {"": 10.0}})
+    build(history, referee, [work("silu")], smith=smith)
+    monkeypatch.setattr("kmint_tui.core.planning._checked_digest", lambda choice: "cd" * 32)
+    build(history, referee, [work("silu")], smith=smith)
+    assert smith.runs == 2
+
+
+def test_a_stopped_build_keeps_what_was_under_way(history: History) -> None:
+    referee = Referee({"a": {"": 10.0}}, gate=threading.Event())
+    pieces = [work(name) for name in ("silu", "relu2", "gelu")]
+    made: list[Build] = []
+    asked = threading.Event()
+
+    class Waiting(Referee):
+        def judge(self, source: str, op: str | TaskName, **options: Any) -> Verdict:
+            asked.set()
+            return super().judge(source, op, **options)
+
+    waiting = Waiting(referee.times, gate=referee.gate)
+
+    def stop() -> None:
+        asked.wait()
+        made[0].stop()
+        assert waiting.gate is not None
+        waiting.gate.set()
+
+    made.append(
+        Build(
+            opened=waiting.opened(),
+            smith=Smith(),
+            history=history,
+            device=DEVICE,
+            work=pieces,
+            drafts=2,
+            rivals=EMPTY,
+            tell=lambda event: None,
+            at_once=1,
+        )
+    )
+    thread = threading.Thread(target=stop)
+    thread.start()
+    result = made[0].run()
+    thread.join()
+    assert [one.place.op for one in result.entries] == ["silu"]
+    assert result.left == ("relu2", "gelu")
+    assert len(store.read("own", DEVICE).entries) == 1
+
+
+def test_no_operation_begins_after_the_budget(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("kmint_tui.core.book.building.time.monotonic", lambda: clock[0])
+
+    def tell(event: BuildEvent) -> None:
+        if isinstance(event, Done):
+            clock[0] += 40.0
+
+    referee = Referee({"a": {"": 10.0}})
+    pieces = [work(name) for name in ("silu", "relu2", "gelu")]
+    result, _ = build(history, referee, pieces, tell=tell, budget=60.0, at_once=1)
+    assert len(result.entries) == 2 and result.left == ("gelu",)
+
+
+def test_a_failing_operation_stops_no_other(history: History) -> None:
+    referee = Referee({"a": {"": 10.0}}, failing=frozenset({"silu"}))
+    result, events = build(history, referee, [work("silu"), work("relu2")])
+    assert result.failures == ("silu: the worker was lost",)
+    assert [one.place.op for one in result.entries] == ["relu2"]
+    assert sorted(one.number for one in events if isinstance(one, Done)) == [1, 2]
+
+
+def test_a_foreign_kernel_competes_with_its_makers_name(history: History) -> None:
+    source = kernel("c")
+    rivals = book(entry(source, smith="another", ratio=99.0), sources=(source,))
+    referee = Referee({"a": {"": 10.0}, "c": {"": 7.0}})
+    result, _ = build(history, referee, [work("silu")], rivals=rivals)
+    (best,) = result.entries
+    assert (best.maker, best.figures.us) == ("another", 7.0)
+    slower = Referee({"a": {"": 5.0}, "c": {"": 7.0}})
+    result, _ = build(history, slower, [work("silu")], rivals=rivals)
+    assert (result.entries[0].maker, result.entries[0].figures.us) == ("embedded", 5.0)
+
+
+def test_baselines_are_built_before_anything_is_timed(history: History) -> None:
+    referee = Referee({"a": {"": 10.0}})
+    asked: list[tuple[list[str], int]] = []
+
+    class Builders:
+        def build(self, wanted: Sequence[Timed]) -> None:
+            asked.append(([timed.place.op for timed in wanted], len(referee.raced)))
+
+        def stop(self) -> None:
+            return
+
+    build(history, referee, [work("silu"), work("relu2")], builders=Builders())
+    assert asked == [(["silu", "relu2"], 0)]
+
+
+def test_choices_made_side_by_side_are_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "inductor" / "ab").mkdir(parents=True)
+    old, new, kept = (
+        tmp_path / "inductor" / "ab" / name for name in ("a.best_config", "b.best_config", "c.cubin")
+    )
+    for file, moment in ((old, 100.0), (new, 300.0), (kept, 300.0)):
+        file.write_text("{}")
+        os.utime(file, (moment, moment))
+    assert forget_choices(tmp_path, 200.0) == 1
+    assert (old.exists(), new.exists(), kept.exists()) == (True, False, True)
