@@ -12,9 +12,7 @@ import pytest
 from kmint_tui.book.document import BadBook, from_json, read_book, text_of
 from tests.book.examples import RIGHT, WRONG, book, entry
 
-BOOK = book(
-    entry(), entry(WRONG, shape="64x4096", low=None, high=None), sources=(RIGHT, WRONG)
-)
+BOOK = book(entry(), entry(WRONG, shape="64x4096", low=None, high=None), sources=(RIGHT, WRONG))
 
 
 def test_a_book_is_read_as_it_was_written(tmp_path: Path) -> None:

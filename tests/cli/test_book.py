@@ -107,3 +107,28 @@ def test_a_book_without_times_is_not_made(verb: str) -> None:
         pytest.skip("there is a GPU")
     done = kmint("book", verb)
     assert done.code == 3 and "a book is measured on a GPU, and there is none" in done.err
+
+
+@pytest.mark.gpu
+def test_a_book_is_built_and_judged_again_on_a_gpu(tmp_path: Path) -> None:
+    wanted = ["--ops", "silu,softmax", "--shape", "8192x4096", "--drafts", "2"]
+    built = kmint("book", "build", *wanted, "--json")
+    assert built.code == 0, built.err
+    assert {one["op"] for one in built.document["entries"]} == {"silu", "softmax"}
+    for one in built.document["entries"]:
+        figures = one["figures"]
+        assert {"eager", "compile", "max-autotune-no-cudagraphs"} <= figures["baselines"].keys()
+        assert figures["low"] <= figures["ratio"] <= figures["high"] and figures["us"] > 0
+        assert one["versions"].keys() >= {"kmint", "torch", "triton", "driver", "referee"}
+    listed = kmint("book", "ls")
+    assert listed.code == 0 and len(lines(listed.out)) == 3
+    again = kmint("book", "build", *wanted, "--json")
+    assert (again.document["entries"], again.document["known"]) == ([], 2)
+    before = kmint("book", "ls", "--json").document["entries"]
+    judged = kmint("book", "rejudge", "--json")
+    assert judged.code == 0, judged.err
+    assert all(abs(one["difference"]) < 0.2 for one in judged.document["entries"])
+    assert kmint("book", "ls", "--json").document["entries"] == before
+    saved = kmint("book", "save", "softmax", "--to", str(tmp_path), "--json")
+    assert saved.code == 0, saved.err
+    assert saved.document["verdict"]["mode"] == "replay" and (tmp_path / "softmax.py").exists()

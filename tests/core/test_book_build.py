@@ -362,7 +362,8 @@ def test_baselines_are_built_before_anything_is_timed(history: History) -> None:
 def test_choices_made_side_by_side_are_forgotten(tmp_path: Path) -> None:
     (tmp_path / "inductor" / "ab").mkdir(parents=True)
     old, new, kept = (
-        tmp_path / "inductor" / "ab" / name for name in ("a.best_config", "b.best_config", "c.cubin")
+        tmp_path / "inductor" / "ab" / name
+        for name in ("a.best_config", "b.best_config", "c.cubin")
     )
     for file, moment in ((old, 100.0), (new, 300.0), (kept, 300.0)):
         file.write_text("{}")

@@ -85,9 +85,7 @@ def wanted_names(texts: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(operation(name.strip()).name for name in names))
 
 
-def check_shapes(
-    names: tuple[str, ...] | None, shapes: tuple[str, ...], dtype: str | None
-) -> None:
+def check_shapes(names: tuple[str, ...] | None, shapes: tuple[str, ...], dtype: str | None) -> None:
     """Raise UsageError for shapes that the named operations, or no operation, can have."""
     if shapes or dtype:
         for op in map(operation, names or ("rmsnorm",)):
