@@ -62,8 +62,9 @@ def list_entries(state: State, device: str | None = None, as_json: bool = False)
     from kmint_tui.book.document import to_json
     from kmint_tui.book.records import Book
 
+    origins: dict[Place, Origin] = {}
     if device is None and not store.devices():
-        found, origins = Book(device="", entries=(), sources={}), {}
+        found = Book(device="", entries=(), sources={})
     else:
         found, origins = _load(device)
     if as_json:

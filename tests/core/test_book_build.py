@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,16 +13,16 @@ import pytest
 
 from kmint_tui.book import store
 from kmint_tui.book.records import Book
-from kmint_tui.core.book.baselines import forget_choices
+from kmint_tui.core.book.baselines import LEAST_BYTES, BaselineBuilders, forget_choices
 from kmint_tui.core.book.building import Build, BuildEvent, Built, Done
 from kmint_tui.core.book.contest import Contender, Contest
 from kmint_tui.core.book.entries import versions_here
-from kmint_tui.core.book.planning import Timed, Work, plan, timed_places
+from kmint_tui.core.book.planning import Timed, Work, places_of, plan, timed_places
 from kmint_tui.core.judges import Opened
 from kmint_tui.errors import KmintError, UsageError
 from kmint_tui.history.store import History
 from kmint_tui.smith.events import Event
-from referee.ops import get
+from referee.ops import Cell, get
 from referee.problem import Problem, TaskName
 from referee.report import uncounted
 from referee.variant_timing import VariantsNotTimed, VariantTime
@@ -189,8 +189,8 @@ def test_the_most_used_operations_come_first() -> None:
 
 def test_only_what_a_book_lacks_is_planned() -> None:
     torch, triton = versions_here()
-    mine = {"versions": {"torch": str(torch), "triton": str(triton)}}
-    held = book(entry(**mine), entry(shape="64x4096"))
+    mine = {"torch": str(torch), "triton": str(triton)}
+    held = book(entry(versions=mine), entry(shape="64x4096"))
     shapes = ("8192x4096", "64x4096")
     found = plan(("silu",), shapes, None, held, versions=(torch, triton))
     assert ([one.shapes for one in found.work], found.known) == ([(NARROW,)], 1)
@@ -349,7 +349,7 @@ def test_baselines_are_built_before_anything_is_timed(history: History) -> None:
     asked: list[tuple[list[str], int]] = []
 
     class Builders:
-        def build(self, wanted: Sequence[Timed]) -> None:
+        def build(self, wanted: Iterable[Timed]) -> None:
             asked.append(([timed.place.op for timed in wanted], len(referee.raced)))
 
         def stop(self) -> None:
@@ -370,3 +370,41 @@ def test_choices_made_side_by_side_are_forgotten(tmp_path: Path) -> None:
         os.utime(file, (moment, moment))
     assert forget_choices(tmp_path, 200.0) == 1
     assert (old.exists(), new.exists(), kept.exists()) == (True, False, True)
+
+
+def test_builders_share_the_memory_of_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small cases are built side by side; one that needs the whole card is built alone."""
+    warmed: list[str] = []
+    at_once: list[int] = []
+    both = threading.Barrier(2)
+    lock = threading.Lock()
+    inside = 0
+
+    class Replayer:
+        def __init__(self, **options: Any) -> None:
+            return
+
+        def warm(self, task: TaskName, case: Cell) -> dict[str, str]:
+            nonlocal inside
+            with lock:
+                inside += 1
+                at_once.append(inside)
+            if task.op != "gelu":
+                both.wait(30)
+            with lock:
+                inside -= 1
+                warmed.append(task.op)
+            return {}
+
+        def close(self) -> None:
+            return
+
+    monkeypatch.setattr("kmint_tui.core.book.baselines.Replayer", Replayer)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4))
+    builders = BaselineBuilders(tmp_path, 2 * LEAST_BYTES)
+    large = work("gelu", "131072x8192:float32")
+    builders.build(places_of([work("silu"), work("relu2"), large]))
+    assert sorted(warmed[:2]) == ["relu2", "silu"] and warmed[2] == "gelu"
+    assert at_once == [1, 2, 1]

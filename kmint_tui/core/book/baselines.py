@@ -9,17 +9,22 @@ anew, alone, among compiled kernels. The builders end before the first measureme
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from math import prod
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kmint_tui.core.book.planning import Timed
+from referee.asked_shape import COPIES
 from referee.gpu.replayer import Replayer, ReplayerError
-from referee.problem import Problem
+from referee.plans.dtypes import ITEMSIZE
+
+if TYPE_CHECKING:
+    from referee.ops import Cell
 
 CHOICES = "*.best_config"
 """Inductor's files with the configuration that its autotuner chose for a kernel."""
@@ -29,7 +34,7 @@ CORES_LEFT, LEAST_BYTES = 2, 4 << 30
 class Builders(Protocol):
     """Builds baselines before they are needed."""
 
-    def build(self, wanted: Sequence[Timed]) -> None: ...
+    def build(self, wanted: Iterable[Timed]) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -37,27 +42,28 @@ class Builders(Protocol):
 class BaselineBuilders:
     """Builders for one kind of GPU; `cache` is the folder of the referee's baselines.
 
-    `memory` is the GPU's in bytes.
+    `memory` is the GPU's in bytes, which the builders share.
     """
 
     def __init__(self, cache: Path, memory: int) -> None:
         self._cache = cache
         cores = len(os.sched_getaffinity(0))
+        self.most = max(1, min(cores - CORES_LEFT, memory // LEAST_BYTES))
+        self._memory = threading.Condition()
+        self._whole = self._free = memory
+        self._lock = threading.Lock()
         self._stopped = False
         self._open: list[Replayer] = []
-        self.most = max(1, min(cores - CORES_LEFT, memory // LEAST_BYTES))
 
-    def build(self, wanted: Sequence[Timed]) -> None:
+    def build(self, wanted: Iterable[Timed]) -> None:
         """Build all baselines. One that fails is left to the process that times."""
-        waiting: SimpleQueue[Timed] = SimpleQueue()
-        for timed in wanted:
-            waiting.put(timed)
+        waiting = iter(wanted)
         began = time.time()
-        count = min(self.most, len(wanted))
-        with ThreadPoolExecutor(max(1, count)) as pool:
-            for _ in range(count):
-                pool.submit(self._builder, waiting)
+        with ThreadPoolExecutor(self.most) as pool:
+            builders = [pool.submit(self._builder, waiting) for _ in range(self.most)]
         forget_choices(self._cache, began)
+        for builder in builders:
+            builder.result()
 
     def stop(self) -> None:
         """End the builders; another thread may be in `build`."""
@@ -65,18 +71,43 @@ class BaselineBuilders:
         for replayer in self._open:
             replayer.interrupt()
 
-    def _builder(self, waiting: SimpleQueue[Timed]) -> None:
-        with Replayer(cache=self._cache, apart=False) as replayer:
-            self._open.append(replayer)
+    def _builder(self, waiting: Iterator[Timed]) -> None:
+        replayer: Replayer | None = None
+        try:
             while not self._stopped:
-                try:
-                    problem = Problem(waiting.get_nowait().task)
-                except Empty:
+                with self._lock:
+                    timed = next(waiting, None)
+                if timed is None:
                     return
-                cell = problem.bench()
-                if problem.name is not None and cell is not None:
-                    with suppress(ReplayerError):
-                        replayer.warm(problem.name, cell)
+                if replayer is None:
+                    replayer = Replayer(cache=self._cache, apart=False)
+                    self._open.append(replayer)
+                with suppress(ReplayerError), self._share(bytes_of(timed.case)):
+                    replayer.warm(timed.task, timed.case)
+        finally:
+            if replayer is not None:
+                replayer.close()
+
+    @contextmanager
+    def _share(self, wanted: int) -> Iterator[None]:
+        """Hold a share of the memory; a case that takes more than all of it is built alone."""
+        with self._memory:
+            wanted = min(max(wanted, LEAST_BYTES), self._whole)
+            self._memory.wait_for(lambda: self._free >= wanted)
+            self._free -= wanted
+        try:
+            yield
+        finally:
+            with self._memory:
+                self._free += wanted
+                self._memory.notify_all()
+
+
+def bytes_of(case: Cell) -> int:
+    """Upper bound of the GPU memory that the baselines of a case take."""
+    return COPIES * sum(
+        prod(spec.shape) * ITEMSIZE[spec.dtype] for spec in (*case.inputs, *case.outputs)
+    )
 
 
 def forget_choices(cache: Path, began: float) -> int:

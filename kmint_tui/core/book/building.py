@@ -24,7 +24,7 @@ from kmint_tui.book.records import Book, Entry, digest
 from kmint_tui.core.book.contest import Contender, Contest, Outcome, Seconds
 from kmint_tui.core.book.drafting import Drafted, Drafting, drafted_before, new_session
 from kmint_tui.core.book.entries import entry_of
-from kmint_tui.core.book.planning import Timed, Work, timed_places
+from kmint_tui.core.book.planning import Timed, Work, places_of, timed_places
 from kmint_tui.errors import KmintError
 from kmint_tui.history.records import NewDraft
 from kmint_tui.history.verdicts import ratio
@@ -250,7 +250,7 @@ class Build:
     def _build_baselines(self, batch: Sequence[Work]) -> None:
         assert self._builders is not None
         try:
-            self._builders.build([timed for work in batch for timed in timed_places(work)])
+            self._builders.build(places_of(batch))
         except Exception as error:
             # The referee builds a baseline that is missing, and says why it cannot.
             self._tell(Step(f"baselines are built one by one: {error}"))

@@ -182,7 +182,7 @@ class Contest:
         found = [
             (number, timing)
             for number, verdict in self._verdicts.items()
-            if verdict.passed and (timing := timing_at(verdict, timed.cell)) is not None
+            if verdict.passed and (timing := timing_at(verdict, timed.case.name)) is not None
         ]
         return max(found, key=lambda pair: pair[1]["ratio"]["ratio"], default=None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from referee.ops.signatures import KINDS
 from referee.problem import Problem, TaskName
 
 if TYPE_CHECKING:
-    from referee.ops import Op
+    from referee.ops import Cell, Op
 
 ALL = "all"
 DTYPES = ("bf16", "fp16", "fp32")
@@ -44,8 +44,8 @@ class Timed:
     """One place of a piece of work: its timed case, and the task at this place alone."""
 
     place: Place
-    cell: str
-    task: str | TaskName
+    case: Cell
+    task: TaskName
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,27 @@ class Plan:
 @lru_cache(maxsize=1024)
 def timed_places(work: Work) -> tuple[Timed, ...]:
     """The places of a piece of work; loads the task of an operation that is a function."""
-    cells = [cell for cell in Problem(work.task).cells("gpu") if cell.role == "bench"]
+    problem = Problem(work.task)
+    cases = [case for case in problem.cells("gpu") if case.role == "bench"]
     if not work.shapes:
-        cell = cells[0]
-        place = Place(work.op.name, cell.name, cell.outputs[0].dtype)
-        return (Timed(place=place, cell=cell.name, task=work.task),)
+        case = cases[0]
+        assert problem.name is not None
+        place = Place(work.op.name, case.name, case.outputs[0].dtype)
+        return (Timed(place=place, case=case, task=problem.name),)
     return tuple(
         Timed(
             place=_place(work.op.name, shape),
-            cell=cell.name,
+            case=case,
             task=TaskName(work.op.name, shapes=(shape,)),
         )
-        for shape, cell in zip(work.shapes, cells, strict=True)
+        for shape, case in zip(work.shapes, cases, strict=True)
     )
+
+
+def places_of(some: Iterable[Work]) -> Iterator[Timed]:
+    """The places of many pieces of work; those whose tasks take long to load come last."""
+    for work in sorted(some, key=lambda one: not one.shapes):
+        yield from timed_places(work)
 
 
 def wanted_names(texts: Sequence[str]) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kmint_tui.book.records import Book, Entry
 from kmint_tui.core.book.contest import timing_at
-from kmint_tui.core.book.planning import Work, timed_places
+from kmint_tui.core.book.planning import Work, places_of, timed_places
 from kmint_tui.core.task import operation
 from kmint_tui.errors import UsageError
 from referee.ops.signatures import KINDS
@@ -71,8 +71,7 @@ def rejudge(
         what = ", ".join(names) if names else "any operation"
         raise UsageError(f"the book of {book.device} has no kernel of {what}")
     if builders is not None:
-        works = {job.work: None for job in jobs}
-        builders.build([timed for work in works for timed in timed_places(work)])
+        builders.build(places_of({job.work: None for job in jobs}))
     found: list[Rejudged] = []
     stop = threading.Event()
     with ThreadPoolExecutor(opened.threads) as pool:
@@ -109,7 +108,7 @@ def _judged(opened: Opened, job: _Job, stop: threading.Event) -> list[Rejudged]:
     if stop.is_set():
         return []
     verdict = opened.judge.judge(job.source, job.work.task, level="full", strict=True)
-    cells = {timed.place: timed.cell for timed in timed_places(job.work)}
+    cells = {timed.place: timed.case.name for timed in timed_places(job.work)}
     found = []
     for entry in job.entries:
         cell = cells.get(entry.place)
