@@ -86,7 +86,7 @@ def build(
       kmint book build --gpus all
 
     The operations that models run most come first. The same command goes on where it was
-    interrupted, or where the budget ended: a kernel of the book is not made again, unless it is of
+    interrupted, or where the budget ended. A kernel of the book is not made again, unless it is of
     other versions of torch or Triton. Kernels of imported books compete too.
 
     The first Ctrl-C ends the build after the operations under way, the second at once. Exit code 0

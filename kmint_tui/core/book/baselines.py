@@ -1,7 +1,7 @@
 """Builds the baselines of many cases side by side, before anything is timed.
 
-A baseline takes a compiler many seconds, of which the GPU works a few. So several processes compile
-at once, and their results lie on the disk for the process that times. Builders disturb each other
+A baseline takes a compiler many seconds, and the GPU works in few of them. So several processes
+compile at once, and their results lie on the disk for the process that times. Builders disturb each other
 on one GPU. So their choices of configurations are forgotten, and the process that times chooses
 anew, alone, among compiled kernels. The builders end before the first measurement.
 """

@@ -1,6 +1,6 @@
 """Saves kernels of a book into a folder: each is judged here first, and once more as it will stand.
 
-The words of a book are not used: the kernel joins the history as one from outside kmint, with the
+The words of a book are not used. The kernel joins the history as one from outside kmint, with the
 verdict that the referee here makes.
 """
 
@@ -80,7 +80,7 @@ def save_from_book(
     force: bool = False,
     tell: Callable[[str], object] = lambda step: None,
 ) -> SavedFromBook:
-    """Judge the kernels of these entries, which are of one operation, and save what passed.
+    """Judge the kernels of these entries, which are of one operation, and save those that passed.
 
     Raises UsageError where none passed, and the errors of `kmint save`.
     """
