@@ -240,19 +240,36 @@ def test_a_foreign_kernel_competes_with_its_makers_name(history: History) -> Non
     assert (result.entries[0].maker, result.entries[0].figures.us) == ("embedded", 5.0)
 
 
-def test_baselines_are_built_before_anything_is_timed(history: History) -> None:
-    referee = Referee({"a": {"": 10.0}})
-    asked: list[tuple[list[str], int]] = []
+def test_baselines_are_built_before_anything_is_timed(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The builders end when the drafts of two operations are stored; no contest began until then."""
+    stored, steps = threading.Semaphore(0), list[str]()
+    begin, submit = history.begin, Build._submit
+
+    def begun(session: Any) -> int:
+        stored.release()
+        return begin(session)
+
+    def submitted(self: Build, *arguments: Any) -> None:
+        steps.append("contest")
+        submit(self, *arguments)
 
     class Builders:
         def build(self, wanted: Iterable[Timed]) -> None:
-            asked.append(([timed.place.op for timed in wanted], len(referee.raced)))
+            steps.extend(timed.place.op for timed in wanted)
+            stored.acquire()
+            stored.acquire()
+            steps.append("built")
 
         def stop(self) -> None:
             return
 
+    monkeypatch.setattr(history, "begin", begun)
+    monkeypatch.setattr(Build, "_submit", submitted)
+    referee = Referee({"a": {"": 10.0}})
     build(history, referee, [work("silu"), work("relu2")], builders=Builders())
-    assert asked == [(["silu", "relu2"], 0)]
+    assert steps == ["silu", "relu2", "built", "contest", "contest"]
 
 
 def test_choices_made_side_by_side_are_forgotten(tmp_path: Path) -> None:
