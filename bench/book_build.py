@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.first_kernel import commit  # noqa: E402
 from kmint_tui.book.order import in_order  # noqa: E402
+from kmint_tui.core.referee import no_gpu_reason  # noqa: E402
 from kmint_tui.minting.request import environment  # noqa: E402
 
 SCHEMA = "kmint.bench.book_build/1"
@@ -159,6 +160,8 @@ def main() -> int:
     parser.add_argument("--home", type=Path)
     parser.add_argument("--rejudge", action="store_true")
     arguments = parser.parse_args()
+    if (lonely := no_gpu_reason()) is not None:
+        raise SystemExit(f"a book needs a GPU: {lonely}")
     with tempfile.TemporaryDirectory() as folder:
         raw, code = measured(arguments, arguments.home or Path(folder))
     arguments.json.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from kmint_tui.book import store
 from kmint_tui.book.records import Book
-from kmint_tui.core.book.baselines import LEAST_BYTES, BaselineBuilders, forget_choices
+from kmint_tui.core.book.baselines import LEAST_BYTES, BaselineBuilders
 from kmint_tui.core.book.building import Build, BuildEvent, Built, Done
 from kmint_tui.core.book.contest import Contender, Contest
 from kmint_tui.core.book.entries import versions_here
@@ -270,19 +269,6 @@ def test_baselines_are_built_before_anything_is_timed(
     referee = Referee({"a": {"": 10.0}})
     build(history, referee, [work("silu"), work("relu2")], builders=Builders())
     assert steps == ["silu", "relu2", "built", "contest", "contest"]
-
-
-def test_choices_made_side_by_side_are_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "inductor" / "ab").mkdir(parents=True)
-    old, new, kept = (
-        tmp_path / "inductor" / "ab" / name
-        for name in ("a.best_config", "b.best_config", "c.cubin")
-    )
-    for file, moment in ((old, 100.0), (new, 300.0), (kept, 300.0)):
-        file.write_text("{}")
-        os.utime(file, (moment, moment))
-    assert forget_choices(tmp_path, 200.0) == 1
-    assert (old.exists(), new.exists(), kept.exists()) == (True, False, True)
 
 
 def test_builders_share_the_memory_of_the_card(

@@ -86,5 +86,5 @@ def test_a_book_is_built_kept_and_judged_again(referee: Referee, tmp_path: Path)
     saved = kmint("book", "save", "silu", "--to", str(tmp_path / "kernels"), "--json")
     assert saved.code == 0, saved.err
     receipt = json.loads((tmp_path / "kernels" / "silu.receipt.json").read_text())
-    assert receipt["verdict"]["mode"] == "interpret"
+    assert receipt["verdict"]["verdict"] == "correct"
     assert "book of" in receipt["model"]["id"] and saved.document["left_out"] == []

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from kmint_tui.core.baseline_choices import disturbed
 from kmint_tui.core.book.planning import Timed
 from referee.asked_shape import COPIES
 from referee.gpu.replayer import Replayer, ReplayerError
@@ -26,8 +26,6 @@ from referee.plans.dtypes import ITEMSIZE
 if TYPE_CHECKING:
     from referee.ops import Cell
 
-CHOICES = "*.best_config"
-"""Inductor's files with the configuration that its autotuner chose for a kernel."""
 CORES_LEFT, LEAST_BYTES = 2, 4 << 30
 
 
@@ -58,10 +56,8 @@ class BaselineBuilders:
     def build(self, wanted: Iterable[Timed]) -> None:
         """Build all baselines. One that fails is left to the process that times."""
         waiting = iter(wanted)
-        began = time.time()
-        with ThreadPoolExecutor(self.most) as pool:
+        with disturbed(self._cache), ThreadPoolExecutor(self.most) as pool:
             builders = [pool.submit(self._builder, waiting) for _ in range(self.most)]
-        forget_choices(self._cache, began)
         for builder in builders:
             builder.result()
 
@@ -108,14 +104,3 @@ def bytes_of(case: Cell) -> int:
     return COPIES * sum(
         prod(spec.shape) * ITEMSIZE[spec.dtype] for spec in (*case.inputs, *case.outputs)
     )
-
-
-def forget_choices(cache: Path, began: float) -> int:
-    """Remove the autotuner's choices that were made since `began`; returns their number."""
-    gone = 0
-    for file in cache.rglob(CHOICES):
-        with suppress(OSError):
-            if file.stat().st_mtime >= began:
-                file.unlink()
-                gone += 1
-    return gone
