@@ -32,6 +32,8 @@ SHAPE = "64x1024"
 @pytest.fixture
 def referee(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Referee]:
     monkeypatch.setattr("referee.judge.Replayer", TimingStandIn)
+    # The nearest variants are enough: one of them has the 8 warps.
+    monkeypatch.setattr("kmint_tui.minting.tuning.MOST_VARIANTS", 6)
     with Referee(cache=tmp_path / "referee") as opened:
         yield opened
 
