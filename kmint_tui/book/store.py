@@ -99,6 +99,17 @@ def put(device: str, entries: tuple[Entry, ...], sources: dict[str, str]) -> Non
     _add("own", Book(device=device, entries=entries, sources=sources))
 
 
+def foreign(path: Path) -> Book:
+    """The book in a file of another user. Raises UsageError."""
+    try:
+        return read_book(path)
+    except BadBook as error:
+        fix = "give a whole file of `kmint book export`"
+        raise UsageError(f"{path}: {error}", title="no book", fix=fix) from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
 def take(book: Book) -> None:
     """Add a foreign book, in place of earlier imports. Raises StorageError."""
     _add("imported", book)

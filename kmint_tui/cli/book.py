@@ -66,12 +66,12 @@ def list_entries(state: State, device: str | None = None, as_json: bool = False)
     if device is None and not store.devices():
         found = Book(device="", entries=(), sources={})
     else:
-        found, origins = _load(device)
+        found, origins = load(device)
     if as_json:
         state.out.document("kmint.book/1", to_json(found))
         return
     headers = ("op", "shape", "dtype", "verdict", "ratio", "us", "floor", "by", "from", "date")
-    rows = [_row(entry, origins) for entry in found.entries]
+    rows = [row(entry, origins) for entry in found.entries]
     state.out.table(Table(headers, rows, frozenset({"ratio", "us", "floor"})))
     state.err.hint(f"{len(rows)} kernels for {found.device}" if rows else store.EMPTY)
 
@@ -103,7 +103,7 @@ def show(
     from kmint_tui.book.document import to_json
     from kmint_tui.core.book.saving import entries_of
 
-    found, origins = _load(device)
+    found, origins = load(device)
     entries = entries_of(found, op, shapes)
     if as_json:
         state.out.document("kmint.book/1", to_json(replace(found, entries=tuple(entries))))
@@ -113,7 +113,7 @@ def show(
         return
     for entry in entries:
         state.out.heading(f"{entry.place} on {found.device}")
-        state.out.pairs(_facts(entry, origins))
+        state.out.pairs(facts(entry, origins))
     state.err.hint(f"save it: kmint book save {op} --to DIR")
 
 
@@ -131,7 +131,7 @@ def export(state: State, file: Path, device: str | None, as_json: bool) -> None:
     """Write the book of a device to a file, which `kmint book import` takes on another machine."""
     from kmint_tui.book import store
 
-    found, _ = _load(device)
+    found, _ = load(device)
     if not found.entries:
         raise UsageError(f"the book of {found.device} is empty", fix=store.EMPTY)
     store.write(found, file)
@@ -157,15 +157,8 @@ def take(state: State, file: Path, as_json: bool) -> None:
     Its kernels are text of others: kmint judges each before it is saved, in the sandbox.
     """
     from kmint_tui.book import store
-    from kmint_tui.book.document import BadBook, read_book
 
-    try:
-        found = read_book(file)
-    except BadBook as error:
-        fix = "give a whole file of `kmint book export`"
-        raise UsageError(f"{file}: {error}", title="no book", fix=fix) from None
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+    found = store.foreign(file)
     store.take(found)
     if as_json:
         content = {"device": found.device, "entries": len(found.entries)}
@@ -174,7 +167,8 @@ def take(state: State, file: Path, as_json: bool) -> None:
         state.out.text(f"{len(found.entries)} kernels for {found.device}")
 
 
-def _load(device: str | None) -> tuple[Book, dict[Place, Origin]]:
+def load(device: str | None) -> tuple[Book, dict[Place, Origin]]:
+    """The book that `--device` names, and the origin of each entry. Raises UsageError."""
     from kmint_tui.book import store
     from kmint_tui.core.book.saving import here
 
@@ -183,7 +177,8 @@ def _load(device: str | None) -> tuple[Book, dict[Place, Origin]]:
     return store.load(store.named(device, own if own in known else None))
 
 
-def _row(entry: Entry, origins: dict[Place, Origin]) -> tuple[str, ...]:
+def row(entry: Entry, origins: dict[Place, Origin]) -> tuple[str, ...]:
+    """One line of the list."""
     figures = entry.figures
     return (
         *(entry.op, entry.shape, entry.dtype, figures.verdict),
@@ -192,7 +187,8 @@ def _row(entry: Entry, origins: dict[Place, Origin]) -> tuple[str, ...]:
     )
 
 
-def _facts(entry: Entry, origins: dict[Place, Origin]) -> list[tuple[str, str]]:
+def facts(entry: Entry, origins: dict[Place, Origin]) -> list[tuple[str, str]]:
+    """Everything that is known of an entry, by name."""
     figures = entry.figures
     bounded = figures.low is not None and figures.high is not None
     interval = f" ({figures.low:.3f} to {figures.high:.3f})" if bounded else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kmint_tui.cli.book import _load, device_option
+from kmint_tui.cli.book import device_option, load
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.operations import OPERATION, complete_operation
 from kmint_tui.cli.slow_steps import SlowStepNotice
@@ -62,7 +62,7 @@ def save(
     from kmint_tui.core.referee import open_referee
     from kmint_tui.core.save import first_call, left_open
 
-    found, _ = _load(device)
+    found, _ = load(device)
     entries = entries_of(found, op, shapes)
     with (
         open_referee(state.demand(), state.err.note) as referee,

@@ -72,6 +72,16 @@ def test_a_save_judges_here_and_trusts_no_word(
     assert not (tmp_path / "other").exists()
 
 
+def test_a_shape_that_no_operation_has_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "odd.json"
+    odd = book(entry(shape="many"), entry(op="made_up", shape="1x1"))
+    file.write_text(text_of(odd), encoding="utf-8")
+    kmint("book", "import", str(file))
+    done = kmint("book", "save", "silu", "--to", str(tmp_path / "kernels"))
+    assert done.code == 2 and "'many:bfloat16' is no shape" in done.err
+    assert "made_up" in kmint("book", "ls").out
+
+
 def test_no_file_that_is_no_book_is_taken(foreign: Path, tmp_path: Path) -> None:
     whole = foreign.read_text()
     for text in ("", "{}", whole[:500], whole.replace("tl.sigmoid", "tl.exp")):

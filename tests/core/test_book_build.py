@@ -16,6 +16,7 @@ from kmint_tui.core.book.building import Build, BuildEvent, Built, Done
 from kmint_tui.core.book.contest import Contender, Contest
 from kmint_tui.core.book.entries import versions_here
 from kmint_tui.core.book.planning import Timed, Work, places_of, plan, timed_places
+from kmint_tui.core.book.rejudging import Rejudged, rejudge
 from kmint_tui.errors import UsageError
 from kmint_tui.history.store import History
 from referee.ops import Cell, get
@@ -237,6 +238,33 @@ def test_a_foreign_kernel_competes_with_its_makers_name(history: History) -> Non
     slower = Referee({"a": {"": 5.0}, "c": {"": 7.0}})
     result, _ = build(history, slower, [work("silu")], rivals=rivals)
     assert (result.entries[0].maker, result.entries[0].figures.us) == ("embedded", 5.0)
+
+
+def test_every_entry_is_judged_again_or_says_why_not() -> None:
+    """A kernel with two entries is judged once; one that is wrong here and one without a case are
+    named.
+    """
+    sources = (kernel("a"), kernel("wrong"))
+    held = book(
+        entry(sources[0], ratio=1.5),
+        entry(sources[0], shape="64x4096", ratio=3.0),
+        entry(sources[1], op="relu2"),
+        entry(sources[0], op="made_up"),
+        sources=sources,
+    )
+    referee = Referee({"a": {"": 10.0}})
+    seen: list[Rejudged] = []
+    found = rejudge(referee.opened(), held, None, seen.append)
+    assert sorted(map(str, seen)) == sorted(map(str, found))
+    assert [(one.entry.op, one.ratio, one.difference, one.reason) for one in found] == [
+        ("made_up", None, None, "this kmint has no operation made_up"),
+        ("relu2", None, None, "12 of 64 elements wrong"),
+        ("silu", 1.5, -0.5, ""),
+        ("silu", 1.5, 0.0, ""),
+    ]
+    assert sorted(name for name, _ in referee.judged) == ["relu2", "silu"]
+    with pytest.raises(UsageError, match="has no kernel of gelu"):
+        rejudge(referee.opened(), held, ["gelu"], seen.append)
 
 
 def test_baselines_are_built_before_anything_is_timed(

@@ -8,10 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kmint_tui.book import order
-from kmint_tui.book.records import Book, Place
+from kmint_tui.book.records import Book, Entry, Place
 from kmint_tui.core.shape import asked_shapes
 from kmint_tui.core.task import operation
 from kmint_tui.errors import UsageError
+from referee.ops import UnknownOp, get
 from referee.ops.signatures import KINDS
 from referee.problem import Problem, TaskName
 
@@ -77,6 +78,22 @@ def timed_places(work: Work) -> tuple[Timed, ...]:
         )
         for shape, case in zip(work.shapes, cases, strict=True)
     )
+
+
+def work_of(entries: Sequence[Entry]) -> Work:
+    """The work of judging entries of one operation at their shapes.
+
+    Raises UsageError for an operation or a shape that this kmint, or this GPU, does not have.
+    """
+    name = entries[0].op
+    try:
+        op = get(name)
+    except UnknownOp:
+        raise UsageError(f"this kmint has no operation {name}") from None
+    if op.kind not in KINDS:
+        return Work(op=op, shapes=())
+    texts = tuple(f"{one.shape}:{one.dtype}" for one in entries)
+    return Work(op=op, shapes=tuple(dict.fromkeys(map(str, asked_shapes(op, texts, None)))))
 
 
 def places_of(some: Iterable[Work]) -> Iterator[Timed]:

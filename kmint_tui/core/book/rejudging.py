@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kmint_tui.book.records import Book, Entry
 from kmint_tui.core.book.contest import timing_at
-from kmint_tui.core.book.planning import Work, places_of, timed_places
-from kmint_tui.core.task import operation
+from kmint_tui.core.book.planning import Work, places_of, timed_places, work_of
 from kmint_tui.errors import UsageError
-from referee.ops.signatures import KINDS
 
 if TYPE_CHECKING:
     from kmint_tui.core.book.baselines import Builders
@@ -66,13 +63,14 @@ def rejudge(
     `on_found` gets each as it comes, in this thread. Raises UsageError where the book has none of
     them.
     """
-    jobs = list(_jobs(book, names))
-    if not jobs:
-        what = ", ".join(names) if names else "any operation"
-        raise UsageError(f"the book of {book.device} has no kernel of {what}")
+    jobs, found = _jobs(book, names)
+    if not jobs and not found:
+        wanted = ", ".join(names) if names else "any operation"
+        raise UsageError(f"the book of {book.device} has no kernel of {wanted}")
+    for one in found:
+        on_found(one)
     if builders is not None:
         builders.build(places_of({job.work: None for job in jobs}))
-    found: list[Rejudged] = []
     stop = threading.Event()
     with ThreadPoolExecutor(opened.threads) as pool:
         futures = [pool.submit(_judged, opened, job, stop) for job in jobs]
@@ -89,19 +87,24 @@ def rejudge(
     return sorted(found, key=lambda one: one.entry.place)
 
 
-def _jobs(book: Book, names: Sequence[str] | None) -> Iterator[_Job]:
-    """The kernels to judge; one with several entries is judged once, at all of their shapes."""
+def _jobs(book: Book, names: Sequence[str] | None) -> tuple[list[_Job], list[Rejudged]]:
+    """The kernels to judge, each once at all of its shapes, and the entries that cannot be judged."""
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in book.entries:
         if names is None or entry.op in names:
             groups.setdefault((entry.op, entry.source_sha256), []).append(entry)
-    for (name, _), entries in groups.items():
-        with suppress(UsageError):
-            op = operation(name)
-            plain = op.kind in KINDS
-            shapes = tuple(f"{one.shape}:{one.dtype}" for one in entries) if plain else ()
-            work = Work(op=op, shapes=shapes)
-            yield _Job(book.source(entries[0]), work, tuple(entries))
+    jobs, unfit = list[_Job](), list[Rejudged]()
+    for entries in groups.values():
+        try:
+            jobs.append(_Job(book.source(entries[0]), work_of(entries), tuple(entries)))
+        except UsageError as error:
+            unfit += [_without(entry, "error", error.message) for entry in entries]
+    return jobs, unfit
+
+
+def _without(entry: Entry, verdict: str, reason: str) -> Rejudged:
+    """An entry that has no ratio now."""
+    return Rejudged(entry=entry, verdict=verdict, ratio=None, low=None, high=None, reason=reason)
 
 
 def _judged(opened: Opened, job: _Job, stop: threading.Event) -> list[Rejudged]:
@@ -113,18 +116,19 @@ def _judged(opened: Opened, job: _Job, stop: threading.Event) -> list[Rejudged]:
     for entry in job.entries:
         cell = cells.get(entry.place)
         timing = timing_at(verdict, cell) if cell is not None else None
-        interval = timing["ratio"] if timing is not None else {}
-        reason = "" if timing is not None else verdict.reason
-        if cell is None:
-            reason = "the operation has no such case any more"
+        if timing is None:
+            reason = verdict.reason if cell else "the operation has no such case any more"
+            found.append(_without(entry, verdict.verdict, reason))
+            continue
+        interval = timing["ratio"]
         found.append(
             Rejudged(
                 entry=entry,
-                verdict=str(timing["decision"]) if timing is not None else verdict.verdict,
-                ratio=interval.get("ratio"),
+                verdict=str(timing["decision"]),
+                ratio=interval["ratio"],
                 low=interval.get("low"),
                 high=interval.get("high"),
-                reason=reason,
+                reason="",
             )
         )
     return found

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING
 
 from kmint_tui import paths
 from kmint_tui.book.records import Book, Entry
+from kmint_tui.core.book.planning import work_of
 from kmint_tui.core.keeping import Keeper
 from kmint_tui.core.referee import unfit
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 from referee.asked_shape import DTYPES
-from referee.ops import UnknownOp, get
-from referee.ops.signatures import KINDS
-from referee.problem import TaskName
 
 if TYPE_CHECKING:
     from kmint_tui.history.store import History
     from kmint_tui.save.saving import Saved
     from kmint_tui.service.work import Judging
+    from referee.problem import TaskName
 
 
 @dataclass(frozen=True)
@@ -86,25 +85,20 @@ def save_from_book(
     """
     from kmint_tui.history.reading import read_history
 
-    try:
-        op = get(entries[0].op)
-    except UnknownOp:
-        raise UsageError(f"this kmint has no operation {entries[0].op}") from None
     ids: dict[str, str] = {}
     reason = ""
     for entry in entries:
         if entry.source_sha256 in ids:
             continue
         tell(f"judging the kernel of {entry.place}")
-        shapes = [f"{one.shape}:{one.dtype}" for one in entries if _same(one, entry)]
-        task = TaskName(op.name, shapes=tuple(shapes)) if op.kind in KINDS else op.name
+        task = work_of([one for one in entries if _same(one, entry)]).task
         kept = _kept(book, entry, task, referee)
         if isinstance(kept, _Rejected):
             reason = kept.reason
         else:
             ids[entry.source_sha256] = kept
     if not ids:
-        fix = f"`kmint book build --ops {op.name} --again` makes another"
+        fix = f"`kmint book build --ops {entries[0].op} --again` makes another"
         raise UsageError(f"the referee here accepts none of its kernels: {reason}", fix=fix)
     tell("judging the kernel as it will stand")
     with read_history(paths.history_file()) as history:
