@@ -18,7 +18,8 @@ from kmint_tui.cli.state import State
 from kmint_tui.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from kmint_tui.core.book.building import Build, BuildEvent, Built
+    from kmint_tui.core.book.building import Build
+    from kmint_tui.core.book.progress import BuildEvent, Built
     from kmint_tui.core.book.rejudging import Rejudged
     from kmint_tui.core.farm.opening import FarmAsked
 
@@ -169,7 +170,7 @@ def _compared(one: Rejudged) -> tuple[str, ...]:
 
 
 def _show(err: Diagnostics, event: BuildEvent) -> None:
-    from kmint_tui.core.book.building import Step
+    from kmint_tui.core.book.progress import Step
 
     if isinstance(event, Step):
         err.note(event.text)
@@ -192,7 +193,7 @@ def _minutes(seconds: float) -> str:
 def _document(result: Built, device: str, known: int) -> dict[str, object]:
     from dataclasses import asdict
 
-    from kmint_tui.core.book.building import profile_document
+    from kmint_tui.core.book.progress import profile_document
 
     return {
         "device": device,

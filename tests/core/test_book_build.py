@@ -12,10 +12,11 @@ import pytest
 from kmint_tui.book import store
 from kmint_tui.book.records import Book
 from kmint_tui.core.book.baselines import LEAST_BYTES, BaselineBuilders
-from kmint_tui.core.book.building import Build, BuildEvent, Built, Done
+from kmint_tui.core.book.building import Build
 from kmint_tui.core.book.contest import Contender, Contest
 from kmint_tui.core.book.entries import versions_here
 from kmint_tui.core.book.planning import Timed, Work, places_of, plan, timed_places
+from kmint_tui.core.book.progress import BuildEvent, Built, Done
 from kmint_tui.core.book.rejudging import Rejudged, rejudge
 from kmint_tui.errors import UsageError
 from kmint_tui.history.store import History

@@ -13,9 +13,10 @@ import pytest
 from kmint_tui import paths
 from kmint_tui.book import store
 from kmint_tui.book.records import Place
-from kmint_tui.core.book.building import Build, BuildEvent, Built, Done
+from kmint_tui.core.book.building import Build
 from kmint_tui.core.book.entries import versions_here
 from kmint_tui.core.book.planning import plan
+from kmint_tui.core.book.progress import BuildEvent, Built, Done
 from kmint_tui.core.book.rejudging import rejudge
 from kmint_tui.core.judges import of_referee
 from kmint_tui.history.store import History

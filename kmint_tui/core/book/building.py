@@ -15,16 +15,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kmint_tui.book import store
 from kmint_tui.book.records import Book, Entry, digest
-from kmint_tui.core.book.contest import Contender, Contest, Outcome, Seconds
+from kmint_tui.core.book.contest import Contender, Contest, Outcome
 from kmint_tui.core.book.drafting import Drafted, Drafting, drafted_before, new_session
 from kmint_tui.core.book.entries import entry_of
 from kmint_tui.core.book.planning import Timed, Work, places_of, timed_places
+from kmint_tui.core.book.progress import BuildEvent, Built, Done, Profile, Step
 from kmint_tui.errors import KmintError
 from kmint_tui.history.records import NewDraft
 from kmint_tui.history.verdicts import ratio
@@ -42,65 +44,6 @@ _COLUMNS = (
     *("source", "seed", "temperature", "tokens", "seconds", "finish"),
     *("duplicate_of", "author"),
 )
-
-
-@dataclass(frozen=True)
-class Step:
-    """The build begins something that takes a while."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Done:
-    """One operation has ended: its entries, its failures, and the state of the whole build.
-
-    `left` is the remaining time in seconds, by the operations so far.
-    """
-
-    work: Work
-    entries: tuple[Entry, ...]
-    failures: tuple[str, ...]
-    number: int
-    total: int
-    elapsed: float
-    left: float
-
-
-BuildEvent = Step | Done
-
-
-@dataclass
-class Profile:
-    """Where the seconds of a build went: those of the clock by the cause of waiting, then those of
-    the threads together.
-    """
-
-    wall: float = 0.0
-    waited: dict[str, float] = field(default_factory=dict)
-    contests: Seconds = field(default_factory=Seconds)
-    stages: dict[str, float] = field(default_factory=dict)
-    drafted: int = 0
-    verdicts: int = 0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one contest."""
-        for name, value in vars(outcome.seconds).items():
-            setattr(self.contests, name, getattr(self.contests, name) + value)
-        for verdict in outcome.verdicts.values():
-            self.verdicts += 1
-            for name, value in verdict.seconds.items():
-                self.stages[name] = self.stages.get(name, 0.0) + value
-
-
-@dataclass(frozen=True)
-class Built:
-    """The result: new entries, failures by place, operations that were not begun, and the profile."""
-
-    entries: tuple[Entry, ...]
-    failures: tuple[str, ...]
-    left: tuple[str, ...]
-    profile: Profile
 
 
 @dataclass(frozen=True)
@@ -149,6 +92,7 @@ class Build:
         self._began = 0.0
         self._spent: list[float] = []
         self._ended = 0
+        self._warmed = False
         self._entries: list[Entry] = []
         self._failures: list[str] = []
         self._left: list[str] = []
@@ -304,11 +248,25 @@ class Build:
         if drafted.session is not None:
             self._sessions[name] = drafted.session
             return
+        self._warm(drafted)
         self._profile.drafted += len(drafted.drafts)
         session = self._sessions[name] = self._history.begin(new_session(drafted, self._device))
         for draft in drafted.drafts:
             values = {one: getattr(draft, one) for one in _COLUMNS}
             self._history.add_draft(session, NewDraft(number=draft.index, **values))
+
+    def _warm(self, drafted: Drafted) -> None:
+        """While baselines are built, have the referee start its processes by a first kernel."""
+        if self._warmed or self._builders is None:
+            return
+        self._warmed = True
+        source, name = drafted.drafts[-1].source, drafted.work.op.name
+
+        def compile_one() -> None:
+            with suppress(Exception):
+                self._opened.judge.judge(source, name, level="compile", strict=True)
+
+        threading.Thread(target=compile_one, name="warm", daemon=True).start()
 
     def _take(self, ended: _Ended) -> None:
         """Store the result of a contest in the history and in the book."""
@@ -382,15 +340,3 @@ def contests_at_once(opened: Opened) -> int:
     devices = opened.farm.devices if opened.farm is not None else 1
     cores = len(os.sched_getaffinity(0))
     return max(1, min(MOST_AT_ONCE * devices, cores // CORES_EACH))
-
-
-def profile_document(profile: Profile) -> dict[str, Any]:
-    """The profile as plain values, in seconds."""
-    return {
-        "wall": round(profile.wall, 2),
-        "waited": {name: round(value, 2) for name, value in profile.waited.items()},
-        "contests": {name: round(value, 2) for name, value in vars(profile.contests).items()},
-        "stages": {name: round(value, 2) for name, value in profile.stages.items()},
-        "drafted": profile.drafted,
-        "verdicts": profile.verdicts,
-    }

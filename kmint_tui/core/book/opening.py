@@ -11,9 +11,10 @@ from kmint_tui import paths
 from kmint_tui.book import store
 from kmint_tui.book.records import Book
 from kmint_tui.core.book.baselines import BaselineBuilders
-from kmint_tui.core.book.building import Build, BuildEvent
+from kmint_tui.core.book.building import Build
 from kmint_tui.core.book.entries import versions_here
 from kmint_tui.core.book.planning import check_shapes, plan, wanted_names
+from kmint_tui.core.book.progress import BuildEvent
 from kmint_tui.core.book.rejudging import Rejudged, rejudge
 from kmint_tui.core.farm.devices import chosen, gpus, parse_gpus
 from kmint_tui.core.judges import open_judge
