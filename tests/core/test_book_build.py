@@ -205,6 +205,23 @@ def test_a_stopped_build_keeps_what_was_under_way(history: History) -> None:
     assert len(store.read("own", DEVICE).entries) == 1
 
 
+def test_an_interrupt_keeps_the_finished_operations(history: History) -> None:
+    def tell(event: BuildEvent) -> None:
+        if isinstance(event, Done):
+            raise KeyboardInterrupt
+
+    referee = Referee({"a": {"": 10.0}})
+    pieces = [work("silu"), work("relu2")]
+    with pytest.raises(KeyboardInterrupt):
+        build(history, referee, pieces, tell=tell, at_once=1)
+    held = store.read("own", DEVICE)
+    assert [one.op for one in held.entries] == ["silu"]
+    assert {one.state for one in history.summaries()} <= {"done", "stopped"}
+    left = plan(("silu", "relu2"), ("8192x4096",), None, held, versions=versions_here()).work
+    result, _ = build(history, referee, left)
+    assert [one.op for one in result.entries] == ["relu2"]
+
+
 def test_no_operation_begins_after_the_budget(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
