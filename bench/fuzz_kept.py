@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,31 @@ def saved_kernel(home: Path) -> tuple[Read, list[bytes]]:
         f"{verify(file, lambda candidate, op: verdict).problems}"
 
     return through(file, check), [file.read_bytes()]
+
+
+def book(home: Path) -> tuple[Read, list[bytes]]:
+    """`kmint book import`; every entry of the book is then shown, and made ready for the referee."""
+    from kmint_tui.book import store
+    from kmint_tui.book.document import text_of
+    from kmint_tui.cli.book import facts, row
+    from kmint_tui.core.book.planning import work_of
+    from kmint_tui.errors import UsageError
+    from tests.book import examples
+
+    file = home / "book.json"
+
+    def read() -> None:
+        store.take(store.foreign(file))
+        for device in store.devices():
+            found, origins = store.load(device)
+            for entry in found.entries:
+                row(entry, origins)
+                facts(entry, origins)
+                with suppress(UsageError):
+                    work_of([entry])
+
+    whole = examples.book(examples.entry(), examples.entry(shape="64x4096", low=None, high=None))
+    return through(file, read), [text_of(whole).encode()]
 
 
 def grid_report(home: Path) -> tuple[Read, list[bytes]]:

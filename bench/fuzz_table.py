@@ -19,6 +19,7 @@ READERS = (
     Reader("tui-state.json", fuzz_inputs.change_json, fuzz_kept.interface_state),
     Reader("receipt", fuzz_inputs.change_json, fuzz_kept.receipt),
     Reader("saved kernel", fuzz_inputs.change_toml, fuzz_kept.saved_kernel),
+    Reader("book", fuzz_inputs.change_json, fuzz_kept.book),
     Reader("grid report", fuzz_inputs.change_json, fuzz_kept.grid_report),
     Reader("grid record", fuzz_inputs.change_bytes, fuzz_kept.grid_record, ("GridError",)),
     Reader("models.toml", fuzz_inputs.change_toml, fuzz_strangers.user_registry),

@@ -46,7 +46,7 @@ def config_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """The history and the models."""
+    """The history, the books and the models."""
     return _base("data", platformdirs.user_data_dir)
 
 

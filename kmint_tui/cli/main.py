@@ -52,6 +52,10 @@ COMMANDS = {
     "grid": Lazy(
         f"{_PACKAGE}.grid:grid", "Time a kernel at every shape and dtype, every losing cell shown."
     ),
+    "book": Lazy(
+        f"{_PACKAGE}.book:book",
+        "The best verified kernels by operation and shape: list, build, save, judge again.",
+    ),
     "profile": Lazy(
         f"{_PACKAGE}.profile:profile", "Show bytes, registers and occupancy; measure on a GPU."
     ),

@@ -41,11 +41,14 @@ def open_referee(demand: Demand, tell: Callable[[str], None] = lambda _: None) -
     """
     from kmint_tui import triton_fit
     from kmint_tui.core import sandbox
+    from kmint_tui.core.baseline_choices import forget_left
     from referee.judge import Referee
 
     sandbox.check(demand)
     triton_fit.check(demand, tell)
-    with Referee(cache=paths.cache_dir() / "referee", demand=demand) as referee:
+    cache = paths.cache_dir() / "referee"
+    forget_left(cache / "baselines")
+    with Referee(cache=cache, demand=demand) as referee:
         yield referee
 
 

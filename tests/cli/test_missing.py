@@ -29,7 +29,7 @@ def commands(
 def test_a_verb_of_the_history_points_there(verb: str) -> None:
     done = kmint(*verb.split())
     assert (done.code, done.out) == (2, "")
-    assert f"Did you mean `kmint history {verb}`?" in done.err
+    assert f"Did you mean `kmint history {verb}`" in done.err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,210 @@
+"""The contest of one operation: races choose a kernel for each shape, the tuner changes its launch
+constants, and the referee judges the winners.
+
+A race times all kernels in one run and checks each at the timed case alone. So the whole verdict,
+which decides, is made for the winners only. A winner that the referee rejects gives its place to
+the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kmint_tui.core.book.planning import Timed, Work
+from kmint_tui.errors import KmintError
+from kmint_tui.history.records import Author
+from kmint_tui.minting.tuning import Sweep, sweep
+
+if TYPE_CHECKING:
+    from kmint_tui.core.judges import Opened
+    from kmint_tui.minting.tuning import Racer
+    from referee.problem import TaskName
+    from referee.verdict import Verdict
+
+MOST_TRIES = 4
+"""Verdicts for one place, while the referee rejects the winners."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One kernel of the contest and its makers; `parent` is the contender that the tuner changed."""
+
+    source: str
+    author: Author
+    smith: str
+    smith_sha256: str
+    changes: str = ""
+    parent: int | None = None
+
+
+@dataclass
+class Seconds:
+    """The time that contests spent in each part, over all threads together."""
+
+    racing: float = 0.0
+    tuning: float = 0.0
+    judging: float = 0.0
+    loading: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The contenders, their verdicts by number, and the best of each place with its timing.
+
+    `failures` has a line for each place without a kernel.
+    """
+
+    contenders: tuple[Contender, ...]
+    verdicts: Mapping[int, Verdict]
+    best: Mapping[Timed, tuple[int, Mapping[str, Any]]]
+    failures: tuple[str, ...]
+    seconds: Seconds = field(default_factory=Seconds)
+
+
+def tuned(racer: Racer, number: int, source: str, task: str | TaskName) -> Sweep:
+    """The sweep over the launch constants of one kernel at one task. Raises the errors of a race."""
+    return sweep(number, source, lambda sources: racer.time_variants(sources, task))
+
+
+class Contest:
+    """The contest of one piece of work. `run` belongs to one thread."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        work: Work,
+        places: Sequence[Timed],
+        contenders: Sequence[Contender],
+        tell: Callable[[str], object] = lambda step: None,
+    ) -> None:
+        self._opened, self._work, self._places = opened, work, places
+        self._contenders = list(contenders)
+        self._tell = tell
+        self._verdicts: dict[int, Verdict] = {}
+        self._seconds = Seconds()
+
+    def run(self) -> Outcome:
+        """The outcome. Raises KmintError where the referee itself cannot work."""
+        order = {timed: self._order(timed) for timed in self._places}
+        for numbers in order.values():
+            # Generators end at the first that passes.
+            any(self._passes(number) for number in numbers[:MOST_TRIES])
+        best = {timed: found for timed in self._places if (found := self._best(timed))}
+        failures = [
+            f"{timed.place}: {self._why(order[timed])}"
+            for timed in self._places
+            if timed not in best
+        ]
+        return Outcome(
+            tuple(self._contenders), self._verdicts, best, tuple(failures), self._seconds
+        )
+
+    def _order(self, timed: Timed) -> list[int]:
+        """The contenders at one place, the fastest first: the tuned one, then those of the race."""
+        began = time.monotonic()
+        self._tell("racing")
+        order = self._raced(timed)
+        self._seconds.racing += time.monotonic() - began
+        racer = self._opened.racer
+        if racer is None or not order:
+            return order
+        began = time.monotonic()
+        self._tell("tuning")
+        try:
+            found = tuned(racer, order[0], self._contenders[order[0]].source, timed.task)
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
+            return order
+        finally:
+            self._seconds.tuning += time.monotonic() - began
+        if found.source is None:
+            return order
+        return [self._added(order[0], found), *order]
+
+    def _raced(self, timed: Timed) -> list[int]:
+        """The drafted contenders by their time; a race leaves out those that fail at this place."""
+        drafted = [at for at, one in enumerate(self._contenders) if one.parent is None]
+        racer = self._opened.racer
+        if racer is None or len(drafted) < 2:
+            return drafted
+        while len(drafted) > 1:
+            try:
+                laps = racer.time_variants(
+                    [self._contenders[at].source for at in drafted], timed.task
+                )
+            except Exception as error:
+                if not _is_refusal(error):
+                    raise
+                # The race runs against its first kernel, which must be right.
+                drafted = drafted[1:]
+                continue
+            times = {at: lap.us for at, lap in zip(drafted, laps, strict=True) if lap.us}
+            return sorted(times, key=lambda at: times[at])
+        return drafted
+
+    def _added(self, parent: int, found: Sweep) -> int:
+        """The number of the tuned kernel; an equal one is in the contest once."""
+        assert found.source is not None
+        for at, one in enumerate(self._contenders):
+            if one.source == found.source:
+                return at
+        maker = self._contenders[parent]
+        self._contenders.append(
+            Contender(
+                source=found.source,
+                author="tuner",
+                smith=maker.smith,
+                smith_sha256=maker.smith_sha256,
+                changes=found.changes,
+                parent=parent,
+            )
+        )
+        return len(self._contenders) - 1
+
+    def _passes(self, number: int) -> bool:
+        """Whether the referee accepts a contender at every place, and timed it."""
+        if number not in self._verdicts:
+            began = time.monotonic()
+            self._tell("judging")
+            self._verdicts[number] = self._opened.judge.judge(
+                self._contenders[number].source, self._work.task, level="full", strict=True
+            )
+            self._seconds.judging += time.monotonic() - began
+        verdict = self._verdicts[number]
+        return verdict.passed and verdict.timing is not None
+
+    def _best(self, timed: Timed) -> tuple[int, Mapping[str, Any]] | None:
+        """The accepted contender with the largest ratio at a place, and its timing there."""
+        found = [
+            (number, timing)
+            for number, verdict in self._verdicts.items()
+            if verdict.passed and (timing := timing_at(verdict, timed.case.name)) is not None
+        ]
+        return max(found, key=lambda pair: pair[1]["ratio"]["ratio"], default=None)
+
+    def _why(self, order: Sequence[int]) -> str:
+        """The reason why a place has no kernel."""
+        judged = [self._verdicts[number] for number in order if number in self._verdicts]
+        return judged[-1].reason if judged else "no kernel passed the race at this shape"
+
+
+def timing_at(verdict: Verdict, cell: str) -> Mapping[str, Any] | None:
+    """The timing of a verdict at one case, if it has a ratio there."""
+    timing = verdict.timing or {}
+    for one in timing.get("shapes") or [timing]:
+        interval = one.get("ratio") or {}
+        if one.get("cell") == cell and isinstance(interval.get("ratio"), (int, float)):
+            found: Mapping[str, Any] = one
+            return found
+    return None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a race or a sweep was refused, which is no fault of kmint."""
+    from referee.variant_timing import VariantsNotTimed
+
+    return isinstance(error, (VariantsNotTimed, KmintError))

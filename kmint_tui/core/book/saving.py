@@ -1,0 +1,146 @@
+"""Saves kernels of a book into a folder: each is judged here first, and once more as it will stand.
+
+The words of a book are not used. The kernel joins the history as one from outside kmint, with the
+verdict that the referee here makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kmint_tui import paths
+from kmint_tui.book.records import Book, Entry
+from kmint_tui.core.book.planning import work_of
+from kmint_tui.core.keeping import Keeper
+from kmint_tui.core.referee import unfit
+from kmint_tui.errors import EnvironmentUnfit, UsageError
+from referee.asked_shape import DTYPES
+
+if TYPE_CHECKING:
+    from kmint_tui.history.store import History
+    from kmint_tui.save.saving import Saved
+    from kmint_tui.service.work import Judging
+    from referee.problem import TaskName
+
+
+@dataclass(frozen=True)
+class SavedFromBook:
+    """The saved files, the entries that they hold, and those that are left out."""
+
+    saved: Saved
+    held: tuple[Entry, ...]
+    left_out: tuple[Entry, ...]
+
+
+def write_file(
+    history: History, referee: Judging, ids: Sequence[str], folder: Path, *, force: bool
+) -> tuple[Saved, int]:
+    """Save drafts of one operation as one file; returns the number of drafts that it holds.
+
+    The file holds the first draft alone.
+    """
+    from kmint_tui.core.save import save_draft
+
+    return save_draft(history, referee, ids[0], folder, force=force), 1
+
+
+def entries_of(book: Book, op: str, shapes: Sequence[str] = ()) -> list[Entry]:
+    """The entries of an operation, the largest ratio first. Raises UsageError without one.
+
+    `shapes` are texts such as `8192x4096` or `8192x4096:bfloat16`.
+    """
+    found = [entry for entry in book.entries if entry.op == op]
+    if shapes:
+        wanted = {_spelled(shape) for shape in shapes}
+        found = [one for one in found if {one.shape, f"{one.shape}:{one.dtype}"} & wanted]
+    if not found:
+        at = f" at {', '.join(shapes)}" if shapes else ""
+        fix = f"`kmint book show {op}` lists its shapes; `kmint book build --ops {op}` adds some"
+        raise UsageError(f"the book of {book.device} has no kernel of {op}{at}", fix=fix)
+    return sorted(found, key=lambda one: -one.figures.ratio)
+
+
+def _spelled(shape: str) -> str:
+    """A shape with the dtype's whole name, as books have it."""
+    size, colon, dtype = shape.strip().partition(":")
+    return f"{size}{colon}{DTYPES.get(dtype, dtype)}"
+
+
+def save_from_book(
+    book: Book,
+    entries: Sequence[Entry],
+    referee: Judging,
+    folder: Path,
+    *,
+    force: bool = False,
+    tell: Callable[[str], object] = lambda step: None,
+) -> SavedFromBook:
+    """Judge the kernels of these entries, which are of one operation, and save those that passed.
+
+    Raises UsageError where none passed, and the errors of `kmint save`.
+    """
+    from kmint_tui.history.reading import read_history
+
+    ids: dict[str, str] = {}
+    reason = ""
+    for entry in entries:
+        if entry.source_sha256 in ids:
+            continue
+        tell(f"judging the kernel of {entry.place}")
+        task = work_of([one for one in entries if _same(one, entry)]).task
+        kept = _kept(book, entry, task, referee)
+        if isinstance(kept, _Rejected):
+            reason = kept.reason
+        else:
+            ids[entry.source_sha256] = kept
+    if not ids:
+        fix = f"`kmint book build --ops {entries[0].op} --again` makes another"
+        raise UsageError(f"the referee here accepts none of its kernels: {reason}", fix=fix)
+    tell("judging the kernel as it will stand")
+    with read_history(paths.history_file()) as history:
+        saved, count = write_file(history, referee, list(ids.values()), folder, force=force)
+    written = set(list(ids)[:count])
+    held = tuple(one for one in entries if one.source_sha256 in written)
+    return SavedFromBook(saved, held, tuple(one for one in entries if one not in held))
+
+
+@dataclass(frozen=True)
+class _Rejected:
+    reason: str
+
+
+def _kept(book: Book, entry: Entry, task: str | TaskName, referee: Judging) -> str | _Rejected:
+    """The id of the kernel as a draft of the history with the verdict made here."""
+    source = book.source(entry)
+    verdict = referee.judge(source, task, level="full", strict=True)
+    if verdict.verdict == "error":
+        raise unfit(verdict)
+    if not verdict.passed:
+        return _Rejected(verdict.reason)
+    keeper = Keeper(_session(entry, book.device), "full")
+    draft = keeper.before(source, entry.op, task)
+    keeper.after(draft, verdict)
+    return draft
+
+
+def _session(entry: Entry, device: str) -> str:
+    """The name of the history's session, which names the kernel's makers in the saved file."""
+    name = f"{entry.maker}, book of {device}"
+    return name if len(name) <= 60 else f"{name[:59]}…"
+
+
+def _same(one: Entry, other: Entry) -> bool:
+    return one.source_sha256 == other.source_sha256
+
+
+def here() -> str | None:
+    """The name of the GPU here; None without one."""
+    from kmint_tui.core.farm.devices import gpus
+
+    with suppress(EnvironmentUnfit):
+        return gpus()[0].name
+    return None
