@@ -6,7 +6,7 @@ verdict that the referee here makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,15 +37,33 @@ class SavedFromBook:
 
 
 def write_file(
-    history: History, referee: Judging, ids: Sequence[str], folder: Path, *, force: bool
-) -> tuple[Saved, int]:
-    """Save drafts of one operation as one file; returns the number of drafts that it holds.
+    history: History,
+    referee: Judging,
+    drafts: Mapping[str, Sequence[str]],
+    folder: Path,
+    *,
+    force: bool,
+    tell: Callable[[str], None],
+) -> tuple[Saved, frozenset[str]]:
+    """Save drafts of one operation as one file; returns the drafts that it holds too.
 
-    The file holds the first draft alone.
+    `drafts` has the shapes of each, none where the operation says its sizes itself. On a GPU the
+    file chooses among them by shape. Without one nothing can be compared, and it holds the first
+    draft alone.
     """
+    from kmint_tui.core.referee import no_gpu_reason
     from kmint_tui.core.save import save_draft
+    from kmint_tui.core.save_shapes import SaveAsked, save_by_shape
 
-    return save_draft(history, referee, ids[0], folder, force=force), 1
+    first = next(iter(drafts))
+    shapes = tuple(dict.fromkeys(shape for some in drafts.values() for shape in some))
+    if len(drafts) == 1 or not shapes or no_gpu_reason() is not None:
+        return save_draft(history, referee, first, folder, force=force), frozenset({first})
+    asked = SaveAsked(
+        ids=tuple(drafts), shapes=shapes, dtype=None, outside=None, no_gpu=None, force=force
+    )
+    saved, rows = save_by_shape(history, referee, asked, folder, tell=tell)
+    return saved, frozenset(row.draft for row in rows)
 
 
 def entries_of(book: Book, op: str, shapes: Sequence[str] = ()) -> list[Entry]:
@@ -77,7 +95,7 @@ def save_from_book(
     folder: Path,
     *,
     force: bool = False,
-    tell: Callable[[str], object] = lambda step: None,
+    tell: Callable[[str], None] = lambda step: None,
 ) -> SavedFromBook:
     """Judge the kernels of these entries, which are of one operation, and save those that passed.
 
@@ -101,10 +119,13 @@ def save_from_book(
         fix = f"`kmint book build --ops {entries[0].op} --again` makes another"
         raise UsageError(f"the referee here accepts none of its kernels: {reason}", fix=fix)
     tell("judging the kernel as it will stand")
+    shapes = {
+        draft: work_of([one for one in entries if one.source_sha256 == source]).shapes
+        for source, draft in ids.items()
+    }
     with read_history(paths.history_file()) as history:
-        saved, count = write_file(history, referee, list(ids.values()), folder, force=force)
-    written = set(list(ids)[:count])
-    held = tuple(one for one in entries if one.source_sha256 in written)
+        saved, written = write_file(history, referee, shapes, folder, force=force, tell=tell)
+    held = tuple(one for one in entries if ids.get(one.source_sha256) in written)
     return SavedFromBook(saved, held, tuple(one for one in entries if one not in held))
 
 
