@@ -63,8 +63,8 @@ APPLIES = {
 @pytest.fixture(scope="module", params=["interpreter", pytest.param("gpu", marks=pytest.mark.gpu)])
 def failures(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[str, str], int]:
-    """By signature kind and mistake ("" for none): how many tests of the saved file failed.
+) -> dict[tuple[str, str], str]:
+    """By signature kind and mistake ("" for none): the first failure of the saved file's test, or "".
 
     On a GPU the kernels are judged there, and all that is saved with a right one runs. Without one
     they are saved with made-up verdicts: `project` judges them.
@@ -96,20 +96,20 @@ def failures(
     right = [module for module, (_, mistake) in modules.items() if not mistake]
     wrong = [module for module in modules if module not in right]
     if on_gpu:
-        counts = outcomes(folder, right, [], 8) | outcomes(folder, wrong, ["-k", "test_kernel"], 8)
+        found = outcomes(folder, right, [], 8) | outcomes(folder, wrong, ["-k", "test_kernel"], 8)
     else:
-        counts = outcomes(folder, list(modules), ["-k", "test_kernel"], 1, TRITON_INTERPRET="1")
-    return {modules[module]: count for module, count in counts.items()}
+        found = outcomes(folder, list(modules), ["-k", "test_kernel"], 1, TRITON_INTERPRET="1")
+    return {modules[module]: why for module, why in found.items()}
 
 
 def outcomes(
     folder: Path, modules: list[str], chosen: list[str], processes: int, **environment: str
-) -> Counter[str]:
-    """How many tests of each module failed, where at least one ran.
+) -> dict[str, str]:
+    """The first failure of each module, or "" where all tests that ran passed.
 
     A GPU answers no more after an illegal access: that ends the process, and another one goes on.
     """
-    counts: Counter[str] = Counter()
+    first: dict[str, str] = {}
     pending = modules
     while pending:
         shares = [share for at in range(processes) if (share := pending[at::processes])]
@@ -129,10 +129,13 @@ def outcomes(
             for case in ElementTree.parse(folder / f"{at}.xml").iter("testcase"):
                 module = case.attrib["classname"].removeprefix("test_")
                 ran[module] += case.find("skipped") is None
-                counts[module] += case.find("failure") is not None
+                failure = case.find("failure")
+                if failure is not None and not first.get(module):
+                    first[module] = f"{case.attrib['name']}: {failure.attrib['message']}"
         assert +ran, f"tests that ran nothing: {pending}"
+        first |= {module: first.get(module, "") for module in +ran}
         pending = [module for module in pending if not ran[module]]
-    return counts
+    return first
 
 
 def test_a_broken_gpu_context_costs_no_other_kernel_its_test(tmp_path: Path) -> None:
@@ -140,10 +143,11 @@ def test_a_broken_gpu_context_costs_no_other_kernel_its_test(tmp_path: Path) -> 
     broken = "def test_it():\n    raise RuntimeError('an illegal memory access was encountered')\n"
     (tmp_path / "test_a.py").write_text(broken, encoding="utf-8")
     (tmp_path / "test_b.py").write_text("def test_it():\n    pass\n", encoding="utf-8")
-    assert outcomes(tmp_path, ["a", "b"], [], 1) == {"a": 1, "b": 0}
+    found = outcomes(tmp_path, ["a", "b"], [], 1)
+    assert found["b"] == "" and "illegal memory access" in found["a"]
 
 
-def test_every_mistake_is_planted_wherever_it_applies(failures: dict[tuple[str, str], int]) -> None:
+def test_every_mistake_is_planted_wherever_it_applies(failures: dict[tuple[str, str], str]) -> None:
     assert set(APPLIES) == set(MISTAKES)
     wanted = {(kind, mistake) for mistake, kinds in APPLIES.items() for kind in kinds}
     assert {which for which in failures if which[1]} == wanted
@@ -151,10 +155,10 @@ def test_every_mistake_is_planted_wherever_it_applies(failures: dict[tuple[str, 
 
 @pytest.mark.parametrize("kind", [*BY_KIND, *OPAQUE])
 def test_the_saved_test_tells_right_from_wrong(
-    failures: dict[tuple[str, str], int], kind: str
+    failures: dict[tuple[str, str], str], kind: str
 ) -> None:
-    found = {mistake: count for (of, mistake), count in failures.items() if of == kind}
-    assert {mistake for mistake, count in found.items() if not count} == {""}
+    found = {mistake: why for (of, mistake), why in failures.items() if of == kind}
+    assert {mistake for mistake, why in found.items() if not why} == {""}, found[""]
 
 
 def test_a_plain_run_without_a_gpu_sees_a_wrong_kernel_too(tmp_path: Path) -> None:
