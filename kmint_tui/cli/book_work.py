@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -15,10 +11,10 @@ from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import Amount, RunsCandidates
 from kmint_tui.cli.output import Table
 from kmint_tui.cli.state import State
+from kmint_tui.cli.termination import two_step_interrupt
 from kmint_tui.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from kmint_tui.core.book.building import Build
     from kmint_tui.core.book.progress import BuildEvent, Built
     from kmint_tui.core.book.rejudging import Rejudged
     from kmint_tui.core.farm.opening import FarmAsked
@@ -112,7 +108,12 @@ def build(
         device, known = opened.device, opened.known
         if known:
             err.note(f"{known} kernels are in the book already")
-        with _two_step_interrupt(opened.build, err) as interrupts:
+
+        def stop() -> None:
+            opened.build.stop()
+            err.note("stopping after the operations under way; press Ctrl-C again to stop at once")
+
+        with two_step_interrupt(stop) as interrupts:
             result = opened.build.run()
     if as_json:
         state.out.document("kmint.book.build/1", _document(result, device, known))
@@ -216,25 +217,3 @@ def _report(state: State, result: Built, device: str) -> None:
         state.out.text(f"no kernel: {failure}")
     if result.left:
         state.err.hint(f"{len(result.left)} operations are left; the same command goes on")
-
-
-@contextmanager
-def _two_step_interrupt(build: Build, err: Diagnostics) -> Iterator[list[int]]:
-    """The first Ctrl-C begins nothing more, the second interrupts everything.
-
-    Yields the list of interrupts so far.
-    """
-    seen: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            raise KeyboardInterrupt
-        build.stop()
-        err.note("stopping after the operations under way; press Ctrl-C again to stop at once")
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -24,7 +22,7 @@ from kmint_tui.cli.session import session_option
 from kmint_tui.cli.shape import shape_options
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
-from kmint_tui.cli.termination import Terminated
+from kmint_tui.cli.termination import Terminated, two_step_interrupt
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import KmintError, UsageError
 
@@ -282,7 +280,7 @@ def _run(
             err.note(
                 f"no GPU to time on ({judge.no_gpu}): kernels are checked by Triton's interpreter"
             )
-        with _two_step_interrupt(session, err) as interrupts:
+        with _interrupts(session, err) as interrupts:
             result = session.run(smith=smith, judge=judge, history=history)
         assert result is not None
         if state.debug and request.endpoint is None:
@@ -324,24 +322,11 @@ def _show(
 
 
 @contextmanager
-def _two_step_interrupt(session: Session, err: Diagnostics) -> Iterator[list[int]]:
-    """The first Ctrl-C stops drafting, the second interrupts everything.
-
-    Yields the list of interrupts so far.
-    """
-    seen: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) > 1:
-            raise KeyboardInterrupt
-        session.stop()
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield seen
-    except (KeyboardInterrupt, Terminated):
-        err.hint(f"finished drafts are kept: kmint history show {session.id}")
-        raise
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _interrupts(session: Session, err: Diagnostics) -> Iterator[list[int]]:
+    """The first Ctrl-C stops drafting; after the second the user learns where the drafts are."""
+    with two_step_interrupt(session.stop) as seen:
+        try:
+            yield seen
+        except (KeyboardInterrupt, Terminated):
+            err.hint(f"finished drafts are kept: kmint history show {session.id}")
+            raise

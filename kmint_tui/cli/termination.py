@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -48,6 +48,27 @@ def orderly() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def two_step_interrupt(stop: Callable[[], object]) -> Iterator[list[int]]:
+    """Within it the first Ctrl-C calls `stop`, and the second interrupts everything.
+
+    Yields the list of interrupts so far.
+    """
+    seen: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        stop()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
