@@ -37,6 +37,8 @@ REMEDIES: dict[str, str] = {
     "kernel_syntax": _SHAPE,
     "kernel_name": "Use only arguments, local names, tl functions and constants of the file "
     "inside a kernel.",
+    "cost": "Give the launch fewer spilled registers, or more programs and warps at once: the model "
+    "of cost expects it to be slower than its rivals.",
     "kernel_constant": "Assign a constant once at the top level, as a plain number or as "
     "tl.constexpr.",
     "kernel_vocabulary": "Replace the named function by one that Triton documents in "

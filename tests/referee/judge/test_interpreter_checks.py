@@ -338,7 +338,8 @@ def test_too_slow_cells_of_a_users_task_are_left_to_the_replay(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(check_gpu, "USER_SECONDS", 1e-4)
-    (tmp_path / "reference.py").write_text(REFERENCE)
+    # A job is looked at every few milliseconds, and this one takes longer.
+    (tmp_path / "reference.py").write_text(REFERENCE.replace("8, 100", "64, 3000"))
     report, found = judged(
         servers, SOURCE, Replayer(), TaskName("silu", str(tmp_path / "reference.py"), "silu")
     )
