@@ -15,13 +15,15 @@ from typing import Any
 
 from kmint_tui import __version__
 from kmint_tui.book.records import Book, Entry, Place, digest
-from kmint_tui.documents import BadDocument, finite, read_json
+from kmint_tui.documents import BadDocument, finite, parse_json, read_bytes
 from kmint_tui.escapes import visible_line
 from kmint_tui.typed import Mistyped, made
 
 SCHEMA = "kmint.book/1"
 MOST_BYTES = 64 << 20
 LONGEST_SOURCE, LONGEST_TEXT = 1 << 18, 400
+MOST = 1_000_000_000
+"""Upper bound of a ratio, and of microseconds."""
 _OP = re.compile(r"[a-z][a-z0-9_]{0,79}")
 _SHAPE = re.compile(r"[A-Za-z0-9_.x=,+\[\]-]{1,160}")
 _DTYPE = re.compile(r"[a-z0-9_]{1,20}")
@@ -29,6 +31,10 @@ _DTYPE = re.compile(r"[a-z0-9_]{1,20}")
 
 class BadBook(ValueError):
     """A document that is no book; the message is the reason in one line."""
+
+    def __init__(self, reason: str) -> None:
+        # Words of the document may hold a line's end.
+        super().__init__(visible_line(reason))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +63,13 @@ def text_of(book: Book) -> str:
 
 def read_book(path: Path) -> Book:
     """The book in a file. Raises BadBook, or OSError where the file cannot be read."""
+    return parse_book(_content(path))
+
+
+def parse_book(text: str | bytes) -> Book:
+    """The book in a text. Raises BadBook."""
     try:
-        return from_json(read_json(path, most_bytes=MOST_BYTES))
+        return from_json(parse_json(text, most_bytes=MOST_BYTES))
     except BadDocument as error:
         raise BadBook(str(error)) from None
 
@@ -88,6 +99,13 @@ def from_json(document: Any) -> Book:
     return Book(device=found.device, entries=found.entries, sources=found.sources)
 
 
+def _content(path: Path) -> bytes:
+    try:
+        return read_bytes(path, most_bytes=MOST_BYTES)
+    except BadDocument as error:
+        raise BadBook(str(error)) from None
+
+
 def _check(entry: Entry, sources: Mapping[str, str]) -> None:
     """Raise BadBook for an entry that no kmint writes."""
     for name, value, form in (
@@ -100,9 +118,10 @@ def _check(entry: Entry, sources: Mapping[str, str]) -> None:
     figures = entry.figures
     if entry.source_sha256 not in sources:
         raise BadBook(f"the kernel of {entry.place} is missing")
-    numbers = (figures.ratio, figures.us, *figures.baselines.values())
-    if not all(number > 0 for number in numbers):
-        raise BadBook(f"a time or a ratio of {entry.place} is not above 0")
+    maybe = (figures.low, figures.high, figures.floor_share)
+    numbers = (figures.ratio, figures.us, *figures.baselines.values(), *maybe)
+    if not all(number is None or 0 < number < MOST for number in numbers):
+        raise BadBook(f"a time or a ratio of {entry.place} is not between 0 and {MOST:,}")
     makers = (entry.smith, entry.smith_sha256, entry.changes, entry.commit, entry.date)
     measured = (figures.verdict, figures.bar, *figures.baselines)
     versions = (*entry.versions, *entry.versions.values())
@@ -111,5 +130,5 @@ def _check(entry: Entry, sources: Mapping[str, str]) -> None:
 
 
 def _check_text(where: str, text: str) -> None:
-    if len(text) > LONGEST_TEXT or visible_line(text) != text:
-        raise BadBook(f"{where} is too long, or steers the terminal")
+    if len(text) > LONGEST_TEXT or visible_line(text).strip() != text:
+        raise BadBook(f"{where} is too long, begins or ends with a space, or steers the terminal")

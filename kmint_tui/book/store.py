@@ -16,8 +16,8 @@ from pathlib import Path
 
 from convert import files
 from kmint_tui import paths
-from kmint_tui.book.document import BadBook, read_book, text_of
-from kmint_tui.book.records import Book, Entry, Origin, Place, merged
+from kmint_tui.book.document import BadBook, parse_book, read_book, text_of
+from kmint_tui.book.records import Book, Entry, Origin, Place, digest, merged
 from kmint_tui.errors import EnvironmentUnfit, UsageError, storage_error
 
 SHIPPED = Path(__file__).with_name("shipped")
@@ -35,7 +35,10 @@ def folder(origin: Origin) -> Path:
 
 def file_name(device: str) -> str:
     """The name of a device's file: `nvidia-h200.json`."""
-    return (re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:80] or "device") + ".json"
+    name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:80]
+    # Two devices must not share a file because their names differ in other characters alone.
+    plain = len(name) < 80 and re.fullmatch(r"[A-Za-z0-9]+( [A-Za-z0-9]+)*", device)
+    return f"{name}.json" if plain else f"{name or 'device'}-{digest(device)[:8]}.json"
 
 
 def read(origin: Origin, device: str) -> Book:
@@ -107,18 +110,28 @@ def foreign(path: Path) -> Book:
         fix = "give a whole file of `kmint book export`"
         raise UsageError(f"{path}: {error}", title="no book", fix=fix) from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}",
+            fix="give a file of `kmint book export`",
+        ) from None
 
 
 def take(book: Book) -> None:
-    """Add a foreign book, in place of earlier imports. Raises StorageError."""
+    """Add a foreign book, in place of earlier imports.
+
+    Raises UsageError for more than a book can hold, and StorageError.
+    """
     _add("imported", book)
 
 
 def write(book: Book, path: Path) -> None:
     """Write a book to a file of the user's. Raises StorageError."""
+    _write(text_of(book), path)
+
+
+def _write(text: str, path: Path) -> None:
     try:
-        files.write_text(path, text_of(book))
+        files.write_text(path, text)
     except OSError as error:
         raise storage_error(path, error) from error
 
@@ -127,7 +140,15 @@ def _add(origin: Origin, book: Book) -> None:
     place = paths.private_dir(folder(origin))
     with _locked(place):
         whole = merged(book.device, (book, read(origin, book.device)))
-        write(replace(whole, device=book.device), place / file_name(book.device))
+        written = text_of(replace(whole, device=book.device))
+        try:
+            parse_book(written)
+        except BadBook as error:
+            raise UsageError(
+                f"the book of {book.device} would be too large to read: {error}",
+                fix="move its file away, or take a smaller one; `kmint path` shows the folder of books",
+            ) from None
+        _write(written, place / file_name(book.device))
 
 
 @contextmanager

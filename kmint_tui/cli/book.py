@@ -104,7 +104,7 @@ def show(
     from kmint_tui.core.book.saving import entries_of
 
     found, origins = load(device)
-    entries = entries_of(found, op, shapes)
+    entries = entries_of(found, op, shapes, origins)
     if as_json:
         state.out.document("kmint.book/1", to_json(replace(found, entries=tuple(entries))))
         return

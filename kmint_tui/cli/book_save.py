@@ -62,8 +62,8 @@ def save(
     from kmint_tui.core.referee import open_referee
     from kmint_tui.core.save import first_call, left_open
 
-    found, _ = load(device)
-    entries = entries_of(found, op, shapes)
+    found, origins = load(device)
+    entries = entries_of(found, op, shapes, origins)
     with (
         open_referee(state.demand(), state.err.note) as referee,
         SlowStepNotice(state.err) as notice,

@@ -71,6 +71,12 @@ def save_by_shape(
         verdict_of(draft)
     texts = wanted_shapes(op, asked.shapes, asked.dtype)
     shapes = tuple(asked_shapes(op, texts, None)) or in_common([named(one) for _, one in drafts])
+    if len(drafts) > 1 and not shapes and asked.no_gpu is not None:
+        raise EnvironmentUnfit(
+            f"the drafts have no timed shape in common, and nothing can be timed here: {asked.no_gpu}",
+            title="a table needs times",
+            fix="save one of them alone, or tune them on a machine with a GPU",
+        )
     outside: Outside = asked.outside or "nearest"
     rows: tuple[Row, ...] = ()
     known = bool(shapes) and all(shape in named(one) for _, one in drafts for shape in shapes)

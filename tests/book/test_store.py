@@ -72,3 +72,21 @@ def test_a_damaged_file_is_named_and_stays(shipped: Path) -> None:
         with pytest.raises(EnvironmentUnfit, match="nvidia-h200.json: it is not JSON"):
             use()
     assert file.read_text() == whole[:-40]
+
+
+def test_devices_of_like_names_have_files_of_their_own(shipped: Path) -> None:
+    names = (DEVICE, f"{DEVICE}.", "NVIDIA-H200", "显卡甲", "显卡乙")
+    for name in names:
+        put(book(entry(), device=name))
+    assert store.devices() == tuple(sorted(names))
+
+
+def test_no_book_is_kept_that_could_not_be_read(
+    shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.take(book(entry(shape="1x1")))
+    monkeypatch.setattr("kmint_tui.documents.MAX_VALUES", 60)
+    with pytest.raises(UsageError, match="too large to read") as refused:
+        store.take(book(entry(shape="2x2"), entry(shape="3x3")))
+    assert refused.value.fix is not None
+    assert [one.shape for one in store.read("imported", DEVICE).entries] == ["1x1"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kmint_tui.book import store
 from kmint_tui.book.document import text_of
 from kmint_tui.history.store import PASSED, History
 from referee.gpu.replayer import Replayer
@@ -56,19 +57,25 @@ def test_a_book_travels_between_machines(foreign: Path, tmp_path: Path) -> None:
 def test_a_save_judges_here_and_trusts_no_word(
     foreign: Path, tmp_path: Path, kmint_home: Path
 ) -> None:
-    """The kernel with the largest ratio is wrong, so the file holds the other one."""
-    kmint("book", "import", str(foreign))
+    """The kernel with the largest ratio is wrong, and a place does not exist: the file holds the
+    other one, and says that its maker is the word of a book.
+    """
+    odd = book(entry(shape="064x4096", ratio=99.0), entry(shape="zzz", ratio=99.0))
+    (tmp_path / "odd.json").write_text(text_of(odd), encoding="utf-8")
+    for file in (foreign, tmp_path / "odd.json"):
+        assert kmint("book", "import", str(file)).code == 0
     done = kmint("book", "save", "silu", "--to", str(tmp_path / "kernels"), "--json")
     assert done.code == 0, done.err
     assert done.document["holds"][0]["shape"] == "8192x4096"
-    assert done.document["left_out"][0]["shape"] == "64x4096"
+    assert [one["shape"] for one in done.document["left_out"]] == ["064x4096", "zzz", "64x4096"]
     assert done.document["verdict"]["verdict"] == "correct"
-    assert (tmp_path / "kernels" / "silu.py").exists()
+    saved = (tmp_path / "kernels" / "silu.py").read_text(encoding="utf-8")
+    assert "the model book of NVIDIA H200, which names embedded" in " ".join(saved.split())
     with History(kmint_home / "data" / "history.db") as history:
         (draft,) = history.drafts(1)
         assert draft.source == RIGHT and draft.outcome in PASSED
     refused = kmint("book", "save", "relu2", "--to", str(tmp_path / "other"))
-    assert refused.code == 2 and "the referee here accepts none of its kernels" in refused.err
+    assert refused.code == 2 and "none of its kernels can be saved here" in refused.err
     assert not (tmp_path / "other").exists()
 
 
@@ -142,3 +149,12 @@ def test_a_book_is_built_and_judged_again_on_a_gpu(tmp_path: Path) -> None:
     saved = kmint("book", "save", "softmax", "--to", str(tmp_path), "--json")
     assert saved.code == 0, saved.err
     assert saved.document["verdict"]["mode"] == "replay" and (tmp_path / "softmax.py").exists()
+
+
+def test_a_claimed_ratio_goes_before_no_own_kernel(tmp_path: Path) -> None:
+    claimed = book(entry(WRONG, shape="64x4096", ratio=99.0), sources=(WRONG,))
+    (tmp_path / "claimed.json").write_text(text_of(claimed), encoding="utf-8")
+    kmint("book", "import", str(tmp_path / "claimed.json"))
+    own = entry(ratio=1.1)
+    store.put("NVIDIA H200", (own,), {own.source_sha256: RIGHT})
+    assert kmint("book", "show", "silu", "--source").out == RIGHT

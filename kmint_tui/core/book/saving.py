@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmint_tui import paths
-from kmint_tui.book.records import Book, Entry
+from kmint_tui.book.records import Book, Entry, Origin, Place
+from kmint_tui.book.store import ORIGINS
 from kmint_tui.core.book.planning import work_of
 from kmint_tui.core.keeping import Keeper
 from kmint_tui.core.referee import unfit
@@ -66,10 +67,12 @@ def write_file(
     return saved, frozenset(row.draft for row in rows)
 
 
-def entries_of(book: Book, op: str, shapes: Sequence[str] = ()) -> list[Entry]:
-    """The entries of an operation, the largest ratio first. Raises UsageError without one.
+def entries_of(
+    book: Book, op: str, shapes: Sequence[str] = (), origins: Mapping[Place, Origin] | None = None
+) -> list[Entry]:
+    """The entries of an operation: those built here first, and of each origin the largest ratio.
 
-    `shapes` are texts such as `8192x4096` or `8192x4096:bfloat16`.
+    Raises UsageError without an entry. `shapes` are texts such as `8192x4096` or `8192x4096:bfloat16`.
     """
     found = [entry for entry in book.entries if entry.op == op]
     if shapes:
@@ -79,7 +82,12 @@ def entries_of(book: Book, op: str, shapes: Sequence[str] = ()) -> list[Entry]:
         at = f" at {', '.join(shapes)}" if shapes else ""
         fix = f"`kmint book show {op}` lists its shapes; `kmint book build --ops {op}` adds some"
         raise UsageError(f"the book of {book.device} has no kernel of {op}{at}", fix=fix)
-    return sorted(found, key=lambda one: -one.figures.ratio)
+    of = origins or {}
+    # A foreign ratio is a claim, so it never goes before one that was measured here.
+    return sorted(
+        found,
+        key=lambda one: (ORIGINS.index(of.get(one.place, "own")), -one.figures.ratio, one.place),
+    )
 
 
 def _spelled(shape: str) -> str:
@@ -104,12 +112,12 @@ def save_from_book(
     from kmint_tui.history.reading import read_history
 
     ids: dict[str, str] = {}
-    reason = ""
-    for entry in entries:
+    usable, reason = _usable(entries)
+    for entry in usable:
         if entry.source_sha256 in ids:
             continue
         tell(f"judging the kernel of {entry.place}")
-        task = work_of([one for one in entries if _same(one, entry)]).task
+        task = work_of([one for one in usable if _same(one, entry)]).task
         kept = _kept(book, entry, task, referee)
         if isinstance(kept, _Rejected):
             reason = kept.reason
@@ -117,16 +125,29 @@ def save_from_book(
             ids[entry.source_sha256] = kept
     if not ids:
         fix = f"`kmint book build --ops {entries[0].op} --again` makes another"
-        raise UsageError(f"the referee here accepts none of its kernels: {reason}", fix=fix)
+        raise UsageError(f"none of its kernels can be saved here: {reason}", fix=fix)
     tell("judging the kernel as it will stand")
     shapes = {
-        draft: work_of([one for one in entries if one.source_sha256 == source]).shapes
+        draft: work_of([one for one in usable if one.source_sha256 == source]).shapes
         for source, draft in ids.items()
     }
     with read_history(paths.history_file()) as history:
         saved, written = write_file(history, referee, shapes, folder, force=force, tell=tell)
-    held = tuple(one for one in entries if ids.get(one.source_sha256) in written)
+    held = tuple(one for one in usable if ids.get(one.source_sha256) in written)
     return SavedFromBook(saved, held, tuple(one for one in entries if one not in held))
+
+
+def _usable(entries: Sequence[Entry]) -> tuple[list[Entry], str]:
+    """The entries whose place this kmint and this GPU have, and why the last other one is none."""
+    usable, reason = list[Entry](), ""
+    for entry in entries:
+        try:
+            work_of([entry])
+        except UsageError as error:
+            reason = f"{entry.place}: {error}"
+        else:
+            usable.append(entry)
+    return usable, reason
 
 
 @dataclass(frozen=True)
@@ -149,8 +170,10 @@ def _kept(book: Book, entry: Entry, task: str | TaskName, referee: Judging) -> s
 
 
 def _session(entry: Entry, device: str) -> str:
-    """The name of the history's session, which names the kernel's makers in the saved file."""
-    name = f"{entry.maker}, book of {device}"
+    """The name of the history's session. The saved file has it as author, so it says that the
+    makers are the words of a book.
+    """
+    name = f"book of {device[:32]}, which names {entry.maker}"
     return name if len(name) <= 60 else f"{name[:59]}…"
 
 
