@@ -17,7 +17,7 @@ from referee.interpreter.interpret import Executed, Execution
 from referee.interpreter.recorded_program import RecordedCall, compact
 from referee.plans.plan import LaunchPlan
 from referee.sandbox.zygote import Limits, Zygote
-from tests.referee.by_version import needs_block_pointers
+from tests.referee.by_version import needs_block_pointers, needs_words_for_block_pointers
 from tests.referee.judge.interpreting import ROW, rejection, run
 from tests.referee.judge.plans import rowwise
 
@@ -179,7 +179,13 @@ def test_programs_that_do_the_same_have_a_tape(
     assert [bool(steps) for steps in made] == ([False, True] * 2 if name in LOOPS else [True] * 2)
 
 
-@pytest.mark.parametrize("name", RUN_HERE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=needs_words_for_block_pointers if name == BLOCK_POINTER else ())
+        for name in RUN
+    ],
+)
 def test_programs_that_may_do_something_else_have_none(
     others: Zygote, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
