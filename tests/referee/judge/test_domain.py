@@ -97,5 +97,5 @@ def test_host_code_is_a_reservation_and_rejected_strictly(referee: Referee) -> N
     body = "width = max({1, 2})\n    return launch(x)"
     verdict = judged(referee, body)
     assert verdict.passed and [one.what for one in verdict.host_code] == ["{1, 2}"]
-    assert verdict.reason.endswith("host code not vouched for: line 15, {1, 2}")
+    assert "; host code not vouched for: line 15, {1, 2}" in verdict.reason
     assert judged(referee, body, strict=True).verdict == "rejected"

@@ -77,7 +77,10 @@ def test_the_referee_is_right_about_a_sample(kind: str) -> None:
     report = run(chosen, mode="interpret")
     assert report.passed, list(runner.failures(report))
     assert len(report.results) == len(chosen) * (2 if kind == "cheats" else 1)
-    assert sum(sum(row.values()) for row in report.matrix.values()) == len(report.results)
+    # Some need a word that another version of Triton has.
+    skipped = sum(result.status == "skipped" for result in report.results)
+    assert skipped <= 1
+    assert sum(map(sum, map(dict.values, report.matrix.values()))) + skipped == len(report.results)
 
 
 def test_a_referee_that_errs_does_not_pass() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from referee.sandbox.zygote import Limits, Zygote
+from referee.versions import check_triton, facts
 from tests.referee.sandbox.support import HOSTILE, descendants
 
 ROOMY = Limits(seconds=120.0, memory_bytes=4 << 30, output_bytes=1 << 16)
@@ -21,7 +22,9 @@ ROOMY = Limits(seconds=120.0, memory_bytes=4 << 30, output_bytes=1 << 16)
 def ptxas() -> str:
     spec = find_spec("triton")
     assert spec is not None and spec.origin is not None
-    return str(Path(spec.origin).parent / "backends/nvidia/bin/ptxas")
+    newer = facts(check_triton()).blackwell_assembler_from <= 90
+    name = "ptxas-blackwell" if newer else "ptxas"
+    return str(Path(spec.origin).parent / "backends/nvidia/bin" / name)
 
 
 @pytest.fixture(scope="module")
