@@ -81,7 +81,8 @@ def save_by_shape(
     rows: tuple[Row, ...] = ()
     known = bool(shapes) and all(shape in named(one) for _, one in drafts for shape in shapes)
     if known or asked.no_gpu is None or len(drafts) > 1 or outside == "reference":
-        rows = fastest(_times(drafts, op, shapes, referee, asked.no_gpu, tell), _some(shapes))
+        wanted = _some(shapes)
+        rows = fastest(_times(drafts, op, wanted, referee, asked.no_gpu, tell), wanted)
     task = TaskName(op.name, shapes=tuple(map(str, shapes)))
 
     def judge(text: str) -> Verdict:

@@ -250,8 +250,10 @@ def test_without_times_and_gpu_nothing_is_chosen(history: TunedSessions, tmp_pat
     ) as told:
         save(history, tmp_path, "1.0", "1.1", shapes=(WIDE,))
     assert "kmint tune 1.0" in told.value.fix
-    with pytest.raises(UsageError, match="not timed at a shape in common"):
+    with pytest.raises(EnvironmentUnfit, match="no timed shape in common"):
         save(history, tmp_path, "1.0", "1.1")
+    with pytest.raises(UsageError, match="not timed at a shape in common"):
+        save(history, tmp_path, "1.0", "1.1", no_gpu=None)
     assert not list(tmp_path.iterdir())
 
 
