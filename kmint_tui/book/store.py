@@ -36,7 +36,7 @@ def folder(origin: Origin) -> Path:
 def file_name(device: str) -> str:
     """The name of a device's file: `nvidia-h200.json`."""
     name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:80]
-    # Two devices must not share a file because their names differ in other characters alone.
+    # Names that differ only in other characters must not share a file.
     plain = len(name) < 80 and re.fullmatch(r"[A-Za-z0-9]+( [A-Za-z0-9]+)*", device)
     return f"{name}.json" if plain else f"{name or 'device'}-{digest(device)[:8]}.json"
 

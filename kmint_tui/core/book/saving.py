@@ -138,7 +138,7 @@ def save_from_book(
 
 
 def _usable(entries: Sequence[Entry]) -> tuple[list[Entry], str]:
-    """The entries whose place this kmint and this GPU have, and why the last other one is none."""
+    """The entries that this kmint and this GPU can judge, and why the last of the others is none."""
     usable, reason = list[Entry](), ""
     for entry in entries:
         try:
