@@ -80,7 +80,9 @@ class Entry:
     def maker(self) -> str:
         """The author in words."""
         made_by = self.smith or TEMPLATE
-        return f"the tuner ({self.changes}), from {made_by}" if self.author == "tuner" else made_by
+        if self.author == "tuner":
+            return f"the tuner ({self.changes}), from {made_by}"
+        return f"{made_by} ({self.changes})" if self.changes else made_by
 
     def made_with(self, torch: str | None, triton: str | None) -> bool:
         """Whether the figures are of these versions of torch and Triton."""

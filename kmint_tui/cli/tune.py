@@ -49,6 +49,13 @@ LONGEST = 24 * 60.0
     help="Time for the races; the shapes share it. The verdicts come after it.",
 )
 @click.option(
+    "--template/--no-template",
+    "template",
+    default=True,
+    show_default=True,
+    help="Also race the kernels that kmint's template writes for each shape.",
+)
+@click.option(
     "--save",
     "folder",
     metavar="DIR",
@@ -69,6 +76,7 @@ def tune(
     shapes: tuple[str, ...],
     dtype: str | None,
     minutes: float,
+    template: bool,
     folder: Path | None,
     outside: Outside | None,
     farm: FarmAsked,
@@ -80,13 +88,13 @@ def tune(
       kmint tune 12.3 --shape 8192x4096:bf16 --shape 32768x1024:bf16 --save kernels
       kmint tune 12 --budget 30 --gpus all
 
-    Block sizes, warps and stages change; the other kernels of the session that passed compete as
-    well. A model of cost leaves out variants that cannot win. It takes the bytes that move, the
-    programs, and how much of the card they fill.
+    Block sizes, warps and stages change. The other kernels of the session that passed compete as
+    well, and so do kernels that kmint's template writes in several structures. A model of cost
+    leaves out variants that cannot win. It takes the bytes that move, the programs, and how much of
+    the card they fill.
 
     Winners become drafts of the tuner in a new session. The same command goes on where it stopped:
-    no race is held twice, and no kernel is judged twice. Needs a
-    GPU. Exit code 0 means that every shape has a kernel.
+    no race is held twice, and no kernel is judged twice. Needs a GPU. Exit code 0 means that every shape has a kernel.
     """
     from kmint_tui.core.judges import open_judge
     from kmint_tui.core.planning import check_tunable
@@ -99,7 +107,7 @@ def tune(
         raise UsageError("--outside is for a saved file", fix="give --save DIR, or leave it out")
     if not paths.history_file().exists():
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
-    asked = TuneAsked(wanted=wanted, shapes=shapes, dtype=dtype, minutes=minutes)
+    asked = TuneAsked(wanted=wanted, shapes=shapes, dtype=dtype, minutes=minutes, template=template)
     with TunedSessions(paths.history_file()) as history:
         start = start_of(history, asked)
         if not farm.asks:

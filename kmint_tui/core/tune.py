@@ -1,7 +1,8 @@
 """Tunes kernels at shapes: races their launch constants and structures, and judges the winners.
 
-The kernels that passed in a session are the structures. At each shape they race, and the constants
-of the fastest are swept (`minting/tuning.py`). Every shape gets an equal part of the time that is
+The structures are the kernels that passed in a session, and those that the template writes for the
+shape. At each shape they race, and the constants of the fastest are swept (`minting/tuning.py`).
+Every shape gets an equal part of the time that is
 left. The winners become drafts of the tuner in a new session, and the referee times them and their
 parents at all shapes. The cache remembers races, and the history verdicts. So the same request goes
 on where it stopped.
@@ -10,10 +11,10 @@ on where it stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kmint_tui.history.records import Draft, Session
     from kmint_tui.history.tuned import TunedSessions
     from kmint_tui.minting.tuning import Racer, Sweep
+    from kmint_tui.template.variants import Variant
     from referee.asked_shape import AskedShape
     from referee.ops import Op
     from referee.problem import TaskName
@@ -47,12 +49,16 @@ ROWS, HEADS = ("8192x4096", "32768x1024", "2048x16384"), ("32768x128", "4096x128
 
 @dataclass(frozen=True, kw_only=True)
 class TuneAsked:
-    """A request: a draft or a session, shapes as `--shape` takes them, and the minutes of races."""
+    """A request: a draft or a session, shapes as `--shape` takes them, and the minutes of races.
+
+    Without `template` only the session's kernels race.
+    """
 
     wanted: str
     shapes: tuple[str, ...] = ()
     dtype: str | None = None
     minutes: float = MINUTES
+    template: bool = True
 
 
 @dataclass(frozen=True)
@@ -166,9 +172,18 @@ def tune(
     for at, shape in enumerate(names):
         now = clock()
         left = max(0.0, began + 60 * asked.minutes - now) / (len(names) - at)
-        tell(f"{shape}: racing {len(parents)} kernels, then launch constants")
         file = race_file(cache, start.op.name, shape, where)
-        found = _swept(racer, task, shape, parents, file, _until(now + left, clock), tell)
+        structures = [(one.number, one.source) for one in parents]
+        written = (
+            _written(start.op, shape, {one.source for one in parents}) if asked.template else ()
+        )
+        structures += [(-1 - number, one.source) for number, one in enumerate(written)]
+        tell(f"{shape}: racing {len(structures)} kernels, then launch constants")
+        found = _swept(racer, task, shape, structures, file, _until(now + left, clock), tell)
+        if found.draft < 0:
+            variant = written[-1 - found.draft]
+            kept = history.keep_written(session, variant.source, variant.words)
+            found = replace(found, draft=kept.number)
         sweeps.append(found)
         changes = f"{found.changes}, " if found.changes else ""
         tell(f"{shape}: {draft_id(session, found.draft)}: {changes}{found.reason}")
@@ -199,6 +214,25 @@ def tune(
     )
 
 
+def _written(op: Op, shape: str, known: Collection[str]) -> tuple[Variant, ...]:
+    """The template's kernels for a shape without those in `known`; none for an operation without a
+    program.
+    """
+    from kmint_tui.graph.operations import program_of
+    from kmint_tui.graph.program import OutOfScope, at_shapes
+    from kmint_tui.template.variants import variants
+    from referee.problem import Problem, TaskName
+
+    task = TaskName(op.name, shapes=(shape,))
+    case = next(one for one in Problem(task).cells("gpu") if one.role == "bench")
+    try:
+        program = program_of(op, task)
+    except OutOfScope:
+        return ()
+    sized = at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
+    return tuple(one for one in variants(sized) if one.source not in known)
+
+
 def _until(end: float, clock: Callable[[], float]) -> Callable[[], bool]:
     return lambda: clock() < end
 
@@ -207,7 +241,7 @@ def _swept(
     racer: Racer,
     task: TaskName,
     shape: str,
-    parents: Sequence[Draft],
+    structures: Sequence[tuple[int, str]],
     file: Path,
     go_on: Callable[[], bool],
     tell: Callable[[str], None],
@@ -217,7 +251,6 @@ def _swept(
     race = RememberedRace(
         race_at(racer, task, shape), file, lambda more: tell(f"{shape}: racing {more} variants")
     )
-    structures = [(one.number, one.source) for one in parents]
     try:
         return tune_at(shape, structures, race, at_once=AT_ONCE, go_on=go_on)
     except VariantsNotTimed as error:

@@ -96,9 +96,10 @@ class NamedSessions(History):
         """Store a kernel that the tuner made from a draft, in the draft's session, before its
         verdict.
 
-        A kernel that the session has already is not stored again. Raises UsageError while the
-        session runs.
+        A kernel of the template stays one, with more changes. A kernel that the session has already
+        is not stored again. Raises UsageError while the session runs.
         """
+        by_template = parent.author == "template"
         with transaction(self._connection, self._path):
             if self.session(parent.session).state == "running":
                 raise UsageError(
@@ -117,8 +118,10 @@ class NamedSessions(History):
                     finish="stop",
                     round=parent.round,
                     parent=parent.number,
-                    author="tuner",
-                    changes=changes,
+                    author="template" if by_template else "tuner",
+                    changes=", ".join(
+                        one for one in (parent.changes if by_template else "", changes) if one
+                    ),
                 )
                 self._insert_draft(parent.session, made)
         return self.draft(parent.session, number)

@@ -94,7 +94,7 @@ class Draft(NewDraft):
     def maker(self, model: str) -> str:
         """The author in words: the session's `model`, kmint's template, or the tuner."""
         if self.author == "template":
-            return "kmint's template"
+            return f"kmint's template ({self.changes})" if self.changes else "kmint's template"
         if self.author == "smith" or self.parent is None:
             return model
         parent = draft_id(self.session, self.parent)

@@ -60,7 +60,28 @@ class TunedSessions(NamedSessions):
                 number = self._next_number(session)
                 names = ("source", "seed", "temperature", "tokens", "seconds", "finish")
                 values = {name: getattr(draft, name) for name in names}
-                made = NewDraft(number=number, author=_author(draft), **values)
+                changes = draft.changes if draft.author == "template" else ""
+                made = NewDraft(number=number, author=_author(draft), changes=changes, **values)
+                self._insert_draft(session, made)
+        return self.draft(session, number)
+
+    def keep_written(self, session: int, source: str, structure: str) -> Draft:
+        """A kernel of the template in this structure; stored unless an equal kernel is there."""
+        with transaction(self._connection, self._path):
+            number = self._same(session, source)
+            if number is None:
+                number = self._next_number(session)
+                made = NewDraft(
+                    number=number,
+                    source=source,
+                    seed=0,
+                    temperature=0.0,
+                    tokens=0,
+                    seconds=0.0,
+                    finish="stop",
+                    author="template",
+                    changes=structure,
+                )
                 self._insert_draft(session, made)
         return self.draft(session, number)
 

@@ -1,10 +1,11 @@
 """The structures of a kernel: each says which elements a program has, and how it reads them.
 
-row   a whole row in one block;
-tile  several rows in one block;
-loop  a row in blocks, once for each reduction that depends on another;
-flat  any elements, where nothing is reduced;
-grid  a block of one row, where nothing is reduced.
+row      a whole row in one block;
+tile     several rows in one block;
+persist  as many programs as the card holds at once, each with one row after the other;
+loop     a row in blocks, once for each reduction that depends on another;
+flat     any elements, where nothing is reduced;
+grid     a block of one row, where nothing is reduced.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Literal
 
 from kmint_tui.graph.program import PLAIN, Line, Stage, Store, is_rowwise
 from kmint_tui.graph.vocabulary import LOAD, REVERSED, SCANS
+from kmint_tui.template.online import online_sums
 from kmint_tui.template.statements import identity, loaded, pointwise_statements
 
-Structure = Literal["row", "tile", "loop", "flat", "grid"]
+Structure = Literal["row", "tile", "persist", "loop", "flat", "grid"]
 INDENT = "    "
 _LONG = re.compile(r"\bc( //| \*)")
 _FLAT_ROW, _FLAT_COLUMN = re.compile(r"\br\b"), re.compile(r"\bc\b")
@@ -29,29 +31,29 @@ class Settings:
     """Launch constants.
 
     `block` counts columns, or elements of `flat`. A tile has at most `rows` rows and `elements`
-    elements. `warps` is a Python expression.
+    elements. `programs` counts the persistent programs of a multiprocessor. `warps` is a Python
+    expression.
     """
 
     block: int = 1024
     rows: int = 16
     elements: int = 4096
+    programs: int = 4
     warps: str = "8"
 
 
 def structures_of(stage: Stage) -> tuple[Structure, ...]:
     """The structures that a stage can have."""
     if not stage.is_rowwise:
-        return ("flat", "grid") if stage.has_rows else ("flat",)
+        return ("flat", "grid", "tile") if stage.has_rows else ("flat",)
     loops = all(line.op in ("sum", "max", "min") for line in stage.lines if is_rowwise(line.op))
-    found: tuple[Structure, ...] = ("row", "tile") if stage.has_rows else ("row",)
+    found: tuple[Structure, ...] = ("row", "tile", "persist") if stage.has_rows else ("row",)
     return (*found, "loop") if loops else found
 
 
 def kernel_source(stage: Stage, structure: Structure, settings: Settings) -> str:
     """`kernel` and `launch` of a stage, in the stage's names. Constants stay `k0`, `k1`, ...."""
-    frame = {"row": _Row, "tile": _Tile, "loop": _Loop, "flat": _Flat, "grid": _Grid}[structure](
-        stage, settings
-    )
+    frame = _FRAMES[structure](stage, settings)
     names = ", ".join(
         (*stage.arguments, *frame.extra, *(f"{name}: tl.constexpr" for name in frame.constants))
     )
@@ -178,7 +180,36 @@ class _Tile(_Frame):
         yield f"ROWS = max(1, min({self.settings.rows}, {self.settings.elements} // BLOCK))"
 
 
+class _Persist(_Row):
+    def body(self) -> Iterator[str]:
+        yield f"c = tl.arange(0, BLOCK){self.column_cast()}"
+        yield "mask = c < N"
+        of_all = [line for line in self.stage.lines if "m" not in line.over]
+        for line in of_all:
+            yield from self.statements(line)
+        yield "for row in range(tl.program_id(0), M, tl.num_programs(0)):"
+        yield f"{INDENT}r = row.to(tl.int64)"
+        for line in self.stage.lines:
+            if line not in of_all:
+                yield from (INDENT + statement for statement in self.statements(line))
+        for store in self.stage.stores:
+            yield INDENT + self.stored(store)
+
+    def grid(self) -> str:
+        return "(min(M, programs),)"
+
+    def setup(self) -> Iterator[str]:
+        yield from super().setup()
+        first = self.stage.arguments[0]
+        count = f"torch.cuda.get_device_properties({first}.device).multi_processor_count"
+        yield f"programs = {self.settings.programs} * {count}"
+
+
 class _Loop(_Frame):
+    def __init__(self, stage: Stage, settings: Settings) -> None:
+        super().__init__(stage, settings)
+        self._online = online_sums(stage)
+
     def setup(self) -> Iterator[str]:
         yield f"BLOCK = {self.settings.block}"
 
@@ -214,14 +245,19 @@ class _Loop(_Frame):
         depth: dict[str, int] = {}
         for line in self.stage.lines:
             names = [word for text in line.arguments for word in re.findall(r"\w+", text)]
-            depth[line.name] = max((depth.get(name, 0) for name in names), default=0) + is_rowwise(
-                line.op
-            )
+            found = max((depth.get(name, 0) for name in names), default=0) + is_rowwise(line.op)
+            # An online sum is made in the pass of its maximum.
+            online = self._online.get(line.name)
+            depth[line.name] = found if online is None else depth[online.maximum]
         return depth
 
     def _pass(self, reductions: list[Line], stores: list[Store]) -> Iterator[str]:
         if not reductions and not stores:
             return
+        sums = [self._online[line.name] for line in reductions if line.name in self._online]
+        reductions = [line for line in reductions if line.name not in self._online]
+        for one in sums:
+            yield f"{one.total} = tl.zeros((BLOCK,), dtype=tl.float32)"
         for line in reductions:
             dtype = "tl.float32" if line.kind == "f" else "tl.int64"
             yield f"t{line.name[1:]} = tl.full((BLOCK,), {identity(line)}, dtype={dtype})"
@@ -231,6 +267,8 @@ class _Loop(_Frame):
         for line in self._needed(reductions, stores):
             for statement in self.statements(line):
                 yield INDENT + statement
+        for one in sums:
+            yield from (INDENT + statement for statement in one.step())
         for line in reductions:
             total, masked = (
                 f"t{line.name[1:]}",
@@ -245,6 +283,8 @@ class _Loop(_Frame):
             yield INDENT + self.stored(store)
         for line in reductions:
             yield f"{line.name} = tl.{line.op}(t{line.name[1:]}, axis=0)"
+        for one in sums:
+            yield one.end()
 
     def _needed(self, reductions: list[Line], stores: list[Store]) -> list[Line]:
         """The lines along the row that these reductions and stores need, in order."""
@@ -311,3 +351,13 @@ class _Grid(_Frame):
 
     def setup(self) -> Iterator[str]:
         yield f"BLOCK = {self.settings.block}"
+
+
+_FRAMES: dict[Structure, type[_Frame]] = {
+    "row": _Row,
+    "tile": _Tile,
+    "persist": _Persist,
+    "loop": _Loop,
+    "flat": _Flat,
+    "grid": _Grid,
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from kmint_tui.graph.program import Program, Stage, Tensor
+from kmint_tui.graph.program import PLAIN, Program, Stage, Tensor
 from kmint_tui.template.structures import Settings, Structure, kernel_source, structures_of
 
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n"
@@ -26,6 +26,10 @@ def usual_structure(stage: Stage) -> tuple[Structure, Settings]:
     rows, columns = stage.example
     possible = structures_of(stage)
     if "flat" in possible:
+        plain = all(address == PLAIN for address in stage.addresses)
+        if "tile" in possible and columns < SHORT and not plain:
+            # A flat block would divide each address by the row's length.
+            return "tile", Settings(rows=64, elements=2048, warps="4")
         wide = (
             stage.has_rows
             and columns >= SHORT

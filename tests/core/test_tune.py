@@ -118,8 +118,9 @@ def tuned(
     wanted: str = "1.0",
     minutes: float = 9.0,
     clock: Any = None,
+    template: bool = False,
 ) -> Tuned:
-    asked = TuneAsked(wanted=wanted, shapes=(TALL, WIDE), minutes=minutes)
+    asked = TuneAsked(wanted=wanted, shapes=(TALL, WIDE), minutes=minutes, template=template)
     lines: list[str] = []
     return tune(
         history,
@@ -147,6 +148,27 @@ def test_each_shape_gets_its_own_winner(history: TunedSessions) -> None:
     assert (document["session"], len(document["shapes"])) == ("2", 2)
     # The session that was tuned stays as it is.
     assert len(history.drafts(1)) == 4 and history.draft(1, 0).outcome == "correct"
+
+
+def test_the_template_competes_at_each_shape(history: TunedSessions) -> None:
+    class Tiles(StandIn):
+        def time_variants(
+            self, sources: Sequence[str], op: Any, *, seed: int | None = None
+        ) -> Sequence[VariantTime]:
+            self.races.append((op.shapes[0], len(sources)))
+            times = [1.0 if "tl.num_programs" in one else 10.0 for one in sources]
+            return [VariantTime(one, times[0] / one) for one in times]
+
+    referee = Tiles()
+    won = tuned(history, referee, template=True)
+    kernels = [history.draft(won.session, one.draft) for one in won.sweeps]
+    assert {one.author for one in kernels} == {"template"}
+    assert kernels[0].maker("smith") == (
+        "kmint's template (2 persistent programs a multiprocessor)"
+    )
+    assert "tl.num_programs" in kernels[0].source
+    # Two drafts and the template's kernels race together, once at each shape.
+    assert referee.races[0][1] > 8
 
 
 def test_nothing_is_raced_or_judged_twice(history: TunedSessions) -> None:

@@ -209,7 +209,8 @@ class Build:
             began = time.monotonic()
             places = timed_places(work)
             loading = time.monotonic() - began
-            outcome = Contest(self._opened, work, places, contenders).run()
+            program = drafted.request.program if drafted.request is not None else None
+            outcome = Contest(self._opened, work, places, contenders, program).run()
             outcome.seconds.loading = loading
             return places, outcome
 
@@ -290,12 +291,16 @@ class Build:
     def _store_verdicts(self, work: Work, drafted: Drafted, outcome: Outcome) -> None:
         session = self._sessions.pop(work.op.name)
         numbers = dict(enumerate(drafted.contenders()))
-        held = set(self._history.draft_numbers(session))
-        after = 1 + max(held, default=-1)
-        for at, verdict in outcome.verdicts.items():
+        after = 1 + max(set(self._history.draft_numbers(session)), default=-1)
+
+        def number(at: int) -> int | None:
+            """The draft of a contender, which joins the session; a rival of a book has none."""
+            nonlocal after
             contender = outcome.contenders[at]
-            if contender.parent is not None and contender.parent in numbers:
-                tuned = NewDraft(
+            parent = None if contender.parent is None else number(contender.parent)
+            of_contest = at >= outcome.given and (contender.parent is None or parent is not None)
+            if at not in numbers and of_contest:
+                draft = NewDraft(
                     number=after,
                     source=contender.source,
                     seed=0,
@@ -303,15 +308,18 @@ class Build:
                     tokens=0,
                     seconds=0.0,
                     finish="stop",
-                    parent=numbers[contender.parent],
-                    author="tuner",
+                    parent=parent,
+                    author=contender.author,
                     changes=contender.changes,
                 )
-                self._history.add_draft(session, tuned)
+                self._history.add_draft(session, draft)
                 numbers[at], after = after, after + 1
-            if at in numbers:
+            return numbers.get(at)
+
+        for at, verdict in outcome.verdicts.items():
+            if (kept := number(at)) is not None:
                 self._history.set_verdict(
-                    session, numbers[at], verdict.to_json(), ratio=ratio(verdict.timing)
+                    session, kept, verdict.to_json(), ratio=ratio(verdict.timing)
                 )
         self._history.finish(session, "done")
 

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from kmint_tui.core.book.planning import Timed, Work
 from kmint_tui.errors import KmintError
+from kmint_tui.graph.program import at_shapes
 from kmint_tui.history.records import Author
 from kmint_tui.minting.tuning import Sweep, sweep
+from kmint_tui.template.variants import variants
 
 if TYPE_CHECKING:
     from kmint_tui.core.judges import Opened
+    from kmint_tui.graph.program import Program
     from kmint_tui.minting.tuning import Racer
     from referee.problem import TaskName
     from referee.verdict import Verdict
@@ -30,7 +33,11 @@ MOST_TRIES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One kernel of the contest and its makers; `parent` is the contender that the tuner changed."""
+    """One kernel of the contest and its makers.
+
+    `parent` is the contender that the tuner changed. `changes` names the tuner's changes, and the
+    structure of a kernel that the template wrote for one shape.
+    """
 
     source: str
     author: Author
@@ -54,10 +61,12 @@ class Seconds:
 class Outcome:
     """The contenders, their verdicts by number, and the best of each place with its timing.
 
-    `failures` has a line for each place without a kernel.
+    The first `given` contenders came to the contest; the others were made in it. `failures` has a
+    line for each place without a kernel.
     """
 
     contenders: tuple[Contender, ...]
+    given: int
     verdicts: Mapping[int, Verdict]
     best: Mapping[Timed, tuple[int, Mapping[str, Any]]]
     failures: tuple[str, ...]
@@ -78,11 +87,14 @@ class Contest:
         work: Work,
         places: Sequence[Timed],
         contenders: Sequence[Contender],
+        program: Program | None = None,
         tell: Callable[[str], object] = lambda step: None,
     ) -> None:
+        """`program` is that of the operation, from which the template writes for each shape."""
         self._opened, self._work, self._places = opened, work, places
         self._contenders = list(contenders)
-        self._tell = tell
+        self._given = len(self._contenders)
+        self._program, self._tell = program, tell
         self._verdicts: dict[int, Verdict] = {}
         self._seconds = Seconds()
 
@@ -99,7 +111,12 @@ class Contest:
             if timed not in best
         ]
         return Outcome(
-            tuple(self._contenders), self._verdicts, best, tuple(failures), self._seconds
+            tuple(self._contenders),
+            self._given,
+            self._verdicts,
+            best,
+            tuple(failures),
+            self._seconds,
         )
 
     def _order(self, timed: Timed) -> list[int]:
@@ -123,12 +140,14 @@ class Contest:
             self._seconds.tuning += time.monotonic() - began
         if found.source is None:
             return order
-        return [self._added(order[0], found), *order]
+        return [self._tuned(order[0], found), *order]
 
     def _raced(self, timed: Timed) -> list[int]:
         """The drafted contenders by their time; a race leaves out those that fail at this place."""
-        drafted = [at for at, one in enumerate(self._contenders) if one.parent is None]
+        drafted = list(range(self._given))
         racer = self._opened.racer
+        if racer is not None:
+            drafted = list(dict.fromkeys((*drafted, *self._written(timed))))
         if racer is None or len(drafted) < 2:
             return drafted
         while len(drafted) > 1:
@@ -146,23 +165,45 @@ class Contest:
             return sorted(times, key=lambda at: times[at])
         return drafted
 
-    def _added(self, parent: int, found: Sweep) -> int:
-        """The number of the tuned kernel; an equal one is in the contest once."""
+    def _written(self, timed: Timed) -> list[int]:
+        """The numbers of the template's kernels for one shape."""
+        if self._program is None:
+            return []
+        shapes = {spec.name: spec.shape for spec in timed.case.inputs}
+        return [
+            self._added(
+                Contender(
+                    source=one.source,
+                    author="template",
+                    smith="",
+                    smith_sha256="",
+                    changes=one.words,
+                )
+            )
+            for one in variants(at_shapes(self._program, shapes))
+        ]
+
+    def _tuned(self, parent: int, found: Sweep) -> int:
+        """The number of a tuned kernel."""
         assert found.source is not None
-        for at, one in enumerate(self._contenders):
-            if one.source == found.source:
-                return at
         maker = self._contenders[parent]
-        self._contenders.append(
+        return self._added(
             Contender(
                 source=found.source,
                 author="tuner",
                 smith=maker.smith,
                 smith_sha256=maker.smith_sha256,
-                changes=found.changes,
+                changes=", ".join(filter(None, (maker.changes, found.changes))),
                 parent=parent,
             )
         )
+
+    def _added(self, contender: Contender) -> int:
+        """The number of a contender; equal kernels are in the contest once."""
+        for at, one in enumerate(self._contenders):
+            if one.source == contender.source:
+                return at
+        self._contenders.append(contender)
         return len(self._contenders) - 1
 
     def _passes(self, number: int) -> bool:
