@@ -6,7 +6,8 @@ import random
 import re
 
 from kmint_tui.graph.program import PLAIN, Stage
-from kmint_tui.template.structures import Settings, Structure, structures_of
+from kmint_tui.template.frame import Settings
+from kmint_tui.template.structures import Structure, structures_of
 
 _STRIDED = re.compile(r"\bc \* K")
 

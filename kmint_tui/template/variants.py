@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kmint_tui.graph.program import Program, Stage
-from kmint_tui.template.structures import Settings, Structure, kernel_source, structures_of
+from kmint_tui.template.frame import Settings
+from kmint_tui.template.structures import Structure, kernel_source, structures_of
 from kmint_tui.template.write import program_source
 
 NARROW, WIDE = 4096, 65536
@@ -62,6 +63,7 @@ def _suited(stage: Stage) -> Iterator[tuple[Structure, Settings]]:
             for elements in (1024, 2048, 4096):
                 yield "tile", Settings(rows=64, elements=elements, warps="4")
         yield "flat", Settings(block=1024, warps="4")
+        yield "pairs", Settings(block=1024, warps="4")
         if columns > LOOPED // 2 and rows < 2**31:
             yield "grid", Settings(block=1024, warps="4")
         return
@@ -91,6 +93,8 @@ def _words(structure: Structure, settings: Settings) -> str:
             return f"{structure} over blocks of {settings.block} columns"
         case "flat":
             return f"flat blocks of {settings.block} elements"
+        case "pairs":
+            return f"blocks of {settings.block} pairs"
         case "persist":
             return f"{settings.programs} persistent programs a multiprocessor"
     return "whole row"

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kmint_tui.graph.program import PLAIN, Program, Stage, Tensor
-from kmint_tui.template.structures import Settings, Structure, kernel_source, structures_of
+from kmint_tui.template.frame import Settings
+from kmint_tui.template.structures import Structure, kernel_source, structures_of
 
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"
@@ -30,6 +31,8 @@ def usual_structure(stage: Stage) -> tuple[Structure, Settings]:
         if "tile" in possible and columns < SHORT and not plain:
             # A flat block would divide each address by the row's length.
             return "tile", Settings(rows=64, elements=2048, warps="4")
+        if "pairs" in possible:
+            return "pairs", Settings(block=1024, warps="4")
         wide = (
             stage.has_rows
             and columns >= SHORT

@@ -1,0 +1,168 @@
+"""The structures of stages that reduce or scan rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kmint_tui.graph.program import Line, Stage, Store, is_rowwise
+from kmint_tui.template.frame import INDENT, Frame, Settings
+from kmint_tui.template.online import online_sums
+from kmint_tui.template.statements import identity
+
+
+class Row(Frame):
+    def head(self) -> Iterator[str]:
+        if self.stage.has_rows:
+            yield "r = tl.program_id(0).to(tl.int64)"
+        yield f"c = tl.arange(0, BLOCK){self.column_cast()}"
+        yield "mask = c < N"
+
+
+class Tile(Frame):
+    constants = ("ROWS", "BLOCK")
+    masks = {"mn": "mask", "n": "inside", "m": "live", "1": ""}
+    axis = "axis=1"
+    keep = ", keep_dims=True"
+
+    def head(self) -> Iterator[str]:
+        yield "r = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]"
+        yield f"c = tl.arange(0, BLOCK)[None, :]{self.column_cast()}"
+        yield "live = r < M"
+        yield "inside = c < N"
+        yield "mask = live & inside"
+
+    def grid(self) -> str:
+        return "(triton.cdiv(M, ROWS),)"
+
+    def setup(self) -> Iterator[str]:
+        yield "BLOCK = triton.next_power_of_2(N)"
+        yield f"ROWS = max(1, min({self.settings.rows}, {self.settings.elements} // BLOCK))"
+
+
+class Persist(Row):
+    def body(self) -> Iterator[str]:
+        yield f"c = tl.arange(0, BLOCK){self.column_cast()}"
+        yield "mask = c < N"
+        of_all = [line for line in self.stage.lines if "m" not in line.over]
+        for line in of_all:
+            yield from self.statements(line)
+        yield "for row in range(tl.program_id(0), M, tl.num_programs(0)):"
+        yield f"{INDENT}r = row.to(tl.int64)"
+        for line in self.stage.lines:
+            if line not in of_all:
+                yield from (INDENT + statement for statement in self.statements(line))
+        for store in self.stage.stores:
+            yield INDENT + self.stored(store)
+
+    def grid(self) -> str:
+        return "(min(M, programs),)"
+
+    def setup(self) -> Iterator[str]:
+        yield from super().setup()
+        first = self.stage.arguments[0]
+        count = f"torch.cuda.get_device_properties({first}.device).multi_processor_count"
+        yield f"programs = {self.settings.programs} * {count}"
+
+
+class Loop(Frame):
+    def __init__(self, stage: Stage, settings: Settings) -> None:
+        super().__init__(stage, settings)
+        self._online = online_sums(stage)
+
+    def setup(self) -> Iterator[str]:
+        yield f"BLOCK = {self.settings.block}"
+
+    def body(self) -> Iterator[str]:
+        depth = self._depths()
+        done: set[str] = set()
+        if self.stage.has_rows:
+            yield "r = tl.program_id(0).to(tl.int64)"
+        reductions = [line for line in self.stage.lines if is_rowwise(line.op)]
+        for number in range(max(depth.values()) + 1):
+            for line in self.stage.lines:
+                if (
+                    line.over in ("m", "1")
+                    and not is_rowwise(line.op)
+                    and depth[line.name] <= number
+                    and line.name not in done
+                ):
+                    done.add(line.name)
+                    yield from self.statements(line)
+            now = [line for line in reductions if depth[line.name] == number + 1]
+            wide = [
+                store
+                for store in self.stage.stores
+                if "n" in store.over and number == max(depth.values())
+            ]
+            yield from self._pass(now, wide)
+        for store in self.stage.stores:
+            if "n" not in store.over:
+                yield self.stored(store)
+
+    def _depths(self) -> dict[str, int]:
+        """Number of reductions, one after the other, that each value waits for."""
+        depth: dict[str, int] = {}
+        for line in self.stage.lines:
+            names = [word for text in line.arguments for word in re.findall(r"\w+", text)]
+            found = max((depth.get(name, 0) for name in names), default=0) + is_rowwise(line.op)
+            # An online sum is made in the pass of its maximum.
+            online = self._online.get(line.name)
+            depth[line.name] = found if online is None else depth[online.maximum]
+        return depth
+
+    def _pass(self, reductions: list[Line], stores: list[Store]) -> Iterator[str]:
+        if not reductions and not stores:
+            return
+        sums = [self._online[line.name] for line in reductions if line.name in self._online]
+        reductions = [line for line in reductions if line.name not in self._online]
+        for one in sums:
+            yield f"{one.total} = tl.zeros((BLOCK,), dtype=tl.float32)"
+        for line in reductions:
+            dtype = "tl.float32" if line.kind == "f" else "tl.int64"
+            yield f"t{line.name[1:]} = tl.full((BLOCK,), {identity(line)}, dtype={dtype})"
+        yield "for start in range(0, N, BLOCK):"
+        yield f"{INDENT}c = start + tl.arange(0, BLOCK){self.column_cast()}"
+        yield f"{INDENT}mask = c < N"
+        for line in self._needed(reductions, stores):
+            for statement in self.statements(line):
+                yield INDENT + statement
+        for one in sums:
+            yield from (INDENT + statement for statement in one.step())
+        for line in reductions:
+            total, masked = (
+                f"t{line.name[1:]}",
+                f"tl.where(mask, {line.arguments[0]}, {identity(line)})",
+            )
+            yield INDENT + (
+                f"{total} += {masked}"
+                if line.op == "sum"
+                else f"{total} = tl.{line.op}imum({total}, {masked})"
+            )
+        for store in stores:
+            yield INDENT + self.stored(store)
+        for line in reductions:
+            yield f"{line.name} = tl.{line.op}(t{line.name[1:]}, axis=0)"
+        for one in sums:
+            yield one.end()
+
+    def _needed(self, reductions: list[Line], stores: list[Store]) -> list[Line]:
+        """The lines along the row that these reductions and stores need, in order."""
+        wanted = {
+            word
+            for line in reductions
+            for text in line.arguments
+            for word in re.findall(r"\w+", text)
+        }
+        wanted |= {
+            word
+            for store in stores
+            for text in (store.value, store.address)
+            for word in re.findall(r"\w+", text)
+        }
+        found = []
+        for line in reversed(self.stage.lines):
+            if line.name in wanted and "n" in line.over:
+                found.append(line)
+                wanted |= {word for text in line.arguments for word in re.findall(r"\w+", text)}
+        return found[::-1]

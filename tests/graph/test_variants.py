@@ -1,0 +1,78 @@
+"""The kernels that the template writes in each structure are right, and none is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kmint_tui.graph.operations import catalogue_program
+from kmint_tui.graph.program import Program, at_shapes
+from kmint_tui.template.frame import Settings
+from kmint_tui.template.structures import Structure, kernel_source, structures_of
+from kmint_tui.template.variants import variants
+from kmint_tui.template.write import program_source
+from referee.judge import Referee
+
+
+@pytest.fixture(scope="module")
+def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+    with Referee(cache=tmp_path_factory.mktemp("referee"), mode="interpret") as made:
+        yield made
+
+
+def program(name: str) -> Program:
+    found = catalogue_program(name)
+    assert found is not None
+    return found
+
+
+def in_structure(name: str, structure: Structure) -> str:
+    made = program(name)
+    assert structure in structures_of(made.stages[0])
+    settings = Settings(block=512, elements=2048, programs=2, warps="4")
+    return program_source(made, {0: kernel_source(made.stages[0], structure, settings)})
+
+
+@pytest.mark.parametrize(
+    ("name", "structure"),
+    [
+        # A loop takes the maximum and the sum of exponentials in one pass.
+        ("softmax", "loop"),
+        ("cross_entropy", "loop"),
+        ("layernorm", "persist"),
+        ("rope", "tile"),
+        ("rope_interleaved", "pairs"),
+    ],
+)
+def test_every_structure_is_right(referee: Referee, name: str, structure: Structure) -> None:
+    verdict = referee.judge(in_structure(name, structure), name, level="correct")
+    assert verdict.verdict == "correct", verdict.reason
+
+
+def test_a_loop_reads_a_row_of_logits_once() -> None:
+    source = in_structure("cross_entropy", "loop")
+    assert source.count("for start in range(0, N, BLOCK):") == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((32768, 1024), ("tile of 2048 elements", "whole row", "8 persistent programs")),
+        ((512, 131072), ("loop over blocks of 1024 columns", "loop over blocks of 8192 columns")),
+        ((1, 4096), ("whole row", "loop over blocks of 2048 columns")),
+    ],
+)
+def test_the_shape_decides_which_structures_race(
+    shape: tuple[int, int], expected: tuple[str, ...]
+) -> None:
+    found = variants(at_shapes(program("softmax"), {"x": shape}))
+    words = "; ".join(one.words for one in found)
+    assert all(one in words for one in expected), words
+    assert len({one.source for one in found}) == len(found) <= 10
+
+
+def test_stages_of_a_program_change_together() -> None:
+    found = variants(program("rope_qk"))
+    assert [one.words for one in found][:2] == ["tile of 1024 elements", "tile of 2048 elements"]
+    assert found[0].source.count("1024 // BLOCK") == 2
