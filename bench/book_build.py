@@ -1,7 +1,8 @@
 """Minutes of `kmint book build` for a fresh card, and the causes of its waiting.
 
     python bench/book_build.py --json FILE [--count 30] [--ops A,B] [--shape 8192x4096]
-                               [--dtype bf16] [--drafts 8] [--gpus all] [--home DIR] [--rejudge]
+                               [--dtype bf16] [--drafts 8] [--gpus all] [--budget MINUTES]
+                               [--home DIR] [--rejudge]
 
 The command runs in a new home, so every baseline and every kernel is compiled. It builds the first
 COUNT operations of the book's order. The document has the entries and the profile of the command.
@@ -92,6 +93,7 @@ def measured(arguments: argparse.Namespace, home: Path) -> tuple[dict[str, Any],
         wanted += ["--shape", shape]
     wanted += ["--dtype", arguments.dtype] if arguments.dtype else []
     wanted += ["--gpus", arguments.gpus] if arguments.gpus else []
+    wanted += ["--budget", str(arguments.budget)] if arguments.budget else []
     load, over = Load(), threading.Event()
     watching = threading.Thread(target=load.watch, args=(over,), daemon=True)
     watching.start()
@@ -157,6 +159,7 @@ def main() -> int:
     parser.add_argument("--dtype")
     parser.add_argument("--drafts", type=int, default=8)
     parser.add_argument("--gpus")
+    parser.add_argument("--budget", type=float, help="begin no operation that would end later")
     parser.add_argument("--home", type=Path)
     parser.add_argument("--rejudge", action="store_true")
     arguments = parser.parse_args()

@@ -11,6 +11,7 @@ from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.output import Output, Table
 from kmint_tui.cli.state import State
+from kmint_tui.cli.termination import two_step_interrupt
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError
 
@@ -41,7 +42,8 @@ def selftest(state: State, only: Kind | None, name: str, farm: FarmAsked, as_jso
 
     Cheats are judged twice: strictly, and as kernels of a user. Exit code 0 means that every
     verdict was right, 1 that one was not, even if only another guard rejected it. Without a GPU,
-    Triton's interpreter stands in for it.
+    Triton's interpreter stands in for it. Ctrl-C ends the test after the verdicts under way, and
+    shows those that were made.
     """
     from kmint_tui.core.farm.judging import FarmJudge
     from kmint_tui.core.farm.opening import open_farm
@@ -65,19 +67,25 @@ def selftest(state: State, only: Kind | None, name: str, farm: FarmAsked, as_jso
     check(wanted)
     total = len(chosen) + sum(specimen.kind == "cheats" for specimen in chosen)
     progress = _Progress(state.err, total)
-    with open_farm(farm, threads=judge_threads()) as devices:
+    with (
+        open_farm(farm, threads=judge_threads()) as devices,
+        two_step_interrupt(lambda: None) as interrupts,
+    ):
         report = run(
             chosen,
             threads=judge_threads() if devices is None else min(devices.places, MOST_THREADS),
             demand=wanted,
             on_result=progress.show,
             judge=None if devices is None else FarmJudge(devices, wanted),
+            stopped=lambda: bool(interrupts),
         )
     progress.close()
     if as_json:
         state.out.document("kmint.selftest/1", report.to_json())
     else:
         show_report(state.out, report)
+    if interrupts:
+        return ExitCode.INTERRUPTED
     return ExitCode.DONE if report.passed else ExitCode.NOTHING_PASSED
 
 
@@ -125,4 +133,5 @@ def show_report(out: Output, report: SelftestReport) -> None:
         out.text("")
     skipped = sum(result.status == "skipped" for result in report.results)
     told = f"{len(report.results) - skipped} verdicts ({report.mode}), {len(mistakes)} mistakes, {skipped} skipped, {report.seconds:.0f} s"
-    out.text(f"{'passed' if report.passed else 'failed'}: {told}")
+    ended = "stopped" if report.unjudged else "passed" if report.passed else "failed"
+    out.text(f"{ended}: {told}")

@@ -67,20 +67,20 @@ class Result:
 @dataclass(frozen=True)
 class SelftestReport:
     """All results. `passed` means no false accept, no false reject, no wrong guard and
-    no failure.
+    no failure. `unjudged` counts the verdicts that an early stop left out.
     """
 
     mode: Mode
     results: tuple[Result, ...]
     environment: dict[str, Any]
     seconds: float
+    unjudged: int = 0
 
     @property
     def passed(self) -> bool:
-        """Whether every verdict was right."""
-        return bool(self.results) and all(
-            result.status in ("right", "skipped") for result in self.results
-        )
+        """Whether all verdicts were made, and every one was right."""
+        right = all(result.status in ("right", "skipped") for result in self.results)
+        return right and bool(self.results) and not self.unjudged
 
     @property
     def matrix(self) -> dict[Row, dict[Column, int]]:
@@ -99,6 +99,7 @@ class SelftestReport:
         return {
             "schema": SCHEMA, "mode": self.mode, "passed": self.passed, "matrix": self.matrix, "failures": wrong,
             "results": [asdict(result) for result in self.results], "environment": self.environment, "seconds": self.seconds,
+            "unjudged": self.unjudged,
         }  # fmt: skip
 
 
@@ -116,11 +117,12 @@ def run(
     demand: Demand = "files",
     on_result: Callable[[Result], None] | None = None,
     judge: Judge | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> SelftestReport:
     """Judge all of `chosen`, several at a time, with results in order.
 
     `behind` also judges cheats without strict host code. `judge` gives the verdicts in place of a
-    referee of this process.
+    referee of this process. Once `stopped` is true, no further verdict begins.
     """
     started = time.perf_counter()
     results: list[Result] = []
@@ -136,8 +138,15 @@ def run(
             for specimen in chosen
             if behind and specimen.kind == "cheats"
         ]
+
+        def judged(job: tuple[Judge, Specimen, bool]) -> tuple[Result, Verdict | None] | None:
+            return None if stopped() else _judge_specimen(*job)
+
         try:
-            for result, verdict in pool.map(lambda job: _judge_specimen(*job), jobs):
+            for found in pool.map(judged, jobs):
+                if found is None:
+                    continue
+                result, verdict = found
                 environment = environment or (verdict.environment if verdict else {})
                 results.append(result)
                 if on_result:
@@ -147,7 +156,11 @@ def run(
             raise
         used = referee.mode
     return SelftestReport(
-        used, tuple(results), environment, round(time.perf_counter() - started, 1)
+        used,
+        tuple(results),
+        environment,
+        round(time.perf_counter() - started, 1),
+        len(jobs) - len(results),
     )
 
 

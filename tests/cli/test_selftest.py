@@ -11,7 +11,7 @@ import pytest
 from kmint_tui import __version__
 from kmint_tui.cli.output import Output
 from kmint_tui.cli.selftest import show_report
-from referee.selftest.runner import Result, SelftestReport
+from referee.selftest.runner import Result, SelftestReport, run, specimens
 from tests.cli.runner import kmint
 
 CHEAT = "001_forge_at_import"
@@ -80,3 +80,16 @@ def test_a_right_verdict_from_the_wrong_guard_is_named(capsys: pytest.CaptureFix
     (line,) = [line for line in out.splitlines() if line.startswith("wrong guard")]
     assert all(word in line for word in (CHEAT, "screen_host", "timeout", "it took too long"))
     assert out.splitlines()[-1].startswith("failed: 2 verdicts (interpret), 1 mistakes, 0 skipped")
+
+
+def test_a_stop_keeps_the_verdicts_that_were_made(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = specimens(("cheats",), "00")
+    made: list[Result] = []
+    report = run(
+        chosen, mode="interpret", threads=1, on_result=made.append, stopped=lambda: bool(made)
+    )
+    assert list(report.results) == made and 1 <= len(made) < len(chosen)
+    assert report.unjudged == 2 * len(chosen) - len(made) == report.to_json()["unjudged"]
+    assert all(one.status == "right" for one in made) and not report.passed
+    show_report(Output(), report)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("stopped: ")
