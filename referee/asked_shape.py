@@ -86,11 +86,15 @@ def needed_bytes(op: Op, shape: AskedShape) -> int:
 
 
 def with_shapes(
-    op: Op, cells: tuple[Cell, ...], shapes: tuple[AskedShape, ...], profile: Profile
+    op: Op,
+    cells: tuple[Cell, ...],
+    shapes: tuple[AskedShape, ...],
+    profile: Profile,
+    timed: tuple[AskedShape, ...],
 ) -> tuple[Cell, ...]:
-    """The cells of the profile, with the asked shapes first as timed cells.
+    """The cells of the profile, with the asked shapes first; those in `timed` are timed cells.
 
-    The usual timed cell becomes a required one. Without a GPU, a case of a few rows replaces each
+    The others, and the usual timed cell, become required ones. Without a GPU, a case of a few rows replaces each
     shape, because the interpreter runs one program at a time.
     """
     if profile == "cpu":
@@ -102,7 +106,10 @@ def with_shapes(
         ]
         made = [replace(_cell(op, shape), role="required") for shape in few]
     else:
-        made = [_cell(op, shape) for shape in shapes]
+        made = [
+            _cell(op, shape) if shape in timed else replace(_cell(op, shape), role="required")
+            for shape in shapes
+        ]
     others = [replace(cell, role="required") if cell.role == "bench" else cell for cell in cells]
     known = {cell.name: cell for cell in (*made, *others)}
     return tuple({**known, **{cell.name: cell for cell in made}}.values())

@@ -48,6 +48,8 @@ class TaskName:
     """Texts of `AskedShape`: shapes at which an operation with a formula is timed instead of its
     usual one.
     """
+    timed: tuple[str, ...] = ()
+    """Those of `shapes` to time; the others are only checked. Empty means all."""
 
     @classmethod
     def of(cls, name: str) -> TaskName:
@@ -74,6 +76,7 @@ class TaskName:
             tuple(data["inputs"]),
             tuple(data["fixed"]),
             tuple(data["shapes"]),
+            tuple(data["timed"]),
         )
 
 
@@ -168,7 +171,10 @@ class Problem:
         if self.name is not None and self.name.file is None:
             usual = ops.cells(self.op, profile=profile)
             asked = tuple(map(AskedShape.parse, self.name.shapes))
-            return with_shapes(self.op, usual, asked, profile) if asked else usual
+            if not asked:
+                return usual
+            timed = tuple(map(AskedShape.parse, self.name.timed)) or asked
+            return with_shapes(self.op, usual, asked, profile, timed)
         return self.task(profile).cells
 
     def bench(self) -> Cell | None:

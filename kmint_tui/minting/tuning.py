@@ -83,6 +83,8 @@ class Sweep:
     """The shape of the races as `--shape` takes it; empty for the usual one."""
     complete: bool = True
     """False where time ran out before every variant was raced."""
+    gain: float | None = None
+    """Speed of `source` over the draft, by the races."""
 
     def to_json(self) -> dict[str, Any]:
         """The `tuning` part of a `kmint.mint/1` document."""
@@ -190,6 +192,7 @@ def sweep(
         reason,
         seconds,
         complete=complete,
+        gain=round(best, 4),
     )
 
 

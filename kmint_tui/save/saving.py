@@ -293,6 +293,7 @@ def origin_of(
         id=draft.id,
         created=session.started,
         model=draft.maker(session.model),
+        by_kmint=draft.author != "smith",
         model_sha256=session.model_sha256,
         prompt_sha256=_prompt_digest(session),
         seed=session.seed,

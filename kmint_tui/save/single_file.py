@@ -71,6 +71,8 @@ class Provenance:
     versions: Mapping[str, str]
     drafts: tuple[str, ...] = ()
     """Id and digest of each draft of a file that chooses by shape; empty for one kernel."""
+    by_kmint: bool = False
+    """Whether kmint's template or tuner wrote it, which `model` then names."""
 
 
 def file_stem(op: Op) -> str:
@@ -236,7 +238,8 @@ def _docstring(
 
 def _authors(origin: Provenance) -> str:
     if not origin.drafts:
-        return f"the model {origin.model}; kmint judged it as draft {origin.id}"
+        author = origin.model if origin.by_kmint else f"the model {origin.model}"
+        return f"{author}; kmint judged it as draft {origin.id}"
     names = [one.partition(" ")[0] for one in origin.drafts]
     return f"{origin.model}; kmint judged drafts {', '.join(names)}"
 

@@ -19,14 +19,13 @@ class Settings:
     """Launch constants.
 
     `block` counts columns, or elements of `flat`. A tile has at most `rows` rows and `elements`
-    elements. `programs` counts the persistent programs of a multiprocessor. `warps` is a Python
-    expression.
+    elements. `programs` counts the persistent programs. `warps` is a Python expression.
     """
 
     block: int = 1024
     rows: int = 16
     elements: int = 4096
-    programs: int = 4
+    programs: int = 512
     warps: str = "8"
 
 
@@ -89,11 +88,16 @@ class Frame:
                 line,
                 f"{line.arguments[0]} + {self.address(line.arguments[1])}",
                 self.masks[line.over],
+                self.hint(line),
             )
         elif is_rowwise(line.op):
             yield self.rowwise(line)
         else:
             yield from pointwise_statements(line, self.address)
+
+    def hint(self, line: Line) -> str:
+        """The eviction policy of a load; empty for the usual one."""
+        return ""
 
     def rowwise(self, line: Line) -> str:
         """A reduction or scan in one block."""

@@ -56,19 +56,17 @@ class Persist(Row):
             yield INDENT + self.stored(store)
 
     def grid(self) -> str:
-        return "(min(M, programs),)"
-
-    def setup(self) -> Iterator[str]:
-        yield from super().setup()
-        first = self.stage.arguments[0]
-        count = f"torch.cuda.get_device_properties({first}.device).multi_processor_count"
-        yield f"programs = {self.settings.programs} * {count}"
+        return f"(min(M, {self.settings.programs}),)"
 
 
 class Loop(Frame):
     def __init__(self, stage: Stage, settings: Settings) -> None:
         super().__init__(stage, settings)
         self._online = online_sums(stage)
+        self._again: set[str] = set()
+        self._is_read_twice = (
+            sum(1 for now, wide in self._passes(self._depths()) if now or wide) > 1
+        )
 
     def setup(self) -> Iterator[str]:
         yield f"BLOCK = {self.settings.block}"
@@ -78,8 +76,8 @@ class Loop(Frame):
         done: set[str] = set()
         if self.stage.has_rows:
             yield "r = tl.program_id(0).to(tl.int64)"
-        reductions = [line for line in self.stage.lines if is_rowwise(line.op)]
-        for number in range(max(depth.values()) + 1):
+        passes = list(self._passes(depth))
+        for number, (now, wide) in enumerate(passes):
             for line in self.stage.lines:
                 if (
                     line.over in ("m", "1")
@@ -89,16 +87,32 @@ class Loop(Frame):
                 ):
                     done.add(line.name)
                     yield from self.statements(line)
-            now = [line for line in reductions if depth[line.name] == number + 1]
-            wide = [
-                store
-                for store in self.stage.stores
-                if "n" in store.over and number == max(depth.values())
-            ]
+            self._again = {
+                line.name for later in passes[number + 1 :] for line in self._needed(*later)
+            }
             yield from self._pass(now, wide)
         for store in self.stage.stores:
             if "n" not in store.over:
                 yield self.stored(store)
+
+    def hint(self, line: Line) -> str:
+        """A row stays in the cache for the next pass, and leaves it after the last one."""
+        if not self._is_read_twice or line.over != "mn":
+            return ""
+        return "evict_last" if line.name in self._again else "evict_first"
+
+    def _passes(self, depth: dict[str, int]) -> Iterator[tuple[list[Line], list[Store]]]:
+        """The reductions of each pass over the row, and the stores along the row."""
+        last = max(depth.values())
+        for number in range(last + 1):
+            yield (
+                [
+                    line
+                    for line in self.stage.lines
+                    if is_rowwise(line.op) and depth[line.name] == number + 1
+                ],
+                [store for store in self.stage.stores if "n" in store.over and number == last],
+            )
 
     def _depths(self) -> dict[str, int]:
         """Number of reductions, one after the other, that each value waits for."""

@@ -96,9 +96,13 @@ def identity(line: Line) -> str:
     return {0.0: "0.0", 1.0: "1.0"}.get(value) or (f'float("{value}")')
 
 
-def loaded(line: Line, pointer: str, mask: str) -> str:
-    """A load as a float32, int64 or truth value. An empty `mask` means no mask."""
+def loaded(line: Line, pointer: str, mask: str, policy: str = "") -> str:
+    """A load as a float32, int64 or truth value. An empty `mask` means no mask.
+
+    `policy` is an eviction policy of the cache.
+    """
     cast = {"f": "tl.float32", "i": "tl.int64", "b": "tl.int1"}[line.kind]
     other = "0.0" if line.kind == "f" else "0"
     masked = f", mask={mask}, other={other}" if mask else ""
-    return f"{line.name} = tl.load({pointer}{masked}).to({cast})"
+    kept = f', eviction_policy="{policy}"' if policy else ""
+    return f"{line.name} = tl.load({pointer}{masked}{kept}).to({cast})"

@@ -18,8 +18,10 @@ NARROW, WIDE = 4096, 65536
 """Columns: several rows share a program up to the first, and a block holds no row beyond the second."""
 LOOPED = 2048
 """Columns from which a row is read in blocks."""
-BUSY = 256
-"""Rows for each persistent program of a multiprocessor: with fewer, each program has one row at most."""
+SMALL = 1 << 19
+"""Elements up to which a kernel's time is that of its start, so that many programs help."""
+FEWEST = 512
+"""Rows from which a program may take several."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def _suited(stage: Stage) -> Iterator[tuple[Structure, Settings]]:
     rows, columns = stage.example
     if not stage.is_rowwise:
         if stage.has_rows and columns <= NARROW:
-            for elements in (1024, 2048, 4096):
+            small = rows * columns <= SMALL
+            for elements in (256, 512, 1024) if small else (1024, 2048, 4096):
                 yield "tile", Settings(rows=64, elements=elements, warps="4")
         yield "flat", Settings(block=1024, warps="4")
         yield "pairs", Settings(block=1024, warps="4")
@@ -68,14 +71,14 @@ def _suited(stage: Stage) -> Iterator[tuple[Structure, Settings]]:
             yield "grid", Settings(block=1024, warps="4")
         return
     warps = "4" if columns <= 2048 else "8" if columns <= 8192 else "16"
-    if columns <= NARROW and rows > 2 * BUSY:
+    if columns <= NARROW and rows > FEWEST:
         for elements in (2048, 4096, 8192, 16384):
             if elements >= 2 * columns:
                 yield "tile", Settings(rows=64, elements=elements, warps="4")
     if columns <= WIDE or not stage.has_rows:
         yield "row", Settings(warps=warps if columns <= 32768 else "32")
-        for programs in (2, 4, 8):
-            if programs * columns <= WIDE and rows > programs * BUSY:
+        for programs in (512, 1024, 2048):
+            if rows >= 4 * programs:
                 yield "persist", Settings(programs=programs, warps=warps)
     if columns >= LOOPED:
         for block, count in ((1024, "4"), (2048, "8"), (4096, "16"), (8192, "32")):
@@ -96,5 +99,5 @@ def _words(structure: Structure, settings: Settings) -> str:
         case "pairs":
             return f"blocks of {settings.block} pairs"
         case "persist":
-            return f"{settings.programs} persistent programs a multiprocessor"
+            return f"{settings.programs} persistent programs"
     return "whole row"

@@ -281,7 +281,8 @@ def test_on_a_gpu_from_a_tune_to_a_verified_file(tmp_path: Path) -> None:
         (32768, 1024),
         (2048, 16384),
     ]
-    assert {"tuner"} & {one["author"] for one in found["drafts"]}
+    # Neither draft has the best launch settings of both shapes.
+    assert any(one["changes"] for one in found["drafts"])
     base = found["drafts"][0]["verdict"]["timing"]["shapes"]
     for row, before in zip(found["shapes"], base, strict=True):
         assert row["ratio"] > 0.97 * before["ratio"]["ratio"]

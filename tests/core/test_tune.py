@@ -163,9 +163,7 @@ def test_the_template_competes_at_each_shape(history: TunedSessions) -> None:
     won = tuned(history, referee, template=True)
     kernels = [history.draft(won.session, one.draft) for one in won.sweeps]
     assert {one.author for one in kernels} == {"template"}
-    assert kernels[0].maker("smith") == (
-        "kmint's template (2 persistent programs a multiprocessor)"
-    )
+    assert kernels[0].maker("smith") == ("kmint's template (512 persistent programs)")
     assert "tl.num_programs" in kernels[0].source
     # Two drafts and the template's kernels race together, once at each shape.
     assert referee.races[0][1] > 8

@@ -30,7 +30,7 @@ def program(name: str) -> Program:
 def in_structure(name: str, structure: Structure) -> str:
     made = program(name)
     assert structure in structures_of(made.stages[0])
-    settings = Settings(block=512, elements=2048, programs=2, warps="4")
+    settings = Settings(block=512, elements=2048, programs=64, warps="4")
     return program_source(made, {0: kernel_source(made.stages[0], structure, settings)})
 
 
@@ -58,7 +58,7 @@ def test_a_loop_reads_a_row_of_logits_once() -> None:
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        ((32768, 1024), ("tile of 2048 elements", "whole row", "8 persistent programs")),
+        ((32768, 1024), ("tile of 2048 elements", "whole row", "2048 persistent programs")),
         ((512, 131072), ("loop over blocks of 1024 columns", "loop over blocks of 8192 columns")),
         ((1, 4096), ("whole row", "loop over blocks of 2048 columns")),
     ],

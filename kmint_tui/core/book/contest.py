@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kmint_tui.core.book.planning import Timed, Work
 from kmint_tui.errors import KmintError
 from kmint_tui.graph.program import at_shapes
 from kmint_tui.history.records import Author
-from kmint_tui.minting.tuning import Sweep, sweep
+from kmint_tui.minting.tuning import MARGIN, Sweep, sweep
 from kmint_tui.template.variants import variants
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from referee.problem import TaskName
     from referee.verdict import Verdict
 
+Raced = tuple[int, float]
+"""A contender's number and its microseconds at a place; 0 where it was not raced."""
 MOST_TRIES = 4
 """Verdicts for one place, while the referee rejects the winners."""
 
@@ -78,6 +80,29 @@ def tuned(racer: Racer, number: int, source: str, task: str | TaskName) -> Sweep
     return sweep(number, source, lambda sources: racer.time_variants(sources, task))
 
 
+def _assigned(tries: Mapping[Timed, Sequence[Raced]]) -> dict[int, list[Timed]]:
+    """The places at which each contender is to be timed.
+
+    A contender takes every place at which it is the fastest but for the noise of a race. So few
+    contenders are judged.
+    """
+    near = {
+        timed: {at for at, us in order if us <= MARGIN * order[0][1]}
+        for timed, order in tries.items()
+        if order
+    }
+    found: dict[int, list[Timed]] = {}
+    while near:
+        counts: dict[int, int] = {}
+        for numbers in near.values():
+            for number in numbers:
+                counts[number] = counts.get(number, 0) + 1
+        chosen = max(counts, key=lambda number: (counts[number], -number))
+        found[chosen] = [timed for timed, numbers in near.items() if chosen in numbers]
+        near = {timed: numbers for timed, numbers in near.items() if chosen not in numbers}
+    return found
+
+
 class Contest:
     """The contest of one piece of work. `run` belongs to one thread."""
 
@@ -101,9 +126,16 @@ class Contest:
     def run(self) -> Outcome:
         """The outcome. Raises KmintError where the referee itself cannot work."""
         order = {timed: self._order(timed) for timed in self._places}
-        for numbers in order.values():
-            # Generators end at the first that passes.
-            any(self._passes(number) for number in numbers[:MOST_TRIES])
+        left = set(self._places)
+        for _ in range(MOST_TRIES):
+            tries = {
+                timed: [(at, us) for at, us in order[timed] if not self._is_rejected(at)]
+                for timed in self._places
+                if timed in left
+            }
+            for number, places in _assigned(tries).items():
+                if self._passes(number, places):
+                    left -= set(places)
         best = {timed: found for timed in self._places if (found := self._best(timed))}
         failures = [
             f"{timed.place}: {self._why(order[timed])}"
@@ -119,7 +151,7 @@ class Contest:
             self._seconds,
         )
 
-    def _order(self, timed: Timed) -> list[int]:
+    def _order(self, timed: Timed) -> list[Raced]:
         """The contenders at one place, the fastest first: the tuned one, then those of the race."""
         began = time.monotonic()
         self._tell("racing")
@@ -131,7 +163,8 @@ class Contest:
         began = time.monotonic()
         self._tell("tuning")
         try:
-            found = tuned(racer, order[0], self._contenders[order[0]].source, timed.task)
+            fastest, us = order[0]
+            found = tuned(racer, fastest, self._contenders[fastest].source, timed.task)
         except Exception as error:
             if not _is_refusal(error):
                 raise
@@ -140,16 +173,16 @@ class Contest:
             self._seconds.tuning += time.monotonic() - began
         if found.source is None:
             return order
-        return [self._tuned(order[0], found), *order]
+        return [(self._tuned(fastest, found), us / (found.gain or 1.0)), *order]
 
-    def _raced(self, timed: Timed) -> list[int]:
+    def _raced(self, timed: Timed) -> list[Raced]:
         """The drafted contenders by their time; a race leaves out those that fail at this place."""
         drafted = list(range(self._given))
         racer = self._opened.racer
         if racer is not None:
             drafted = list(dict.fromkeys((*drafted, *self._written(timed))))
         if racer is None or len(drafted) < 2:
-            return drafted
+            return [(at, 0.0) for at in drafted]
         while len(drafted) > 1:
             try:
                 laps = racer.time_variants(
@@ -161,9 +194,9 @@ class Contest:
                 # The race runs against its first kernel, which must be right.
                 drafted = drafted[1:]
                 continue
-            times = {at: lap.us for at, lap in zip(drafted, laps, strict=True) if lap.us}
-            return sorted(times, key=lambda at: times[at])
-        return drafted
+            times = [(at, lap.us) for at, lap in zip(drafted, laps, strict=True) if lap.us]
+            return sorted(times, key=lambda found: found[1])
+        return [(at, 0.0) for at in drafted]
 
     def _written(self, timed: Timed) -> list[int]:
         """The numbers of the template's kernels for one shape."""
@@ -206,17 +239,23 @@ class Contest:
         self._contenders.append(contender)
         return len(self._contenders) - 1
 
-    def _passes(self, number: int) -> bool:
-        """Whether the referee accepts a contender at every place, and timed it."""
-        if number not in self._verdicts:
-            began = time.monotonic()
-            self._tell("judging")
-            self._verdicts[number] = self._opened.judge.judge(
-                self._contenders[number].source, self._work.task, level="full", strict=True
-            )
-            self._seconds.judging += time.monotonic() - began
-        verdict = self._verdicts[number]
-        return verdict.passed and verdict.timing is not None
+    def _is_rejected(self, number: int) -> bool:
+        """Whether the referee was asked about a contender, and did not accept and time it."""
+        found = self._verdicts.get(number)
+        return found is not None and not (found.passed and found.timing is not None)
+
+    def _passes(self, number: int, places: Sequence[Timed]) -> bool:
+        """Whether the referee accepts a contender at every place, and timed it at these."""
+        began = time.monotonic()
+        self._tell("judging")
+        task = self._work.task
+        if not isinstance(task, str):
+            task = replace(task, timed=tuple(one.task.shapes[0] for one in places))
+        self._verdicts[number] = self._opened.judge.judge(
+            self._contenders[number].source, task, level="full", strict=True
+        )
+        self._seconds.judging += time.monotonic() - began
+        return not self._is_rejected(number)
 
     def _best(self, timed: Timed) -> tuple[int, Mapping[str, Any]] | None:
         """The accepted contender with the largest ratio at a place, and its timing there."""
@@ -227,9 +266,9 @@ class Contest:
         ]
         return max(found, key=lambda pair: pair[1]["ratio"]["ratio"], default=None)
 
-    def _why(self, order: Sequence[int]) -> str:
+    def _why(self, order: Sequence[Raced]) -> str:
         """The reason why a place has no kernel."""
-        judged = [self._verdicts[number] for number in order if number in self._verdicts]
+        judged = [self._verdicts[number] for number, _ in order if number in self._verdicts]
         return judged[-1].reason if judged else "no kernel passed the race at this shape"
 
 

@@ -7,7 +7,7 @@ or a refusal. The address of a job is the SHA-256 of its content, so equal work 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,6 +93,7 @@ class Job:
     versions: Versions
     function: Function | None = None
     shapes: tuple[str, ...] = ()
+    timed: tuple[str, ...] = ()
     level: Level = "full"
     target: str | None = None
     seed: int | None = None
@@ -108,7 +109,7 @@ class Job:
 
 
 def task_fields(task: str | TaskName) -> dict[str, Any]:
-    """The fields `op`, `function` and `shapes` of a job for this task.
+    """The fields `op`, `function`, `shapes` and `timed` of a job for this task.
 
     Raises UsageError for a reference that imports files outside its folder.
     """
@@ -118,7 +119,7 @@ def task_fields(task: str | TaskName) -> dict[str, Any]:
         return {"op": task}
     own = shipped().get(task.op)
     if task.file is None or (own is not None and str(own.file) == task.file):
-        return {"op": task.op, "shapes": task.shapes}
+        return {"op": task.op, "shapes": task.shapes, "timed": task.timed}
     return {"op": None, "function": _function(task), "shapes": task.shapes}
 
 
@@ -147,7 +148,8 @@ def task_of(job: Job) -> str | TaskName:
     from referee.reference.asked import Asked
 
     if job.function is None:
-        return wanted_task(job.op, None, job.shapes)[1]
+        task = wanted_task(job.op, None, job.shapes)[1]
+        return task if isinstance(task, str) else replace(task, timed=job.timed)
     function = job.function
     digest = hashlib.sha256(compact(asdict(function)).encode("utf-8", "backslashreplace"))
     folder = paths.private_dir(paths.cache_dir() / "sent" / digest.hexdigest()[:32])

@@ -76,8 +76,18 @@ def test_another_shape_is_another_task_to_the_replay_worker() -> None:
         "inputs": [],
         "fixed": [],
         "shapes": list(ASKED.shapes),
+        "timed": [],
     }
     assert TaskName.from_json(packed) == ASKED != TaskName.of("softmax")
+
+
+def test_only_the_timed_ones_of_the_shapes_are_timed() -> None:
+    """The others stay required cases of the same sizes."""
+    wide, tall = "512x131072:bfloat16", "32768x1024:bfloat16"
+    cells = Problem(TaskName("softmax", shapes=(wide, tall), timed=(tall,))).cells("gpu")
+    roles = {cell.inputs[0].shape: cell.role for cell in cells if cell.role != "capability"}
+    assert roles.items() >= {(512, 131072): "required", (32768, 1024): "bench"}.items()
+    assert list(roles.values()).count("bench") == 1
 
 
 def test_one_row_of_a_very_long_width_is_judged_without_a_gpu() -> None:
