@@ -110,6 +110,7 @@ class CompileAhead:
             self._left -= 1
             self.begun.unless_begun(
                 key,
+                self._jobs.limits,
                 partial(
                     self._scope.submit, partial(self._jobs.run, {key: request}, self._scope.cancel)
                 ),

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -101,7 +101,15 @@ MOST_TOGETHER = 4
 """Maximum number of kernels per worker when all processors are busy; one more kernel costs three
 quarters of a new worker's time.
 """
+PART_FOR_GROUPS = 3.0
+"""A worker of several kernels gets this fraction of the time; a kernel that needs more gets a worker
+of its own.
+"""
 MAX_REASON = 400
+FINAL = frozenset({"timeout", "memory", "flood"})
+"""Ends of a worker of one kernel that reject the candidate at once. The rest of its compilations
+stop, because each of them may take as long.
+"""
 
 _ENDINGS = {
     "crash": "the compiler crashed on this kernel; simplify it",
@@ -124,6 +132,7 @@ class Begun:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._futures: dict[str, Future[Results | Rejection]] = {}
+        self._alone: dict[Future[Results | Rejection], Limits] = {}
 
     def __len__(self) -> int:
         return len(self._futures)
@@ -135,22 +144,30 @@ class Begun:
         """The futures of all compilations that have begun."""
         return tuple(self._futures.values())
 
-    def unless_begun(self, key: str, begin: Callable[[], Future[Results | Rejection]]) -> None:
-        """Begins this compilation unless it has begun."""
+    def unless_begun(
+        self, key: str, limits: Limits, begin: Callable[[], Future[Results | Rejection]]
+    ) -> None:
+        """Begins this compilation, in a worker of its own with these limits, unless it has begun."""
         with self._lock:
             if key not in self._futures:
-                self._futures[key] = begin()
+                self._futures[key] = future = begin()
+                self._alone[future] = limits
+
+    def is_conclusive(self, future: Future[Results | Rejection], limits: Limits) -> bool:
+        """Whether this job would fail in the same way as a job of one kernel with these limits."""
+        return self._alone.get(future) == limits
 
     def by_future(
         self,
         keys: Sequence[str],
+        limits: Limits,
         groups: Callable[[Sequence[str]], Sequence[Sequence[str]]],
         begin: Callable[[Sequence[str]], Future[Results | Rejection]],
     ) -> tuple[
         dict[Future[Results | Rejection], Sequence[str]], frozenset[Future[Results | Rejection]]
     ]:
         """Maps the compiling jobs to keys, and names the jobs that had begun before; it begins the
-        missing ones, in groups.
+        missing ones, in groups. `limits` are those of a job of one kernel.
         """
         running: dict[Future[Results | Rejection], Sequence[str]] = {}
         with self._lock:
@@ -161,6 +178,8 @@ class Begun:
             for group in groups([key for key in keys if key not in self._futures]):
                 running[future := begin(group)] = group
                 self._futures |= dict.fromkeys(group, future)
+                if len(group) == 1:
+                    self._alone[future] = limits
         return running, others
 
 
@@ -189,7 +208,7 @@ class CompileJobs:
     ) -> Results | Rejection:
         """The kernels of these requests by key, from one worker; a readable `cancel` ends it.
 
-        Raises JobLost.
+        Raises JobLost, also after `cancel`.
         """
         job = {
             "text": self.module.text,
@@ -198,8 +217,11 @@ class CompileJobs:
             "requests": list(wanted.values()),
         }
         payload = json.dumps(job).encode()
+        limits = self.limits if len(wanted) == 1 else _for_groups(self.limits)
         for _ in range(2):
-            outcome = self.zygote.run(ENTRY, payload, limits=self.limits, cancel=cancel)
+            outcome = self.zygote.run(ENTRY, payload, limits=limits, cancel=cancel)
+            if outcome.cancelled:
+                raise JobLost("compiling was stopped")
             if outcome.status != "ok" or outcome.data != TOOL_LOST:
                 return _results(outcome, wanted)
         raise JobLost("ptxas was ended from outside twice")
@@ -209,8 +231,9 @@ class CompileJobs:
     ) -> Generator[Results | Rejection, None, None]:
         """Yields results in the order in which workers end; a worker's failure comes last.
 
-        Compilations in `begun` are not repeated unless they were lost. `cancel` is as in `run`.
-        Raises JobLost.
+        A failure in `FINAL` ends all compilations. Any other failure waits for them, and the first
+        kernel's failure counts. Compilations in `begun` are not repeated unless they were lost.
+        `cancel` is as in `run`. Raises JobLost.
         """
         # Children are forked one after the other, so the longest job goes first.
         keys = sorted(wanted, key=lambda key: request_effort(wanted[key]), reverse=True)
@@ -222,8 +245,8 @@ class CompileJobs:
             def begin(group: Sequence[str]) -> Future[Results | Rejection]:
                 return scope.submit(partial(self.run, {key: wanted[key] for key in group}, ends))
 
-            running, others = begun.by_future(keys, self._groups, begin)
-            while running:
+            running, others = begun.by_future(keys, self.limits, self._groups, begin)
+            while running and not any(found.guard in FINAL for found in failed.values()):
                 made: Results = {}
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     group = running.pop(future)
@@ -233,16 +256,20 @@ class CompileJobs:
                     found = None if lost else future.result()
                     if isinstance(found, dict):
                         made |= {key: found[key] for key in group}
-                    elif found is None or future in others or len(group) > 1:
+                    elif found is not None and (
+                        begun.is_conclusive(future, self.limits)
+                        if future in others
+                        else len(group) == 1
+                    ):
+                        failed[keys.index(group[0])] = found
+                    else:
                         # A shared job's failure may come from its other kernels or its time limit;
                         # a group's failure names no kernel.
                         running |= {begin([key]): [key] for key in group}
-                    else:
-                        failed[keys.index(group[0])] = found
                 if made:
                     yield made
         if failed:
-            yield failed[min(failed)]
+            yield failed[min(failed, key=lambda place: (failed[place].guard not in FINAL, place))]
 
     def idle(self) -> int:
         """Number of further workers for which there are free processors."""
@@ -271,6 +298,16 @@ def compile_jobs(
         patience * seconds, MEMORY_BYTES, OUTPUT_BYTES, (tools.ptxas,), processor_seconds=seconds
     )
     return CompileJobs(zygote, module, target, tools, limits)
+
+
+def _for_groups(limits: Limits) -> Limits:
+    """The limits of a worker of several kernels."""
+    assert limits.processor_seconds is not None
+    return replace(
+        limits,
+        seconds=limits.seconds / PART_FOR_GROUPS,
+        processor_seconds=limits.processor_seconds / PART_FOR_GROUPS,
+    )
 
 
 def requests(plan: LaunchPlan) -> Iterator[tuple[tuple[int, int], Request]]:

@@ -36,6 +36,7 @@ class Outcome:
     was up. "starved": a busy machine kept it from its time, so its end says nothing of it. "exited":
     it ended without a result. "flood": the result or the output was too large.
     `killed_outside`: another cause than the job and its limits ended it, so it may run again.
+    `cancelled`: the caller ended it; its status is "timeout".
     `detail` may quote the job's output; it holds no control characters except line ends and tabs.
     """
 
@@ -44,6 +45,7 @@ class Outcome:
     detail: str
     seconds: float
     killed_outside: bool = False
+    cancelled: bool = False
 
 
 LOG_BYTES = 1 << 20
@@ -62,6 +64,9 @@ class _Ordered:
 
     status: Status
     reason: str
+
+
+_CANCELLED = _Ordered("timeout", "stopped")
 
 
 class JobLost(RuntimeError):
@@ -164,7 +169,7 @@ class Job:
                         return self._finish(message, ordered, output_bytes)
                 elif cancel is not None and fd == cancel.fileno():
                     poller.unregister(fd)
-                    ordered = ordered or _Ordered("timeout", "stopped")
+                    ordered = ordered or _CANCELLED
                     clock = self._kill()
                 elif not self._drain(fd, output_bytes):
                     poller.unregister(fd)
@@ -266,7 +271,13 @@ class Job:
         if ordered.status == "ok":
             return Outcome("ok", data[: self._size()], "", elapsed)
         explanation = ordered.reason or data[: self._size()].decode("utf-8", "replace")
-        return Outcome(ordered.status, b"", _text(explanation, *printed), elapsed)
+        return Outcome(
+            ordered.status,
+            b"",
+            _text(explanation, *printed),
+            elapsed,
+            cancelled=ordered is _CANCELLED,
+        )
 
     def _size(self) -> int:
         header = parse_header(self._result)

@@ -17,18 +17,20 @@ from referee.compiling.binaries import Binaries
 from referee.compiling.compile import CompileAhead, compile_plans
 from referee.compiling.compile_jobs import (
     ENTRY,
+    FINAL,
     Begun,
     CompileJobs,
     Request,
     Results,
     compile_jobs,
+    request_effort,
     requests,
 )
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.plans.plan_parse import dump
 from referee.reading.kernels import KernelModule, extract
-from referee.sandbox.zygote import Outcome, Zygote
+from referee.sandbox.zygote import Limits, Outcome, Zygote
 from referee.target import Target
 from referee.tracing.trace import trace
 from referee.verdict import Rejection
@@ -136,7 +138,7 @@ def test_a_worker_that_was_lost_ahead_is_begun_again(zygote: Zygote, compiled: l
     dropped.set_running_or_notify_cancel()
     begun = Begun()
     for key, future in zip(wanted, (lost, dropped), strict=False):
-        begun.unless_begun(key, partial(_same, future))
+        begun.unless_begun(key, jobs.limits, partial(_same, future))
     made = list(jobs.run_all(wanted, begun))
     assert sorted(key for part in made if isinstance(part, dict) for key in part) == sorted(wanted)
     assert sum(compiled) == 3
@@ -177,9 +179,70 @@ def test_what_others_were_told_of_a_kernel_is_not_believed(
     jobs, wanted = wanted_of(zygote, SOURCE, (16, 64))
     begun, told = Begun(), Future[Results | Rejection]()
     told.set_result(Rejection("compile", "timeout", "took too long"))
-    begun.unless_begun(next(iter(wanted)), partial(_same, told))
+    less = replace(jobs.limits, processor_seconds=1.0)
+    begun.unless_begun(next(iter(wanted)), less, partial(_same, told))
     made = list(jobs.run_all(wanted, begun))
     assert sorted(key for part in made if isinstance(part, dict) for key in part) == sorted(wanted)
+
+
+def test_a_kernel_that_failed_alone_is_not_compiled_again(
+    zygote: Zygote, compiled: list[int]
+) -> None:
+    jobs, wanted = wanted_of(zygote, SOURCE, (16, 64))
+    begun, told = Begun(), Future[Results | Rejection]()
+    why = Rejection("compile", "timeout", "took too long")
+    told.set_result(why)
+    begun.unless_begun(next(iter(wanted)), jobs.limits, partial(_same, told))
+    assert list(jobs.run_all(wanted, begun))[-1] == why
+    assert sum(compiled) <= 1
+
+
+@pytest.mark.parametrize("guard", sorted(FINAL))
+def test_a_final_rejection_stops_the_other_compilations(
+    guard: str, zygote: Zygote, compiled: list[int]
+) -> None:
+    """The other kernel would be compiled for minutes."""
+    jobs, wanted = wanted_of(zygote, SOURCE.replace("    tl.store", SLOW_FOR_64), (16, 64, 32))
+    quick, slow, crashed = wanted
+    begun = Begun()
+    for key, rejection in ((crashed, "crash"), (quick, guard)):
+        told = Future[Results | Rejection]()
+        told.set_result(Rejection("compile", rejection, "told"))
+        begun.unless_begun(key, jobs.limits, partial(_same, told))
+    *made, last = jobs.run_all(wanted, begun)
+    # A crash of an earlier kernel is not told: whether it is seen depends on the order of ends.
+    assert isinstance(last, Rejection) and last.guard == guard and not made
+    assert compiled == [1]
+
+
+def test_any_other_failure_waits_for_the_rest(zygote: Zygote, compiled: list[int]) -> None:
+    jobs, wanted = wanted_of(zygote, SOURCE, (16, 64, 32))
+    begun = Begun()
+    for key, reason in zip(wanted, ("first", "second"), strict=False):
+        told = Future[Results | Rejection]()
+        told.set_result(Rejection("compile", "crash", reason))
+        begun.unless_begun(key, jobs.limits, partial(_same, told))
+    by_effort = sorted(wanted, key=lambda key: request_effort(wanted[key]), reverse=True)
+    made, last = jobs.run_all(wanted, begun)
+    assert isinstance(made, dict) and list(made) == list(wanted)[2:]
+    assert isinstance(last, Rejection)
+    assert last.reason == ("second" if by_effort.index(list(wanted)[1]) == 0 else "first")
+
+
+def test_a_worker_of_several_kernels_gets_a_part_of_the_time(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, wanted = wanted_of(zygote, SOURCE, (16, 64))
+    given: list[tuple[float, float | None]] = []
+
+    def watched(entry: str, payload: bytes, *, limits: Limits, **_: Any) -> Outcome:
+        given.append((limits.seconds, limits.processor_seconds))
+        return Outcome("timeout", b"", "", 1.0)
+
+    monkeypatch.setattr(zygote, "run", watched)
+    jobs.run(wanted)
+    jobs.run(dict(list(wanted.items())[:1]))
+    assert given == [(80.0, 20.0), (240.0, 60.0)]
 
 
 def test_kernels_come_in_groups_where_no_processor_is_free(
