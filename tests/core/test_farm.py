@@ -63,6 +63,7 @@ class Answers:
     """A farm whose answers come from a function, the last given out first."""
 
     device, devices, places = "NVIDIA H200", 2, 4
+    free = 2
 
     def __init__(self, answer: Callable[[Job], dict[str, Any]]) -> None:
         self._answer = answer
@@ -317,3 +318,13 @@ def test_variants_are_shared_and_come_back_in_order() -> None:
     laps = FarmJudge(farm, "files").time_variants(["first", "a", "bb", "ccc", "dddd"], "softmax")
     assert [lap.us for lap in laps] == [5.0, 1.0, 2.0, 3.0, 4.0]
     assert [job.sources for job in farm.jobs] == [("first", "a", "ccc"), ("first", "bb", "dddd")]
+    assert len(FarmJudge(farm, "files").time_variants(["first"], "softmax")) == 1
+    assert [job.sources for job in farm.jobs[2:]] == [("first",)]
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_a_race_is_not_shared_where_other_devices_have_work(free: int) -> None:
+    farm = Answers(lambda job: {"laps": [{"us": 1.0, "ratio": 1.0} for _ in job.sources]})
+    farm.free = free
+    assert len(FarmJudge(farm, "files").time_variants(["first", "a", "bb"], "softmax")) == 3
+    assert [job.sources for job in farm.jobs] == [("first", "a", "bb")]
