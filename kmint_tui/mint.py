@@ -21,7 +21,6 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
-from kmint_tui.errors import EnvironmentUnfit, KmintError, ModelError, UsageError
 from kmint_tui.events import (
     CasesDone,
     Choices,
@@ -40,8 +39,16 @@ from kmint_tui.events import (
 )
 from kmint_tui.history.records import State
 from kmint_tui.history.store import History
-from kmint_tui.minting.drafting import Batch, Drafter, Drafting, SmithEnded, first_round, repairs
-from kmint_tui.minting.drafts import DraftBook, MintDraft
+from kmint_tui.minting.drafting import (
+    Batch,
+    Drafter,
+    Drafting,
+    SmithEnded,
+    first_round,
+    repairs,
+    smith_failure,
+)
+from kmint_tui.minting.drafts import DraftBook, MintDraft, template_draft
 from kmint_tui.minting.judging import (
     CasesCounted,
     DraftDropped,
@@ -54,10 +61,10 @@ from kmint_tui.minting.judging import (
 )
 from kmint_tui.minting.request import Level, MintRequest
 from kmint_tui.minting.result import MintResult, best, rank
+from kmint_tui.minting.resuming import Resumed, level_of
 from kmint_tui.minting.session_history import SessionHistory
 from kmint_tui.minting.tuning import Racer, Sweep, SweepEnded, Tuner
 from kmint_tui.smith.events import DraftDone, Event, Failed, ModelLoaded, Note, RunDone, Token
-from kmint_tui.template.write import program_source
 from referee.verdict import Verdict
 
 __all__ = ["Drafter", "Mint"]
@@ -70,22 +77,13 @@ class _Stop:
 
 _Message = Event | Report | SmithEnded | SweepEnded | _Stop
 
-_FAILURES: dict[str, type[KmintError]] = {
-    "environment": EnvironmentUnfit,
-    "gpu": EnvironmentUnfit,
-    "memory": EnvironmentUnfit,
-    "model": ModelError,
-    "template": ModelError,
-    "request": UsageError,
-}
-
 
 class Mint:
     """One session. `times` is True where the referee can time kernels; `judges` is the number of
     drafts that it judges at once.
 
     `racer` holds the races of a request with `tune`; without one, or without timing, there is no
-    sweep.
+    sweep. `earlier` has the results of a session that goes on.
     """
 
     def __init__(
@@ -98,8 +96,10 @@ class Mint:
         times: bool = False,
         judges: int = 2,
         racer: Racer | None = None,
+        earlier: Resumed | None = None,
     ) -> None:
         self.request = request
+        self._earlier = earlier or Resumed()
         self._history = SessionHistory(history, self._fail)
         self._times = times and request.level == "full"
         self._inbox: SimpleQueue[_Message] = SimpleQueue()
@@ -139,16 +139,17 @@ class Mint:
         `failure` holds the error. Raises that error where no draft was done.
         """
         began = time.monotonic()
-        session = self._history.begin(self.request)
+        session = self._history.begin(self.request, self._earlier.session)
         state: State = "stopped"
         self._judges.start()
+        for known in self._earlier.drafts.values():
+            self._book.remember(known)
         try:
             yield Started(session, self.request)
-            self._draft(first_round(self.request))
-            while self._is_busy():
-                yield from self._handle(self._inbox.get())
-                if not self._is_busy() and self._failure is None:
-                    yield from self._go_on()
+            yield from self._draft(first_round(self.request))
+            while self._is_busy() or (self._failure is None and (yield from self._go_on())):
+                if self._is_busy():
+                    yield from self._handle(self._inbox.get())
             failure = self._failure
             if failure is not None and not self._drafts:
                 raise failure
@@ -177,29 +178,38 @@ class Mint:
     def _is_busy(self) -> bool:
         return self._drafting.running or bool(self._open) or self._tuner.running
 
-    def _draft(self, batches: Sequence[Batch]) -> None:
+    def _draft(self, batches: Sequence[Batch]) -> Iterator[MintEvent]:
+        """Take the drafts of the history, and begin to make the others."""
         for batch in batches:
-            self._batches |= {batch.first + number: batch for number in range(batch.drafts)}
-        self._drafting.start(batches)
+            self._batches |= dict.fromkeys(batch.numbers, batch)
+            for number in batch.numbers:
+                if number in self._earlier.drafts:
+                    yield from self._recalled(self._earlier.drafts[number])
+        missing = [left for batch in batches if (left := self._earlier.left(batch)).left != ()]
+        if missing and not self._drafting.stopped:
+            self._drafting.start(missing)
 
-    def _go_on(self) -> Iterator[MintEvent]:
-        """Begin the next step once nothing runs."""
+    def _go_on(self) -> Generator[MintEvent, None, bool]:
+        """Begin the next step once nothing runs; False where none is left."""
         if self._template and not self._asked_to_stop:
             self._template = False
-            yield from self._finished(self._from_template())
-            if self._is_busy():
-                return
-        if batches := self._next_round():
+            yield from self._own_draft(template_draft(self.request, len(self._batches)))
+        elif batches := self._next_round():
             self._round += 1
             yield RoundStarted(
                 self._round,
                 {number: batch.parent(number) for batch in batches for number in batch.numbers},
             )
-            self._draft(batches)
+            yield from self._draft(batches)
         elif self._untimed:
             waiting, self._untimed = self._untimed, []
             for index in waiting:
                 self._submit(self._drafts[index], "full")
+        elif swept := [one for one in self._earlier.drafts if one not in self._drafts]:
+            # The tuner's kernels are stored together, so its sweep was whole.
+            self._tuner.leave_out()
+            for index in swept:
+                yield from self._own_draft(self._earlier.drafts[index])
         elif self._tuner.waiting and not self._asked_to_stop:
             ranking = rank(tuple(self._drafts.values()), self._verdicts)
             passed = [
@@ -207,27 +217,24 @@ class Mint:
                 for index in ranking
                 if index in self._verdicts and self._verdicts[index].passed
             ]
-            if passed:
-                self._tuner.start(passed)
-                yield Tuning(passed[0].index)
+            if not passed:
+                return False
+            self._tuner.start(passed)
+            yield Tuning(passed[0].index)
+        else:
+            return False
+        return True
 
-    def _from_template(self) -> MintDraft:
-        """The kernel that kmint writes itself, numbered after the drafts of the first round."""
-        assert self.request.program is not None
-        index = len(self._batches)
-        self._batches[index] = Batch(self.request.prompt, self.request.seed, 0, index, (None,))
-        source = program_source(self.request.program)
-        draft = MintDraft(
-            index,
-            source,
-            0,
-            0.0,
-            "stop",
-            self.request.seed,
-            self.request.sampling.temperature,
-            author="template",
+    def _own_draft(self, draft: MintDraft) -> Iterator[MintEvent]:
+        """Take a kernel that no smith drafted: the template's, or one of the tuner."""
+        index, request = draft.index, self.request
+        self._batches[index] = Batch(
+            request.prompt, request.seed, draft.round, index, (draft.parent,)
         )
-        return self._book.add_own(draft)
+        if index in self._earlier.drafts:
+            yield from self._recalled(self._earlier.drafts[index])
+        else:
+            yield from self._finished(self._book.add_own(draft))
 
     def _next_round(self) -> tuple[Batch, ...]:
         if self._round >= self.request.repair or self._drafting.stopped:
@@ -261,11 +268,8 @@ class Mint:
                 # round is lost.
                 self._drafting.stop()
                 yield Notice(f"no more rounds: {reason}")
-            case Failed(code=code, reason=reason, log=log):
-                fix = f"llama.cpp's own words are in {log}" if log else ""
-                self._failure = _FAILURES.get(code, KmintError)(
-                    reason, fix=fix, title="the smith failed"
-                )
+            case Failed():
+                self._failure = smith_failure(message)
             case SmithEnded(error=error):
                 self._drafting.ended()
                 self._failure = self._failure or error
@@ -289,13 +293,20 @@ class Mint:
                 yield from self._tuned(found)
 
     def _finished(self, draft: MintDraft) -> Iterator[MintEvent]:
-        self._drafts[draft.index] = draft
         self._history.add(draft)
+        yield from self._recalled(draft)
+
+    def _recalled(self, draft: MintDraft) -> Iterator[MintEvent]:
+        """Take a draft that is in the history; it is judged unless it has a verdict there."""
+        self._drafts[draft.index] = draft
         yield DraftFinished(self._history.id, draft)
-        if draft.finish != "cancelled" and draft.duplicate_of is None:
-            self._submit(
-                draft, "correct" if self._times and draft.author != "tuner" else self.request.level
-            )
+        if draft.finish == "cancelled" or draft.duplicate_of is not None:
+            return
+        if (verdict := self._earlier.verdicts.get(draft.index)) is not None:
+            yield from self._counted(draft.index, verdict, level_of(verdict))
+        else:
+            timed_later = self._times and draft.author != "tuner"
+            self._submit(draft, "correct" if timed_later else self.request.level)
 
     def _submit(self, draft: MintDraft, level: Level) -> None:
         self._open[draft.index] = level
@@ -305,9 +316,13 @@ class Mint:
         index, verdict = said.index, said.verdict
         if verdict.timing is not None:
             verdict = replace(verdict, environment={**verdict.environment, "smith": said.smith})
-        final = self._won or not (self._times and said.level == "correct" and verdict.passed)
-        self._verdicts[index] = verdict
         self._history.set_verdict(index, verdict)
+        yield from self._counted(index, verdict, said.level)
+
+    def _counted(self, index: int, verdict: Verdict, level: Level) -> Iterator[MintEvent]:
+        """Take a verdict that is in the history, and begin the timing that follows from it."""
+        final = self._won or not (self._times and level == "correct" and verdict.passed)
+        self._verdicts[index] = verdict
         if not final and self.request.until == "first" and not self._drafting.stopped:
             # The win that ends the session needs a time, and a time needs an idle GPU.
             self._drafting.pause()
@@ -347,13 +362,10 @@ class Mint:
             if sweep.source is None or sweep.source in sources:
                 continue
             sources.add(sweep.source)
-            parent, index = self._drafts[sweep.draft], len(self._batches)
-            self._batches[index] = Batch(
-                self.request.prompt, self.request.seed, parent.round, index, (parent.index,)
-            )
+            parent = self._drafts[sweep.draft]
             made = replace(
                 parent,
-                index=index,
+                index=len(self._batches),
                 source=sweep.source,
                 tokens=0,
                 seconds=sweep.seconds,
@@ -362,7 +374,7 @@ class Mint:
                 changes=sweep.changes,
                 notes=(),
             )
-            yield from self._finished(self._book.add_own(made))
+            yield from self._own_draft(made)
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error

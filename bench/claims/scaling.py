@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench.claims.claim import Claim, Figures, Raw, Rows, percent
+from typing import Any
+
+from bench.claims.claim import Claim, Figures, Raw, Rows, percent, quantile
 
 
 def _scaling(raw: Raw) -> Figures:
@@ -59,6 +61,84 @@ def _ray_rows(figures: Figures) -> Rows:
         "A host with another Triton": figures["versions"],
     }
 
+
+def compared(found: Raw) -> Figures:
+    """One part of the raw document of two GPUs: its command on one and on two.
+
+    `differences` are those of the ratios of places with the same kernel in both runs; `noise` are
+    those of two runs on one GPU. `unlike` has the places whose verdicts differ.
+    """
+    one, two = found["one"], found["two"]
+    return {
+        "setup_seconds": found["setup"]["seconds"] + found.get("baselines_seconds", 0.0),
+        "one_seconds": one["seconds"],
+        "two_seconds": two["seconds"],
+        "speedup": round(one["seconds"] / two["seconds"], 3),
+        "places": len(one["places"]),
+        "unlike": _unlike(one["places"], two["places"]),
+        "differences": _differences(one["places"], two["places"]),
+        "noise": _differences(one["places"], found.get("again", {}).get("places", {})),
+    }
+
+
+def _unlike(one: dict[str, Any], two: dict[str, Any]) -> dict[str, list[str]]:
+    verdicts = {
+        place: [some[place]["verdict"] if place in some else "missing" for some in (one, two)]
+        for place in (*one, *(place for place in two if place not in one))
+    }
+    return {place: both for place, both in verdicts.items() if both[0] != both[1]}
+
+
+def _differences(one: dict[str, Any], two: dict[str, Any]) -> list[float]:
+    pairs = [(one[place], two[place]) for place in one if place in two]
+    return [
+        round(then["ratio"] / first["ratio"] - 1, 5)
+        for first, then in pairs
+        if first["ratio"] and then["ratio"] and first["kernel"] == then["kernel"]
+    ]
+
+
+def _two(raw: Raw) -> Figures:
+    whole = {part: found for part, found in raw["parts"].items() if "two" in found}
+    return {
+        "cores": raw["cores"],
+        "parts": {part: compared(found) for part, found in whole.items()},
+    }
+
+
+def _two_rows(figures: Figures) -> Rows:
+    rows: Rows = {}
+    for part, one in figures["parts"].items():
+        named = f"{part.capitalize()} of {one['places']} places"
+        rows[f"{named}: seconds on one GPU, on two; speed-up"] = (
+            f"{one['one_seconds']:.0f}, {one['two_seconds']:.0f}; {one['speedup']:.2f}x"
+        )
+        rows[f"{named}: verdicts that differ"] = (
+            "; ".join(f"{place}: {' and '.join(both)}" for place, both in one["unlike"].items())
+            or "none"
+        )
+        for name, about in (("differences", "one GPU and two"), ("noise", "one GPU, twice")):
+            if sizes := [abs(value) for value in one[name]]:
+                rows[f"{named}: difference of the ratios of equal kernels, {about}"] = (
+                    f"median {percent(quantile(sizes, 0.5))}, largest {percent(max(sizes))} of {len(sizes)}"
+                )
+    return rows
+
+
+TWO_GPUS = Claim(
+    name="two_gpus",
+    title="One GPU and two of the same host",
+    script="python bench/two_gpus.py --again --json RAW.json",
+    schema="kmint.bench.two_gpus/1",
+    about=(
+        "`kmint grid` and `kmint book build` run on one GPU and on two, in one home. Baselines are"
+        " compiled, the book's drafts are made, and each command has run once on two GPUs before. The"
+        " whole seconds of the commands count."
+    ),
+    reduce=_two,
+    rows=_two_rows,
+)
+"""It joins `CLAIMS` with its first result."""
 
 SCALING = (
     Claim(

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from kmint_tui import paths
 from kmint_tui.cli.diagnostics import Diagnostics
 from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import Amount, RunsCandidates
+from kmint_tui.cli.history_ids import complete_session
 from kmint_tui.cli.model_ids import complete_model
 from kmint_tui.cli.operations import OPERATION, complete_operation
 from kmint_tui.cli.reference import reference_option
@@ -32,9 +34,16 @@ if TYPE_CHECKING:
     from kmint_tui.events import MintEvent
     from kmint_tui.minting.request import MintRequest
     from kmint_tui.minting.result import MintResult
+    from kmint_tui.minting.resuming import Resumed
     from kmint_tui.models.registry import Dialect
     from kmint_tui.save.saving import Saved
     from referee.reference.asked import Asked
+
+
+_WITH_RESUME = (
+    *("resumed", "models", "reference", "inputs", "fixed", "folder", "by_session"),
+    *("gpus", "ray", "ray_kind", "dry_run", "as_json", "jsonl"),
+)
 
 
 @click.command(cls=RunsCandidates)
@@ -113,6 +122,13 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="Save the best kernel into DIR.",
 )
+@click.option(
+    "--resume",
+    "resumed",
+    metavar="SESSION",
+    shell_complete=complete_session,
+    help="Go on with a session that was killed or stopped, with its own options.",
+)
 @session_option
 @farm_options()
 @click.option(
@@ -142,6 +158,7 @@ def mint(
     dialect: Dialect | None,
     template: bool,
     folder: Path | None,
+    resumed: str | None,
     by_session: bool,
     farm: FarmAsked,
     dry_run: bool,
@@ -158,6 +175,7 @@ def mint(
       kmint mint --reference mine.py:fused_norm --input "x=bf16[B,4096] w=bf16[4096]"
       kmint mint softmax --model http://box:8080/v1
       kmint mint softmax --model http://a:8080 --model http://b:8080 --drafts 64 --gpus all
+      kmint mint --resume 12
 
     The first Ctrl-C stops drafting and keeps the finished drafts, the second gives up the rest as
     well. Exit code 0 means that at least one kernel is correct, 1 that none is.
@@ -166,6 +184,7 @@ def mint(
     from kmint_tui.core.offline import offline_reason
     from kmint_tui.core.planning import MintOptions, plan
     from kmint_tui.core.referee import unfit
+    from kmint_tui.core.resuming import goes_on as session_that_goes_on
     from kmint_tui.models.endpoint import connect
 
     if as_json and jsonl:
@@ -197,6 +216,11 @@ def mint(
         shapes=shapes,
         dtype=dtype,
     )
+    goes_on = None
+    if resumed is not None:
+        _refuse_others(click.get_current_context())
+        goes_on = session_that_goes_on(resumed, models=models, reference=reference)
+        options = goes_on.options
     with SlowStepNotice(state.err) as notice:
         notice.reading(reference)
         request = plan(
@@ -204,6 +228,9 @@ def mint(
             draw_seed=lambda: secrets.randbelow(2**32),
             reach=lambda address: connect(address, offline=offline_reason(flag=state.offline)),
         )
+    if goes_on is not None:
+        goes_on.check(request)
+        state.err.note(goes_on.words)
     if dry_run:
         show_plan(state.out, request, as_json=as_json or jsonl)
         return ExitCode.DONE
@@ -212,16 +239,17 @@ def mint(
         state,
         err,
         request,
+        goes_on.earlier if goes_on is not None else None,
         jsonl=jsonl,
         folder=folder,
-        reference=reference,
+        reference=options.reference,
         by_session=by_session,
         farm=farm,
     )
     if as_json:
         state.out.document("kmint.mint/1", result.to_json())
     elif not jsonl:
-        _show(state, err, result, saved, reference)
+        _show(state, err, result, saved, options.reference)
     if failure is not None:
         raise failure
     if interrupted:
@@ -233,10 +261,26 @@ def mint(
     return ExitCode.DONE if result.best is not None else ExitCode.NOTHING_PASSED
 
 
+def _refuse_others(context: click.Context) -> None:
+    """Raise UsageError for options that a session that goes on has already."""
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in _WITH_RESUME
+        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise UsageError(
+            f"--resume takes the options of its session, and {', '.join(given)} is given too",
+            fix="leave it out, or begin a new session",
+        )
+
+
 def _run(
     state: State,
     err: Diagnostics,
     request: MintRequest,
+    earlier: Resumed | None,
     *,
     jsonl: bool,
     folder: Path | None,
@@ -264,7 +308,7 @@ def _run(
             if out.unread:
                 session.stop()
 
-    session = Session(request, show)
+    session = Session(request, show, earlier)
     with (
         History(paths.history_file()) as history,
         open_judge(

@@ -126,11 +126,14 @@ def measured(
     note(f"{kernel.op.name} at {len(cells)} cells; baselines of a new shape are built first")
     record = _Record(kernel, cells, note, again, on_point)
     if farm is not None:
-        from kmint_tui.core.farm.grids import FarmGrid
+        from kmint_tui.core.farm.grids import FarmGrid, KernelRejected
 
         grid = FarmGrid(farm, kernel, demand)
-        rejection, environment = grid.check()
-        return record.of(rejection, environment, grid.points)
+        environment = grid.environment()
+        try:
+            return record.of(None, environment, grid.points)
+        except KernelRejected as found:
+            return MeasuredGrid(kernel, (), found.rejection, environment)
     import secrets
 
     from referee.gpu.compile_candidate import CandidateSource

@@ -11,6 +11,7 @@ from kmint_tui.history.store import History
 from kmint_tui.mint import Drafter, Mint
 from kmint_tui.minting.request import MintRequest
 from kmint_tui.minting.result import MintResult
+from kmint_tui.minting.resuming import Resumed
 
 if TYPE_CHECKING:
     from kmint_tui.core.judges import Opened
@@ -20,11 +21,17 @@ class Session:
     """One session of the mint loop. `run` belongs to one thread; `stop` may come from any other.
 
     `sink` gets every event, in the thread of `run`. An exception of `sink` ends the session, and
-    the finished drafts stay in the history.
+    the finished drafts stay in the history. `earlier` has the results of a session that goes on.
     """
 
-    def __init__(self, request: MintRequest, sink: Callable[[MintEvent], object]) -> None:
+    def __init__(
+        self,
+        request: MintRequest,
+        sink: Callable[[MintEvent], object],
+        earlier: Resumed | None = None,
+    ) -> None:
         self.request = request
+        self._earlier = earlier
         self._sink = sink
         self._mint: Mint | None = None
         self._stopped = False
@@ -58,6 +65,7 @@ class Session:
             times=judge.times,
             judges=judge.threads,
             racer=judge.racer,
+            earlier=self._earlier,
         )
         # A stop between these two lines reaches the loop twice, which does no harm.
         self._mint = mint

@@ -68,6 +68,22 @@ class History:
         with transaction(self._connection, self._path):
             return self._insert_session(session)
 
+    def reopen(self, session: int) -> None:
+        """Let a session go on in this process. Raises UsageError for one that another process has."""
+        with transaction(self._connection, self._path):
+            row = self._connection.execute(
+                "SELECT process, state FROM sessions WHERE id = ?", (session,)
+            ).fetchone()
+            if row is None or (row["state"] == "running" and not is_gone(row["process"])):
+                raise UsageError(
+                    f"session {session} runs in another process, or is gone",
+                    fix=f"`kmint history show {session}` shows its drafts",
+                )
+            self._connection.execute(
+                "UPDATE sessions SET state = 'running', process = ?, finished = NULL WHERE id = ?",
+                (own_process(), session),
+            )
+
     def _insert_session(self, session: NewSession) -> int:
         cursor = self._connection.execute(
             "INSERT INTO sessions (started, process, state, op, model, model_file, model_sha256,"
@@ -92,8 +108,12 @@ class History:
         return cursor.lastrowid
 
     def add_draft(self, session: int, draft: NewDraft) -> None:
-        """Store a finished draft."""
+        """Store a finished draft; it replaces one of its number that was cancelled."""
         with transaction(self._connection, self._path):
+            self._connection.execute(
+                "DELETE FROM drafts WHERE session = ? AND number = ? AND finish = 'cancelled'",
+                (session, draft.number),
+            )
             self._insert_draft(session, draft)
 
     def _insert_draft(self, session: int, draft: NewDraft) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from kmint_tui.errors import EnvironmentUnfit, KmintError, ModelError, UsageError
 from kmint_tui.minting.drafts import MintDraft
 from kmint_tui.minting.request import MintRequest
 from kmint_tui.models.registry import Feedback
@@ -34,6 +35,15 @@ from referee.verdict import Verdict
 
 if TYPE_CHECKING:
     from kmint_tui.smith.sampling import Sampling
+
+_FAILURES: dict[str, type[KmintError]] = {
+    "environment": EnvironmentUnfit,
+    "gpu": EnvironmentUnfit,
+    "memory": EnvironmentUnfit,
+    "model": ModelError,
+    "template": ModelError,
+    "request": UsageError,
+}
 _WRONG = re.compile(r"(\d+) of \d+ elements wrong")
 
 
@@ -41,7 +51,8 @@ _WRONG = re.compile(r"(\d+) of \d+ elements wrong")
 class Batch:
     """Drafts of one run of the smith, numbered from `first`; of one prompt, or of one each.
 
-    `parents` has one entry for each draft: the draft that it repairs, None in round 0.
+    `parents` has one entry for each draft: the draft that it repairs, None in round 0. `left` has
+    the numbers that are still to be made; None means all.
     """
 
     prompt: Prompt | tuple[Prompt, ...]
@@ -49,6 +60,7 @@ class Batch:
     round: int
     first: int
     parents: tuple[int | None, ...]
+    left: tuple[int, ...] | None = None
 
     @property
     def drafts(self) -> int:
@@ -127,6 +139,13 @@ def _brief(verdict: Verdict) -> str:
     return f"incorrect: error {cell.error:.3g} at {cell.name}, {wrong.group(1)} elements over the tolerance"
 
 
+def smith_failure(failed: Failed) -> KmintError:
+    """The error for a failure of the smith."""
+    fix = f"llama.cpp's own words are in {failed.log}" if failed.log else ""
+    kind = _FAILURES.get(failed.code, KmintError)
+    return kind(failed.reason, fix=fix, title="the smith failed")
+
+
 class Drafter(Protocol):
     """The part of the smith (`kmint_tui.smith.Smith`) that a session needs."""
 
@@ -138,6 +157,7 @@ class Drafter(Protocol):
         sampling: Sampling | None = None,
         seed: int = 0,
         max_tokens: int = 768,
+        only: Sequence[int] = (),
     ) -> Iterator[Event]: ...
 
     def cancel(self) -> None: ...
@@ -236,8 +256,14 @@ class Drafting:
         """Draft one batch; False where the smith failed."""
         request = self._request
         sampling, limit = request.sampling, request.max_tokens
+        only = () if batch.left is None else tuple(number - batch.first for number in batch.left)
         run = self._smith.draft(
-            batch.prompt, batch.drafts, sampling=sampling, seed=batch.seed, max_tokens=limit
+            batch.prompt,
+            batch.drafts,
+            sampling=sampling,
+            seed=batch.seed,
+            max_tokens=limit,
+            only=only,
         )
         if self._stopping.is_set():
             # A stop before this call cancelled nothing, and a silent server sends no event at which

@@ -14,6 +14,7 @@ from kmint_tui.template.write import program_source
 
 if TYPE_CHECKING:
     from kmint_tui.graph.program import Program
+    from kmint_tui.minting.request import MintRequest
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,21 @@ class MintDraft:
         }
 
 
+def template_draft(request: MintRequest, index: int) -> MintDraft:
+    """The kernel that kmint writes itself for a request with a program."""
+    assert request.program is not None
+    return MintDraft(
+        index,
+        program_source(request.program),
+        0,
+        0.0,
+        "stop",
+        request.seed,
+        request.sampling.temperature,
+        author="template",
+    )
+
+
 class DraftBook:
     """Turns the smith's answers into drafts and recognises repeated kernels.
 
@@ -96,6 +112,11 @@ class DraftBook:
     def add_own(self, draft: MintDraft) -> MintDraft:
         """A draft of the template or the tuner, compared with the others."""
         return replace(draft, duplicate_of=self._known(draft.source, draft.index))
+
+    def remember(self, draft: MintDraft) -> None:
+        """Let later drafts be compared with this one of the history."""
+        if draft.finish != "cancelled" and draft.duplicate_of is None:
+            self._known(draft.source, draft.index)
 
     def _known(self, source: str, index: int) -> int | None:
         first = self._first.setdefault(canonical(source), index)

@@ -82,7 +82,7 @@ class MintRequest:
             "template",
         )
         settings = {**asdict(self.sampling), **{name: getattr(self, name) for name in names}}
-        if self.endpoint is not None and self.more:
+        if self.endpoint is not None:
             settings["endpoints"] = [
                 f"{one.url}#{one.model}" for one in (self.endpoint, *self.more)
             ]

@@ -36,9 +36,16 @@ class SessionHistory:
         self.id = 0
         """The session's id; 0 before it has begun."""
 
-    def begin(self, request: MintRequest) -> int:
-        """Store the session; returns its id. Raises KmintError."""
-        self.id = self._history.begin(request.to_session())
+    def begin(self, request: MintRequest, earlier: int | None) -> int:
+        """Store the session, or let the one of the id `earlier` go on; returns its id.
+
+        Raises KmintError.
+        """
+        if earlier is None:
+            self.id = self._history.begin(request.to_session())
+        else:
+            self._history.reopen(earlier)
+            self.id = earlier
         return self.id
 
     def add(self, draft: MintDraft) -> None:

@@ -295,6 +295,10 @@ class Tuner:
         else:
             self.sweeps = found
 
+    def leave_out(self) -> None:
+        """Make no sweep: the history has the kernels of an earlier one."""
+        self._racer = None
+
     def _run(self, racer: Racer, drafts: Sequence[MintDraft]) -> None:
         structures = [(draft.index, draft.source) for draft in drafts]
         try:

@@ -61,7 +61,7 @@ class ContextPool:
         count, why = self._prepared(job, emit)
         choices = (
             (Choice("lanes", str(count), why),)
-            if count < contexts_for(job.drafts, len(self._decoders))
+            if count < contexts_for(len(job.wanted), len(self._decoders))
             else ()
         )
         run = _Run(count, choices, emit, cancelled)
@@ -134,7 +134,7 @@ class ContextPool:
 
         The caches must hold every draft at its full length.
         """
-        count, why = contexts_for(job.drafts, self._most), self._why
+        count, why = contexts_for(len(job.wanted), self._most), self._why
         if self._max_cells is None:
             return count, why
         while (

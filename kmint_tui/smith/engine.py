@@ -104,8 +104,11 @@ class Smith:
         seed: int = 0,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         fence: bool = False,
+        only: Sequence[int] = (),
     ) -> Iterator[Event]:
         """Draft `drafts` kernels from one prompt, or each from its own prompt of a sequence.
+
+        With `only`, the drafts of these numbers alone are made, as those of a whole run.
 
         Loads the model first when needed. A `Prompt` goes through the model's chat template; a str
         is used unchanged. `fence` opens the code fence for the model. The last event is `RunDone`
@@ -137,6 +140,7 @@ class Smith:
                 "run": self._runs,
                 "texts": texts,
                 "drafts": drafts,
+                "only": list(only),
                 "sampling": asdict(sampling or Sampling()),
                 "seed": seed,
                 "max_tokens": max_tokens,

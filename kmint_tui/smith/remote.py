@@ -233,6 +233,7 @@ class RemoteSmith:
         sampling: Sampling | None = None,
         seed: int = 0,
         max_tokens: int = DEFAULT_MAX_TOKENS,
+        only: Sequence[int] = (),
     ) -> Iterator[Event]:
         """As `Smith.draft`. Ends with `Failed` when no draft arrived, else with `RunDone`.
 
@@ -257,6 +258,7 @@ class RemoteSmith:
                 events.put,
             )
             for index, temperature in enumerate(sampling.temperatures(drafts))
+            if not only or index in only
         )
         return self._run(self._requests, events)
 

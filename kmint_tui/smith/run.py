@@ -33,9 +33,9 @@ class DraftJob:
     """One run. All drafts share the tokenised `prompt`; `tails` are the tokens after it for each
     draft.
 
-    `inside` means that prompts end in an opened code fence. This job makes every `lanes`-th draft
-    of the run, from number `lane` on (`context_pool.py`). Numbers, seeds and temperatures are those
-    of the whole run.
+    `inside` means that prompts end in an opened code fence. `only` has the numbers to make; empty
+    means all. Of these, this job makes every `lanes`-th from place `lane` on (`context_pool.py`).
+    Numbers, seeds and temperatures are those of the whole run.
     """
 
     prompt: tuple[int, ...]
@@ -45,13 +45,19 @@ class DraftJob:
     max_tokens: int
     inside: bool
     tails: tuple[tuple[int, ...], ...] = ()
+    only: tuple[int, ...] = ()
     lane: int = 0
     lanes: int = 1
 
     @property
-    def own(self) -> range:
+    def wanted(self) -> Sequence[int]:
+        """The numbers of the drafts that the run makes."""
+        return self.only or range(self.drafts)
+
+    @property
+    def own(self) -> Sequence[int]:
         """The numbers of the drafts of this job."""
-        return range(self.lane, self.drafts, self.lanes)
+        return self.wanted[self.lane :: self.lanes]
 
     def tail(self, draft: int) -> tuple[int, ...]:
         """The tokens between the shared prompt and the answer of a draft."""

@@ -116,6 +116,7 @@ def main() -> int:
                 prompt=shared,
                 tails=tails,
                 drafts=command["drafts"],
+                only=tuple(command["only"]),
                 sampling=Sampling(**command["sampling"]),
                 seed=command["seed"],
                 max_tokens=command["max_tokens"],

@@ -108,6 +108,7 @@ class Smith:
         sampling: Sampling | None = None,
         seed: int = 0,
         max_tokens: int = 768,
+        only: Sequence[int] = (),
     ) -> Iterator[Event]:
         self.runs += 1
         for index in range(drafts):

@@ -348,8 +348,12 @@ def test_builders_share_the_memory_of_the_card(
 
     monkeypatch.setattr("kmint_tui.core.book.baselines.Replayer", Replayer)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4))
-    builders = BaselineBuilders(tmp_path, 2 * LEAST_BYTES)
+    builders = BaselineBuilders(tmp_path, 2 * LEAST_BYTES, "a GPU, torch 2.13")
     large = work("gelu", "131072x8192:float32")
     builders.build(places_of([work("silu"), work("relu2"), large]))
     assert sorted(warmed[:2]) == ["relu2", "silu"] and warmed[2] == "gelu"
     assert at_once == [1, 2, 1]
+    builders.build(places_of([work("silu"), large]))
+    assert len(warmed) == 3
+    BaselineBuilders(tmp_path, LEAST_BYTES, "a GPU, torch 2.14").build(places_of([large]))
+    assert warmed[3:] == ["gelu"]

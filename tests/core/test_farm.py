@@ -14,7 +14,7 @@ import pytest
 
 from kmint_tui.core.farm.devices import CPU, Device, chosen, parse_gpus
 from kmint_tui.core.farm.farm import Answer, Count, Tell, as_they_end
-from kmint_tui.core.farm.grids import FarmGrid, gate_on
+from kmint_tui.core.farm.grids import FarmGrid, KernelRejected, gate_on
 from kmint_tui.core.farm.job import Job, Versions, opened, task_fields, task_of
 from kmint_tui.core.farm.judging import FarmJudge
 from kmint_tui.core.farm.local import LocalFarm
@@ -63,6 +63,7 @@ class Answers:
     """A farm whose answers come from a function, the last given out first."""
 
     device, devices, places = "NVIDIA H200", 2, 4
+    free = 2
 
     def __init__(self, answer: Callable[[Job], dict[str, Any]]) -> None:
         self._answer = answer
@@ -234,6 +235,10 @@ def test_a_failure_is_raised_after_the_others_are_kept() -> None:
 
 
 def grid_point(job: Job) -> dict[str, Any]:
+    if job.do == "begin":
+        return {"environment": {"device": job.device}}
+    if job.do == "check":
+        return {"rejection": None}
     assert job.cell is not None
     return asdict(GridPoint(job.cell.rows, job.cell.columns, job.cell.dtype, "win", 1.5))
 
@@ -249,7 +254,39 @@ def test_a_grid_on_a_farm_goes_on_where_it_stopped(tmp_path: Path) -> None:
     second = Answers(grid_point)
     points = list(FarmGrid(second, kernel, "files").points(cells, record, identity))
     assert {point.place for point in points} == {place_of(cell) for cell in cells}
-    assert len(points) == len(cells) and len(second.jobs) == len(cells) - len(done)
+    assert len(points) == len(cells)
+    assert [job.do for job in second.jobs] == ["check", *["cell"] * (len(cells) - len(done))]
+
+
+def test_every_device_begins_before_a_grid() -> None:
+    kernel = Kernel(GOOD, ops.get("softmax"), TaskName("softmax"), "softmax.py", "file")
+    farm = Answers(grid_point)
+    found = FarmGrid(farm, kernel, "files").environment()
+    assert found == {"device": "NVIDIA H200", "devices": 2}
+    assert [job.do for job in farm.jobs] == ["begin"] * 2
+
+
+def test_cells_are_measured_beside_the_check_and_count_after_it(tmp_path: Path) -> None:
+    rejection = {"guard": "wrong", "reason": "differs", "stage": "correct"}
+    checked = Future[Answer]()
+
+    class Slow(Answers):
+        def submit(
+            self, job: Job, tell: Tell = lambda step: None, count: Count = lambda done, total: None
+        ) -> Future[Answer]:
+            found = super().submit(job)
+            if len(self.jobs) == 4:
+                checked.set_result(Answer({"rejection": rejection}, "others idle"))
+            return checked if job.do == "check" else found
+
+    kernel = Kernel(GOOD, ops.get("softmax"), TaskName("softmax"), "softmax.py", "file")
+    record, farm = tmp_path / "grid.jsonl", Slow(grid_point)
+    identity = identity_of(GOOD, "softmax", {"device": "NVIDIA H200"})
+    with pytest.raises(KernelRejected) as found:
+        list(FarmGrid(farm, kernel, "files").points(grid_cells(kernel.op), record, identity))
+    assert found.value.rejection.reason == "differs"
+    assert [job.do for job in farm.jobs[:2]] == ["check", "cell"]
+    assert read_record(record, identity) == []
 
 
 def test_the_runs_of_a_gate_make_one_report() -> None:
@@ -281,3 +318,13 @@ def test_variants_are_shared_and_come_back_in_order() -> None:
     laps = FarmJudge(farm, "files").time_variants(["first", "a", "bb", "ccc", "dddd"], "softmax")
     assert [lap.us for lap in laps] == [5.0, 1.0, 2.0, 3.0, 4.0]
     assert [job.sources for job in farm.jobs] == [("first", "a", "ccc"), ("first", "bb", "dddd")]
+    assert len(FarmJudge(farm, "files").time_variants(["first"], "softmax")) == 1
+    assert [job.sources for job in farm.jobs[2:]] == [("first",)]
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_a_race_is_not_shared_where_other_devices_have_work(free: int) -> None:
+    farm = Answers(lambda job: {"laps": [{"us": 1.0, "ratio": 1.0} for _ in job.sources]})
+    farm.free = free
+    assert len(FarmJudge(farm, "files").time_variants(["first", "a", "bb"], "softmax")) == 3
+    assert [job.sources for job in farm.jobs] == [("first", "a", "bb")]

@@ -100,6 +100,7 @@ class ScriptedSmith:
         sampling: Sampling | None = None,
         seed: int = 0,
         max_tokens: int = 768,
+        only: Sequence[int] = (),
     ) -> Iterator[Event]:
         finished: set[int] = set()
         for number, event in enumerate(self._events):
@@ -143,6 +144,7 @@ class RoundsSmith:
         sampling: Sampling | None = None,
         seed: int = 0,
         max_tokens: int = 768,
+        only: Sequence[int] = (),
     ) -> Iterator[Event]:
         events = self._runs[len(self.prompts)]
         waits = self._wait_in == len(self.prompts)

@@ -3,22 +3,26 @@
 A baseline takes a compiler many seconds, and the GPU works in few of them. So several processes
 compile at once, and their results lie on the disk for the process that times. Builders disturb each other
 on one GPU. So their choices of configurations are forgotten, and the process that times chooses
-anew, alone, among compiled kernels. The builders end before the first measurement.
+anew, alone, among compiled kernels. The builders end before the first measurement. A mark in the
+cache remembers a built baseline; where a mark is wrong, the process that times builds it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kmint_tui.core.baseline_choices import disturbed
 from kmint_tui.core.book.planning import Timed
+from kmint_tui.documents import compact
 from referee.asked_shape import COPIES
 from referee.gpu.replayer import Replayer, ReplayerError
 from referee.plans.dtypes import ITEMSIZE
@@ -40,11 +44,12 @@ class Builders(Protocol):
 class BaselineBuilders:
     """Builders for one kind of GPU; `cache` is the folder of the referee's baselines.
 
-    `memory` is the GPU's in bytes, which the builders share.
+    `memory` is the GPU's in bytes, which the builders share. `where` names the GPU and the versions
+    that a built baseline is for.
     """
 
-    def __init__(self, cache: Path, memory: int) -> None:
-        self._cache = cache
+    def __init__(self, cache: Path, memory: int, where: str) -> None:
+        self._cache, self._where = cache, where
         cores = len(os.sched_getaffinity(0))
         self.most = max(1, min(cores - CORES_LEFT, memory // LEAST_BYTES))
         self._memory = threading.Condition()
@@ -54,8 +59,10 @@ class BaselineBuilders:
         self._open: list[Replayer] = []
 
     def build(self, wanted: Iterable[Timed]) -> None:
-        """Build all baselines. One that fails is left to the process that times."""
-        waiting = iter(wanted)
+        """Build all baselines that no earlier build has. One that fails is left to the process that
+        times.
+        """
+        waiting = (timed for timed in wanted if not self._mark(timed).exists())
         with disturbed(self._cache), ThreadPoolExecutor(self.most) as pool:
             builders = [pool.submit(self._builder, waiting) for _ in range(self.most)]
         for builder in builders:
@@ -80,9 +87,20 @@ class BaselineBuilders:
                     self._open.append(replayer)
                 with suppress(ReplayerError), self._share(bytes_of(timed.case)):
                     replayer.warm(timed.task, timed.case)
+                    self._remember(timed)
         finally:
             if replayer is not None:
                 replayer.close()
+
+    def _mark(self, timed: Timed) -> Path:
+        content = compact([asdict(timed.task), asdict(timed.case), self._where])
+        return self._cache / "built" / hashlib.sha256(content.encode()).hexdigest()[:32]
+
+    def _remember(self, timed: Timed) -> None:
+        mark = self._mark(timed)
+        with suppress(OSError):
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
 
     @contextmanager
     def _share(self, wanted: int) -> Iterator[None]:

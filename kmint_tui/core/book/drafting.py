@@ -16,10 +16,10 @@ from kmint_tui.core.book.planning import Work
 from kmint_tui.core.planning import MintOptions
 from kmint_tui.core.planning import plan as plan_session
 from kmint_tui.errors import KmintError
-from kmint_tui.minting.drafts import DraftBook, MintDraft
+from kmint_tui.minting.drafts import DraftBook, MintDraft, template_draft
+from kmint_tui.minting.resuming import draft_of
 from kmint_tui.models.store import EMBEDDED
 from kmint_tui.smith.events import DraftDone, Failed
-from kmint_tui.template.write import program_source
 
 if TYPE_CHECKING:
     from kmint_tui.history.records import NewSession, Session
@@ -31,7 +31,7 @@ SEED = 1
 LEAD = 24
 """Operations that are drafted ahead of the contests."""
 END_SECONDS = 10.0
-_KEY = "book"
+BOOK = "book"
 """The setting of a session that marks it as a build's, with the device."""
 
 
@@ -130,7 +130,7 @@ class Drafting:
                 raise KmintError(event.reason, title="the smith failed")
         found.sort(key=lambda draft: draft.index)
         if request.program is not None:
-            found.append(book.add_own(_from_template(request, len(found))))
+            found.append(book.add_own(template_draft(request, len(found))))
         return Drafted(work, request, tuple(one for one in found if one.finish != "cancelled"))
 
 
@@ -140,18 +140,11 @@ def requested(work: Work, drafts: int) -> MintRequest:
     return replace(plan_session(options, draw_seed=lambda: SEED), task=work.task)
 
 
-def _from_template(request: MintRequest, index: int) -> MintDraft:
-    assert request.program is not None
-    source = program_source(request.program)
-    temperature = request.sampling.temperature
-    return MintDraft(index, source, 0, 0.0, "stop", request.seed, temperature, author="template")
-
-
 def new_session(drafted: Drafted, device: str) -> NewSession:
     """The row of the history for new drafts."""
     assert drafted.request is not None
     session = drafted.request.to_session()
-    return replace(session, settings={**session.settings, _KEY: device})
+    return replace(session, settings={**session.settings, BOOK: device})
 
 
 def drafted_before(
@@ -162,27 +155,14 @@ def drafted_before(
         if summary.wanted != drafts or summary.state == "running":
             continue
         session = history.session(summary.id, whole=False)
-        if _KEY not in session.settings:
+        if BOOK not in session.settings:
             continue
         # Kernels with changes were made in the contest.
         rows = [row for row in history.drafts(summary.id) if not row.changes]
         authors = [row.author for row in rows]
         # The template's kernel is stored last.
         if authors.count("smith") == drafts and "template" in authors:
-            return session, tuple(
-                MintDraft(
-                    row.number,
-                    row.source,
-                    row.tokens,
-                    row.seconds,
-                    row.finish,
-                    row.seed,
-                    row.temperature,
-                    duplicate_of=row.duplicate_of,
-                    author=row.author,
-                )
-                for row in rows
-            )
+            return session, tuple(map(draft_of, rows))
     return None
 
 

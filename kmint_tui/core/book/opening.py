@@ -116,7 +116,8 @@ def builders_here() -> BaselineBuilders:
     from referee.timing.nvml import open_gpu
 
     memory = int(pynvml.nvmlDeviceGetMemoryInfo(open_gpu()).total)
-    return BaselineBuilders(cache() / "baselines", memory)
+    where = " ".join(map(str, (gpus()[0].name, *versions_here())))
+    return BaselineBuilders(cache() / "baselines", memory, where)
 
 
 def _threads(farm: FarmAsked) -> int:

@@ -80,6 +80,12 @@ class Cluster:
             max_retries=RETRIES, retry_exceptions=False, **pinned
         )
 
+    @property
+    def free(self) -> int:
+        """The number of devices without a job of this command."""
+        with self._lock:
+            return max(0, self.places - self._given_out)
+
     def submit(
         self, job: Job, tell: Tell = lambda step: None, count: Count = lambda done, total: None
     ) -> Future[Answer]:

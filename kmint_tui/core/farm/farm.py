@@ -28,14 +28,16 @@ class Answer:
 class Farm(Protocol):
     """A group of devices of one kind. Any thread may submit.
 
-    `device` is their product name or `cpu`, `devices` their number, `places` the number of jobs
-    that run at once.
+    `device` is their product name or `cpu`, `devices` their number, `free` the number of those
+    without a job now. `places` is the number of jobs that run at once.
     """
 
     @property
     def device(self) -> str: ...
     @property
     def devices(self) -> int: ...
+    @property
+    def free(self) -> int: ...
     @property
     def places(self) -> int: ...
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import as_completed
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kmint_tui.core.farm.farm import Farm, as_they_end, base
+from kmint_tui.core.farm.farm import Answer, Farm, as_they_end, base
 from kmint_tui.core.farm.job import Job, Kind, Place, task_fields
 from kmint_tui.core.kernel_choice import Kernel
 from kmint_tui.typed import made
@@ -32,27 +34,34 @@ def _job(farm: Farm, kernel: Kernel, demand: Demand, do: Kind, cell: Place | Non
     )
 
 
+class KernelRejected(Exception):
+    """The check of a grid's kernel ended with this rejection, so no cell counts."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.reason)
+        self.rejection = rejection
+
+
 class FarmGrid:
-    """A grid on a farm: one device checks the kernel, then each takes one cell at a time."""
+    """A grid on a farm. One device checks the kernel, and meanwhile the others take cells."""
 
     def __init__(self, farm: Farm, kernel: Kernel, demand: Demand) -> None:
         self._farm, self._kernel, self._demand = farm, kernel, demand
 
-    def check(self) -> tuple[Rejection | None, dict[str, Any]]:
-        """The rejection of the kernel or None, and the environment. Raises KmintError."""
-        from referee.verdict import Rejection
-
-        job = _job(self._farm, self._kernel, self._demand, "check")
-        done = self._farm.submit(job).result().done
-        rejection = made(Rejection, done["rejection"], "it") if done["rejection"] else None
-        return rejection, {**done["environment"], "devices": self._farm.devices}
+    def environment(self) -> dict[str, Any]:
+        """The environment of the first device that is ready; all devices begin. Raises KmintError."""
+        job = _job(self._farm, self._kernel, self._demand, "begin")
+        begun = [self._farm.submit(job) for _ in range(self._farm.devices)]
+        done = next(as_completed(begun)).result().done
+        return {**done["environment"], "devices": self._farm.devices}
 
     def points(
         self, cells: Sequence[Cell], record: Path, identity: dict[str, Any]
     ) -> Iterator[GridPoint]:
         """Every point, first those of the record, then the others as they come.
 
-        Each goes into the record at once. Raises GridError, OSError and KmintError.
+        No point comes, and none goes into the record, before the kernel has passed its check. Each
+        goes into the record at once. Raises KernelRejected, GridError, OSError and KmintError.
         """
         from referee.grid import place_of, read_record, recorded_grid
 
@@ -61,10 +70,15 @@ class FarmGrid:
         }
         left = {place_of(cell): cell for cell in cells if place_of(cell) not in known}
         found: dict[tuple[int, int, str], GridPoint] = {}
+        check = self._farm.submit(_job(self._farm, self._kernel, self._demand, "check"))
 
         def in_turn() -> Iterator[Cell]:
+            measured = self._measured(left.values())
+            # The first point begins the work on cells, beside the check.
+            begun = list(islice(measured, 1))
+            _pass(check.result())
             yield from (cell for cell in cells if place_of(cell) in known)
-            for point in self._measured(left.values()):
+            for point in chain(begun, measured):
                 found[point.place] = point
                 yield left[point.place]
 
@@ -95,6 +109,14 @@ class FarmGrid:
         )
         for _, future in as_they_end(self._farm, jobs):
             yield made(GridPoint, future.result().done, "a cell")
+
+
+def _pass(checked: Answer) -> None:
+    """Raise KernelRejected for the answer to a check that ended with a rejection."""
+    from referee.verdict import Rejection
+
+    if checked.done["rejection"]:
+        raise KernelRejected(made(Rejection, checked.done["rejection"], "the rejection"))
 
 
 def gate_on(

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20
 """Bytes of a job or an answer on its way."""
 
-Kind = Literal["judge", "check", "cell", "gate", "race"]
-"""A verdict; the check before a grid; one cell of a grid; one run of a gate; a race of variants."""
+Kind = Literal["judge", "begin", "check", "cell", "gate", "race"]
+"""A verdict; a device's start, and the check, before a grid; one cell of a grid; one run of a gate; a
+race of variants."""
 
 
 @dataclass(frozen=True)

@@ -85,17 +85,15 @@ class FarmJudge:
     def time_variants(
         self, sources: Sequence[str], op: str | TaskName, *, seed: int | None = None
     ) -> tuple[VariantTime, ...]:
-        """As `Referee.time_variants`: every device races its share against the first kernel.
+        """As `Referee.time_variants`: each free device races its share against the first kernel.
 
-        Raises KmintError.
+        Devices with other work would make each share wait. Raises KmintError.
         """
         from referee.variant_timing import VariantTime
 
         first, others = sources[0], sources[1:]
-        shares = [
-            range(start, len(others), self._farm.devices) for start in range(self._farm.devices)
-        ]
-        shares = [share for share in shares if share] or [range(0)]
+        count = max(1, min(self._farm.free, len(others)))
+        shares = [range(start, len(others), count) for start in range(count)]
         fields = task_fields(op)
         races = [
             self._farm.submit(

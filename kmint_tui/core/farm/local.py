@@ -61,6 +61,12 @@ class LocalFarm:
         return len(self._workers)
 
     @property
+    def free(self) -> int:
+        """The number of workers without a job."""
+        with self._lock:
+            return sum(not worker.busy for worker in self._workers)
+
+    @property
     def places(self) -> int:
         """The number of jobs that run at once."""
         return sum(worker.at_once for worker in self._workers)

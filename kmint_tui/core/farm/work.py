@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from referee.gpu.replayer import Replayer
     from referee.judge import Referee
     from referee.ops.spec import Op
+    from referee.sandbox.zygote import Workers
 
 SEED_BITS = 63
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -39,6 +40,7 @@ class Workbench:
         self._open = ExitStack()
         self._referee: Referee | None = None
         self._replayer: Replayer | None = None
+        self._sandbox: Workers | None = None
 
     def close(self) -> None:
         """End the referee's processes."""
@@ -74,7 +76,7 @@ class Workbench:
             return self._device
 
     def _drop(self) -> None:
-        self._referee = self._replayer = None
+        self._referee = self._replayer = self._sandbox = None
         self._open.close()
         self._open = ExitStack()
 
@@ -102,7 +104,8 @@ class Workbench:
             except VariantsNotTimed as error:
                 raise EnvironmentUnfit(str(error), title="not timed") from error
             return {"laps": [asdict(lap) for lap in laps]}
-        return {"gate": _gate, "check": self._checked, "cell": self._cell}[job.do](job)
+        do = {"gate": _gate, "begin": self._begun, "check": self._checked, "cell": self._cell}
+        return do[job.do](job)
 
     def _warm(self, job: Job) -> Referee:
         from kmint_tui.core.referee import open_referee
@@ -121,25 +124,37 @@ class Workbench:
                 self._replayer = self._open.enter_context(Replayer(cache=cache() / "baselines"))
             return self._replayer
 
+    def _workers(self, job: Job) -> Workers:
+        from referee.sandbox.zygote import Workers
+
+        with self._lock:
+            if self._sandbox is None:
+                self._sandbox = self._open.enter_context(Workers(demand=job.demand))
+            return self._sandbox
+
+    def _begun(self, job: Job) -> dict[str, Any]:
+        """The environment, from processes that are then ready for checks and cells."""
+        from kmint_tui.core.measuring import referee_failures
+
+        with referee_failures(job.demand):
+            self._workers(job)
+            return {"environment": self._replays().environment()}
+
     def _checked(self, job: Job) -> dict[str, Any]:
-        """The kernel at every cell of its operation: the rejection or None, and the environment."""
+        """The rejection of the kernel at the cells of its operation, or None."""
         import secrets
 
         from referee.verdict import Rejection
 
         replayer, seed = self._replays(), secrets.randbits(SEED_BITS)
-        with _candidate(job) as (candidate, _):
-            environment = replayer.environment()
+        with _candidate(job, self._workers(job)) as (candidate, _):
             ready = candidate.everywhere(replayer, seed)
             rejection = (
                 ready
                 if isinstance(ready, Rejection)
                 else replayer.check(ready, seed=seed).rejection
             )
-        return {
-            "rejection": asdict(rejection) if rejection else None,
-            "environment": environment,
-        }
+        return {"rejection": asdict(rejection) if rejection else None}
 
     def _cell(self, job: Job) -> dict[str, Any]:
         """One cell of a grid, as a `GridPoint`."""
@@ -149,7 +164,7 @@ class Workbench:
 
         replayer, place = self._replays(), job.cell
         assert place is not None
-        with _candidate(job) as (candidate, op):
+        with _candidate(job, self._workers(job)) as (candidate, op):
             point = measured_point(
                 grid_cell(op, place.rows, place.columns, place.dtype),
                 lambda cell: candidate.at(replayer, cell, secrets.randbits(SEED_BITS)),
@@ -159,24 +174,28 @@ class Workbench:
 
 
 def _gate(job: Job) -> dict[str, Any]:
-    """One run of a gate in a fresh replay worker, as a `GateReport`."""
+    """One run of a gate in fresh processes, as a `GateReport`."""
     from convert.files import temporary_folder
     from referee.gate import gate
+    from referee.sandbox.zygote import Workers
 
-    with _candidate(job) as (candidate, _), temporary_folder() as scratch:
+    with (
+        Workers(demand=job.demand) as workers,
+        _candidate(job, workers) as (candidate, _),
+        temporary_folder() as scratch,
+    ):
         return gate(candidate.everywhere, runs=1, scratch=scratch).to_json()
 
 
 @contextmanager
-def _candidate(job: Job) -> Iterator[tuple[CandidateSource, Op]]:
+def _candidate(job: Job, workers: Workers) -> Iterator[tuple[CandidateSource, Op]]:
     """The kernel of a job, ready to be compiled. Raises EnvironmentUnfit."""
     from kmint_tui.core.measuring import cache, referee_failures
     from referee.gpu.compile_candidate import CandidateSource
     from referee.problem import Problem
-    from referee.sandbox.zygote import Workers
 
     problem = Problem(task_of(job)).fitting(job.sources[0])
-    with referee_failures(job.demand), Workers(demand=job.demand) as workers:
+    with referee_failures(job.demand):
         kernels = cache() / "kernels"
         yield CandidateSource(job.sources[0], problem, workers, cache=kernels), problem.op
 
