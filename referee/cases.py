@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from referee.concurrency import Memo
 from referee.ops.fresh_capabilities import fresh_capabilities
 from referee.ops.fresh_cells import H100_MULTIPROCESSORS, fresh_cells
-from referee.ops.fresh_long import fresh_long
+from referee.ops.fresh_long import fresh_long, wide_cells
 from referee.ops.fresh_widths import fresh_middle, fresh_widths
 from referee.ops.spec import Cell
 from referee.problem import Problem, capabilities, feasible, required
@@ -69,14 +69,25 @@ def without_gpu(problem: Problem, seed: int) -> CaseList:
 
 
 def replayed(
-    problem: Problem, seed: int, *, multiprocessors: int = H100_MULTIPROCESSORS
+    problem: Problem,
+    seed: int,
+    *,
+    multiprocessors: int = H100_MULTIPROCESSORS,
+    wide: bool = False,
 ) -> CaseList:
-    """The cases that a GPU with this number of multiprocessors replays. The first case is timed."""
+    """The cases that a GPU with this number of multiprocessors replays. The first case is timed.
+
+    `wide` adds long rows as capabilities. Their kernels take a compiler long, so only a kernel that
+    is to be saved gets them.
+    """
     cells, op = problem.cells("gpu"), problem.op
     return CaseList(
         fixed=tuple(required(cells)),
         drawn=fresh_cells(op, seed, gpu=True, multiprocessors=multiprocessors),
-        capabilities=tuple(fresh_capabilities(op, capabilities(cells), seed, gpu=True)),
+        capabilities=(
+            *fresh_capabilities(op, capabilities(cells), seed, gpu=True),
+            *(wide_cells(op) if wide else ()),
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from kmint_tui.save.host_code import NotSaveable
 from referee.case_runs import TIMEOUT
 from referee.ops import Cell, Op, cells
-from referee.ops.fresh_long import VOCABULARIES
+from referee.ops.fresh_long import VOCABULARIES, WIDE
 from referee.ops.signatures import ROPE_KINDS
 
 INT32_ELEMENTS = 2**31 - 1
@@ -85,6 +85,7 @@ def support(op: Op, verdicts: Sequence[Mapping[str, Any]]) -> Support:
         )
     required = [cell for cell in passed if cell.role != "capability"]
     columns = {cell.inputs[0].shape[-1] for cell in required} | _vocabularies(passed_names)
+    columns |= _widths("asked", passed_names) | _long_rows(passed_names, failed_names | undecided)
     if op.kind in ROPE_KINDS and badge("-head80-"):
         columns |= {cell.inputs[0].shape[-1] for cell in passed if "-head80-" in cell.name}
     return Support(
@@ -145,8 +146,18 @@ def _out_of_time(verdicts: Sequence[Mapping[str, Any]]) -> set[str]:
 
 def _vocabularies(names: set[str]) -> set[int]:
     """The vocabulary sizes of drawn cells that passed, read from the cells' names."""
-    found = {int(name.split("-")[1].partition("x")[2]) for name in names if "-vocabulary-x" in name}
-    return found & set(VOCABULARIES)
+    return _widths("vocabulary", names) & set(VOCABULARIES)
+
+
+def _long_rows(passed: set[str], others: set[str]) -> set[int]:
+    """The widths of long rows on a GPU, up to the first that did not pass."""
+    first = min(_widths(WIDE, others), default=None)
+    return {one for one in _widths(WIDE, passed) if first is None or one < first}
+
+
+def _widths(label: str, names: set[str]) -> set[int]:
+    """The columns of the cells with this label."""
+    return {int(name.split("-")[1].partition("x")[2]) for name in names if f"-{label}-x" in name}
 
 
 def _dtype(cell: Cell) -> str:

@@ -4,8 +4,8 @@ Partial results of three or more parts of a split row may collide where two do n
 logits also get a row of the widest current vocabulary. In half of all verdicts they get another
 vocabulary instead of other long rows. The secret seed decides dtypes and widths.
 
-Limits: the interpreter takes no larger tensor. A replay has no such rows, because compiling a
-kernel with such a block takes long.
+Limits: the interpreter takes no larger tensor. A replay has such rows only for a kernel that is to
+be saved, because compiling a kernel with such a block takes long.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ from referee.ops.spec import Cell, Dtype, Op
 VOCABULARIES = (50_257, 128_256, 151_936, 262_144)
 """Vocabulary sizes of GPT-2, Llama 3, Qwen 2.5 and Gemma 3."""
 ROWS = 3
+WIDE = "wide"
+_WIDE = (
+    CellSpec(37, 16_384, "bfloat16", "mixed", role="capability", label=WIDE),
+    CellSpec(ROWS, 33_001, "float32", "mixed", role="capability", label=WIDE),
+)
 LONG, LONGER = (17_001, 40_000), (17_001, 80_000)
 
 
@@ -49,6 +54,22 @@ def fresh_long(op: Op, seed: int) -> tuple[Cell, ...]:
     return tuple(
         {cell.name: cell for cell in (cell_of(op, cell_spec) for cell_spec in specs)}.values()
     )
+
+
+def wide_cells(op: Op) -> tuple[Cell, ...]:
+    """Fixed cells of long rows, as capabilities. A GPU decides by them how long a saved kernel's
+    rows may be. None for a user's task.
+    """
+    if op.kind not in KINDS or op.kind in ROPE_KINDS or op.regime == "wide":
+        return ()
+    specs = list(_WIDE)
+    if base_name(op) in FROM_THE_LARGEST:
+        dtypes: tuple[Dtype, ...] = ("float16", "bfloat16")
+        specs += [
+            CellSpec(ROWS, width, dtypes[at % 2], "normal", 4.0, role="capability", label=WIDE)
+            for at, width in enumerate(VOCABULARIES)
+        ]
+    return tuple(cell_of(op, one) for one in specs)
 
 
 def _dtype(chance: random.Random) -> Dtype:

@@ -23,6 +23,7 @@ from kmint_tui.save.saving import Saved, save
 from kmint_tui.save.single_file import provenance
 from kmint_tui.save.support import support
 from referee.ops import Op, cells, get
+from referee.ops.fresh_long import wide_cells
 from referee.verdict import CellResult, Verdict
 from tests.evil import EVIL, STEERS
 from tests.save.test_host_code import GOOD
@@ -174,6 +175,20 @@ def test_a_badge_is_lost_at_a_cell_that_was_drawn_too() -> None:
     lost = [{"name": name, "status": "fail"} for name in drawn]
     without = support(op, [{"cells": passed}, {"cells": lost}])
     assert (without.heads, without.padded, without.nonfinite) == ((64, 128, 256), False, False)
+
+
+def test_long_rows_of_a_gpu_end_at_the_first_that_did_not_pass() -> None:
+    """The widths of requested shapes count as well; a replay without long rows stops at 8,448."""
+    op = get("softmax")
+    usual = [{"name": cell.name, "status": "pass"} for cell in cells(op, profile="gpu")]
+    wide = [{"name": cell.name, "status": "pass"} for cell in wide_cells(op)]
+    assert support(op, [{"cells": usual}]).max_columns == 8448
+    assert support(op, [{"cells": [*usual, *wide]}]).max_columns == 262144
+    for status in ({"status": "fail"}, {"status": "skipped", "guard": "timeout"}):
+        some = [{**one, **(status if "128256" in str(one["name"]) else {})} for one in wide]
+        assert support(op, [{"cells": [*usual, *some]}]).max_columns == 50257
+    asked = [{"name": "bf16-2048x16384-asked-x1", "status": "pass"}]
+    assert support(op, [{"cells": [*usual, *asked]}]).max_columns == 16384
 
 
 def test_a_kernel_wrong_on_offset_views_is_not_saved(tmp_path: Path) -> None:

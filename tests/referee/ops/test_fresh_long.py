@@ -8,10 +8,12 @@ from math import prod
 import pytest
 
 from referee import ops
+from referee.cases import replayed
+from referee.ops import get
 from referee.ops.fresh_cells import DTYPES
-from referee.ops.fresh_long import VOCABULARIES, fresh_long
+from referee.ops.fresh_long import VOCABULARIES, fresh_long, wide_cells
 from referee.ops.signatures import ROPE_KINDS
-from referee.problem import feasible
+from referee.problem import Problem, feasible
 
 SEEDS = range(120)
 LOGITS = ("softmax", "softmax_scale", "log_softmax", "cross_entropy", "entropy", "kl_div")
@@ -62,3 +64,11 @@ def test_a_fixed_case_has_three_such_rows_too_but_for_heads() -> None:
 def test_heads_and_functions_have_none() -> None:
     assert not fresh_long(ops.get("rope"), 1)
     assert not fresh_long(replace(ops.get("rmsnorm"), kind="function"), 1)
+
+
+def test_a_gpu_replays_long_rows_only_for_a_kernel_to_be_saved() -> None:
+    problem = Problem("cross_entropy")
+    usual, wide = (replayed(problem, 3, wide=one).capabilities for one in (False, True))
+    more = {cell.inputs[0].shape[1] for cell in set(wide) - set(usual)}
+    assert more == {16_384, 33_001, *VOCABULARIES} and set(usual) < set(wide)
+    assert not wide_cells(get("rope"))
