@@ -369,9 +369,9 @@ class Mint:
                 source=sweep.source,
                 tokens=0,
                 seconds=sweep.seconds,
-                parent=parent.index,
-                author="tuner",
-                changes=sweep.changes,
+                parent=None if sweep.structure else parent.index,
+                author="template" if sweep.structure else "tuner",
+                changes=sweep.words,
                 notes=(),
             )
             yield from self._own_draft(made)

@@ -240,7 +240,7 @@ def _show_draft(state: State, session: Session, draft: Draft, source: bool, as_j
 def _origin(draft: Draft) -> str:
     """The template, or the draft that this one repairs or whose launch constants the tuner changed."""
     if draft.author == "template":
-        return "kmint's template"
+        return f"kmint's template ({draft.changes})" if draft.changes else "kmint's template"
     if draft.parent is None:
         return ""
     return f"{draft.session}.{draft.parent}" + (

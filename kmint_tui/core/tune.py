@@ -11,10 +11,10 @@ on where it stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,12 @@ from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.history.records import draft_id, parse_id
 from kmint_tui.history.store import PASSED
 from kmint_tui.history.tuned import TUNED
-from kmint_tui.minting.tuning import MOST_STRUCTURES, race_at, tune_at
+from kmint_tui.minting.tuning import MOST_STRUCTURES, race_at, tune_at, written_at
 from kmint_tui.save.choosing import Row
 
 if TYPE_CHECKING:
     from kmint_tui.core.judges import Opened
+    from kmint_tui.graph.program import Program
     from kmint_tui.history.records import Draft, Session
     from kmint_tui.history.tuned import TunedSessions
     from kmint_tui.minting.tuning import Racer, Sweep
@@ -168,31 +169,25 @@ def tune(
     session = history.open(start.session, settings, environment())
     parents = [history.keep_copy(session, one) for one in start.drafts]
     task = TaskName(start.op.name, shapes=names)
+    program = _program(start.op, task) if asked.template else None
     sweeps, made = [], {parents[0].number: parents[0]}
     for at, shape in enumerate(names):
         now = clock()
         left = max(0.0, began + 60 * asked.minutes - now) / (len(names) - at)
+        written = written_at(program, task, shape, {one.source for one in parents})
+        tell(f"{shape}: racing {len(parents) + len(written)} kernels, then launch constants")
         file = race_file(cache, start.op.name, shape, where)
-        structures = [(one.number, one.source) for one in parents]
-        written = (
-            _written(start.op, shape, {one.source for one in parents}) if asked.template else ()
-        )
-        structures += [(-1 - number, one.source) for number, one in enumerate(written)]
-        tell(f"{shape}: racing {len(structures)} kernels, then launch constants")
-        found = _swept(racer, task, shape, structures, file, _until(now + left, clock), tell)
-        if found.draft < 0:
-            variant = written[-1 - found.draft]
-            kept = history.keep_written(session, variant.source, variant.words)
-            found = replace(found, draft=kept.number)
+        found = _swept(racer, task, shape, parents, written, file, _until(now + left, clock), tell)
         sweeps.append(found)
-        changes = f"{found.changes}, " if found.changes else ""
+        changes = f"{found.words}, " if found.words else ""
         tell(f"{shape}: {draft_id(session, found.draft)}: {changes}{found.reason}")
         parent = history.draft(session, found.draft)
-        winner = (
-            parent
-            if found.source is None
-            else history.keep_tuned(parent, found.source, found.changes, found.seconds)
-        )
+        if found.source is None:
+            winner = parent
+        elif found.structure:
+            winner = history.keep_written(session, found.source, found.words)
+        else:
+            winner = history.keep_tuned(parent, found.source, found.changes, found.seconds)
         made |= {parent.number: parent, winner.number: winner}
     judged = _judged(history, list(made.values()), task, opened, where, start.shapes, tell)
     times = [named(one) for one in judged if one.outcome in PASSED]
@@ -214,23 +209,14 @@ def tune(
     )
 
 
-def _written(op: Op, shape: str, known: Collection[str]) -> tuple[Variant, ...]:
-    """The template's kernels for a shape without those in `known`; none for an operation without a
-    program.
-    """
+def _program(op: Op, task: TaskName) -> Program | None:
     from kmint_tui.graph.operations import program_of
-    from kmint_tui.graph.program import OutOfScope, at_shapes
-    from kmint_tui.template.variants import variants
-    from referee.problem import Problem, TaskName
+    from kmint_tui.graph.program import OutOfScope
 
-    task = TaskName(op.name, shapes=(shape,))
-    case = next(one for one in Problem(task).cells("gpu") if one.role == "bench")
     try:
-        program = program_of(op, task)
+        return program_of(op, task)
     except OutOfScope:
-        return ()
-    sized = at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
-    return tuple(one for one in variants(sized) if one.source not in known)
+        return None
 
 
 def _until(end: float, clock: Callable[[], float]) -> Callable[[], bool]:
@@ -241,7 +227,8 @@ def _swept(
     racer: Racer,
     task: TaskName,
     shape: str,
-    structures: Sequence[tuple[int, str]],
+    parents: Sequence[Draft],
+    written: Sequence[Variant],
     file: Path,
     go_on: Callable[[], bool],
     tell: Callable[[str], None],
@@ -251,8 +238,9 @@ def _swept(
     race = RememberedRace(
         race_at(racer, task, shape), file, lambda more: tell(f"{shape}: racing {more} variants")
     )
+    structures = [(one.number, one.source) for one in parents]
     try:
-        return tune_at(shape, structures, race, at_once=AT_ONCE, go_on=go_on)
+        return tune_at(shape, structures, race, written=written, at_once=AT_ONCE, go_on=go_on)
     except VariantsNotTimed as error:
         raise EnvironmentUnfit(
             f"at {shape}: {error}",

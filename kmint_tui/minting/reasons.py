@@ -59,7 +59,7 @@ def why(
 def origin(draft: MintDraft, name: Callable[[int], str]) -> str:
     """The source of a draft that is not of the smith's first round; else empty."""
     if draft.author == "template":
-        return f"by {TEMPLATE}"
+        return f"by {TEMPLATE} ({draft.changes})" if draft.changes else f"by {TEMPLATE}"
     if draft.parent is None:
         return ""
     parent = name(draft.parent)

@@ -1,7 +1,7 @@
 """The tuner: it sweeps the launch constants of a correct kernel by races on a GPU.
 
 At several shapes every shape has a separate sweep. It begins with the fastest of the given kernels
-there, since another structure may suit another shape.
+there, since another structure may suit another shape. The template's structures compete as well.
 
 It takes the launches one by one: first block sizes together with the number of warps, then the
 number of stages. Each step starts from the best values so far. A change counts when it is faster by
@@ -15,7 +15,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,8 +31,10 @@ from kmint_tui.minting.knobs import (
 )
 
 if TYPE_CHECKING:
+    from kmint_tui.graph.program import Program
     from kmint_tui.minting.drafts import MintDraft
     from kmint_tui.minting.request import MintRequest
+    from kmint_tui.template.variants import Variant
     from referee.problem import TaskName
     from referee.variant_timing import VariantTime
 
@@ -84,7 +86,14 @@ class Sweep:
     complete: bool = True
     """False where time ran out before every variant was raced."""
     gain: float | None = None
-    """Speed of `source` over the draft, by the races."""
+    """Speed of `source` over the kernel whose constants were swept, by the races."""
+    structure: str = ""
+    """The template's structure that won at this shape; empty where the draft was swept."""
+
+    @property
+    def words(self) -> str:
+        """The structure and the changed constants."""
+        return ", ".join(filter(None, (self.structure, self.changes)))
 
     def to_json(self) -> dict[str, Any]:
         """The `tuning` part of a `kmint.mint/1` document."""
@@ -101,18 +110,21 @@ def tune_at(
     structures: Sequence[tuple[int, str]],
     race: Race,
     *,
+    written: Sequence[Variant] = (),
     at_once: int = MOST_VARIANTS,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Sweep:
     """Race kernels, numbers and sources, at a shape, and sweep the constants of the fastest.
 
-    The first of them keeps its place unless another is faster by `MARGIN`. `at_once` and `go_on`
-    are those of `sweep`. Raises VariantsNotTimed where no race was held.
+    Kernels that the template has `written` race too. The first of `structures` keeps its place
+    unless another is faster by `MARGIN`. `at_once` and `go_on` are those of `sweep`. Raises
+    VariantsNotTimed where no race was held.
     """
     from referee.variant_timing import VariantsNotTimed
 
-    left, trials = list(structures), []
-    fastest = left[0]
+    names = {one.source: one.words for one in written}
+    left = [*structures, *((structures[0][0], one.source) for one in written)]
+    trials, fastest = [], left[0]
     while len(left) > 1:
         try:
             laps = race([source for _, source in left])
@@ -123,12 +135,20 @@ def tune_at(
             continue
         best = MARGIN
         for (number, source), lap in list(zip(left, laps, strict=True))[1:]:
-            trials.append(Trial(f"draft {number}", lap.us, lap.ratio, lap.refused))
+            trial = names.get(source, f"draft {number}")
+            trials.append(Trial(trial, lap.us, lap.ratio, lap.refused))
             if lap.ratio is not None and lap.ratio > best:
                 best, fastest = lap.ratio, (number, source)
         break
     found = sweep(*fastest, race, at_once=at_once, go_on=go_on)
-    return replace(found, shape=shape, trials=(*trials, *found.trials))
+    structure = names.get(fastest[1], "")
+    return replace(
+        found,
+        shape=shape,
+        trials=(*trials, *found.trials),
+        structure=structure,
+        source=found.source or (fastest[1] if structure else None),
+    )
 
 
 def sweep(
@@ -203,6 +223,26 @@ def race_at(racer: Racer, task: str | TaskName, shape: str) -> Race:
     assert not isinstance(task, str)
     alone = replace(task, shapes=(shape,))
     return lambda sources: racer.time_variants(sources, alone)
+
+
+def written_at(
+    program: Program | None, task: str | TaskName, shape: str, known: Collection[str]
+) -> tuple[Variant, ...]:
+    """The kernels that the template writes for a task at a shape, without those in `known`.
+
+    None without a program. An empty `shape` is the timed one.
+    """
+    from kmint_tui.graph.program import at_shapes
+    from kmint_tui.template.variants import variants
+    from referee.problem import Problem
+
+    if program is None:
+        return ()
+    if shape and not isinstance(task, str):
+        case = Problem(replace(task, shapes=(shape,))).bench()
+        assert case is not None
+        program = at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
+    return tuple(one for one in variants(program) if one.source not in known)
 
 
 def _groups(all_knobs: Sequence[Knob]) -> Iterator[list[Knob]]:
@@ -301,9 +341,16 @@ class Tuner:
 
     def _run(self, racer: Racer, drafts: Sequence[MintDraft]) -> None:
         structures = [(draft.index, draft.source) for draft in drafts]
+        known = {draft.source for draft in drafts}
+        program = self._request.program if self._request.template else None
         try:
             found = tuple(
-                tune_at(shape, structures, race_at(racer, self._request.task, shape))
+                tune_at(
+                    shape,
+                    structures,
+                    race_at(racer, self._request.task, shape),
+                    written=written_at(program, self._request.task, shape, known),
+                )
                 for shape in self.shapes
             )
         except Exception as error:

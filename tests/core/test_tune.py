@@ -161,9 +161,9 @@ def test_the_template_competes_at_each_shape(history: TunedSessions) -> None:
 
     referee = Tiles()
     won = tuned(history, referee, template=True)
-    kernels = [history.draft(won.session, one.draft) for one in won.sweeps]
-    assert {one.author for one in kernels} == {"template"}
-    assert kernels[0].maker("smith") == ("kmint's template (512 persistent programs)")
+    assert {one.structure for one in won.sweeps} == {"512 persistent programs"}
+    kernels = [one for one in won.drafts if one.author == "template"]
+    assert kernels[0].maker("smith") == "kmint's template (512 persistent programs)"
     assert "tl.num_programs" in kernels[0].source
     # Two drafts and the template's kernels race together, once at each shape.
     assert referee.races[0][1] > 8

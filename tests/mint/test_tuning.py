@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kmint_tui.events import DraftFinished, Judged, MintEvent, Notice, Swept, Tuning, to_json
+from kmint_tui.graph.operations import catalogue_program
 from kmint_tui.history.store import History
 from kmint_tui.mint import Mint
 from kmint_tui.minting.knobs import describe, knobs, with_values
@@ -18,6 +20,7 @@ from kmint_tui.minting.tuning import MOST_VARIANTS, sweep
 from kmint_tui.models.store import Choice
 from referee.problem import TaskName
 from referee.variant_timing import VariantsNotTimed, VariantTime
+from referee.verdict import Verdict
 from tests import tiny_models
 from tests.cli.runner import kmint
 from tests.mint.doubles import ScriptedReferee, ScriptedSmith, answer, verdict
@@ -180,6 +183,36 @@ def tune(
     wanted = request(model, 1, tune=True)
     session = Mint(wanted, smith=smith, judge=referee, history=history, times=True, racer=track)  # type: ignore[arg-type]
     return list(session.run())
+
+
+class Lenient(ScriptedReferee):
+    """Gives the template's kernels, which have no word, the verdict of the smith's."""
+
+    def judge(self, source: str, op: str | TaskName, **options: Any) -> Verdict:
+        return super().judge(source if "'" in source else "'slow'", op, **options)
+
+
+def test_a_structure_of_the_template_competes_in_a_sweep(model: Choice, history: History) -> None:
+    """The winner is a draft of the template, and has no parent among the smith's."""
+    program = catalogue_program("softmax")
+    assert program is not None
+    verdicts = {"slow@correct": verdict("correct"), "slow@full": verdict("win", ratio=1.2)}
+    smith, referee = (
+        ScriptedSmith([answer(0, LOOP.replace("# é", "# 'slow'"))]),
+        Lenient(verdicts),
+    )
+    wanted = replace(request(model, 1, tune=True), program=program, template=True)
+    session = Mint(
+        wanted, smith=smith, judge=referee, history=history, times=True,
+        racer=Track("tl.num_programs"),
+    )  # fmt: skip
+    result = last(list(session.run()))
+    (swept,) = result.sweeps
+    assert swept.structure == "512 persistent programs" and swept.source is not None
+    won = next(one for one in result.drafts if one.source == swept.source)
+    assert (won.author, won.parent, won.changes) == ("template", None, swept.words)
+    assert won.index in result.verdicts
+    assert all(trial.changes for trial in swept.trials)
 
 
 def test_a_faster_kernel_is_a_draft_of_the_tuner(model: Choice, history: History) -> None:
