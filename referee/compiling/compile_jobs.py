@@ -147,7 +147,7 @@ class Begun:
     def unless_begun(
         self, key: str, limits: Limits, begin: Callable[[], Future[Results | Rejection]]
     ) -> None:
-        """Begins this compilation, in a worker of its own with these limits, unless it has begun."""
+        """Begins this compilation, in a separate worker with these limits, unless it has begun."""
         with self._lock:
             if key not in self._futures:
                 self._futures[key] = future = begin()
