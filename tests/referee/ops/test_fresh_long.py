@@ -9,7 +9,7 @@ import pytest
 
 from referee import ops
 from referee.ops.fresh_cells import DTYPES
-from referee.ops.fresh_long import VOCABULARIES, fresh_long
+from referee.ops.fresh_widths import VOCABULARIES, fresh_long
 from referee.ops.signatures import ROPE_KINDS
 from referee.problem import feasible
 
