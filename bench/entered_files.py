@@ -4,7 +4,8 @@
     python bench/entered_files.py mint softmax --save /tmp/kernels
 
 The count is a measure of how many files a reader must open to follow a command. A profile function
-of every thread sees the calls. Module bodies and class bodies do not count; children are not seen.
+of every thread sees the calls. Module bodies and class bodies do not count, nor do comprehensions in
+them. Children are not seen.
 The files, with the functions entered in each, go to stderr with `--list` before the command.
 """
 
@@ -23,6 +24,8 @@ PACKAGES = ("kmint_tui", "referee", "convert")
 TARGETS = {"judge": 50, "mint": 90}
 """Maximum number of files for a command."""
 
+_COMPREHENSIONS = {"<dictcomp>", "<genexpr>", "<listcomp>", "<setcomp>"}
+
 _entered: set[CodeType] = set()
 
 
@@ -36,7 +39,10 @@ def entered() -> dict[str, list[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for code in tuple(_entered):
         path = Path(code.co_filename)
-        if not code.co_flags & inspect.CO_OPTIMIZED or not path.is_relative_to(ROOT):
+        is_function = (
+            code.co_flags & inspect.CO_OPTIMIZED and code.co_qualname not in _COMPREHENSIONS
+        )
+        if not is_function or not path.is_relative_to(ROOT):
             continue
         name = path.relative_to(ROOT)
         if name.parts[0] in PACKAGES:

@@ -20,8 +20,7 @@ from kmint_tui.graph.program import Program
 from kmint_tui.graph.sizes import Size
 from kmint_tui.template.write import program_source
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
-from referee.ops.task import Task
-from referee.ops.tolerance import PUBLIC
+from referee.ops.task import PUBLIC, Task
 
 SMALL = {"m": 5, "n": 150, "b": 2, "s": 3, "h": 4, "w": 3, "c": 6, "o": 5, "k": 3, "t": 9}
 LONG = {**SMALL, "m": 3, "n": 1300}

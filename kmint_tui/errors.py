@@ -9,7 +9,7 @@
     ├── TimedOut            a part did not answer within its limit;
     └── StorageError        no space, or no permission to write.
 
-The caller decides how to show them and which exit code to use (`cli/diagnostics.py`).
+The caller decides how to show them and which exit code to use (`cli/streams.py`).
 """
 
 from __future__ import annotations

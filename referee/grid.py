@@ -18,8 +18,7 @@ from typing import Any
 
 from referee.gpu.jobs import CompiledCandidate
 from referee.gpu.replayer import Replayer, ReplayerError
-from referee.ops.ceiling import fit_scales
-from referee.ops.cells import contiguous_strides
+from referee.ops.cells import contiguous_strides, fit_scales
 from referee.ops.signatures import KINDS, ROPE_KINDS, Symbol
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 from referee.timing.measurement import CANDIDATE, TimingOptions

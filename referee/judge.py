@@ -35,7 +35,7 @@ from referee.gpu.replayer import Replayer, ReplayerError
 from referee.interpreter.interpret import ENTRY as INTERPRET_ENTRY
 from referee.interpreter.interpret import InterpreterUnsupported
 from referee.problem import Problem, TaskName, too_large
-from referee.reading.markdown import unfenced
+from referee.reading.source import unfenced
 from referee.report import Beyond, Rejected, Report, to_nobody, uncounted
 from referee.sandbox.demand import Demand, weakness_text
 from referee.sandbox.zygote import JobLost, Workers, ZygoteError

@@ -6,6 +6,7 @@ Torch-free until a task is loaded.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from referee.ops.fresh_cells import MOST_ROWS
 from referee.ops.shipped import shipped
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.plans.dtypes import ITEMSIZE
-from referee.reading.entry import parameters_of_run
+from referee.reading.source import SourceError, parse
 from referee.reference.asked import Asked
 from referee.target import GIB
 
@@ -245,3 +246,34 @@ def _in_catalogue(op: Op) -> bool:
         return ops.get(op.name) == op
     except ops.UnknownOp:
         return False
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The names of all parameters, and how many of them have no default."""
+
+    names: tuple[str, ...]
+    needed: int
+
+
+def parameters_of_run(source: str) -> Taken | None:
+    """The parameters of the last `run` at the top level; None where there is none, or it takes any
+    number of arguments.
+    """
+    try:
+        tree = parse(source)
+    except SourceError:
+        return None
+    found = [
+        node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run"
+    ]
+    if not found or found[-1].vararg or found[-1].kwarg:
+        return None
+    positional = [*found[-1].posonlyargs, *found[-1].args]
+    named = found[-1].kwonlyargs
+    needed = (
+        len(positional)
+        - len(found[-1].defaults)
+        + sum(default is None for default in found[-1].kw_defaults)
+    )
+    return Taken(tuple(one.arg for one in (*positional, *named)), needed)

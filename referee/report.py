@@ -15,7 +15,6 @@ from threading import Lock
 from typing import Any
 
 from referee.ops.spec import Cell
-from referee.reading.screen import NAMES as SCREEN_GUARDS
 from referee.verdict import (
     CellResult,
     Check,
@@ -29,6 +28,8 @@ from referee.verdict import (
     Verdict,
 )
 
+SCREEN_GUARDS = ("parse", "imports", "entry_point", "kernels")
+"""Names of the checks of the text, in their order."""
 LEAST_SHARE = 0.5
 """Minimum share of required cases; a launcher that refuses more than that is rejected."""
 

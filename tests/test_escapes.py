@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from kmint_tui import paths
-from kmint_tui.cli.diagnostics import Diagnostics
-from kmint_tui.cli.output import Cell, Output, Table
+from kmint_tui.cli.streams import Cell, Diagnostics, Output, Table
 from kmint_tui.errors import UsageError
 from kmint_tui.escapes import visible, visible_json, visible_line, without_unsafe
 from tests.cli.runner import kmint

@@ -8,7 +8,7 @@ import click
 
 from kmint_tui.cli.book import device_option, load
 from kmint_tui.cli.framework import RunsCandidates
-from kmint_tui.cli.operations import OPERATION, complete_operation
+from kmint_tui.cli.options import OPERATION, complete_operation
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmint_tui.cli.diagnostics import Diagnostics
-from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import Amount, RunsCandidates
-from kmint_tui.cli.output import Table
+from kmint_tui.cli.options import farm_options
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Diagnostics, Table
 from kmint_tui.cli.termination import two_step_interrupt
 from kmint_tui.core.exit_codes import ExitCode
 

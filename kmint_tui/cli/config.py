@@ -9,8 +9,8 @@ import click
 
 from kmint_tui import paths
 from kmint_tui.cli.framework import LazyGroup
-from kmint_tui.cli.output import Table
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Table
 from kmint_tui.config import Config, dotted, load
 from kmint_tui.errors import ConfigError, UsageError
 

@@ -13,10 +13,9 @@ import click
 from kmint_tui import paths
 from kmint_tui.cli.framework import LazyGroup, RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
-from kmint_tui.cli.operations import complete_operation
-from kmint_tui.cli.output import Table
-from kmint_tui.cli.shape import USUAL, shapes_for
+from kmint_tui.cli.options import USUAL, complete_operation, shapes_for
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Table
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError, storage_error
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from kmint_tui.cli.framework import Command
-from kmint_tui.cli.output import Cell, Table
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Cell, Table
 from kmint_tui.core.exit_codes import ExitCode
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "unknown": "dim"}

@@ -1,57 +1,16 @@
-"""`--gpus`, `--ray` and `--ray-kind`: the options for work on several devices."""
+"""Verdicts of several devices, shown as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kmint_tui.cli.state import State
-from kmint_tui.core.farm.opening import FarmAsked
 
 if TYPE_CHECKING:
     from kmint_tui.cli.judge import JudgeOptions, Prepared
     from kmint_tui.core.farm.verdicts import Found
     from kmint_tui.core.judges import Opened
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-RAY = "A Ray cluster: HOST:PORT of its head, or `auto` to start one on this machine and end it."
-
-
-def farm_options(*, ray: bool = True) -> Callable[[Command], Command]:
-    """The options; the command gets them as one `FarmAsked`. Without `ray` only `--gpus`."""
-
-    def decorate(command: Command) -> Command:
-        @wraps(command)
-        def with_farm(*args: Any, gpus: str | None, **rest: Any) -> Any:
-            address, kind = rest.pop("ray", None), rest.pop("ray_kind", None)
-            offline = None
-            if address is not None:
-                from kmint_tui.core.offline import offline_reason
-
-                state = click.get_current_context().ensure_object(State)
-                offline = offline_reason(flag=state.offline)
-            return command(*args, farm=FarmAsked(gpus, address, kind, offline), **rest)
-
-        found: Any = with_farm
-        if ray:
-            found = click.option(
-                "--ray-kind",
-                metavar="KIND",
-                help="With --ray: the kind of GPU, as Ray names it (H200), or `cpu`.  [default: the only kind there]",
-            )(found)
-            found = click.option("--ray", metavar="ADDRESS", help=RAY)(found)
-        found = click.option(
-            "--gpus",
-            metavar="all|N|A,B",
-            help="GPUs of this host, all of one kind: `all`, the first N, or those of these numbers.",
-        )(found)
-        return found  # type: ignore[no-any-return]
-
-    return decorate
 
 
 def farm_verdicts(

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmint_tui.cli.diagnostics import Diagnostics
-from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
-from kmint_tui.cli.operations import OPERATION, complete_operation
-from kmint_tui.cli.output import Cell, Output, Table
-from kmint_tui.cli.reference import reference_option
-from kmint_tui.cli.shape import USUAL, shapes_for
+from kmint_tui.cli.options import (
+    OPERATION,
+    USUAL,
+    complete_operation,
+    farm_options,
+    reference_option,
+    shapes_for,
+)
 from kmint_tui.cli.state import State
-from kmint_tui.cli.style import VERDICT_STYLES
+from kmint_tui.cli.streams import VERDICT_STYLES, Cell, Diagnostics, Output, Table
 from kmint_tui.core.exit_codes import ExitCode
 
 if TYPE_CHECKING:

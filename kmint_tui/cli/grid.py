@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
-from kmint_tui.cli.operations import OPERATION, complete_operation
+from kmint_tui.cli.options import OPERATION, complete_operation, farm_options
 from kmint_tui.cli.state import State
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError, storage_error

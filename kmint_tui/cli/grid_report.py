@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kmint_tui.cli.output import Cell, Output, Table
+from kmint_tui.cli.streams import Cell, Output, Table
 from kmint_tui.core.grid import MeasuredGrid
 
 STYLES = {

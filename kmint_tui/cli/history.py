@@ -12,10 +12,9 @@ import click
 from kmint_tui import paths
 from kmint_tui.cli.framework import Lazy, LazyGroup
 from kmint_tui.cli.history_ids import complete_session
-from kmint_tui.cli.operations import complete_operation
-from kmint_tui.cli.output import Cell, Table
+from kmint_tui.cli.options import complete_operation
 from kmint_tui.cli.state import State
-from kmint_tui.cli.style import VERDICT_STYLES
+from kmint_tui.cli.streams import VERDICT_STYLES, Cell, Table
 from kmint_tui.errors import UsageError
 from kmint_tui.history.documents import (
     draft_document,

@@ -14,7 +14,7 @@ from kmint_tui import paths
 from kmint_tui.cli.asking import ask
 from kmint_tui.cli.framework import Command, RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft, complete_session
-from kmint_tui.cli.reference import reference_option
+from kmint_tui.cli.options import reference_option
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 from kmint_tui.core.exit_codes import ExitCode

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from kmint_tui import __version__
-from kmint_tui.cli.farm import farm_options, farm_verdicts
+from kmint_tui.cli.farm import farm_verdicts
 from kmint_tui.cli.framework import RunsCandidates
-from kmint_tui.cli.operations import OPERATION, complete_operation
-from kmint_tui.cli.output import Cell, Output, Table
-from kmint_tui.cli.reference import reference_option
+from kmint_tui.cli.options import (
+    OPERATION,
+    complete_operation,
+    farm_options,
+    reference_option,
+    shape_options,
+)
 from kmint_tui.cli.session import session_option
-from kmint_tui.cli.shape import shape_options
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
-from kmint_tui.cli.style import VERDICT_STYLES
+from kmint_tui.cli.streams import VERDICT_STYLES, Cell, Output, Table
 from kmint_tui.cli.watching import Waiter, poll, saves
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.core.keeping import Keeper, Kept

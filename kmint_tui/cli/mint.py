@@ -13,17 +13,20 @@ import click
 from click.core import ParameterSource
 
 from kmint_tui import paths
-from kmint_tui.cli.diagnostics import Diagnostics
-from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import Amount, RunsCandidates
 from kmint_tui.cli.history_ids import complete_session
 from kmint_tui.cli.model_ids import complete_model
-from kmint_tui.cli.operations import OPERATION, complete_operation
-from kmint_tui.cli.reference import reference_option
+from kmint_tui.cli.options import (
+    OPERATION,
+    complete_operation,
+    farm_options,
+    reference_option,
+    shape_options,
+)
 from kmint_tui.cli.session import session_option
-from kmint_tui.cli.shape import shape_options
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Diagnostics
 from kmint_tui.cli.termination import Terminated, two_step_interrupt
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import KmintError, UsageError
@@ -292,7 +295,7 @@ def _run(
     from kmint_tui.core.engine import smith_of
     from kmint_tui.core.judges import open_judge
     from kmint_tui.core.referee import judge_threads
-    from kmint_tui.core.save_shapes import save_minted
+    from kmint_tui.core.save import save_minted
     from kmint_tui.core.session import Session
     from kmint_tui.events import to_json
     from kmint_tui.history.store import History

@@ -12,8 +12,8 @@ import click
 from kmint_tui import paths
 from kmint_tui.cli.framework import Lazy, LazyGroup
 from kmint_tui.cli.model_ids import complete_model
-from kmint_tui.cli.output import Cell, Table
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Cell, Table
 from kmint_tui.errors import ModelError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kmint_tui.core.offline import offline_reason
 from kmint_tui.errors import KmintError, ModelError
 
 if TYPE_CHECKING:
-    from kmint_tui.cli.diagnostics import Diagnostics
+    from kmint_tui.cli.streams import Diagnostics
     from kmint_tui.models.fit import Fit
     from kmint_tui.models.registry import ModelEntry
     from kmint_tui.models.remote import Remote

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kmint_tui.cli.framework import LazyGroup
-from kmint_tui.cli.operations import OPERATION, complete_operation
-from kmint_tui.cli.output import Table
+from kmint_tui.cli.options import OPERATION, complete_operation
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Table
 from kmint_tui.core.operations import case_lists, op_document, ops_document
 from kmint_tui.core.task import operation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from kmint_tui.cli.output import Output
+from kmint_tui.cli.streams import Output
 from kmint_tui.core.planning import described_program
 from kmint_tui.core.referee import no_gpu_reason
 from kmint_tui.core.reference import reference_rows

@@ -8,10 +8,9 @@ import click
 
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
-from kmint_tui.cli.operations import OPERATION, complete_operation
-from kmint_tui.cli.output import Output, Table
-from kmint_tui.cli.reference import reference_option
+from kmint_tui.cli.options import OPERATION, complete_operation, reference_option
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Output, Table
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import EnvironmentUnfit
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from itertools import groupby
 
-from kmint_tui.cli.diagnostics import Diagnostics
+from kmint_tui.cli.streams import Diagnostics
 from kmint_tui.core.session_state import LiveDraft, LiveSession
 from kmint_tui.events import (
     CasesDone,

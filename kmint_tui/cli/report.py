@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from kmint_tui.cli.output import Cell, Output, Table
-from kmint_tui.cli.style import VERDICT_STYLES
+from kmint_tui.cli.streams import VERDICT_STYLES, Cell, Output, Table
 from kmint_tui.history.verdicts import device_microseconds, ratio
 from kmint_tui.minting.drafts import MintDraft
 from kmint_tui.minting.reasons import reason_without_sandbox, weakness, why

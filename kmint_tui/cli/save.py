@@ -12,8 +12,7 @@ import click
 from kmint_tui import paths
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
-from kmint_tui.cli.reference import reference_option
-from kmint_tui.cli.shape import shapes_for
+from kmint_tui.cli.options import reference_option, shapes_for
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 from kmint_tui.errors import UsageError
@@ -95,8 +94,7 @@ def save(
     and launch; a kernel that needs more can win, but is not saved.
     """
     from kmint_tui.core.referee import no_gpu_reason, open_referee
-    from kmint_tui.core.save import first_call, left_open, save_draft
-    from kmint_tui.core.save_shapes import SaveAsked, save_by_shape
+    from kmint_tui.core.save import SaveAsked, first_call, left_open, save_by_shape, save_draft
     from kmint_tui.history.reading import read_history
 
     check_licence(licence)

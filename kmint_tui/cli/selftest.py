@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kmint_tui.cli.diagnostics import Diagnostics
-from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import RunsCandidates
-from kmint_tui.cli.output import Output, Table
+from kmint_tui.cli.options import farm_options
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Diagnostics, Output, Table
 from kmint_tui.cli.termination import two_step_interrupt
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError
@@ -47,8 +46,7 @@ def selftest(state: State, only: Kind | None, name: str, farm: FarmAsked, as_jso
     """
     from kmint_tui.core.farm.judging import FarmJudge
     from kmint_tui.core.farm.opening import open_farm
-    from kmint_tui.core.referee import MOST_THREADS, judge_threads, no_gpu_reason
-    from kmint_tui.core.sandbox import check
+    from kmint_tui.core.referee import MOST_THREADS, check_sandbox, judge_threads, no_gpu_reason
     from referee.selftest.corpus import KINDS
     from referee.selftest.runner import run, specimens
 
@@ -64,7 +62,7 @@ def selftest(state: State, only: Kind | None, name: str, farm: FarmAsked, as_jso
             f"no GPU ({lonely}): kernels are checked by Triton's interpreter, and not timed"
         )
     wanted = state.demand()
-    check(wanted)
+    check_sandbox(wanted)
     total = len(chosen) + sum(specimen.kind == "cheats" for specimen in chosen)
     progress = _Progress(state.err, total)
     with (

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kmint_tui.cli.diagnostics import Diagnostics
+from kmint_tui.cli.streams import Diagnostics
 
 if TYPE_CHECKING:
     from referee.reference.asked import Asked

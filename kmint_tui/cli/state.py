@@ -7,9 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
-from kmint_tui.cli.diagnostics import Diagnostics
-from kmint_tui.cli.output import Output
-from kmint_tui.cli.style import ColourChoice, colour_wanted
+from kmint_tui.cli.streams import ColourChoice, Diagnostics, Output, colour_wanted
 from kmint_tui.core.offline import offline_variable
 
 if TYPE_CHECKING:
@@ -50,6 +48,6 @@ class State:
 
     def demand(self) -> Demand:
         """The layers of the sandbox that this command requires. Raises UsageError, ConfigError."""
-        from kmint_tui.core.sandbox import demand
+        from kmint_tui.core.referee import demand
 
         return demand(require=self.require_sandbox, allow_weak=self.allow_weak_sandbox)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from kmint_tui import paths
-from kmint_tui.cli.farm import farm_options
 from kmint_tui.cli.framework import Amount, RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
-from kmint_tui.cli.output import Table
-from kmint_tui.cli.shape import shapes_for
+from kmint_tui.cli.options import farm_options, shapes_for
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Table
 from kmint_tui.cli.termination import Terminated
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError
@@ -131,7 +130,7 @@ def tune(
                 raise
             saved = None
             if folder is not None:
-                from kmint_tui.core.save_shapes import save_tuned
+                from kmint_tui.core.save import save_tuned
 
                 saved = save_tuned(
                     history, opened.judge, found.ids, folder, outside, tell=state.err.note

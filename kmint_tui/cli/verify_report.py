@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from kmint_tui.cli.output import Cell, Output, Table
+from kmint_tui.cli.streams import Cell, Output, Table
 from kmint_tui.errors import storage_error
 from kmint_tui.escapes import visible
 

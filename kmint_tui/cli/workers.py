@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmint_tui.cli.farm import RAY
 from kmint_tui.cli.framework import Command
-from kmint_tui.cli.output import Table
+from kmint_tui.cli.options import RAY
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Table
 
 if TYPE_CHECKING:
     from kmint_tui.core.farm.workers import Overview

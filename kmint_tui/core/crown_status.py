@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kmint_tui.core import duel
 from kmint_tui.core.jobs import Job
-from kmint_tui.core.sandbox import demand
+from kmint_tui.core.referee import demand
 from kmint_tui.crowns.records import Claim, Crown, Duel, NoClaim, Reign
 from kmint_tui.crowns.records import claim as claim_of
 from kmint_tui.crowns.store import Crowns, Result, challenge

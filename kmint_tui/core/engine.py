@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmint_tui import paths
-from kmint_tui.core.referee import open_referee
-from kmint_tui.core.sandbox import demand
+from kmint_tui.core.referee import demand, open_referee
 from kmint_tui.errors import KmintError
 from kmint_tui.smith import Options, Smith
 from kmint_tui.smith.engine import own_log

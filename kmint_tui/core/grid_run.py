@@ -13,7 +13,7 @@ from kmint_tui.core.grid_report import GridReport
 from kmint_tui.core.jobs import Job
 from kmint_tui.core.kernel_choice import chosen_kernel
 from kmint_tui.core.measuring import keep, need_gpu
-from kmint_tui.core.sandbox import demand
+from kmint_tui.core.referee import demand
 from referee.grid import GridPoint, place_of
 from referee.ops.spec import Cell
 

@@ -114,7 +114,7 @@ def read_source(file: Path) -> str:
 
 def kernel_text(content: bytes, name: str) -> str:
     """The text of a kernel. Raises UsageError for empty, binary or too long content."""
-    from referee.reading.markdown import unfenced
+    from referee.reading.source import unfenced
 
     if len(content) > MAX_BYTES:
         raise UsageError(

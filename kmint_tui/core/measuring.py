@@ -43,7 +43,7 @@ def referee_failures(demand: Demand) -> Iterator[None]:
     """Turn failures of the referee itself into EnvironmentUnfit; they say nothing about a kernel."""
     from kmint_tui import triton_fit
     from kmint_tui.core.baseline_choices import forget_left
-    from kmint_tui.core.sandbox import too_weak
+    from kmint_tui.core.referee import too_weak
     from referee.gpu.replayer import ReplayerError
     from referee.sandbox.zygote import JobLost, SandboxTooWeak, ZygoteError
     from referee.versions import ToolchainError, UnknownTriton

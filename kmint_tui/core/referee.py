@@ -1,4 +1,7 @@
-"""Access to the referee: opening one, its GPU and its errors."""
+"""Access to the referee: opening one, its GPU, its errors, and the layers of its sandbox.
+
+An option, a variable or the settings say which layers a command requires.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kmint_tui import paths
+from kmint_tui import config, paths
+from kmint_tui.config import switched_on
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 
 if TYPE_CHECKING:
     from referee.judge import Referee
     from referee.sandbox.demand import Demand
     from referee.verdict import Verdict
-
 
 MOST_THREADS = 64
 """Verdicts at once of one session: as many as it has drafts at most."""
@@ -40,11 +43,10 @@ def open_referee(demand: Demand, tell: Callable[[str], None] = lambda _: None) -
     where the sandbox is weaker than `demand`, or where the referee cannot use this Triton.
     """
     from kmint_tui import triton_fit
-    from kmint_tui.core import sandbox
     from kmint_tui.core.baseline_choices import forget_left
     from referee.judge import Referee
 
-    sandbox.check(demand)
+    check_sandbox(demand)
     triton_fit.check(demand, tell)
     cache = paths.cache_dir() / "referee"
     forget_left(cache / "baselines")
@@ -69,3 +71,65 @@ def unfit(verdict: Verdict) -> EnvironmentUnfit:
     kernel.
     """
     return EnvironmentUnfit(verdict.reason, title="the referee cannot work here")
+
+
+REQUIRE, ALLOW = "--require-sandbox", "--allow-weak-sandbox"
+REQUIRE_VARIABLE, ALLOW_VARIABLE = "KMINT_REQUIRE_SANDBOX", "KMINT_ALLOW_WEAK_SANDBOX"
+TITLE = "the sandbox is too weak here"
+_ELSEWHERE = "use a newer kernel or a less restricted container (`kmint doctor` names every layer)"
+_FIXES: dict[Demand, str] = {
+    "all": f"{_ELSEWHERE}, or leave {REQUIRE} out",
+    "files": f"{_ELSEWHERE}, or accept the risk with {ALLOW}",
+    "any": _ELSEWHERE,
+}
+
+
+def demand(*, require: bool = False, allow_weak: bool = False) -> Demand:
+    """The required layers. An option goes before a variable, a variable before the settings.
+
+    `require` and `allow_weak` are the two options. Raises UsageError where one place asks for both,
+    and ConfigError for wrong settings.
+    """
+    settings = config.load(paths.config_file()).config
+    asked = (
+        (REQUIRE, require, ALLOW, allow_weak),
+        (
+            REQUIRE_VARIABLE,
+            switched_on(REQUIRE_VARIABLE),
+            ALLOW_VARIABLE,
+            switched_on(ALLOW_VARIABLE),
+        ),
+        (
+            "sandbox.require",
+            settings.sandbox_require,
+            "sandbox.allow_weak",
+            settings.sandbox_allow_weak,
+        ),
+    )
+    for requires, required, allows, allowed in asked:
+        if required and allowed:
+            raise UsageError(
+                f"{requires} and {allows} exclude each other", fix="leave one of them out"
+            )
+        if required or allowed:
+            return "all" if required else "any"
+    return "files"
+
+
+def check_sandbox(wanted: Demand) -> None:
+    """Raise EnvironmentUnfit where this host lacks a required layer, before anything is drafted."""
+    from referee.sandbox import landlock
+    from referee.sandbox.zygote import SandboxTooWeak, Zygote
+
+    if wanted == "any" or (wanted == "files" and landlock.is_there()):
+        return
+    try:
+        with Zygote(preload=(), demand=wanted) as server:
+            _ = server.protections
+    except SandboxTooWeak as weak:
+        raise too_weak(str(weak), wanted) from weak
+
+
+def too_weak(reason: str, wanted: Demand) -> EnvironmentUnfit:
+    """The error for a host that lacks a required layer."""
+    return EnvironmentUnfit(reason, title=TITLE, fix=_FIXES[wanted])

@@ -7,10 +7,9 @@ kernel in a second process, because Triton reads the switch when it is imported.
 from __future__ import annotations
 
 from kmint_tui.save.choosing import Choice
-from kmint_tui.save.domain import Domain
 from kmint_tui.save.reference_code import ACTIVATIONS, GATES
 from kmint_tui.save.single_file import verify_command
-from kmint_tui.save.support import Support
+from kmint_tui.save.support import Domain, Support
 from kmint_tui.save.wrapper import WITH_DIM
 from referee.ops import Op
 from referee.ops.catalogue import base_name

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from referee.ops.eight_bits import computable
 from referee.ops.promote import in_float64
+from referee.ops.torch_compat import computable
 from referee.reference.inputs import Dim
 from referee.reference.reference import Example, Reference
 from referee.reference.user_torch import user_code

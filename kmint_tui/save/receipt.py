@@ -1,16 +1,22 @@
 """The receipt of a saved kernel, `kmint.receipt/1`: all the evidence, and the digests of the files.
 
 `digest` covers all other fields, so that an accidental edit shows. It is no signature and proves
-nothing against forgery: `kmint verify` judges again instead.
+nothing against forgery: `kmint verify` judges again instead. The identity of the referee is its
+version and a digest of its sources, which tells an edited or unreleased referee from the released one.
+All checks of a referee have its version.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+import referee
+from kmint_tui import __version__
 from kmint_tui.documents import BadDocument, finite, parse_json
 from kmint_tui.errors import UsageError
 from kmint_tui.escapes import visible_json
@@ -114,3 +120,21 @@ def is_whole(receipt: Mapping[str, Any]) -> bool:
 
 def _digest(content: Mapping[str, Any]) -> str:
     return sha256(json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":")))
+
+
+@functools.cache
+def referee_identity() -> dict[str, str]:
+    """The version, and the sha256 over path and text of every Python file of the referee."""
+    root = Path(referee.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root).as_posix()}\0".encode() + file.read_bytes() + b"\0")
+    return {"version": __version__, "sha256": digest.hexdigest()}
+
+
+def with_versions(verdict: Mapping[str, Any], version: str | None) -> dict[str, Any]:
+    """A verdict's document in which every check has its version."""
+    return {
+        **verdict,
+        "checks": [{**check, "version": version} for check in verdict.get("checks") or ()],
+    }

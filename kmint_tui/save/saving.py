@@ -16,7 +16,6 @@ from kmint_tui.history.verdicts import speed
 from kmint_tui.minting.request import environment
 from kmint_tui.save import writer
 from kmint_tui.save.choosing import Choice, Row, in_order
-from kmint_tui.save.domain import Domain, domain
 from kmint_tui.save.first_call import call, command
 from kmint_tui.save.fixed_configuration import fix_configuration
 from kmint_tui.save.generated_test import render_test
@@ -26,15 +25,13 @@ from kmint_tui.save.host_cost import host_cost
 from kmint_tui.save.judged_part import build, candidate_of
 from kmint_tui.save.kernel import Kernel
 from kmint_tui.save.line_width import narrow
+from kmint_tui.save.operator_code import Registration, registration
 from kmint_tui.save.own_reference import Judged, OwnReference, judged, judged_by_own
-from kmint_tui.save.reach import reach
-from kmint_tui.save.receipt import seal, sha256
-from kmint_tui.save.referee_identity import referee_identity, with_versions
+from kmint_tui.save.receipt import referee_identity, seal, sha256, with_versions
 from kmint_tui.save.reference_copy import small_cases
 from kmint_tui.save.single_file import Provenance, file_stem, render, verify_command
-from kmint_tui.save.support import Support, support
+from kmint_tui.save.support import Domain, Support, domain, reach, support
 from kmint_tui.save.tolerance import own_tolerance, tolerance
-from kmint_tui.save.traceable import Registration, registration
 from kmint_tui.save.user_test import render_user_test
 from referee.ops import Op, UnknownOp, get
 from referee.verdict import Verdict

@@ -12,7 +12,6 @@ from typing import Any
 
 from kmint_tui.history.records import Draft, Session
 from kmint_tui.save.choosing import Choice, Outside, Row, in_order
-from kmint_tui.save.domain import domain
 from kmint_tui.save.first_call import call
 from kmint_tui.save.fixed_configuration import Chosen, fix_configuration
 from kmint_tui.save.generated_test import render_test
@@ -21,13 +20,12 @@ from kmint_tui.save.host_cost import host_cost
 from kmint_tui.save.judged_part import JudgedPart, build, candidates_of
 from kmint_tui.save.kernel import Kernel
 from kmint_tui.save.line_width import narrow
-from kmint_tui.save.reach import reach
+from kmint_tui.save.operator_code import registration
 from kmint_tui.save.receipt import sha256
 from kmint_tui.save.saving import check_python, origin_of, receipt_of, verdict_of
 from kmint_tui.save.single_file import file_stem, render
-from kmint_tui.save.support import in_common, support
+from kmint_tui.save.support import domain, in_common, reach, support
 from kmint_tui.save.tolerance import tolerance
-from kmint_tui.save.traceable import registration
 from referee.ops import Op
 from referee.verdict import Verdict
 

@@ -22,9 +22,9 @@ from kmint_tui.save import choosing
 from kmint_tui.save.choosing import Choice
 from kmint_tui.save.judged_part import BEGIN, END, ENTRY_NAME, JudgedPart
 from kmint_tui.save.line_width import WIDTH, narrow, paragraph, plain
+from kmint_tui.save.operator_code import Registration
 from kmint_tui.save.own_reference import Judged, Signature
 from kmint_tui.save.support import Support
-from kmint_tui.save.traceable import Registration
 from kmint_tui.save.user_wrapper import judged_constants, user_wrapper
 from kmint_tui.save.wrapper import constants, imports, wrapper
 from kmint_tui.typed import typed

@@ -6,10 +6,16 @@ time ran out, does not count either, but no message calls it wrong. The saved fi
 refuse inputs without their capability. Two capabilities have no check: `torch.compile` cannot ask for a
 storage offset, so it is required; NaN and infinities would cost a pass over the data, so the file
 only documents them.
+
+`reach` has the largest shapes of a verdict, and whether compiled code ran. `domain` has the shapes
+that a judged launcher takes where it refuses others of its operation. The launcher's own checks stay
+in the saved file and raise its own words. The domain is for readers, and keeps the generated test
+within it. Limits: step and columns come from the judged cases, so they may be narrower than the checks.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +23,9 @@ from typing import Any
 from kmint_tui.save.host_code import NotSaveable
 from referee.case_runs import TIMEOUT
 from referee.ops import Cell, Op, cells
-from referee.ops.fresh_long import VOCABULARIES, WIDE
+from referee.ops.fresh_widths import VOCABULARIES, WIDE
 from referee.ops.signatures import ROPE_KINDS
+from referee.verdict import Verdict
 
 INT32_ELEMENTS = 2**31 - 1
 _WORDS = {
@@ -162,3 +169,104 @@ def _widths(label: str, names: set[str]) -> set[int]:
 
 def _dtype(cell: Cell) -> str:
     return cell.outputs[0].dtype
+
+
+_CASE = re.compile(r"(\w+)-\d+x(\d+)-")
+_MOST_STEP = 1 << 10
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Columns that the launcher takes with every dtype: multiples of `step`, `most` at most."""
+
+    words: str
+    step: int
+    most: int | None
+
+    def columns(self, wanted: int) -> int:
+        """The wanted number of columns, or the nearest smaller one that the launcher takes."""
+        least = wanted if self.most is None else min(wanted, self.most)
+        return max(self.step, least // self.step * self.step)
+
+
+def domain(verdict: Verdict) -> Domain | None:
+    """The domain of a verdict on a saved form; None when the launcher takes every judged case.
+
+    Raises NotSaveable for a verdict that holds only in some circumstances: no check of the saved
+    file could keep a caller out of the others.
+    """
+    holds = verdict.holds
+    if holds is None:
+        return None
+    if holds.circumstances:
+        raise NotSaveable(
+            f"its verdict does not hold for {', '.join(holds.circumstances)}",
+            fix="give every allocation its dtype, and let launches depend on shapes alone",
+        )
+    required = [one for one in verdict.cells if one.role != "capability"]
+    passed = _columns([one.name for one in required if one.status == "pass"])
+    refused = _columns([one.case for one in holds.refused])
+    known = [number for numbers in passed.values() for number in numbers]
+    step = next(
+        (
+            2**power
+            for power in range(_MOST_STEP.bit_length() - 1, 0, -1)
+            if known and all(number % 2**power == 0 for number in known)
+        ),
+        1,
+    )
+    most = []
+    for dtype, numbers in passed.items():
+        first = min((one for one in refused.get(dtype, ()) if one % step == 0), default=None)
+        most.append(max((one for one in numbers if first is None or one < first), default=step))
+    words = holds.words.partition("; the launcher refuses")[0]
+    return Domain(f"{words}; its launcher raises for other shapes", step, min(most, default=None))
+
+
+def _columns(names: Sequence[str]) -> dict[str, set[int]]:
+    """Numbers of columns by dtype, from the names of test cases."""
+    found: dict[str, set[int]] = {}
+    for name in names:
+        if case := _CASE.match(name):
+            found.setdefault(case[1], set()).add(int(case[2]))
+    return found
+
+
+_SHAPE = re.compile(r"-(\d+)x(\d+)-")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """`rows` and `columns` are the largest of a required case; None for cases of other shapes."""
+
+    gpu: bool
+    device: str
+    cases: int
+    rows: int | None
+    columns: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For the receipt."""
+        return {**vars(self), "text": str(self)}
+
+    def __str__(self) -> str:
+        ran = f"on {self.device}" if self.gpu else "without a GPU, by Triton's interpreter"
+        most = f", up to {self.rows} rows or {self.columns} columns" if self.rows else ""
+        return f"right in {self.cases} cases {ran}{most}"
+
+
+def reach(verdict: Verdict) -> Reach:
+    """The reach of the required cases that passed."""
+    passed = [one for one in verdict.cells if one.status == "pass" and one.role != "capability"]
+    shapes = [
+        tuple(map(int, found.groups()))
+        for one in passed
+        if not one.name.startswith("example") and (found := _SHAPE.search(one.name))
+    ]
+    return Reach(
+        verdict.mode == "replay",
+        str(verdict.environment.get("device") or "a GPU"),
+        len(passed),
+        max((rows for rows, _ in shapes), default=None),
+        max((columns for _, columns in shapes), default=None),
+    )

@@ -16,8 +16,7 @@ from kmint_tui.documents import read_bytes
 from kmint_tui.errors import UsageError
 from kmint_tui.save.judged_part import candidates_of
 from kmint_tui.save.own_reference import ReferenceFile
-from kmint_tui.save.receipt import BadReceipt, is_whole, load
-from kmint_tui.save.referee_identity import referee_identity
+from kmint_tui.save.receipt import BadReceipt, is_whole, load, referee_identity
 from kmint_tui.save.single_file import provenance
 from referee.verdict import Verdict
 from referee.versions import compiler_name

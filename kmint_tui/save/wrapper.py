@@ -7,10 +7,15 @@ any number of leading dimensions; the wrapper flattens them to the judged two wi
 from __future__ import annotations
 
 from kmint_tui.save.choosing import Choice, table
-from kmint_tui.save.operator_code import names_of, parameters_of, registered, typed_names
+from kmint_tui.save.operator_code import (
+    Registration,
+    names_of,
+    parameters_of,
+    registered,
+    typed_names,
+)
 from kmint_tui.save.reference_code import reference_function
 from kmint_tui.save.support import INT32_ELEMENTS, Support
-from kmint_tui.save.traceable import Registration
 from referee.ops import Op
 from referee.ops.signatures import KINDS, Parameter
 

@@ -57,7 +57,7 @@ def extract(text: str, finish: Finish, *, inside: bool = False) -> Extracted:
 
 def _unfenced(text: str, inside: bool, notes: list[str]) -> tuple[str, bool]:
     """The text of the block to read, and whether it was fenced."""
-    from referee.reading.markdown import blocks_with_run, fenced_blocks, joined
+    from referee.reading.source import blocks_with_run, fenced_blocks, joined
 
     before, fence, _ = text.partition("```")
     if not fence:
@@ -75,7 +75,7 @@ def _unfenced(text: str, inside: bool, notes: list[str]) -> tuple[str, bool]:
 
 
 def _without_thoughts(text: str, notes: list[str]) -> str:
-    from referee.reading.markdown import without_thoughts
+    from referee.reading.source import without_thoughts
 
     kept = without_thoughts(text)
     if kept != text:

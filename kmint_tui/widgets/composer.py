@@ -24,7 +24,7 @@ from kmint_tui.minting.request import MintRequest, Until
 from kmint_tui.paths import expanded
 from kmint_tui.widgets.task_lists import FunctionList, OpList
 from referee.ops import UnknownOp, get, listed
-from referee.ops.activations import ACTIVATIONS
+from referee.ops.grammar import ACTIVATIONS
 from referee.ops.spec import Op
 from referee.reference.asked import Asked, split_reference
 

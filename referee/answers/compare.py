@@ -21,10 +21,10 @@ from referee.answers.feedback import explain
 from referee.answers.tolerance import Expected, expectations, is_apart, least_budget
 from referee.concurrency import Memo
 from referee.ops.cells import contiguous_strides
-from referee.ops.eight_bits import computable
-from referee.ops.masks import FINITE
+from referee.ops.recipes import FINITE
 from referee.ops.spec import Cell, rows_are_told_apart
 from referee.ops.task import Task
+from referee.ops.torch_compat import computable
 from referee.verdict import CellResult
 
 PIECE_ELEMENTS = 1 << 27

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from referee.answers.tolerance import Expected
-from referee.ops.eight_bits import computable
+from referee.ops.torch_compat import computable
 from referee.plans.arena import NAN
 
 _SAMPLE = 1 << 20

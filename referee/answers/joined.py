@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from referee.ops.dispatch import Mode
+from referee.ops.torch_compat import Mode
 
 MOST_PARTS = 8
 _SAME = frozenset("alias detach clone contiguous _to_copy".split())

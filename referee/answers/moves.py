@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from referee.ops.dispatch import Mode
+from referee.ops.torch_compat import Mode
 
 EPS32 = 2.0**-23
 

@@ -38,7 +38,7 @@ Probabilities of a softmax are compared one by one. In the second and third term
 error and size, or the same share as the row's largest. In the fourth term, 4 eps32 L or exp(eps32
 L) - 1 counts, whichever is more, up to one.
 
-Masks. In cells of masks, the stand-ins for minus infinity are exact and no logits (`masks.py`).
+Masks. In cells of masks, the stand-ins for minus infinity are exact and no logits (`recipes.py`).
 They are not moved, and no part of L; their answers count in their own A only. A row of masks alone
 is uniform in `masked`. In other recipes it may be off by the rounding of such logits, which is
 nothing at -1e4 and everything at -1e9.
@@ -92,10 +92,10 @@ from referee.answers.joined import with_parts
 from referee.answers.moves import EPS32, Moves, perturbed, randomly_rounded
 from referee.answers.user_budget import ERRORS, FLOOR, user_allowance, without_steps
 from referee.ops.catalogue import SOFTCAP, base_name
-from referee.ops.eight_bits import computable
-from referee.ops.masks import FINITE, is_a_mask
+from referee.ops.recipes import FINITE, is_a_mask
 from referee.ops.spec import Cell, Op
 from referee.ops.task import Task
+from referee.ops.torch_compat import computable
 
 ULPS = 1.5
 # Hardware may flush numbers below fp32's smallest normal one to zero.

@@ -102,8 +102,8 @@ MOST_TOGETHER = 4
 quarters of a new worker's time.
 """
 PART_FOR_GROUPS = 3.0
-"""A worker of several kernels gets this fraction of the time; a kernel that needs more gets a worker
-of its own.
+"""A worker of several kernels gets this fraction of the time; a kernel that needs more gets a
+separate worker.
 """
 MAX_REASON = 400
 FINAL = frozenset({"timeout", "memory", "flood"})

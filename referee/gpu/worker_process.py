@@ -23,8 +23,7 @@ from typing import IO, Literal
 
 from referee import python_child
 from referee.gpu import wire
-from referee.sandbox.clock import Clock, TimeUp
-from referee.sandbox.run_queue import threads_of
+from referee.sandbox.clock import Clock, TimeUp, threads_of
 from referee.versions import switches, triton_version, unusual_switches
 
 START_SECONDS = 180.0

@@ -12,8 +12,8 @@ import difflib
 from dataclasses import replace
 from functools import lru_cache
 
-from referee.ops.activations import ACTIVATIONS
 from referee.ops.grammar import (
+    ACTIVATIONS,
     LAYER_EPS,
     RMS_EPS,
     Norm,
@@ -291,11 +291,13 @@ def _nearest(name: str) -> tuple[str, ...]:
 
 def get(name: str) -> Op:
     """The listed operation or remix of that name. Raises UnknownOp with the nearest names."""
-    function = shipped().get(name)
-    op = _by_name().get(name) or (function.op if function else parse_remix(name))
-    if op is None:
-        raise UnknownOp(name, _nearest(name))
-    return op
+    if (op := _by_name().get(name)) is not None:
+        return op
+    if (function := shipped().get(name)) is not None:
+        return function.op
+    if (op := parse_remix(name)) is not None:
+        return op
+    raise UnknownOp(name, _nearest(name))
 
 
 def base_name(op: Op) -> str:

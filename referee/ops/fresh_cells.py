@@ -6,7 +6,7 @@ sees them.
 
 On the CPU, some cells have a purpose: a sorted row of several blocks, and normal values in
 bfloat16. Others have dozens or hundreds of short rows, or a thousand. Longer rows are in
-`fresh_long.py`. In two cells almost all rows look usual, which catches kernels that sample values.
+`fresh_widths.py`. In two cells almost all rows look usual, which catches kernels that sample values.
 
 Half of all widths are powers of two or odd multiples of one, for which kernels have special code.
 Tiles of rows leave a remainder there, except for one in four on a GPU. On a GPU, more cells have

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from referee.ops.eight_bits import computable
 from referee.ops.spec import Cell, Scalar
 from referee.ops.task import Task
+from referee.ops.torch_compat import computable
 
 LEAST, MOST = 0.8, 1.25
 TRIES = 4

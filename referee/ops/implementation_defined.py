@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from referee.ops.dispatch import Mode
-from referee.ops.eight_bits import computable
+from referee.ops.torch_compat import Mode, computable
 
 _ATEN = torch.ops.aten
 

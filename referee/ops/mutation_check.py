@@ -21,10 +21,10 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from referee.ops.eight_bits import equal
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.thresholds import other_way, thresholds_of
+from referee.ops.torch_compat import equal
 from referee.verdict import CellResult
 
 Tensors = tuple[Tensor, ...]

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Generator, Tensor
 
-from referee.ops.draws import integers, normal, uniform
+from referee.ops.recipes import integers, normal, uniform
 
 MOST_OTHERS = 3
 """Maximum number of exceptions in a vector."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from referee.ops.draws import integers, normal, uniform
-from referee.ops.recipes import ONE_IN, RECIPES, Draw, mixed
+from referee.ops.recipes import ONE_IN, RECIPES, Draw, integers, mixed, normal, uniform
 
 
 def _on_grid(values: Tensor, g: Generator) -> Tensor:

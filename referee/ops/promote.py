@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from referee.ops.dispatch import Mode
+from referee.ops.torch_compat import Mode
 
 _NARROW = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2}

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from referee.ops.dispatch import Mode
-from referee.ops.eight_bits import computable
+from referee.ops.torch_compat import Mode, computable
 
 _SAME = frozenset(
     "alias detach clone contiguous _to_copy view _unsafe_view reshape expand permute transpose t squeeze unsqueeze select slice unbind "

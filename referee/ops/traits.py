@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from referee.ops.dispatch import Mode
+from referee.ops.torch_compat import Mode
 
 _CANCELLING = frozenset(
     "tanh elu gelu softplus mish expm1 log1p log_sigmoid log_sigmoid_forward logaddexp binary_cross_entropy_with_logits".split()

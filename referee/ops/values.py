@@ -23,11 +23,9 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
-from referee.ops.draws import integers, normal, uniform
-from referee.ops.masks import LEAST
 from referee.ops.nearly_usual import NEARLY_USUAL
 from referee.ops.operand_recipes import OPERAND_RECIPES, PARAMETRIC_RECIPES, around_one, labels
-from referee.ops.recipes import MIXTURE, RECIPES, Draw
+from referee.ops.recipes import LEAST, MIXTURE, RECIPES, Draw, integers, normal, uniform
 from referee.ops.spec import Cell, TensorSpec
 
 HALF_MAX = 65504.0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten_with_path
 
-from referee.ops.eight_bits import computable
+from referee.ops.torch_compat import computable
 from referee.reference.unusable import UnusableReference
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from referee.ops.eight_bits import computable
 from referee.ops.promote import in_float64
+from referee.ops.torch_compat import computable
 from referee.reference.evaluating import as_tuple
 from referee.reference.inputs import Dim, Sizes
 from referee.reference.reference import Example, Function

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from referee.ops.dispatch import Mode
-from referee.ops.eight_bits import computable
 from referee.ops.implementation_defined import is_implementation_defined
 from referee.ops.spec import Cell
 from referee.ops.task import inputs_of
+from referee.ops.torch_compat import Mode, computable
 from referee.ops.traits import traits_of
 from referee.reference.reference import Function
 from referee.reference.unusable import UnusableReference, one_line

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from referee.ops.dispatch import Mode
-from referee.ops.eight_bits import equal
+from referee.ops.torch_compat import Mode, equal
 
 FEWEST, MASKED, MOST_BELOW, MOST_SIZES = 3, 2, 4, 6
 PIECE, MOST_NEGATIVE = 1 << 12, 1 << 20

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from referee.ops.dispatch import Mode
+from referee.ops.torch_compat import Mode
 
 Signature = tuple[Any, ...]
 

@@ -14,7 +14,7 @@ from math import isfinite
 
 from torch import Tensor
 
-from referee.ops.eight_bits import computable, equal
+from referee.ops.torch_compat import computable, equal
 from referee.reference.inputs import Number
 from referee.reference.observed import Observed
 

@@ -13,8 +13,7 @@ from referee.ops.cells import Profile
 from referee.ops.promote import in_float64
 from referee.ops.shipped import shipped
 from referee.ops.spec import Cell, Op, Scalar
-from referee.ops.task import Task
-from referee.ops.tolerance import PUBLIC
+from referee.ops.task import PUBLIC, Task
 from referee.ops.traits import Traits
 from referee.reference.asked import Asked
 from referee.reference.cells import Instance, InstanceCells, Own, with_scalars

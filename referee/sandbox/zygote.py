@@ -24,12 +24,11 @@ from typing import Self
 
 from referee import python_child
 from referee.concurrency import CancelToken
-from referee.sandbox.clock import Clock
+from referee.sandbox.clock import Clock, threads_of
 from referee.sandbox.demand import Demand, Protection, unmet
 from referee.sandbox.file_view import locate
 from referee.sandbox.limits import Limits
 from referee.sandbox.removal import remove_tree
-from referee.sandbox.run_queue import threads_of
 from referee.sandbox.zygote_job import Job, JobLost, MachineBusy, Outcome, ServerGone
 from referee.versions import switches, triton_version
 

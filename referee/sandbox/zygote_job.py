@@ -20,10 +20,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from referee.concurrency import CancelToken
-from referee.sandbox.clock import Clock
+from referee.sandbox.clock import Clock, Reading, pid_of, threads_of
 from referee.sandbox.job_frame import DETAIL_BYTES, HEADER_BYTES, parse_header
 from referee.sandbox.limits import TIME_UP
-from referee.sandbox.run_queue import Reading, pid_of, threads_of
 
 Status = Literal["ok", "crash", "timeout", "memory", "flood", "exited", "starved"]
 

@@ -1,17 +1,75 @@
-"""The first stage: reads the text and cuts out its kernels. Nothing of it runs."""
+"""The first stage: reads the text and cuts out its kernels. Nothing of it runs.
+
+The text must parse, define `run` and hold kernels that the referee can cut out. The screen is no
+security boundary: only checked plans and the referee's own cut of the kernels are executed.
+`host_reached.py` checks the host code.
+"""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from referee.candidate import Candidate, raise_rejected
 from referee.problem import Problem
 from referee.reading.host_reached import reservation, unvouched
 from referee.reading.kernels import KernelError, extract
-from referee.reading.screen import screen
-from referee.report import Domain, Rejected, Report
+from referee.reading.module_scope import Scope, read
+from referee.reading.names import ImportRefused
+from referee.reading.source import SourceError, parse
+from referee.report import SCREEN_GUARDS, Domain, Rejected, Report
 from referee.sandbox.zygote import Workers
-from referee.verdict import HostCode, Rejection
+from referee.verdict import Check, HostCode, Rejection
+
+
+def screen(source: str) -> tuple[tuple[Check, ...], Rejection | None]:
+    """Return the report of every check, and the first rejection if there is one. Never raises."""
+    checks: list[Check] = []
+    rejection = _run(source, checks)
+    if rejection is not None:
+        checks.append(Check(SCREEN_GUARDS[len(checks)], "fail", rejection.reason))
+    skipped = (
+        Check(name, "skipped", "an earlier check failed") for name in SCREEN_GUARDS[len(checks) :]
+    )
+    return (*checks, *skipped), rejection
+
+
+def _run(source: str, checks: list[Check]) -> Rejection | None:
+    """Add a check for each test that passes, in the order of SCREEN_GUARDS. Return the first
+    rejection.
+    """
+    try:
+        tree = parse(source)
+        checks.append(Check("parse", "pass"))
+        scope = read(tree)
+        checks.append(Check("imports", "pass"))
+        reason = _entry_point(tree, scope)
+        if reason is not None:
+            return Rejection("screen", "entry_point", reason)
+        checks.append(Check("entry_point", "pass"))
+        module = extract(source)
+        checks.append(Check("kernels", "pass", ", ".join(module.kernels)))
+    except SourceError as error:
+        return Rejection("screen", "parse", str(error))
+    except ImportRefused as error:
+        return Rejection("screen", "imports", str(error))
+    except KernelError as error:
+        return Rejection("screen", error.guard, str(error))
+    return None
+
+
+def _entry_point(tree: ast.Module, scope: Scope) -> str | None:
+    run = scope.functions.get("run")
+    if run is None:
+        written = (
+            "; write `def run(...):` there, which may call what was bound to it"
+            if "run" in scope.assigned
+            else ""
+        )
+        return f"the file does not define a function `run` at its top level{written}"
+    if "run" in scope.rebound:
+        return "`run` is defined more than once"
+    return None
 
 
 def screened(

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from referee.ops.dispatch import Mode
 from referee.ops.spec import TensorSpec
+from referee.ops.torch_compat import Mode
 from referee.plans.plan import (
     MAX_BUFFERS,
     MAX_STEPS,

@@ -18,7 +18,7 @@ REPLACES_SYMBOLS = {"kmint_tui/graph/reading.py"}
 RENAMES = {("os", "replace"), ("os", "rename"), ("os", "renames"), ("shutil", "move")}
 # Text that a person asked for under a name of their own, which may be a device or a pipe, and the
 # log of a fault.
-MAY_WRITE = {"kmint_tui/cli/crowns.py", "kmint_tui/cli/grid.py", "kmint_tui/cli/diagnostics.py"}
+MAY_WRITE = {"kmint_tui/cli/crowns.py", "kmint_tui/cli/grid.py", "kmint_tui/cli/streams.py"}
 # llama.cpp's log is another process's standard error; a part is written where it lies, to go on
 # there after a kill.
 MAY_OPEN = {

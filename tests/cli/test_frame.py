@@ -14,7 +14,7 @@ from kmint_tui import __version__
 from kmint_tui.cli import main
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.main import COMMANDS
-from kmint_tui.cli.reference import RUNS_AS_YOU
+from kmint_tui.cli.options import RUNS_AS_YOU
 from kmint_tui.core.exit_codes import ExitCode
 from tests.cli.runner import kmint
 
@@ -58,7 +58,7 @@ def test_every_reference_option_is_made_in_one_place() -> None:
         for file in (Path(main.__file__).parent).glob("*.py")
         if '"--reference"' in file.read_text(encoding="utf-8")
     ]
-    assert [file.name for file in files] == ["reference.py"]
+    assert [file.name for file in files] == ["options.py"]
 
 
 def test_the_documentation_holds_every_exit_code() -> None:

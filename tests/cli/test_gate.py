@@ -9,7 +9,7 @@ import pytest
 
 from kmint_tui import paths
 from kmint_tui.cli.gate import as_document, show_report, summary_line
-from kmint_tui.cli.output import Output
+from kmint_tui.cli.streams import Output
 from kmint_tui.core.kernel_choice import Claim, Kernel
 from kmint_tui.core.measuring import keep, where
 from kmint_tui.history.measurements import Measurements

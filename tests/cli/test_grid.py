@@ -11,7 +11,7 @@ import pytest
 
 from kmint_tui import paths
 from kmint_tui.cli.grid_report import show
-from kmint_tui.cli.output import Output
+from kmint_tui.cli.streams import Output
 from kmint_tui.core.grid import MeasuredGrid, record_file, wanted_cells
 from kmint_tui.core.kernel_choice import Kernel
 from kmint_tui.errors import UsageError

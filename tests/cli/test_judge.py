@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kmint_tui.cli.judge import show_verdict
-from kmint_tui.cli.output import Output
+from kmint_tui.cli.streams import Output
 from referee.verdict import CellResult, Verdict
 from tests.cli.runner import kmint
 from tests.save.test_host_code import GOOD

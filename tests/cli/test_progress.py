@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kmint_tui.cli.diagnostics import Diagnostics
 from kmint_tui.cli.progress import MintProgress
+from kmint_tui.cli.streams import Diagnostics
 from kmint_tui.core.session_state import LiveSession
 from kmint_tui.events import CasesDone, Judging
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from kmint_tui.cli.main import kmint as command_line
 from kmint_tui.cli.state import State
-from kmint_tui.core.sandbox import ALLOW_VARIABLE, REQUIRE_VARIABLE
+from kmint_tui.core.referee import ALLOW_VARIABLE, REQUIRE_VARIABLE
 from kmint_tui.doctor.kernel import OP, SOURCE
 from kmint_tui.errors import UsageError
 from tests import in_container

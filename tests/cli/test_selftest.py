@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kmint_tui import __version__
-from kmint_tui.cli.output import Output
 from kmint_tui.cli.selftest import show_report
+from kmint_tui.cli.streams import Output
 from referee.selftest.runner import Result, SelftestReport, run, specimens
 from tests.cli.runner import kmint
 

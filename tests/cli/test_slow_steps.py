@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kmint_tui.cli.diagnostics import Diagnostics
 from kmint_tui.cli.main import main
 from kmint_tui.cli.slow_steps import SlowStepNotice
+from kmint_tui.cli.streams import Diagnostics
 from referee.judge import Referee
 
 LONG = 3600.0

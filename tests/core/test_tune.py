@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kmint_tui import paths
-from kmint_tui.core import save_shapes
+from kmint_tui.core import save as saving
 from kmint_tui.core.judges import Opened
-from kmint_tui.core.save_shapes import SaveAsked, save_by_shape, save_tuned
+from kmint_tui.core.save import SaveAsked, save_by_shape, save_tuned
 from kmint_tui.core.tune import TuneAsked, Tuned, TuneStart, start_of, tune
 from kmint_tui.errors import EnvironmentUnfit, UsageError
 from kmint_tui.history.records import NewDraft, NewSession
@@ -222,7 +222,7 @@ def test_the_winners_are_saved_in_one_file(
 ) -> None:
     referee = StandIn()
     found = tuned(history, referee)
-    monkeypatch.setattr(save_shapes, "here", lambda: WHERE)
+    monkeypatch.setattr(saving, "here", lambda: WHERE)
     referee.judged.clear()
     saved = save_tuned(history, referee, found.ids, tmp_path, None, tell=lambda words: None)  # type: ignore[arg-type]
     assert saved.choice is not None and saved.choice.entries == ("_run_1", "_run_2")
@@ -280,7 +280,7 @@ def test_without_times_and_gpu_nothing_is_chosen(history: TunedSessions, tmp_pat
 def test_a_draft_that_is_the_fastest_nowhere_is_left_out(
     history: TunedSessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(save_shapes, "here", lambda: WHERE)
+    monkeypatch.setattr(saving, "here", lambda: WHERE)
     saved, rows = save(history, tmp_path, "1.0", "1.1", shapes=(TALL,), no_gpu=None)
     assert saved.choice is None and [row.draft for row in rows] == ["1.1"]
     text = (tmp_path / "softmax.py").read_text(encoding="utf-8")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kmint_tui.cli.diagnostics import Diagnostics
-from kmint_tui.cli.output import Output
 from kmint_tui.cli.progress import MintProgress
 from kmint_tui.cli.report import show_result
+from kmint_tui.cli.streams import Diagnostics, Output
 from kmint_tui.core.session_state import LiveSession
 from kmint_tui.events import Choices, DraftFinished, Finished, Judged, Notice
 from kmint_tui.minting.drafts import MintDraft

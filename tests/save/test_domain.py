@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kmint_tui.save.domain import domain
 from kmint_tui.save.host_code import NotSaveable
 from kmint_tui.save.saving import Saved, save
+from kmint_tui.save.support import domain
 from referee.ops import cells, get
 from referee.verdict import CellResult, Holds, Refused, Verdict
 from tests.save.conftest import draft, passed_everywhere, session, source

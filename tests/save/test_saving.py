@@ -23,7 +23,7 @@ from kmint_tui.save.saving import Saved, save
 from kmint_tui.save.single_file import provenance
 from kmint_tui.save.support import support
 from referee.ops import Op, cells, get
-from referee.ops.fresh_long import wide_cells
+from referee.ops.fresh_widths import wide_cells
 from referee.verdict import CellResult, Verdict
 from tests.evil import EVIL, STEERS
 from tests.save.test_host_code import GOOD

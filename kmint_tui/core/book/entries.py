@@ -58,7 +58,7 @@ def figures_of(timing: Mapping[str, Any]) -> Figures:
 
 def versions_of(verdict: Verdict, timing: Mapping[str, Any]) -> dict[str, str]:
     """The versions that the figures depend on."""
-    from kmint_tui.save.referee_identity import referee_identity
+    from kmint_tui.save.receipt import referee_identity
 
     known = {**(timing.get("environment") or {}), **verdict.environment}
     torch, triton = versions_here()

@@ -53,8 +53,7 @@ def write_file(
     draft alone.
     """
     from kmint_tui.core.referee import no_gpu_reason
-    from kmint_tui.core.save import save_draft
-    from kmint_tui.core.save_shapes import SaveAsked, save_by_shape
+    from kmint_tui.core.save import SaveAsked, save_by_shape, save_draft
 
     first = next(iter(drafts))
     shapes = tuple(dict.fromkeys(shape for some in drafts.values() for shape in some))

@@ -21,7 +21,7 @@ from referee.gpu.replayer import Replayer
 from referee.gpu.warm_worker import HostBusy
 from referee.gpu.worker_process import WorkerLost, WorkerProcess, WorkerStep
 from referee.problem import TaskName
-from referee.sandbox.run_queue import Reading, ThreadTime
+from referee.sandbox.clock import Reading, ThreadTime
 from tests.referee.gpu.test_worker_process import cell_of, job
 
 SECONDS = 0.1

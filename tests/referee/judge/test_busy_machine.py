@@ -24,7 +24,7 @@ from referee.problem import Problem
 from referee.reading.kernels import extract
 from referee.report import Report
 from referee.sandbox import clock, zygote_job
-from referee.sandbox.run_queue import Reading, ThreadTime
+from referee.sandbox.clock import Reading, ThreadTime
 from referee.sandbox.zygote import MachineBusy, Outcome
 from referee.stages.trace import trace_cells
 from referee.target import Target

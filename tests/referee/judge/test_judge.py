@@ -16,8 +16,7 @@ from torch import Tensor
 
 from referee import Referee, Verdict, judge, ops
 from referee.ops.fresh_cells import fresh_cells
-from referee.ops.fresh_long import fresh_long
-from referee.ops.fresh_widths import fresh_middle, fresh_widths
+from referee.ops.fresh_widths import fresh_long, fresh_middle, fresh_widths
 from referee.ops.spec import Cell
 from referee.ops.task import Task, load
 from referee.report import GUARDS

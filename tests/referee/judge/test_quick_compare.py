@@ -17,7 +17,7 @@ from referee.answers.tolerance import ULPS, expectations, is_apart, least_budget
 from referee.answers.user_budget import FLOOR
 from referee.ops.cell_spec import CellSpec
 from referee.ops.cells import cell_of
-from referee.ops.masks import FINITE
+from referee.ops.recipes import FINITE
 from referee.ops.spec import Cell
 from referee.ops.task import Task, load
 from referee.ops.values import draw

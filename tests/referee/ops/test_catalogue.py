@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from referee.ops import UnknownOp, catalogue, get, signature
-from referee.ops.activations import ACTIVATIONS
 from referee.ops.catalogue import SHORT_BASES, base_name
-from referee.ops.grammar import chain_name, parse_remix
+from referee.ops.grammar import ACTIVATIONS, chain_name, parse_remix
 
 EXPLICIT = {
     "rmsnorm": "x w",

@@ -11,7 +11,7 @@ from referee import ops
 from referee.cases import replayed
 from referee.ops import get
 from referee.ops.fresh_cells import DTYPES
-from referee.ops.fresh_long import VOCABULARIES, fresh_long, wide_cells
+from referee.ops.fresh_widths import VOCABULARIES, fresh_long, wide_cells
 from referee.ops.signatures import ROPE_KINDS
 from referee.problem import Problem, feasible
 

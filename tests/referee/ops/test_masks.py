@@ -8,7 +8,7 @@ import torch
 from referee import ops
 from referee.ops.cell_spec import CellSpec
 from referee.ops.cells import cell_of
-from referee.ops.masks import FILLERS, is_a_mask
+from referee.ops.recipes import FILLERS, is_a_mask
 from referee.ops.spec import Dtype
 from referee.ops.values import draw
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from referee.answers.compare import compare
 from referee.answers.tolerance import Expected, expectations
 from referee.ops import Cell, Op, TensorSpec, catalogue, get
-from referee.ops.activations import ACTIVATIONS
+from referee.ops.grammar import ACTIVATIONS
 from referee.ops.mutation_check import MutationReport, Tensors, check_cell, check_task
 from referee.ops.task import Task, load
 from referee.ops.values import draw

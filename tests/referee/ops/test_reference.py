@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from referee.ops import cells, get
 from referee.ops import oracle as oracle_module
-from referee.ops.activations import ACTIVATIONS
+from referee.ops.grammar import ACTIVATIONS
 from referee.ops.reference import eager, oracle
 from referee.ops.task import Task, load
 from referee.ops.values import draw

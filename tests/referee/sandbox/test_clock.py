@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from referee.sandbox.clock import CEILING, SHORTEST, Clock, TimeUp
-from referee.sandbox.run_queue import Reading, ThreadTime, parsed, pid_of, threads_of
+from referee.sandbox.clock import (
+    CEILING,
+    SHORTEST,
+    Clock,
+    Reading,
+    ThreadTime,
+    TimeUp,
+    parsed,
+    pid_of,
+    threads_of,
+)
 
 LIMIT = 3.0
 STEP = 1.2 * SHORTEST

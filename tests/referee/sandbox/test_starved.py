@@ -10,8 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from referee.sandbox import zygote_job
-from referee.sandbox.clock import CEILING
-from referee.sandbox.run_queue import Reading, ThreadTime, threads_of
+from referee.sandbox.clock import CEILING, Reading, ThreadTime, threads_of
 from referee.sandbox.zygote import MachineBusy, Workers, Zygote
 from tests.referee.sandbox.support import HOSTILE, LIMITS, WORLDS
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from referee.reading.markdown import unfenced
-from referee.reading.screen import NAMES, screen
+from referee.reading.source import unfenced
+from referee.report import SCREEN_GUARDS
+from referee.stages.screen import screen
 from tests.referee.trace.bad import ALLOCATE, COPY, LAUNCH, body
 from tests.referee.trace.good import GOOD
 
@@ -21,7 +22,9 @@ def candidate(*lines: str, before: str = "") -> str:
 def test_good_candidates_pass_every_check(name: str) -> None:
     checks, rejection = screen(GOOD[name].source)
     assert rejection is None
-    assert [(check.name, check.status) for check in checks] == [(name, "pass") for name in NAMES]
+    assert [(check.name, check.status) for check in checks] == [
+        (name, "pass") for name in SCREEN_GUARDS
+    ]
 
 
 REJECTED = {
@@ -69,7 +72,7 @@ def test_bad_candidates_are_rejected_with_a_reason(name: str) -> None:
     ), rejection
     statuses = [check.status for check in checks]
     assert statuses == ["pass"] * statuses.index("fail") + ["fail"] + ["skipped"] * (
-        len(NAMES) - 1 - statuses.index("fail")
+        len(SCREEN_GUARDS) - 1 - statuses.index("fail")
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from referee.reading.kernels import extract
-from referee.reading.screen import screen
+from referee.stages.screen import screen
 from referee.target import Target
 from referee.tracing.cell_shape import CellShape
 from referee.tracing.tracer import trace_source

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from referee.reading.structure import structures
+from referee.case_runs import structures
 
 HEADER = "import triton\nimport triton.language as tl\n\n"
 ROW = """

@@ -1,9 +1,10 @@
-"""Eight-bit floats. PyTorch stores and converts them but does not compute with them."""
+"""Two gaps of PyTorch: dispatch modes that load its compiler, and eight-bit floats without arithmetic."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def computable(tensor: Tensor) -> Tensor:
@@ -14,3 +15,12 @@ def computable(tensor: Tensor) -> Tensor:
 def equal(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements; NaN is not equal to NaN."""
     return torch.equal(computable(one), computable(other))
+
+
+class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that does not import torch's compiler."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # If dynamo is skipped, torch imports its compiler (two seconds) at the first operation.
+        return False
