@@ -106,3 +106,9 @@ def first_call(saved: Saved, reference: Asked | None) -> str:
         return ""
     only = " on a GPU" if reference is not None and saved.verdict.mode == "interpret" else ""
     return f"use it{only}: {saved.first_call}"
+
+
+def told(saved: Saved, reference: Asked | None = None) -> tuple[str, ...]:
+    """The written files, how to use the kernel, and the inputs that were not judged, a line each."""
+    lines = (*map(str, saved.files), left_open(saved), first_call(saved, reference))
+    return tuple(filter(None, lines))

@@ -8,10 +8,10 @@ from math import prod
 import pytest
 
 from referee import ops
+from referee.asked_shape import feasible
 from referee.ops.fresh_cells import DTYPES
 from referee.ops.fresh_long import VOCABULARIES, fresh_long
 from referee.ops.signatures import ROPE_KINDS
-from referee.problem import feasible
 
 SEEDS = range(120)
 LOGITS = ("softmax", "softmax_scale", "log_softmax", "cross_entropy", "entropy", "kl_div")
