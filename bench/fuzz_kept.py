@@ -115,8 +115,9 @@ def book(home: Path) -> tuple[Read, list[bytes]]:
     """`kmint book import`; every entry of the book is then shown, and made ready for the referee."""
     from kmint_tui.book import store
     from kmint_tui.book.document import text_of
-    from kmint_tui.cli.book import facts, row
+    from kmint_tui.cli.book import row
     from kmint_tui.core.book.planning import work_of
+    from kmint_tui.core.book.reading import facts
     from kmint_tui.errors import UsageError
     from tests.book import examples
 

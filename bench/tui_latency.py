@@ -68,7 +68,7 @@ async def measure(drafts: int, keys: int) -> tuple[list[tuple[float, float]], in
     from kmint_tui.events import Progress, Started
     from kmint_tui.screens.messages import RunReady
     from kmint_tui.screens.mint import MintScreen
-    from tests.tui.scenes import request
+    from tests.tui.sessions import request
 
     app = KmintApp()
     times: list[tuple[float, float]] = []

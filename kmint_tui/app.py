@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import on, work
@@ -21,7 +22,7 @@ from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
 from kmint_tui import paths
-from kmint_tui.core import facts
+from kmint_tui.core import command_line, facts
 from kmint_tui.core.engine import Engine
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.core.facts import NO_GPU, Facts
@@ -29,6 +30,7 @@ from kmint_tui.core.jobs import Jobs
 from kmint_tui.core.pulling import PULLING
 from kmint_tui.core.run import MintRun, failure_of
 from kmint_tui.errors import ConfigError, EnvironmentUnfit
+from kmint_tui.history.reading import read_history
 from kmint_tui.screens import preferences
 from kmint_tui.screens.base import KmintScreen
 from kmint_tui.screens.messages import FactsFound, JobsChanged, answer
@@ -229,7 +231,22 @@ class KmintApp(App[int], inherit_bindings=False):
         """Ask for a folder and save a draft into it."""
         from kmint_tui.screens.save import Saving
 
-        self.push_screen(Saving(identity, reference))
+        def save(folder: Path) -> tuple[str, ...]:
+            from kmint_tui.core.save import save_draft, told
+
+            with read_history(paths.history_file()) as history:
+                saved = save_draft(
+                    history, self.engine.referee(), identity, folder, reference=reference
+                )
+            return told(saved, reference)
+
+        self.push_screen(
+            Saving(
+                f"draft {identity}",
+                save,
+                lambda folder: command_line.save(identity, folder, reference),
+            )
+        )
 
     def claim_crown(self, identity: str) -> None:
         """Let a draft claim its crown, on the Crowns screen."""

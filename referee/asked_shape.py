@@ -21,6 +21,8 @@ DTYPES: dict[str, Dtype] = {
     "float32": "float32",
 }
 """Dtype names that users may write, and the referee's names for them."""
+SHORT: dict[str, str] = {dtype: name for name, dtype in reversed(DTYPES.items())}
+"""The shortest name of each dtype."""
 
 MOST_ELEMENTS = 1 << 31
 """Maximum number of elements of one tensor, about that of the catalogue's largest case."""
@@ -28,9 +30,14 @@ COPIES = 8
 """GPU memory of a verdict as a multiple of its tensors: float64 answers and the outputs of every
 baseline included.
 """
+ANY_ROWS, ROW_COUNTS = "M", (1, 64, 2048, 32768)
+"""The rows of `Mx4096`, and the numbers of rows that it is: decoding, a small batch, and blocks of
+inference and training.
+"""
 FEW_ROWS, MOST_INTERPRETED = 3, 1 << 18
 """Maximum number of rows, and of elements, of the case that replaces a shape in the interpreter."""
 GIB = 1 << 30
+_TEXT = re.compile(rf"({ANY_ROWS}|[1-9]\d{{0,11}})x([1-9]\d{{0,11}})(?::(\w+))?")
 
 
 class ShapeError(ValueError):
@@ -53,13 +60,26 @@ class AskedShape:
         """Read `32768x1024` or `32768x1024:bf16`; the first form gets `dtype`. Raises
         ShapeError.
         """
-        found = re.fullmatch(r"([1-9]\d{0,11})x([1-9]\d{0,11})(?::(\w+))?", text.strip())
-        if found is None:
-            raise ShapeError(f"{text!r} is no shape")
-        rows, columns, named = found.groups()
-        if named is not None and named not in DTYPES:
-            raise ShapeError(f"{named} is none of {', '.join(DTYPES)}")
-        return cls(int(rows), int(columns), DTYPES[named] if named else dtype)
+        found = shapes_of(text, dtype)
+        if len(found) > 1:
+            raise ShapeError(f"{text!r} is several shapes")
+        return found[0]
+
+
+def shapes_of(text: str, dtype: Dtype = "float16") -> tuple[AskedShape, ...]:
+    """The shape that a text names; with `M` for the rows one shape for each of `ROW_COUNTS`.
+
+    A text without a dtype gets `dtype`. Raises ShapeError.
+    """
+    found = _TEXT.fullmatch(text.strip())
+    if found is None:
+        raise ShapeError(f"{text[:40]!r} is no shape")
+    rows, columns, named = found.groups()
+    if named is not None and named not in DTYPES:
+        raise ShapeError(f"{named[:40]} is none of {', '.join(DTYPES)}")
+    of = DTYPES[named] if named else dtype
+    counts = ROW_COUNTS if rows == ANY_ROWS else (int(rows),)
+    return tuple(AskedShape(count, int(columns), of) for count in counts)
 
 
 def check(op: Op, shape: AskedShape) -> None:
@@ -77,12 +97,39 @@ def check(op: Op, shape: AskedShape) -> None:
         )
 
 
+def possible(op: Op, shapes: tuple[AskedShape, ...]) -> tuple[AskedShape, ...]:
+    """Those of the shapes that the operation has a case of; the error of the first if it has none.
+
+    Raises ShapeError.
+    """
+    found, errors = list[AskedShape](), list[ShapeError]()
+    for shape in shapes:
+        try:
+            check(op, shape)
+            found.append(shape)
+        except ShapeError as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return tuple(found)
+
+
 def needed_bytes(op: Op, shape: AskedShape) -> int:
     """Upper bound of the GPU memory, in bytes, that a verdict at the shape takes."""
     cell = _cell(op, shape)
     return COPIES * sum(
         prod(spec.shape) * ITEMSIZE[spec.dtype] for spec in (*cell.inputs, *cell.outputs)
     )
+
+
+def feasible(cell: Cell) -> bool:
+    """Whether the interpreter can run the cell in reasonable time."""
+    return all(prod(spec.shape) <= MOST_INTERPRETED for spec in (*cell.inputs, *cell.outputs))
+
+
+def interpretable(op: Op, shape: AskedShape) -> bool:
+    """Whether the interpreter can run one row of the shape."""
+    return feasible(_cell(op, replace(shape, rows=1)))
 
 
 def with_shapes(

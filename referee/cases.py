@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from referee.asked_shape import feasible
 from referee.concurrency import Memo
 from referee.ops.fresh_capabilities import fresh_capabilities
 from referee.ops.fresh_cells import H100_MULTIPROCESSORS, fresh_cells
 from referee.ops.fresh_widths import fresh_long, fresh_middle, fresh_widths, wide_cells
 from referee.ops.spec import Cell
-from referee.problem import Problem, capabilities, feasible, required
+from referee.problem import Problem, capabilities, required
 from referee.verdict import CellResult
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from referee import ops
-from referee.asked_shape import MOST_INTERPRETED, AskedShape, with_shapes
+from referee.asked_shape import MOST_INTERPRETED, AskedShape, feasible, with_shapes
 from referee.ops.cells import Profile
 from referee.ops.fresh_cells import MOST_ROWS
 from referee.ops.shipped import shipped
@@ -215,11 +215,6 @@ def partition_by_rows(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
 def capabilities(cells: Sequence[Cell]) -> list[Cell]:
     """The capability cells."""
     return [cell for cell in cells if cell.role == "capability"]
-
-
-def feasible(cell: Cell) -> bool:
-    """Whether the interpreter can run the cell in reasonable time."""
-    return all(prod(spec.shape) <= MOST_ELEMENTS for spec in (*cell.inputs, *cell.outputs))
 
 
 def too_large(problem: Problem) -> str:

@@ -14,7 +14,7 @@ from kmint_tui.cli.streams import Table
 from kmint_tui.errors import UsageError
 
 if TYPE_CHECKING:
-    from kmint_tui.book.records import Book, Entry, Origin, Place
+    from kmint_tui.book.records import Entry, Origin, Place
 
 _WORK = "kmint_tui.cli.book_work"
 VERBS = {
@@ -61,12 +61,13 @@ def list_entries(state: State, device: str | None = None, as_json: bool = False)
     from kmint_tui.book import store
     from kmint_tui.book.document import to_json
     from kmint_tui.book.records import Book
+    from kmint_tui.core.book.reading import named_book
 
     origins: dict[Place, Origin] = {}
     if device is None and not store.devices():
         found = Book(device="", entries=(), sources={})
     else:
-        found, origins = load(device)
+        found, origins = named_book(device)
     if as_json:
         state.out.document("kmint.book/1", to_json(found))
         return
@@ -84,7 +85,13 @@ def list_entries(state: State, device: str | None = None, as_json: bool = False)
     shell_complete=complete_operation,
     help="An operation; `kmint book ls` lists those of the book.",
 )
-@click.option("--shape", "shapes", metavar="RxC", multiple=True, help="This shape alone.")
+@click.option(
+    "--shape",
+    "shapes",
+    metavar="RxC",
+    multiple=True,
+    help="This shape alone; Mx4096 is each number of rows.",
+)
 @click.option("--source", is_flag=True, help="Print the text of the fastest kernel alone.")
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.book/1).")
@@ -101,9 +108,10 @@ def show(
     from dataclasses import replace
 
     from kmint_tui.book.document import to_json
+    from kmint_tui.core.book.reading import facts, named_book
     from kmint_tui.core.book.saving import entries_of
 
-    found, origins = load(device)
+    found, origins = named_book(device)
     entries = entries_of(found, op, shapes, origins)
     if as_json:
         state.out.document("kmint.book/1", to_json(replace(found, entries=tuple(entries))))
@@ -130,8 +138,9 @@ def show(
 def export(state: State, file: Path, device: str | None, as_json: bool) -> None:
     """Write the book of a device to a file, which `kmint book import` takes on another machine."""
     from kmint_tui.book import store
+    from kmint_tui.core.book.reading import named_book
 
-    found, _ = load(device)
+    found, _ = named_book(device)
     if not found.entries:
         raise UsageError(f"the book of {found.device} is empty", fix=store.EMPTY)
     store.write(found, file)
@@ -167,43 +176,13 @@ def take(state: State, file: Path, as_json: bool) -> None:
         state.out.text(f"{len(found.entries)} kernels for {found.device}")
 
 
-def load(device: str | None) -> tuple[Book, dict[Place, Origin]]:
-    """The book that `--device` names, and the origin of each entry. Raises UsageError."""
-    from kmint_tui.book import store
-    from kmint_tui.core.book.saving import here
-
-    own = here() if device is None else None
-    known = store.devices() if own is not None else ()
-    return store.load(store.named(device, own if own in known else None))
-
-
 def row(entry: Entry, origins: dict[Place, Origin]) -> tuple[str, ...]:
     """One line of the list."""
+    from kmint_tui.core.book.reading import share
+
     figures = entry.figures
     return (
         *(entry.op, entry.shape, entry.dtype, figures.verdict),
-        *(f"{figures.ratio:.3f}x", f"{figures.us:.1f}", _share(figures.floor_share)),
+        *(f"{figures.ratio:.3f}x", f"{figures.us:.1f}", share(entry)),
         *(entry.maker, origins[entry.place], entry.date[:10]),
     )
-
-
-def facts(entry: Entry, origins: dict[Place, Origin]) -> list[tuple[str, str]]:
-    """Everything that is known of an entry, by name."""
-    figures = entry.figures
-    bounded = figures.low is not None and figures.high is not None
-    interval = f" ({figures.low:.3f} to {figures.high:.3f})" if bounded else ""
-    others = ", ".join(f"{name} {us:.1f}" for name, us in figures.baselines.items())
-    versions = ", ".join(f"{name} {value}" for name, value in entry.versions.items())
-    return [
-        ("ratio", f"{figures.ratio:.3f}x {figures.bar}{interval}, {figures.verdict}"),
-        ("device time", f"{figures.us:.1f} us; {_share(figures.floor_share)} of the copy floor"),
-        ("baselines, us", others),
-        ("by", entry.maker),
-        ("from", f"{origins[entry.place]}, {entry.date}, commit {entry.commit or 'not known'}"),
-        ("versions", versions),
-        ("sha256", entry.source_sha256),
-    ]
-
-
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.0f} %"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kmint_tui.cli.book import device_option, load
+from kmint_tui.cli.book import device_option
 from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.options import OPERATION, complete_operation
 from kmint_tui.cli.slow_steps import SlowStepNotice
@@ -30,7 +30,11 @@ from kmint_tui.cli.state import State
     help="Folder to save into.",
 )
 @click.option(
-    "--shape", "shapes", metavar="RxC", multiple=True, help="Kernels of these shapes alone."
+    "--shape",
+    "shapes",
+    metavar="RxC",
+    multiple=True,
+    help="Kernels of these shapes alone; Mx4096 is each number of rows.",
 )
 @device_option
 @click.option(
@@ -58,11 +62,12 @@ def save(
     """
     from dataclasses import asdict
 
-    from kmint_tui.core.book.saving import entries_of, save_from_book
+    from kmint_tui.core.book.reading import named_book
+    from kmint_tui.core.book.saving import entries_of, left_out, save_from_book
     from kmint_tui.core.referee import open_referee
     from kmint_tui.core.save import first_call, left_open
 
-    found, origins = load(device)
+    found, origins = named_book(device)
     entries = entries_of(found, op, shapes, origins)
     with (
         open_referee(state.demand(), state.err.note) as referee,
@@ -84,9 +89,8 @@ def save(
         return
     for path in saved.files:
         state.out.text(str(path))
-    if done.left_out:
-        places = ", ".join(f"{one.shape} {one.dtype}" for one in done.left_out)
-        state.err.note(f"other kernels of the book are not in the file: {places}")
+    if note := left_out(done):
+        state.err.note(note)
     if warning := left_open(saved):
         state.err.note(warning)
     if hint := first_call(saved, None):

@@ -33,7 +33,7 @@ _OPS = click.option(
     "shapes",
     metavar="RxC",
     multiple=True,
-    help="Rows and columns, as in 32768x1024 or 32768x1024:fp16; may be repeated.  [default: a spread of four]",
+    help="Rows and columns, as in 32768x1024 or Mx1024:fp16; may be repeated.  [default: a spread of four]",
 )
 @click.option(
     "--dtype",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -104,10 +104,10 @@ def claim(
     """Let a draft that won claim its crown; if the crown is held, both kernels are replayed head to
     head.
 
-    Each shape has a separate crown, and one command claims one crown. Without --shape that is the
-    crown of the operation's usual shape.
+    Each shape has a separate crown; without --shape it is that of the operation's usual shape. Of
+    several, none is claimed unless the draft won at each.
 
-    Exit code 0 means that the draft holds the crown now, 1 that it does not.
+    Exit code 0 means that the draft holds each crown now, 1 that it does not.
     """
     from kmint_tui.core.duel import head_to_head
     from kmint_tui.crowns.records import claim as claim_of
@@ -124,43 +124,48 @@ def claim(
         raise UsageError("the history is empty", fix="`kmint mint softmax` is a start")
     with History(paths.history_file()) as history:
         session = history.session(where.session)
-        claimed = claim_of(
-            session, history.draft(where.session, where.number), _shape(session.op, shapes, dtype)
-        )
+        draft = history.draft(where.session, where.number)
+        wanted_shapes = _shapes(session.op, shapes, dtype)
+        claims = [claim_of(session, draft, shape) for shape in wanted_shapes]
+    replay = partial(head_to_head, demand=state.demand())
     with Crowns(paths.history_file()) as store:
-        result = challenge(store, claimed, partial(head_to_head, demand=state.demand()))
+        results = []
+        for one in claims:
+            results.append(challenge(store, one, replay))
+            if not as_json:
+                state.out.text(_told(results[-1]))
     if as_json:
-        content = {
-            "outcome": result.outcome,
-            "holder": result.holder.to_json(),
-            "duel": result.duel.to_json() if result.duel else None,
-        }
-        state.out.document("kmint.claim/1", content)
-    else:
-        state.out.text(_told(result))
-    return ExitCode.DONE if result.outcome != "kept" else ExitCode.NOTHING_PASSED
+        documents = [_document(result) for result in results]
+        several = {"shapes": documents} if len(documents) > 1 else {}
+        state.out.document("kmint.claim/1", {**documents[0], **several})
+    held = all(result.outcome != "kept" for result in results)
+    return ExitCode.DONE if held else ExitCode.NOTHING_PASSED
 
 
-def _shape(op: str, shapes: tuple[str, ...], dtype: str | None) -> str | None:
-    """The only requested shape; None without one. Raises UsageError for several."""
+def _document(result: Result) -> dict[str, Any]:
+    return {
+        "outcome": result.outcome,
+        "holder": result.holder.to_json(),
+        "duel": result.duel.to_json() if result.duel else None,
+    }
+
+
+def _shapes(op: str, shapes: tuple[str, ...], dtype: str | None) -> tuple[str | None, ...]:
+    """The requested shapes; None alone for the usual one."""
     if not (shapes or dtype):
-        return None
-    from kmint_tui.core.task import wanted_task
-    from referee.problem import TaskName
+        return (None,)
+    from kmint_tui.core.shape import wanted_shapes
+    from kmint_tui.core.task import operation
 
-    _, task = wanted_task(op, None, shapes, dtype)
-    assert isinstance(task, TaskName)
-    if len(task.shapes) > 1:
-        raise UsageError(
-            f"each shape has a separate crown, and {len(task.shapes)} were named",
-            fix="claim them one by one",
-        )
-    return task.shapes[0]
+    return wanted_shapes(operation(op), shapes, dtype)
 
 
 def _told(result: Result) -> str:
+    from kmint_tui.crowns.records import shape_of
+
     crown, duel = result.holder.crown, result.duel
-    where = f"the crown for {crown.op} on {crown.device}"
+    at = f" at {shape}" if (shape := shape_of(crown.cell)) else ""
+    where = f"the crown for {crown.op}{at} on {crown.device}"
     against = (
         f": {duel.ratio:.3f}x ({duel.low:.3f} to {duel.high:.3f}), {duel.decision}" if duel else ""
     )

@@ -42,7 +42,7 @@ ENDINGS = (".svg", ".txt", ".json")
     "shapes",
     metavar="RxC",
     multiple=True,
-    help="This shape alone, as in 32768x1024 or 32768x1024:fp32; may be repeated.  [default: the published grid]",
+    help="This shape alone, as in 32768x1024 or Mx1024:fp32; may be repeated.  [default: the published grid]",
 )
 @click.option(
     "--dtype", metavar="DTYPE", help="fp16, bf16 or fp32 alone.  [default: fp16 and bf16]"

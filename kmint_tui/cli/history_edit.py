@@ -109,10 +109,9 @@ def rejudge(state: State, wanted: str, reference: Asked | None, as_json: bool) -
     """Judge a draft again, with a fresh seed; the new verdict takes the place of the old one."""
     from kmint_tui.cli.judge import show_verdict
     from kmint_tui.core.referee import open_referee, unfit
-    from kmint_tui.core.task import wanted_task
+    from kmint_tui.core.rejudge import task_of
     from kmint_tui.history.named import FROM_OUTSIDE
     from kmint_tui.history.verdicts import ratio
-    from kmint_tui.minting.request import inputs_of
 
     with (
         _history() as history,
@@ -125,9 +124,8 @@ def rejudge(state: State, wanted: str, reference: Asked | None, as_json: bool) -
                 f"{wanted} is the same kernel as {draft.session}.{draft.duplicate_of}; judge that one"
             )
         session = history.session(draft.session)
-        reference = reference.remembering(*inputs_of(session)) if reference else None
         notice.reading(reference)
-        task = wanted_task(None if reference else session.op, reference)[1]
+        task = task_of(session, reference)
         verdict = referee.judge(
             draft.source, task, strict=session.model_file != FROM_OUTSIDE, tell=notice.doing
         )

@@ -337,7 +337,11 @@ def _watch(
 
 def show_verdict(out: Output, verdict: Verdict) -> None:
     """The verdict, its checks and its cells."""
+    from kmint_tui.core.shape_times import timed_at
+
     time, gained = device_microseconds(verdict.timing), ratio(verdict.timing)
+    where = timed_at(verdict.timing) if verdict.timing else ""
+    first = " at the first shape" if verdict.timing and verdict.timing.get("shapes") else ""
     out.pairs(
         [
             ("op", verdict.op),
@@ -351,8 +355,8 @@ def show_verdict(out: Output, verdict: Verdict) -> None:
                 else []
             ),
             *([("guard", verdict.guard)] if verdict.guard else []),
-            *([("device time", f"{time:.1f} us")] if time else []),
-            *([("ratio", f"{gained:.3f}x the fastest baseline")] if gained else []),
+            *([("device time", f"{time:.1f} us{first}")] if time else []),
+            *([("ratio", f"{gained:.3f}x the fastest baseline {where}")] if gained else []),
         ]
     )
     checks = [(check.name, _status(check.status), check.detail) for check in verdict.checks]

@@ -65,8 +65,8 @@ def shapes_for(what: str, default: str, dtype: str = "fp16") -> Callable[[Comman
             "shapes",
             metavar="RxC",
             multiple=True,
-            help=f"Rows and columns {what}, as in 32768x1024 or 32768x1024:bf16; may be repeated."
-            f"  [default: {default}]",
+            help=f"Rows and columns {what}, as in 32768x1024 or 32768x1024:bf16; Mx1024 is several"
+            f" numbers of rows; may be repeated.  [default: {default}]",
         )
         @click.option(
             "--dtype",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
+from kmint_tui.book.records import Entry
 from kmint_tui.core.planning import MintOptions
 from referee.reference.asked import Asked
 
@@ -16,7 +18,10 @@ def mint(options: MintOptions) -> str:
         words.append(options.op)
     if options.reference:
         words += options.reference.words()
+    for shape in options.shapes:
+        words += ["--shape", shape]
     values = {
+        "--dtype": options.dtype,
         "--model": options.model,
         "--drafts": options.drafts,
         "--seed": options.seed,
@@ -37,6 +42,14 @@ def mint(options: MintOptions) -> str:
 def save(draft: str, folder: Path | str, reference: Asked | None = None) -> str:
     """The command that saves a draft; `reference` is the own one it was minted by."""
     return command("save", draft, "--to", str(folder), *(reference.words() if reference else []))
+
+
+def book(verb: str, entries: Sequence[Entry], *rest: str, device: str | None = None) -> str:
+    """The command `kmint book VERB` for entries of one operation; at its shape for one alone."""
+    words = ["book", verb, entries[0].op]
+    if len(entries) == 1:
+        words += ["--shape", f"{entries[0].shape}:{entries[0].dtype}"]
+    return command(*words, *rest, *(["--device", device] if device is not None else []))
 
 
 def command(*words: str) -> str:

@@ -12,8 +12,9 @@ from kmint_tui.history.named import FROM_OUTSIDE
 from kmint_tui.history.records import Draft, Session, draft_id
 from kmint_tui.history.store import History
 from kmint_tui.history.verdicts import ratio
-from kmint_tui.minting.request import inputs_of
+from kmint_tui.minting.request import inputs_of, shapes_of
 from referee.ops import UnknownOp, get
+from referee.problem import TaskName
 from referee.reference.asked import Asked
 from referee.verdict import Verdict
 
@@ -27,10 +28,20 @@ def in_catalogue(op: str) -> bool:
     return True
 
 
+def task_of(session: Session, reference: Asked | None) -> str | TaskName:
+    """The task of a session's drafts: its operation at its shapes, or the `reference` with its
+    inputs. Raises UsageError.
+    """
+    if reference is not None:
+        return wanted_task(None, reference.remembering(*inputs_of(session)))[1]
+    return wanted_task(session.op, None, shapes_of(session))[1]
+
+
 def rejudge(
     engine: Engine, session: Session, draft: Draft, job: Job, reference: Asked | None = None
 ) -> Verdict:
-    """The new verdict, by `reference` where the session was judged by an own function.
+    """The new verdict, by `reference` where the session was judged by an own function, and at the
+    shapes of the session.
 
     Raises UsageError for an unknown operation, EnvironmentUnfit where the referee could not work,
     and Cancelled. The stored verdict then stays.
@@ -41,8 +52,7 @@ def rejudge(
             f"{draft.id} is the same kernel as {original}",
             fix=f"judge {original} again; its verdict counts for both",
         )
-    reference = reference.remembering(*inputs_of(session)) if reference else None
-    task = wanted_task(None if reference else session.op, reference)[1]
+    task = task_of(session, reference)
     target = session.settings.get("target")
     referee = engine.referee()
     job.go_on()

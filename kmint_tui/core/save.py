@@ -121,6 +121,12 @@ def first_call(saved: Saved, reference: Asked | None) -> str:
     return f"use it{only}: {saved.first_call}"
 
 
+def told(saved: Saved, reference: Asked | None = None) -> tuple[str, ...]:
+    """The written files, how to use the kernel, and the inputs that were not judged, a line each."""
+    lines = (*map(str, saved.files), left_open(saved), first_call(saved, reference))
+    return tuple(filter(None, lines))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SaveAsked:
     """The options of a save by shape. `no_gpu` is the reason why nothing can be timed here."""

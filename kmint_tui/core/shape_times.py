@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kmint_tui.history.verdicts import speed
 from kmint_tui.save.choosing import Row
-from referee.asked_shape import DTYPES, AskedShape
+from referee.asked_shape import DTYPES, SHORT, AskedShape
 from referee.versions import compiler_name
 
 if TYPE_CHECKING:
@@ -53,6 +54,51 @@ def times_of(draft: str, verdict: Mapping[str, Any] | None) -> dict[AskedShape, 
             where=where,
         )
     return found
+
+
+@dataclass(frozen=True)
+class ByShape:
+    """The measurements of a verdict at several shapes.
+
+    `missing` names the cases without a ratio. The geometric mean is None where there is one.
+    """
+
+    rows: tuple[Row, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """The geometric mean of the ratios."""
+        return mean(self.rows) if self.rows and not self.missing else None
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The shapes at which the kernel is slower than the fastest baseline."""
+        return tuple(short_name(row) for row in self.rows if row.decision == "loss")
+
+
+def timed_at(timing: Mapping[str, Any]) -> str:
+    """The shape to which a verdict's ratio belongs, in words; a case has its name."""
+    several = timing.get("shapes") or ()
+    if several:
+        return f"as the geometric mean of {len(several)} shapes"
+    names = [short_name(row) for row in times_of("", {"timing": timing}).values()]
+    return f"at {names[0] if names else timing.get('cell')}"
+
+
+def short_name(row: Row) -> str:
+    """The shape of a row with the short name of its dtype, as in `32768x1024:bf16`."""
+    return f"{row.rows}x{row.columns}:{SHORT.get(row.dtype, row.dtype)}"
+
+
+def by_shape(timing: Mapping[str, Any] | None) -> ByShape | None:
+    """A verdict's timing by shape; None for one of a single shape."""
+    rows, missing = list[Row](), list[str]()
+    for one in (timing or {}).get("shapes") or ():
+        found = [row for row in times_of("", {"timing": one}).values() if row.ratio > 0]
+        rows += found
+        missing += [] if found else [str(one.get("cell"))]
+    return ByShape(tuple(rows), tuple(missing)) if rows or missing else None
 
 
 def place(environment: Mapping[str, Any]) -> str:

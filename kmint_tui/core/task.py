@@ -59,12 +59,13 @@ def wanted_task(
             "name an operation of the catalogue, or give --reference FILE.py:function",
             fix="`kmint ops` lists the operations",
         )
-    from kmint_tui.core.shape import wanted_shapes
+    from kmint_tui.core.shape import refuse_unjudged, wanted_shapes
     from referee.problem import TaskName
 
     if op is not None:
         known = operation(op)
         asked = wanted_shapes(known, shapes, dtype) if shapes or dtype else ()
+        refuse_unjudged(known, asked)
         return known, TaskName(known.name, shapes=asked) if asked else op
     assert reference is not None
     if shapes or dtype:

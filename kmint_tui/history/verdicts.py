@@ -55,7 +55,7 @@ class IntervalDocument(TypedDict):
     high: NotRequired[float | None]
 
 
-class TimingDocument(TypedDict):
+class ShapeDocument(TypedDict):
     """The times at one cell."""
 
     device: NotRequired[dict[str, SummaryDocument]]
@@ -69,6 +69,14 @@ class TimingDocument(TypedDict):
     neighbours: NotRequired[list[str]]
     notes: NotRequired[list[str]]
     environment: NotRequired[dict[str, Any]]
+    decision: NotRequired[str]
+
+
+class TimingDocument(ShapeDocument):
+    """The times at one cell; of several shapes those at the first, and a list of all."""
+
+    shapes: NotRequired[list[ShapeDocument]]
+    geometric_mean: NotRequired[float | None]
 
 
 class HostCodeDocument(TypedDict):

@@ -112,6 +112,12 @@ def inputs_of(session: Session) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
+def shapes_of(session: Session) -> tuple[str, ...]:
+    """The shapes that the kernels of a session were judged at, as `--shape` takes them."""
+    shapes = session.settings.get("shapes")
+    return tuple(map(str, shapes)) if isinstance(shapes, list) else ()
+
+
 def environment() -> dict[str, Any]:
     """The machine and the versions of all parts, without an import of any."""
     versions = {name: _version(name) for name in _VERSIONED}

@@ -15,6 +15,7 @@ from textual.widgets import DataTable, Static, TabbedContent, TabPane
 
 from kmint_tui import paths
 from kmint_tui.core import command_line
+from kmint_tui.core.shape_times import timed_at
 from kmint_tui.errors import KmintError, UsageError
 from kmint_tui.history.reading import read_history
 from kmint_tui.history.records import Draft, Session, parse_id
@@ -266,7 +267,9 @@ class DraftScreen(RejudgingScreen):
             outcome, reason = "not judged", f"ended by {draft.finish}"
         else:
             outcome, reason = draft.outcome or "", long_reason(draft.verdict)
-        gained = f", {draft.ratio:.3f}x" if draft.ratio is not None else ""
+        timing = (draft.verdict or {}).get("timing")
+        where = f" {timed_at(timing)}" if timing else ""
+        gained = f", {draft.ratio:.3f}x{where}" if draft.ratio is not None else ""
         facts = draft.maker(session.model)
         if draft.author == "smith":
             facts += f", {draft.tokens} tokens in {draft.seconds:.1f} s, seed {draft.seed}, temperature {draft.temperature:g}"

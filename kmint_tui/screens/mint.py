@@ -372,8 +372,9 @@ class MintScreen(KmintScreen):
 
     @property
     def _reference(self) -> Asked | None:
-        task = self.session.request.task if self.session.request else None
-        return None if task is None or isinstance(task, str) else self.query_one(Composer).reference
+        task = self.session.request.task if self.session.request else ""
+        own = not isinstance(task, str) and task.file is not None
+        return self.query_one(Composer).reference if own else None
 
     def action_copy_code(self) -> None:
         row = self.session.drafts.get(self.selected) if self.selected is not None else None

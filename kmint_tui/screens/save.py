@@ -4,9 +4,10 @@ receipt and its test.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -17,13 +18,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
 from kmint_tui import paths
-from kmint_tui.core import command_line
 from kmint_tui.core.run import Failure, failure_of
-from kmint_tui.history.reading import read_history
 
 if TYPE_CHECKING:
-    from kmint_tui.app import KmintApp
-    from referee.reference.asked import Asked
+    pass
 
 
 class Saving(ModalScreen[None]):
@@ -46,20 +44,24 @@ class Saving(ModalScreen[None]):
 
     @dataclass
     class Done(Message):
-        """The written files and the command that calls the kernel once, or the failure."""
+        """Lines on the saved files, or the failure."""
 
-        files: tuple[Path, ...]
-        first_call: str
+        lines: tuple[str, ...]
         failure: Failure | None
 
-    def __init__(self, identity: str, reference: Asked | None) -> None:
+    def __init__(
+        self, what: str, save: Callable[[Path], tuple[str, ...]], command: Callable[[str], str]
+    ) -> None:
+        """`save` writes into a folder and returns lines on the files. `command` makes of a folder
+        the `kmint` command that does the same.
+        """
         super().__init__()
-        self._identity, self._reference = identity, reference
+        self._what, self._into, self._command = what, save, command
         self._busy = False
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(f"Save draft {self._identity}", classes="title", markup=False)
+            yield Label(f"Save {self._what}", classes="title", markup=False)
             yield Label(
                 "Folder to save into; the kernel, its receipt and its test are written there."
             )
@@ -77,17 +79,10 @@ class Saving(ModalScreen[None]):
 
     @work(thread=True, exclusive=True, group="save", exit_on_error=False)
     def _save(self, folder: Path) -> None:
-        from kmint_tui.core.save import save_draft
-
-        app = cast("KmintApp", self.app)
         try:
-            with read_history(paths.history_file()) as history:
-                saved = save_draft(
-                    history, app.engine.referee(), self._identity, folder, reference=self._reference
-                )
-            message = self.Done(tuple(saved.files), saved.first_call, None)
+            message = self.Done(self._into(folder), None)
         except Exception as error:
-            message = self.Done((), "", failure_of(error))
+            message = self.Done((), failure_of(error))
         self.post_message(message)
 
     @on(Done)
@@ -101,17 +96,13 @@ class Saving(ModalScreen[None]):
                 )
             )
             return
-        lines = [
-            *map(str, message.files),
-            *([f"use it: {message.first_call}"] if message.first_call else []),
-        ]
-        self.app.notify("\n".join(lines), title=f"saved {self._identity}", markup=False, timeout=20)
+        self.app.notify(
+            "\n".join(message.lines), title=f"saved {self._what}", markup=False, timeout=20
+        )
         self.dismiss()
 
     def action_copy_command(self) -> None:
-        text = command_line.save(
-            self._identity, self.query_one(Input).value.strip() or "DIR", self._reference
-        )
+        text = self._command(self.query_one(Input).value.strip() or "DIR")
         self.app.copy_to_clipboard(text)
         self.app.notify(text, title="copied: command", markup=False)
 

@@ -1,4 +1,6 @@
-"""Device time as bars: the kernel, each baseline and the floor, from a verdict's timing."""
+"""A verdict's timing as bars: the ratio at each shape, and the device time of the kernel, of each
+baseline and of the floor.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ from typing import Any
 from textual.content import Content
 from textual.widgets import Static
 
-WIDTH = 24
+from kmint_tui.core.shape_times import ByShape, by_shape, short_name
+
+WIDTH, RATIO_WIDTH = 24, 22
+"""Cells of the longest bar; a line with a ratio has to fit next to the code."""
+COLOURS = {"win": "$success", "loss": "$warning"}
 NAMES = {"candidate": "this kernel", "floor": "floor (copy)"}
 
 
@@ -42,16 +48,49 @@ def bars(timing: Mapping[str, Any], width: int = WIDTH) -> list[Content]:
     return lines
 
 
+def ratio_bars(found: ByShape, width: int = RATIO_WIDTH) -> list[Content]:
+    """One line for each shape, then the geometric mean, and the shapes at which the kernel loses.
+
+    A bar reaches the mark `│` where the kernel is as fast as the fastest baseline.
+    """
+    longest = max((1.0, *(row.ratio for row in found.rows)))
+    even = min(width - 1, round(width / longest))
+    widest = max((len(short_name(row)) for row in found.rows), default=0)
+    lines = []
+    for row in found.rows:
+        filled = max(1, round(width * row.ratio / longest))
+        bar = "━" * filled + (" " * (even - filled) + "│" if filled <= even else "")
+        colour = COLOURS.get(row.decision, "$secondary")
+        name, ratio = f"{short_name(row):<{widest}} ", f" {row.ratio:6.3f}x "
+        lines.append(
+            Content.assemble(name, (f"{bar:<{width}}", colour), ratio, (row.decision, colour))
+        )
+    lines += [Content(f"{cell}: no ratio") for cell in found.missing]
+    if found.mean is not None:
+        lines.append(Content(f"geometric mean {found.mean:.3f}x"))
+    if found.lost:
+        lines.append(Content.styled(f"losses: {', '.join(found.lost)}", "$warning"))
+    return lines
+
+
+def _of_one(timing: Mapping[str, Any]) -> list[Content]:
+    missing = [
+        Content(f"{name}: missing ({reason})")
+        for name, reason in dict(timing.get("missing") or {}).items()
+    ]
+    return [*bars(timing), *missing]
+
+
 class TimeBars(Static):
     """Bars, or in one line why there are none."""
 
     def show(self, timing: Mapping[str, Any] | None, *, untimed: str) -> None:
         """Show a verdict's timing; `untimed` is said when there is none."""
-        lines = bars(timing) if timing else []
-        missing = [
-            f"{name}: missing ({reason})"
-            for name, reason in dict((timing or {}).get("missing") or {}).items()
-        ]
-        self.update(
-            Content("\n").join([*lines, *map(Content, missing)]) if lines else Content(untimed)
-        )
+        found = by_shape(timing)
+        if timing is None or found is None:
+            self.update(Content("\n").join((timing and _of_one(timing)) or [Content(untimed)]))
+            return
+        lines = ratio_bars(found)
+        for one in timing["shapes"]:
+            lines += [Content(""), Content.styled(str(one.get("cell")), "$primary"), *_of_one(one)]
+        self.update(Content("\n").join(lines))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -12,24 +11,24 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
-from textual.validation import Integer, Validator
 from textual.widgets import Button, ContentSwitcher, Input, Label, Select, Static, TextArea
 
 from kmint_tui.core.block import NORMS, Block
 from kmint_tui.core.own_function import Examined, examine, functions_of, keep_pasted
 from kmint_tui.core.planning import MintOptions, described_program
 from kmint_tui.core.reference import parse_reference
+from kmint_tui.core.shape import previewed
 from kmint_tui.errors import KmintError, UsageError
 from kmint_tui.minting.request import MintRequest, Until
 from kmint_tui.paths import expanded
+from kmint_tui.widgets.fields import choice, number
+from kmint_tui.widgets.shape_fields import ShapeFields
 from kmint_tui.widgets.task_lists import FunctionList, OpList
 from referee.ops import UnknownOp, get, listed
 from referee.ops.grammar import ACTIVATIONS
 from referee.ops.spec import Op
 from referee.reference.asked import Asked, split_reference
 
-Pairs = Sequence[tuple[str, str]]
-"""Choices: the shown text and the value of each."""
 MOST_DRAFTS, MOST_REPAIRS = 64, 8
 UNTIL = (("judge every draft", "best"), ("stop at the first win", "first"))
 TUNE = (("no tuning", "no"), ("tune the best", "yes"))
@@ -65,11 +64,11 @@ class Composer(Vertical):
     def compose(self) -> ComposeResult:
         acts = [(act.title, act.name) for act in ACTIVATIONS.values()]
         with Horizontal(classes="line"):
-            yield _choice(WAYS, "block", "way", "How to say what to mint")
+            yield choice(WAYS, "block", "way", "How to say what to mint")
             with ContentSwitcher(initial="block", id="ways"):
                 with Horizontal(id="block"):
-                    yield _choice(NORMS, "rmsnorm", "norm", "The normalisation")
-                    yield _choice(
+                    yield choice(NORMS, "rmsnorm", "norm", "The normalisation")
+                    yield choice(
                         RESIDUAL, "no", "residual", "Add a residual before the normalisation?"
                     )
                     yield Select(
@@ -110,18 +109,18 @@ class Composer(Vertical):
         yield Static("", id="graph", markup=False)
         with Horizontal(classes="line"):
             yield Label("model", classes="field")
-            yield _choice([("best that fits", "")], "", "model", "The smith")
+            yield choice([("best that fits", "")], "", "model", "The smith")
             yield Label("drafts", classes="field")
             yield Input(
                 "8",
                 compact=True,
                 id="drafts",
                 type="integer",
-                validators=_number(1, MOST_DRAFTS),
+                validators=number(1, MOST_DRAFTS),
                 tooltip="How many drafts",
             )
             yield Label("seed", classes="field")
-            yield Input(placeholder="any", compact=True, id="seed", type="integer", validators=_number(0, 2**63 - 1), valid_empty=True,
+            yield Input(placeholder="any", compact=True, id="seed", type="integer", validators=number(0, 2**63 - 1), valid_empty=True,
                         tooltip="Repeat a session by its seed")  # fmt: skip
             yield Label("target", classes="field")
             yield Input(
@@ -134,22 +133,23 @@ class Composer(Vertical):
                 "Mint", variant="primary", compact=True, id="start", tooltip="Draft and judge (m)"
             )
         with Horizontal(classes="line more"):
-            yield _choice(UNTIL, "best", "until", "When to stop drafting")
+            yield choice(UNTIL, "best", "until", "When to stop drafting")
             yield Label("repairs", classes="field")
-            yield Input("0", compact=True, id="repair", type="integer", validators=_number(0, MOST_REPAIRS),
+            yield Input("0", compact=True, id="repair", type="integer", validators=number(0, MOST_REPAIRS),
                         tooltip="How often rejected drafts go back with the referee's reason")  # fmt: skip
-            yield _choice(
+            yield choice(
                 TUNE,
                 "no",
                 "tune",
                 "Try other block sizes, warps and stages for the best kernel; needs a GPU",
             )
-            yield _choice(
+            yield choice(
                 TEMPLATES,
                 "yes",
                 "template",
                 "Whether kmint also writes one kernel from the function's graph, without the smith",
             )
+        yield ShapeFields(classes="line", id="timed-at")
         yield Static("", id="meaning", markup=False)
 
     def on_mount(self) -> None:
@@ -167,6 +167,7 @@ class Composer(Vertical):
 
     def wishes(self) -> MintOptions:
         """The request, as the command line would put it. Raises UsageError."""
+        shapes, dtype = self.query_one(ShapeFields).asked
         for field, limits in (
             ("drafts", f"1 to {MOST_DRAFTS}"),
             ("seed", "0 to 2^63 - 1"),
@@ -182,6 +183,7 @@ class Composer(Vertical):
                 raise UsageError("no function is named", fix="for example reference.py:fused_norm")
         elif (found := self.op) is not None:
             op = found.name
+            previewed(found, shapes, dtype)
         else:
             raise UsageError(
                 f"no operation is called {self._text('op')!r}", fix="choose one of the list"
@@ -202,6 +204,8 @@ class Composer(Vertical):
             repair=int(self._text("repair") or 0),
             tune=self.query_one("#tune", Select).value == "yes",
             template=self.query_one("#template", Select).value == "yes",
+            shapes=shapes,
+            dtype=dtype,
         )
 
     @property
@@ -361,6 +365,9 @@ class Composer(Vertical):
         self.query_one("#ways", ContentSwitcher).current = "file" if own else way
         self.query_one("#pasted").display = way == "paste"
         self.query_one("#graph").display = own
+        fields = self.query_one(ShapeFields)
+        fields.set_class(own, "-unused")
+        fields.tell(op)
         functions = self.query_one(FunctionList)
         functions.display = own and self._function_is_open
         if functions.display:
@@ -386,12 +393,3 @@ class Composer(Vertical):
         wanted = self._text("reference")
         path, name = split_reference(wanted)
         return not wanted or name is None or not expanded(path).is_file()
-
-
-def _choice(options: Pairs, value: str, identity: str, tooltip: str) -> Select[str]:
-    fixed: Any = {"allow_blank": False, "compact": True}
-    return Select(options, value=value, id=identity, tooltip=tooltip, **fixed)
-
-
-def _number(low: int, high: int) -> list[Validator]:
-    return [Integer(low, high)]

@@ -22,6 +22,7 @@ MODE_TITLES = (
     ("history", "History"),
     ("crowns", "Crowns"),
     ("grid", "Grid"),
+    ("book", "Book"),
     ("models", "Models"),
     ("doctor", "Doctor"),
 )

@@ -86,23 +86,33 @@ class Spread(Static):
     """A picture of the spread; empty for a verdict without times."""
 
     def show(self, timing: Mapping[str, Any] | None) -> None:
-        """Show the spread of a verdict's device times, its number of rounds, its disturbances."""
-        lines = spread(timing) if timing else []
-        if lines and timing:
-            rounds = timing.get("rounds")
-            dropped = timing.get("dropped_rounds") or 0
-            notes = [
-                f"\n{rounds} rounds"
-                + (
-                    f", {dropped} dropped: {_reason_counts(timing.get('dropped') or {})}"
-                    if dropped
-                    else ""
-                )
-            ]
-            notes += [f"the GPU was shared with {one}" for one in timing.get("neighbours") or ()]
-            notes += [str(note) for note in timing.get("notes") or ()]
-            lines += map(Content, notes)
+        """Show the spread of a verdict's device times, its number of rounds, its disturbances; of
+        several shapes one after the other.
+        """
+        several = (timing or {}).get("shapes") or ()
+        if not several:
+            self.update(Content("\n").join(_with_notes(timing) if timing else []))
+            return
+        lines = list[Content]()
+        for one in several:
+            if found := _with_notes(one):
+                lines += [Content.styled(str(one.get("cell")), "$primary"), *found, Content("")]
         self.update(Content("\n").join(lines))
+
+
+def _with_notes(timing: Mapping[str, Any]) -> list[Content]:
+    """The spread at one shape, with its number of rounds and its disturbances."""
+    lines = spread(timing)
+    if not lines:
+        return []
+    rounds, dropped = timing.get("rounds"), timing.get("dropped_rounds") or 0
+    why = f", {dropped} dropped: {_reason_counts(timing.get('dropped') or {})}" if dropped else ""
+    notes = [
+        f"\n{rounds} rounds{why}",
+        *(f"the GPU was shared with {one}" for one in timing.get("neighbours") or ()),
+        *(str(note) for note in timing.get("notes") or ()),
+    ]
+    return [*lines, *map(Content, notes)]
 
 
 def _reason_counts(dropped: Mapping[str, Any]) -> str:

@@ -54,6 +54,20 @@ def test_a_book_travels_between_machines(foreign: Path, tmp_path: Path) -> None:
     assert kmint("book", "ls", "--json").document["device"] == "NVIDIA H200"
 
 
+def test_any_rows_are_every_row_count_of_the_book(foreign: Path) -> None:
+    assert kmint("book", "import", str(foreign)).code == 0
+    shown = kmint("book", "show", "silu", "--shape", "Mx4096:bf16")
+    assert "silu 8192x4096" in shown.out and "silu 64x4096" in shown.out
+    assert (
+        "no kernel of silu at Mx4096:fp32"
+        in kmint("book", "show", "silu", "--shape", "Mx4096:fp32").err
+    )
+    for text in ("Mx0", "MxN", "xM", "0x5", "axb", "8x8:fp8"):
+        for verb in (["show", "silu"], ["save", "silu", "--to", "kernels"]):
+            done = kmint("book", *verb, "--shape", text)
+            assert done.code == 2 and "error: shape not usable: " in done.err, done.err
+
+
 def test_a_save_judges_here_and_trusts_no_word(
     foreign: Path, tmp_path: Path, kmint_home: Path
 ) -> None:
@@ -103,6 +117,7 @@ def test_no_file_that_is_no_book_is_taken(foreign: Path, tmp_path: Path) -> None
     ("arguments", "words"),
     [
         (["build", "--shape", "0x5"], "'0x5' is no shape"),
+        (["build", "--shape", "Mx0"], "'Mx0' is no shape"),
         (["build", "--shape", "axb", "--ops", "all"], "'axb' is no shape"),
         (["build", "--dtype", "int8"], "--dtype int8 is none of"),
         (["build", "--ops", "softmax,sofmax"], "no operation is called 'sofmax'"),

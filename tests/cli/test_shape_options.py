@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from referee.asked_shape import ROW_COUNTS
 from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused
 from tests.cli.test_judge import DOUBLE, REFERENCE
@@ -44,6 +45,9 @@ def test_a_kernel_is_judged_at_the_asked_width(tmp_path: Path) -> None:
         (["--shape", "0x5"], "is no shape"),
         (["--shape", "axb"], "is no shape"),
         (["--shape", "4x4x4"], "is no shape"),
+        (["--shape", "Mx0"], "'Mx0' is no shape"),
+        (["--shape", "MxN"], "'MxN' is no shape"),
+        (["--shape", "xM"], "'xM' is no shape"),
         (["--shape", "8x8:fp8"], "fp8 is none of"),
         (["--dtype", "int3"], "int3 is none of"),
         (["--shape", "999999x999999"], "GiB in one tensor"),
@@ -55,6 +59,18 @@ def test_wrong_shapes_are_told_before_anything_runs(
     (tmp_path / "softmax.py").write_text(GOOD, encoding="utf-8")
     refused(kmint("judge", str(tmp_path / "softmax.py"), *options), 2, words, "--shape 32768x1024")
     refused(kmint("mint", "softmax", *options), 2, words)
+
+
+@pytest.mark.parametrize("command", [["judge", "softmax.py"], ["mint", "softmax"]])
+def test_a_row_that_no_interpreter_runs_is_told(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verdict without the asked shape would say nothing on it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "softmax.py").write_text(GOOD, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = kmint(*command, "--shape", "4x1000000:bf16")
+    refused(done, 3, "a row of 4x1000000:bfloat16 is too long", "262,144", "judge on a GPU")
 
 
 def test_a_reference_has_its_sizes_from_its_inputs(tmp_path: Path) -> None:
@@ -73,6 +89,9 @@ def test_a_reference_has_its_sizes_from_its_inputs(tmp_path: Path) -> None:
 def test_a_mint_shows_and_remembers_the_shapes() -> None:
     shown = kmint("mint", "softmax", "--shape", "32768x1024:bf16", "--shape", "64x768", "--dry-run")
     assert shown.code == 0 and "32768x1024:bfloat16, 64x768:float16" in shown.out
+    spread = kmint("mint", "softmax", "--shape", "Mx4096:bf16", "--dry-run")
+    names = ", ".join(f"{rows}x4096:bfloat16" for rows in ROW_COUNTS)
+    assert spread.code == 0 and names in " ".join(spread.out.split())
     usual = kmint("mint", "rope", "--dtype", "bf16", "--dry-run")
     assert "32768x128:bfloat16" in usual.out
 

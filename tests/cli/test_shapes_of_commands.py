@@ -19,6 +19,7 @@ from kmint_tui.errors import UsageError
 from kmint_tui.history.records import NewDraft, NewSession
 from kmint_tui.history.store import History
 from kmint_tui.save.judged_part import NoJudgedPart
+from referee.asked_shape import ROW_COUNTS
 from referee.ops import cells, get
 from referee.verdict import CellResult, Verdict
 from tests.cli.runner import kmint
@@ -31,6 +32,9 @@ WRONG = [
     (["--shape", "0x5"], "is no shape"),
     (["--shape", "axb"], "is no shape"),
     (["--shape", "4x4x4"], "is no shape"),
+    (["--shape", "Mx0"], "'Mx0' is no shape"),
+    (["--shape", "MxN"], "'MxN' is no shape"),
+    (["--shape", "xM"], "'xM' is no shape"),
     (["--shape", "64x64", "--shape", "64x64x64"], "is no shape"),
     (["--shape", "8x8:fp8"], "fp8 is none of"),
     (["--dtype", "int3"], "int3 is none of"),
@@ -131,6 +135,68 @@ def test_too_little_memory_is_told(monkeypatch: pytest.MonkeyPatch, two: None) -
     assert "takes 16.0 GiB of GPU memory, and this GPU has 1.0" in told.value.message
 
 
+def test_any_rows_are_those_that_fit(monkeypatch: pytest.MonkeyPatch, two: None) -> None:
+    from kmint_tui.core import shape
+    from kmint_tui.core.tune import TuneAsked, start_of
+    from kmint_tui.history.tuned import TunedSessions
+
+    asked = TuneAsked(wanted="1", shapes=("Mx8192:bf16", "64x8192:bf16"))
+    with TunedSessions(paths.history_file()) as history:
+        for memory, rows in ((None, [1, 64, 2048, 32768]), (1 << 30, [1, 64, 2048])):
+            monkeypatch.setattr(shape, "_memory", lambda memory=memory: memory)
+            assert [one.rows for one in start_of(history, asked).shapes] == rows
+        monkeypatch.setattr(shape, "_memory", lambda: 1 << 10)
+        with pytest.raises(UsageError, match="a verdict at 1x8192:bfloat16 takes"):
+            start_of(history, asked)
+
+
+def test_any_rows_become_the_table_of_a_saved_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel is the fastest for few rows, another one for many: the table has each row count."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    names = [f"{rows}x4096:bfloat16" for rows in ROW_COUNTS]
+    ratios = ((1.5, 1.4, 1.0, 1.0), (1.0, 1.0, 1.2, 1.3))
+    verdicts = [
+        won(*(timing(name, ratio) for name, ratio in zip(names, some, strict=True)))
+        for some in ratios
+    ]
+    texts = (source("online_softmax"), source("rows_softmax"))
+    remember("softmax", *zip(texts, verdicts, strict=True))
+    done = kmint("save", "1.0", "1.1", "--shape", "Mx4096:bf16", "--to", str(tmp_path), "--json")
+    assert done.code == 0, done.err
+    found = [(one["rows"], one["draft"]) for one in done.document["shapes"]]
+    assert found == list(zip(ROW_COUNTS, ("1.0", "1.0", "1.1", "1.1"), strict=True))
+    text = (tmp_path / "softmax.py").read_text(encoding="utf-8")
+    assert [
+        line.split("(")[1].split(",")[0] for line in text.splitlines() if "    _Shape(" in line
+    ] == [str(rows) for rows in ROW_COUNTS]
+
+
+def test_several_crowns_are_claimed_by_one_command(two: None) -> None:
+    """One command claims the crown of each shape, or none where the draft did not win at one."""
+    asked = ["--shape", WIDE, "--shape", TALL]
+    done = kmint("crowns", "claim", "1.0", *asked)
+    assert done.code == 0, done.err
+    assert [line.partition(" on ")[0] for line in done.out.splitlines()] == [
+        f"the crown for softmax at {shape}" for shape in (WIDE, TALL)
+    ]
+    again = kmint("crowns", "claim", "1.0", *asked, "--json")
+    assert [one["outcome"] for one in again.document["shapes"]] == ["held", "held"]
+    assert again.document["outcome"] == "held"
+    remember(
+        "rmsnorm",
+        (
+            source("row_rmsnorm"),
+            replace(won(timing(WIDE, 1.3), timing(TALL, 0.9, "loss")), op="rmsnorm"),
+        ),
+    )
+    refused(kmint("crowns", "claim", "2.0", *asked), 2, "draft 2.0 is loss")
+    assert {one["crown"]["op"] for one in kmint("crowns", "--json").document["reigns"]} == {
+        "softmax"
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -146,11 +212,7 @@ def test_too_little_memory_is_told(monkeypatch: pytest.MonkeyPatch, two: None) -
         (["save", "1.0", "1", "--to", "x"], 2, ["1 is a session"]),
         (["save", "1.0", "1.1", "--shape", "64x64", "--to", "x"], 3, ["was not timed at 64x64"]),
         (["save", "1.0", "--outside", "never", "--to", "x"], 2, ["--outside"]),
-        (
-            ["crowns", "claim", "1.0", "--shape", "64x64", "--shape", "8x8"],
-            2,
-            ["a separate crown", "one by one"],
-        ),
+        (["crowns", "claim", "1.0", "--shape", "Mx4096:bf16"], 2, ["was not timed at 1x4096"]),
         (["crowns", "claim", "1.0", "--shape", "64x64"], 2, ["was not timed at 64x64:float16"]),
     ],
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from math import prod
 from typing import Any
 
 from kmint_tui import paths
+from kmint_tui.book import store
 from kmint_tui.crowns.records import Duel
 from kmint_tui.crowns.records import claim as claim_of
 from kmint_tui.crowns.store import Crowns, challenge
@@ -15,6 +17,7 @@ from kmint_tui.history.records import NewDraft, NewSession, Reference
 from kmint_tui.history.store import History
 from referee.grid import MATRIX_SHAPES, GridPoint
 from referee.verdict import CellResult, Check, Verdict
+from tests.book.examples import book, entry
 from tests.save.test_host_code import GOOD
 
 DEVICE = {"device": "NVIDIA H200", "torch": "2.11.0", "triton": "3.6.0"}
@@ -160,6 +163,64 @@ def fill() -> None:
         history.finish(second, "stopped")
         history.finish(history.begin(dataclasses.replace(SESSION, op="rmsnorm")), "failed")
     change("UPDATE sessions SET started = '2026-01-02T03:04:05.000+00:00'")
+
+
+BY_SHAPE = ((1, 26.0), (64, 39.5), (2048, 40.8), (32768, 57.9))
+"""Rows of a verdict at several shapes, and the kernel's median there."""
+
+
+def timing_by_shape() -> dict[str, Any]:
+    """A verdict's timing at `Mx4096`: faster than every baseline for few rows, slower for many."""
+    shapes = []
+    for rows, median in BY_SHAPE:
+        one = timing(median)
+        decision = "win" if one["ratio"]["low"] > 1.01 else "loss"
+        shapes.append({**one, "cell": f"bf16-{rows}x4096-asked-x1", "decision": decision})
+    ratios = [one["ratio"]["ratio"] for one in shapes]
+    return {**shapes[0], "shapes": shapes, "geometric_mean": prod(ratios) ** (1 / len(ratios))}
+
+
+def fill_shapes() -> None:
+    """Session 4 on the filled history: one draft, judged at several shapes."""
+    times = timing_by_shape()
+    told = ", ".join(
+        f"{one['decision']} at {one['cell']} ({one['ratio']['ratio']:.3f} of {one['bar']})"
+        for one in times["shapes"]
+    )
+    mean = times["geometric_mean"]
+    said = verdict(
+        "loss", "done", f"{told}; geometric mean {mean:.3f}", mode="replay", timing=times
+    )
+    asked = {**SESSION.settings, "shapes": [f"{rows}x4096:bfloat16" for rows, _ in BY_SHAPE]}
+    with History(paths.history_file()) as history:
+        session = history.begin(dataclasses.replace(SESSION, settings=asked))
+        draft = NewDraft(
+            number=0,
+            source=GOOD,
+            seed=70,
+            temperature=0.7,
+            tokens=100,
+            seconds=1.5,
+            finish="stop",
+        )
+        history.add_draft(session, draft)
+        history.set_verdict(session, 0, said.to_json(), ratio=mean)
+        history.finish(session, "done")
+
+
+def fill_book() -> None:
+    """A book of another machine with wins, a tie and a loss, and a kernel with a long origin."""
+    changes = "BLOCK 256 -> 1024, num_warps 4 -> 8, num_stages 2 -> 3"
+    entries = (
+        entry(),
+        entry(shape="64x4096", ratio=1.003, low=0.998, high=1.007, verdict="tie", floor_share=None),
+        entry(
+            shape="32768x1024", ratio=0.871, low=0.861, high=0.88, verdict="loss", floor_share=0.71
+        ),
+        entry(op="softmax", author="tuner", changes=changes, ratio=2.119, low=2.1, high=2.131),
+        entry(op="relu2", author="template", smith="", smith_sha256="", dtype="float16"),
+    )
+    store.take(book(*entries))
 
 
 def fill_crowns() -> None:

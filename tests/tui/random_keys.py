@@ -13,7 +13,7 @@ from tests.tui.conftest import settle
 from tests.tui.filled import fill, fill_crowns, fill_grid
 
 KEYS = (
-    *"1234567", *"mxesybogGjkrdDpivncthlCq/?[]", "enter", "escape", "tab", "shift+tab", "up", "down", "left", "right", "pageup",
+    *"12345678", *"mxesybogGjkrdDpivncthlCq/?[]", "enter", "escape", "tab", "shift+tab", "up", "down", "left", "right", "pageup",
     "pagedown", "home", "end", "space", "backspace", "delete", "f1", "f2", "f5", "ctrl+p", "ctrl+t", "ctrl+d", "ctrl+o", "ctrl+c",
     "ctrl+a", "ctrl+q",
 )  # fmt: skip

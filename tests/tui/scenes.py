@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 from textual.pilot import Pilot
-from textual.widgets import Select, TabbedContent
+from textual.widgets import Input, Select, TabbedContent
 
 from kmint_tui.app import KmintApp
 from kmint_tui.core.facts import Facts
@@ -21,74 +20,34 @@ from kmint_tui.events import (
     Finished,
     Judged,
     Judging,
-    MintEvent,
-    Progress,
     RoundStarted,
     Started,
     Stopping,
     Tuning,
 )
-from kmint_tui.history.records import State
 from kmint_tui.minting.drafts import MintDraft
-from kmint_tui.minting.request import MintRequest
-from kmint_tui.minting.result import MintResult
-from kmint_tui.models.check import ModelFile
-from kmint_tui.models.store import Choice
 from kmint_tui.screens.confirm import Confirm
 from kmint_tui.screens.grid import GridScreen
 from kmint_tui.screens.leave import Leave
 from kmint_tui.screens.mint import MintScreen
 from kmint_tui.screens.models import ModelsScreen
-from kmint_tui.smith.prompts import Prompt
-from kmint_tui.smith.sampling import Sampling
 from referee.grid import MATRIX_SHAPES
-from referee.ops import get
 from tests.save.test_host_code import GOOD
 from tests.tui.conftest import settle
-from tests.tui.filled import TIMING, fill, fill_crowns, fill_grid, grid_points, timing, verdict
+from tests.tui.filled import (
+    fill,
+    fill_book,
+    fill_crowns,
+    fill_grid,
+    fill_shapes,
+    grid_points,
+    timing,
+    timing_by_shape,
+    verdict,
+)
+from tests.tui.sessions import request, result, running
 
-WRONG = "cell 4x128_fp32: 12 of 512 elements are off by more than the budget"
 Scene = Callable[[Pilot[int]], Awaitable[None]]
-
-
-def request(drafts: int = 4) -> MintRequest:
-    """A request as `plan` would make it, for a model file that is never read."""
-    file = ModelFile(
-        path=Path("kmint-embedded-Q8_0.gguf"), nbytes=11 << 20, architecture="llama", name="embedded", parameters=11_000_000, layers=8,
-        kv_layers=8, kv_heads=4, key_length=64, value_length=64, embedding=256, context=2048, vocabulary=4096, quant="Q8_0",
-    )  # fmt: skip
-    choice = Choice("embedded", file, None, "no larger smith is in the store")
-    return MintRequest(
-        get("softmax"), "softmax", choice, "0" * 64, Prompt("s", "u"), drafts, 7, Sampling(), 1024
-    )
-
-
-def running() -> Iterator[MintEvent]:
-    """A session in the middle: one draft done, one judged badly, one being judged, one being
-    written.
-    """
-    yield Started(12, request())
-    for index in range(4):
-        yield Progress(index, 90 + index, GOOD[:300])
-    for index in range(3):
-        yield DraftFinished(12, MintDraft(index, GOOD, 160 + index, 2.0, "stop", 70 + index, 0.7))
-        yield Judging(index)
-    yield Judged(
-        12,
-        0,
-        verdict("win", "done", "1.216x the fastest baseline", mode="replay", timing=TIMING),
-        True,
-    )
-    yield Judged(
-        12,
-        1,
-        verdict(
-            "rejected",
-            "correct",
-            WRONG,
-        ),
-        True,
-    )
 
 
 def mint_screen(pilot: Pilot[int]) -> MintScreen:
@@ -109,32 +68,35 @@ async def composing(pilot: Pilot[int]) -> None:
     await pilot.pause()
 
 
+async def shaped(pilot: Pilot[int]) -> None:
+    """The form with shapes of any rows."""
+    await settle(pilot)
+    screen = mint_screen(pilot)
+    screen.query_one("#shapes", Input).value = "Mx4096, 32768x1024"
+    screen.query_one("#dtype", Select).value = "bf16"
+    await pilot.pause()
+
+
+async def misshaped(pilot: Pilot[int]) -> None:
+    """The form with a text that is no shape."""
+    await settle(pilot)
+    mint_screen(pilot).query_one("#shapes", Input).value = "Mx0"
+    await pilot.pause()
+
+
+async def minted_at_shapes(pilot: Pilot[int]) -> None:
+    """A draft that was timed at several shapes, under the cursor."""
+    await minting(pilot)
+    said = verdict("loss", "done", "slower", mode="replay", timing=timing_by_shape())
+    mint_screen(pilot).follow([Judged(12, 0, said, True)])
+    await pilot.pause()
+
+
 async def minting(pilot: Pilot[int]) -> None:
     await settle(pilot)
     mint_screen(pilot).begin()
     mint_screen(pilot).follow(running())
     await pilot.pause()
-
-
-def result(state: State = "done", best: int | None = 0) -> MintResult:
-    """The end of the session of `running`; the third draft was never judged."""
-    drafts = tuple(
-        MintDraft(index, GOOD, 160 + index, 2.0, "stop", 70 + index, 0.7) for index in range(3)
-    )
-    verdicts = {
-        0: verdict("win", "done", "1.216x the fastest baseline", mode="replay", timing=TIMING),
-        1: verdict("rejected", "correct", WRONG),
-    }
-    return MintResult(
-        request=request(),
-        session=12,
-        state=state,
-        drafts=drafts,
-        verdicts=verdicts,
-        ranking=(0, 1, 2),
-        best=best,
-        seconds=41.5,
-    )
 
 
 async def finished(pilot: Pilot[int]) -> None:
@@ -211,6 +173,26 @@ def draft(identity: str) -> Scene:
 async def timed(pilot: Pilot[int]) -> None:
     await draft("1.1")(pilot)
     pilot.app.screen.query_one(TabbedContent).active = "tab-time"
+    await settle(pilot)
+
+
+async def timed_by_shape(pilot: Pilot[int]) -> None:
+    await draft("4.0")(pilot)
+    pilot.app.screen.query_one(TabbedContent).active = "tab-time"
+    await settle(pilot)
+
+
+async def booked(pilot: Pilot[int]) -> None:
+    """The book with the cursor on its second operation."""
+    await mode("book")(pilot)
+    await pilot.press("j")
+    await settle(pilot)
+
+
+async def saving(pilot: Pilot[int]) -> None:
+    """The folder for a kernel of the book is asked for."""
+    await booked(pilot)
+    await pilot.press("enter", "s")
     await settle(pilot)
 
 
@@ -344,6 +326,12 @@ def gridded() -> None:
     fill_grid()
 
 
+def by_shape() -> None:
+    """A filled history with a session at several shapes."""
+    fill()
+    fill_shapes()
+
+
 def empty() -> None:
     """Nothing was ever minted."""
 
@@ -352,6 +340,9 @@ SCENES: dict[str, tuple[Callable[[], None], Scene]] = {
     "mint-empty": (empty, nothing),
     "mint-start": (fill, nothing),
     "mint-composing": (empty, composing),
+    "mint-shapes": (empty, shaped),
+    "mint-wrong-shape": (empty, misshaped),
+    "mint-at-shapes": (empty, minted_at_shapes),
     "mint-judging": (empty, judging),
     "mint-finished": (empty, finished),
     "mint-cancelled": (empty, cancelled),
@@ -363,6 +354,7 @@ SCENES: dict[str, tuple[Callable[[], None], Scene]] = {
     "draft-empty": (empty, mode("draft")),
     "draft-win": (fill, draft("1.1")),
     "draft-times": (fill, timed),
+    "draft-shapes": (by_shape, timed_by_shape),
     "draft-diff": (fill, compared),
     "draft-rejected-long": (fill, draft("2.0")),
     "history-empty": (empty, mode("history")),
@@ -375,6 +367,9 @@ SCENES: dict[str, tuple[Callable[[], None], Scene]] = {
     "grid": (gridded, losing),
     "grid-measuring": (gridded, measuring),
     "grid-error": (empty, refused),
+    "book-empty": (empty, mode("book")),
+    "book": (fill_book, booked),
+    "book-save": (fill_book, saving),
     "models": (empty, mode("models")),
     "models-pulling": (empty, pulling),
     "doctor": (empty, mode("doctor")),
@@ -384,9 +379,18 @@ SCENES: dict[str, tuple[Callable[[], None], Scene]] = {
 }
 """By name: what the history holds, and how to get there."""
 
-MAIN = ("mint-running", "draft-win", "history", "crowns", "grid", "models", "doctor")
+MAIN = ("mint-running", "draft-win", "history", "crowns", "grid", "book", "models", "doctor")
 """The scenes that are pictured in high contrast too."""
-WIDE = ("mint-start", "mint-running", "mint-finished", "draft-win", "draft-diff", "crowns")
+WIDE = (
+    "mint-start",
+    "mint-running",
+    "mint-finished",
+    "draft-win",
+    "draft-diff",
+    "draft-shapes",
+    "crowns",
+    "book",
+)
 """The scenes that are pictured on a terminal of 200 columns too."""
 WITH_MESSAGES = ("grid-error",)
 """The scenes in which messages are shown; in the others they are cleared away."""

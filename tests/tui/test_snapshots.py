@@ -69,6 +69,7 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr("kmint_tui.screens.crowns.no_gpu_reason", lambda: no_gpu)
     monkeypatch.setattr("kmint_tui.screens.grid.no_gpu_reason", lambda: no_gpu)
+    monkeypatch.setattr("kmint_tui.screens.book.no_gpu_reason", lambda: no_gpu)
     monkeypatch.setattr("kmint_tui.screens.doctor.examine", findings)
     monkeypatch.setattr("kmint_tui.models.store.installed", lambda entry: None)
 

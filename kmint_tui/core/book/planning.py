@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kmint_tui.book import order
 from kmint_tui.book.records import Book, Entry, Place
-from kmint_tui.core.shape import asked_shapes
+from kmint_tui.core.shape import asked_shapes, refuse_unjudged
 from kmint_tui.core.task import operation
 from kmint_tui.errors import UsageError
 from referee.ops import UnknownOp, get
@@ -83,7 +83,8 @@ def timed_places(work: Work) -> tuple[Timed, ...]:
 def work_of(entries: Sequence[Entry]) -> Work:
     """The work of judging entries of one operation at their shapes.
 
-    Raises UsageError for an operation or a shape that this kmint, or this GPU, does not have.
+    Raises UsageError for an operation or a shape that this kmint, or this GPU, does not have. Raises
+    EnvironmentUnfit for a row that is too long to be judged without a GPU.
     """
     name = entries[0].op
     try:
@@ -93,7 +94,12 @@ def work_of(entries: Sequence[Entry]) -> Work:
     if op.kind not in KINDS:
         return Work(op=op, shapes=())
     texts = tuple(f"{one.shape}:{one.dtype}" for one in entries)
-    return Work(op=op, shapes=tuple(dict.fromkeys(map(str, asked_shapes(op, texts, None)))))
+    found = asked_shapes(op, texts, None)
+    if len(found) != len(texts):
+        raise UsageError("an entry of the book is at several numbers of rows")
+    shapes = tuple(dict.fromkeys(map(str, found)))
+    refuse_unjudged(op, shapes)
+    return Work(op=op, shapes=shapes)
 
 
 def places_of(some: Iterable[Work]) -> Iterator[Timed]:

@@ -19,7 +19,7 @@ from kmint_tui.core.book.planning import work_of
 from kmint_tui.core.keeping import Keeper
 from kmint_tui.core.referee import unfit
 from kmint_tui.errors import EnvironmentUnfit, UsageError
-from referee.asked_shape import DTYPES
+from referee.asked_shape import ANY_ROWS, DTYPES, ShapeError, shapes_of
 
 if TYPE_CHECKING:
     from kmint_tui.history.store import History
@@ -71,12 +71,15 @@ def entries_of(
 ) -> list[Entry]:
     """The entries of an operation: those built here first, and of each origin the largest ratio.
 
-    Raises UsageError without an entry. `shapes` are texts such as `8192x4096` or `8192x4096:bfloat16`.
+    Raises UsageError without an entry. `shapes` are texts such as `8192x4096` or `8192x4096:bf16`;
+    `Mx4096` is each number of rows. An operation whose examples say its sizes has names of cases.
     """
     found = [entry for entry in book.entries if entry.op == op]
     if shapes:
-        wanted = {_spelled(shape) for shape in shapes}
-        found = [one for one in found if {one.shape, f"{one.shape}:{one.dtype}"} & wanted]
+        for shape in shapes:
+            if not any(_is_at(shape, one) for one in found):
+                _check_shape(shape)
+        found = [one for one in found if any(_is_at(shape, one) for shape in shapes)]
     if not found:
         at = f" at {', '.join(shapes)}" if shapes else ""
         fix = f"`kmint book show {op}` lists its shapes; `kmint book build --ops {op}` adds some"
@@ -89,10 +92,21 @@ def entries_of(
     )
 
 
-def _spelled(shape: str) -> str:
-    """A shape with the dtype's whole name, as books have it."""
-    size, colon, dtype = shape.strip().partition(":")
-    return f"{size}{colon}{DTYPES.get(dtype, dtype)}"
+def _is_at(text: str, entry: Entry) -> bool:
+    """Whether a text of `--shape` names the place of an entry."""
+    size, _, dtype = text.strip().partition(":")
+    rows, _, columns = size.partition("x")
+    anywhere = rows == ANY_ROWS and entry.shape.partition("x")[2] == columns
+    return (anywhere or entry.shape == size) and DTYPES.get(dtype, dtype) in ("", entry.dtype)
+
+
+def _check_shape(text: str) -> None:
+    """Raise UsageError for a text that no entry can be at."""
+    try:
+        shapes_of(text)
+    except ShapeError as error:
+        fix = "for example --shape 32768x1024, or --shape Mx1024 for each number of rows"
+        raise UsageError(str(error), title="shape not usable", fix=fix) from None
 
 
 def save_from_book(
@@ -136,13 +150,32 @@ def save_from_book(
     return SavedFromBook(saved, held, tuple(one for one in entries if one not in held))
 
 
+def save_here(
+    book: Book, entries: Sequence[Entry], referee: Judging, folder: Path
+) -> tuple[str, ...]:
+    """Save these entries as `save_from_book` does; returns lines on the files, and on the kernels
+    that they leave out.
+    """
+    from kmint_tui.core.save import told
+
+    done = save_from_book(book, entries, referee, folder)
+    left = left_out(done)
+    return (*told(done.saved), *([left] if left else []))
+
+
+def left_out(done: SavedFromBook) -> str:
+    """A line on the kernels that the file leaves out; empty without any."""
+    places = ", ".join(f"{one.shape} {one.dtype}" for one in done.left_out)
+    return f"other kernels of the book are not in the file: {places}" if places else ""
+
+
 def _usable(entries: Sequence[Entry]) -> tuple[list[Entry], str]:
     """The entries that this kmint and this GPU can judge, and why the last of the others is none."""
     usable, reason = list[Entry](), ""
     for entry in entries:
         try:
             work_of([entry])
-        except UsageError as error:
+        except (UsageError, EnvironmentUnfit) as error:
             reason = f"{entry.place}: {error}"
         else:
             usable.append(entry)

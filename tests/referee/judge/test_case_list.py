@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from referee.asked_shape import feasible
 from referee.cases import FEW_ROWS, Kind, beside_replay, replayed, without_gpu
 from referee.ops import catalogue
-from referee.problem import Problem, feasible
+from referee.problem import Problem
 from referee.verdict import Verdict
 from tests.referee.stand_in import SEED, SOURCE, Replayer, Servers, judged
 

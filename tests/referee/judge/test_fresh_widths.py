@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from referee import ops
+from referee.asked_shape import feasible
 from referee.judge import Referee
 from referee.ops import Op
 from referee.ops.cells import contiguous_strides
@@ -17,7 +18,6 @@ from referee.ops.fresh_widths import POWERS, TILE_COLUMNS, TILE_ROWS, fresh_midd
 from referee.ops.signatures import ROPE_KINDS, signature
 from referee.ops.task import load
 from referee.ops.values import draw
-from referee.problem import feasible
 from tests.sampling import EVERY_CASE
 
 PLAIN = ops.get("softmax")

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from referee import Referee, TaskName
+from referee.asked_shape import feasible
 from referee.candidate import Traced
 from referee.cases import CaseData
 from referee.concurrency import split_by_cost
 from referee.cpu_path import PARTS, CpuPath
 from referee.interpreter.interpret import execute
-from referee.problem import Problem, feasible, required
+from referee.problem import Problem, required
 from referee.reading.kernels import extract
 from referee.sandbox.zygote import Workers, ZygoteError
 from referee.sandbox.zygote_job import Outcome

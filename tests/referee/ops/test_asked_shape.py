@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from referee.asked_shape import FEW_ROWS, AskedShape, ShapeError, check, needed_bytes
+from referee.asked_shape import (
+    FEW_ROWS,
+    ROW_COUNTS,
+    AskedShape,
+    ShapeError,
+    check,
+    needed_bytes,
+    possible,
+    shapes_of,
+)
 from referee.cases import replayed, without_gpu
 from referee.ops import get
 from referee.problem import Problem, TaskName
@@ -25,6 +34,31 @@ def test_a_text_is_read_and_written_alike() -> None:
 def test_what_is_no_shape_is_refused(text: str) -> None:
     with pytest.raises(ShapeError):
         AskedShape.parse(text)
+
+
+def test_any_rows_are_several_judged_row_counts() -> None:
+    some = shapes_of(" Mx4096:bf16 ")
+    assert [one.rows for one in some] == list(ROW_COUNTS)
+    assert {(one.columns, one.dtype) for one in some} == {(4096, "bfloat16")}
+    assert shapes_of("7x5") == (AskedShape(7, 5, "float16"),)
+    with pytest.raises(ShapeError, match="several shapes"):
+        AskedShape.parse("Mx4096")
+
+
+@pytest.mark.parametrize(
+    "text", ["Mx0", "MxN", "xM", "4096xM", "M", "MxM", "mx4", "Mx4:fp8", "MMx4"]
+)
+def test_a_wrong_pattern_of_rows_is_refused(text: str) -> None:
+    with pytest.raises(ShapeError):
+        shapes_of(text)
+
+
+def test_row_counts_that_are_too_many_are_left_out() -> None:
+    softmax = get("softmax")
+    vocabulary = possible(softmax, shapes_of("Mx131072:bf16"))
+    assert [one.rows for one in vocabulary] == [1, 64, 2048]
+    with pytest.raises(ShapeError, match="1x99999999999:float16 has"):
+        possible(softmax, shapes_of("Mx99999999999"))
 
 
 @pytest.mark.parametrize(

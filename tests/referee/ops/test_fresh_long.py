@@ -8,12 +8,13 @@ from math import prod
 import pytest
 
 from referee import ops
+from referee.asked_shape import feasible
 from referee.cases import replayed
 from referee.ops import get
 from referee.ops.fresh_cells import DTYPES
 from referee.ops.fresh_widths import VOCABULARIES, fresh_long, wide_cells
 from referee.ops.signatures import ROPE_KINDS
-from referee.problem import Problem, feasible
+from referee.problem import Problem
 
 SEEDS = range(120)
 LOGITS = ("softmax", "softmax_scale", "log_softmax", "cross_entropy", "entropy", "kl_div")

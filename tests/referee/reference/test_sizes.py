@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from referee.asked_shape import feasible
 from referee.ops.task import Task
-from referee.problem import Problem, TaskName, feasible, too_large
+from referee.problem import Problem, TaskName, too_large
 from referee.reference.asked import Asked
 from referee.reference.exploring import MOST_ELEMENTS
 from referee.reference.family import Family
