@@ -60,7 +60,7 @@ LONGEST = 24 * 60.0
     type=click.Choice(["nearest", "reference"]),
     help="With --save: what a dtype without a shape gets.  [default: nearest]",
 )
-@farm_options()
+@farm_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.tuned/1).")
 @click.pass_obj
 def tune(
@@ -79,6 +79,7 @@ def tune(
     \b
       kmint tune 12.3 --shape 8192x4096:bf16 --shape 32768x1024:bf16 --save kernels
       kmint tune 12 --budget 30 --gpus all
+      kmint tune 12 --ray 10.0.0.1:6379
 
     Block sizes, warps and stages change; the other kernels of the session that passed compete as
     well. A model of cost leaves out variants that cannot win. It takes the bytes that move, the
@@ -89,6 +90,7 @@ def tune(
     GPU. Exit code 0 means that every shape has a kernel.
     """
     from kmint_tui.core.judges import open_judge
+    from kmint_tui.core.measuring import need_gpus
     from kmint_tui.core.planning import check_tunable
     from kmint_tui.core.shape_times import here
     from kmint_tui.core.tune import TuneAsked, start_of
@@ -105,6 +107,7 @@ def tune(
         if not farm.asks:
             check_tunable(None, asked="a tune", fix="tune on a machine with a GPU")
         with open_judge(state.demand(), state.err.note, asked=farm) as opened:
+            need_gpus("a tune", opened.farm)
             if opened.racer is None or not opened.times:
                 check_tunable(None, asked="a tune", fix="tune on a machine with a GPU")
             where = here(opened.farm.device if opened.farm else None)
