@@ -137,7 +137,7 @@ class Raylets:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_raylet_start_wait_time_s": "300",
             "RAY_worker_register_timeout_seconds": "600",
-            "RAY_worker_niceness": "10",
+            "RAY_worker_niceness": "0",
         }
         started = subprocess.run(
             [sys.executable, "-m", "ray.scripts.scripts", *words],

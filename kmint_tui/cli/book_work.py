@@ -59,7 +59,7 @@ _OPS = click.option(
     is_flag=True,
     help="Also the places that the book has; their kernels compete again.",
 )
-@farm_options(ray=False)
+@farm_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.book.build/1).")
 @click.pass_obj
 def build(
@@ -80,6 +80,7 @@ def build(
       kmint book build --budget 10
       kmint book build --ops rmsnorm,softmax --shape 8192x4096 --shape 32768x1024
       kmint book build --gpus all
+      kmint book build --ray 10.0.0.1:6379
 
     The operations that models run most come first. The same command goes on where it was
     interrupted, or where the budget ended. A kernel of the book is not made again, unless it is of
@@ -125,7 +126,7 @@ def build(
 
 @click.command(cls=RunsCandidates)
 @_OPS
-@farm_options(ray=False)
+@farm_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.book.rejudge/1).")
 @click.pass_obj
 def rejudge(state: State, ops: tuple[str, ...], farm: FarmAsked, as_json: bool) -> int:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many fresh processes.",
 )
-@farm_options(ray=False)
+@farm_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.gate/1).")
 @click.pass_obj
 def gate(
@@ -84,15 +84,14 @@ def gate(
     file of several kernels is measured with the one that it takes there. Exit code 0 means that it does, 1 that it does not or that
     the kernel was rejected. The result is kept in the history. Needs a GPU.
     """
-    from kmint_tui.core.farm.opening import open_farm
+    from kmint_tui.core.farm.opening import open_gpus
     from kmint_tui.core.gating import claims
-    from kmint_tui.core.measuring import cache, keep, need_gpu
+    from kmint_tui.core.measuring import cache, keep
 
     wanted_claims = claims(wanted, op, reference, shapes, dtype)
-    need_gpu("a gate")
     documents: list[dict[str, Any]] = []
     unkept = None
-    with open_farm(farm) as devices:
+    with open_gpus(farm, "a gate") as devices:
         for shape, kernel in wanted_claims:
             if shape:
                 state.err.note(f"at {shape}:")

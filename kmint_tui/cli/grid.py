@@ -59,7 +59,7 @@ ENDINGS = (".svg", ".txt", ".json")
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write it: FILE.svg, .txt or .json.",
 )
-@farm_options()
+@farm_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.grid/1).")
 @click.pass_obj
 def grid(
@@ -88,19 +88,16 @@ def grid(
     kept in the history. Needs a GPU.
     """
     from kmint_tui.cli.grid_report import show
-    from kmint_tui.core.farm.opening import open_farm
+    from kmint_tui.core.farm.opening import open_gpus
     from kmint_tui.core.grid import measured, wanted_cells
     from kmint_tui.core.kernel_choice import chosen_kernel
-    from kmint_tui.core.measuring import keep, need_gpu, need_gpus
+    from kmint_tui.core.measuring import keep
 
     kernel = chosen_kernel(wanted, op)
     cells = wanted_cells(kernel, shapes, dtype)
     if picture is not None:
         _check(picture)
-    if farm.ray is None:
-        need_gpu("a grid")
-    with open_farm(farm) as devices:
-        need_gpus("a grid", devices)
+    with open_gpus(farm, "a grid") as devices:
         found = measured(
             kernel, cells, state.err.note, again=again, demand=state.demand(), farm=devices
         )

@@ -87,7 +87,7 @@ Level = Literal["screen", "compile", "correct", "full"]
     help="Reject host code that no verdict vouches for, as is done with drafts of a model.",
 )
 @session_option
-@farm_options()
+@farm_options
 @click.option(
     "--keep",
     "keep",

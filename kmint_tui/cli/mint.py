@@ -133,7 +133,7 @@ _WITH_RESUME = (
     help="Go on with a session that was killed or stopped, with its own options.",
 )
 @session_option
-@farm_options()
+@farm_options
 @click.option(
     "--dry-run", is_flag=True, help="Show the prompt, the plan and the estimate; draft nothing."
 )
@@ -230,6 +230,7 @@ def mint(
             options,
             draw_seed=lambda: secrets.randbelow(2**32),
             reach=lambda address: connect(address, offline=offline_reason(flag=state.offline)),
+            timed_elsewhere=farm.ray is not None,
         )
     if goes_on is not None:
         goes_on.check(request)
@@ -294,6 +295,7 @@ def _run(
     from kmint_tui.cli.progress import MintProgress
     from kmint_tui.core.engine import smith_of
     from kmint_tui.core.judges import open_judge
+    from kmint_tui.core.measuring import need_gpus
     from kmint_tui.core.referee import judge_threads
     from kmint_tui.core.save import save_minted
     from kmint_tui.core.session import Session
@@ -323,6 +325,8 @@ def _run(
         ) as judge,
         smith_of(request, log) as smith,
     ):
+        if request.tune:
+            need_gpus("a sweep of --tune", judge.farm)
         if judge.no_gpu:
             err.note(
                 f"no GPU to time on ({judge.no_gpu}): kernels are checked by Triton's interpreter"

@@ -129,37 +129,30 @@ def reference_option(
 RAY = "A Ray cluster: HOST:PORT of its head, or `auto` to start one on this machine and end it."
 
 
-def farm_options(*, ray: bool = True) -> Callable[[Command], Command]:
-    """`--gpus`, `--ray` and `--ray-kind`; the command gets them as one `FarmAsked`.
+def farm_options(command: Command) -> Command:
+    """`--gpus`, `--ray` and `--ray-kind`; the command gets them as one `FarmAsked`."""
 
-    Without `ray` only `--gpus`.
-    """
+    @click.option(
+        "--gpus",
+        metavar="all|N|A,B",
+        help="GPUs of this host, all of one kind: `all`, the first N, or those of these numbers.",
+    )
+    @click.option("--ray", metavar="ADDRESS", help=RAY)
+    @click.option(
+        "--ray-kind",
+        metavar="KIND",
+        help="With --ray: the kind of GPU, as Ray names it (H200), or `cpu`.  [default: the only kind there]",
+    )
+    @wraps(command)
+    def with_farm(
+        *args: Any, gpus: str | None, ray: str | None, ray_kind: str | None, **rest: Any
+    ) -> Any:
+        offline = None
+        if ray is not None:
+            from kmint_tui.core.offline import offline_reason
 
-    def decorate(command: Command) -> Command:
-        @wraps(command)
-        def with_farm(*args: Any, gpus: str | None, **rest: Any) -> Any:
-            address, kind = rest.pop("ray", None), rest.pop("ray_kind", None)
-            offline = None
-            if address is not None:
-                from kmint_tui.core.offline import offline_reason
+            state = click.get_current_context().ensure_object(State)
+            offline = offline_reason(flag=state.offline)
+        return command(*args, farm=FarmAsked(gpus, ray, ray_kind, offline), **rest)
 
-                state = click.get_current_context().ensure_object(State)
-                offline = offline_reason(flag=state.offline)
-            return command(*args, farm=FarmAsked(gpus, address, kind, offline), **rest)
-
-        found: Any = with_farm
-        if ray:
-            found = click.option(
-                "--ray-kind",
-                metavar="KIND",
-                help="With --ray: the kind of GPU, as Ray names it (H200), or `cpu`.  [default: the only kind there]",
-            )(found)
-            found = click.option("--ray", metavar="ADDRESS", help=RAY)(found)
-        found = click.option(
-            "--gpus",
-            metavar="all|N|A,B",
-            help="GPUs of this host, all of one kind: `all`, the first N, or those of these numbers.",
-        )(found)
-        return found  # type: ignore[no-any-return]
-
-    return decorate
+    return with_farm  # type: ignore[return-value]

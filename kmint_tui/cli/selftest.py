@@ -27,7 +27,7 @@ _NOTE_EVERY = 50
     "--only", type=click.Choice(["gold", "wrong", "cheats"]), help="Only this kind of kernel."
 )
 @click.option("--name", metavar="TEXT", default="", help="Only kernels with TEXT in their name.")
-@farm_options()
+@farm_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.selftest/1).")
 @click.pass_obj
 def selftest(state: State, only: Kind | None, name: str, farm: FarmAsked, as_json: bool) -> int:

@@ -66,7 +66,7 @@ LONGEST = 24 * 60.0
     type=click.Choice(["nearest", "reference"]),
     help="With --save: what a dtype without a shape gets.  [default: nearest]",
 )
-@farm_options()
+@farm_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (kmint.tuned/1).")
 @click.pass_obj
 def tune(
@@ -86,6 +86,7 @@ def tune(
     \b
       kmint tune 12.3 --shape 8192x4096:bf16 --shape 32768x1024:bf16 --save kernels
       kmint tune 12 --budget 30 --gpus all
+      kmint tune 12 --ray 10.0.0.1:6379
 
     Block sizes, warps and stages change. The other kernels of the session that passed compete as
     well, and so do kernels that kmint's template writes in several structures. A model of cost
@@ -96,6 +97,7 @@ def tune(
     no race is held twice, and no kernel is judged twice. Needs a GPU. Exit code 0 means that every shape has a kernel.
     """
     from kmint_tui.core.judges import open_judge
+    from kmint_tui.core.measuring import need_gpus
     from kmint_tui.core.planning import check_tunable
     from kmint_tui.core.shape_times import here
     from kmint_tui.core.tune import TuneAsked, start_of
@@ -112,6 +114,7 @@ def tune(
         if not farm.asks:
             check_tunable(None, asked="a tune", fix="tune on a machine with a GPU")
         with open_judge(state.demand(), state.err.note, asked=farm) as opened:
+            need_gpus("a tune", opened.farm)
             if opened.racer is None or not opened.times:
                 check_tunable(None, asked="a tune", fix="tune on a machine with a GPU")
             where = here(opened.farm.device if opened.farm else None)

@@ -62,16 +62,18 @@ def plan(
     *,
     draw_seed: Callable[[], int],
     reach: Callable[[str], endpoint.Endpoint] | None = None,
+    timed_elsewhere: bool = False,
 ) -> MintRequest:
     """The request of a session. `draw_seed` gives the seed where the options have none.
 
-    `reach` connects to a smith at an address; without it, an address is refused. Raises UsageError,
+    `reach` connects to a smith at an address; without it, an address is refused. With
+    `timed_elsewhere` a sweep needs no GPU here. Raises UsageError,
     ConfigError, ModelError or EnvironmentUnfit.
     """
     settings = config.load(paths.config_file()).config
     target = settings.mint_target if options.target is None else options.target
     if options.tune:
-        check_tunable(target)
+        check_tunable(target, timed_elsewhere=timed_elsewhere)
     op, task = wanted_task(options.op, options.reference, options.shapes, options.dtype)
     drafts = _first(options.drafts, settings.mint_drafts, 8)
     known = registry.load(paths.user_models_file())
@@ -197,6 +199,7 @@ def _reached(address: str, reach: Callable[[str], endpoint.Endpoint] | None) -> 
 def check_tunable(
     target: str | None,
     *,
+    timed_elsewhere: bool = False,
     asked: str = "--tune",
     fix: str = "leave out --tune, or mint on a machine with a GPU",
 ) -> None:
@@ -204,7 +207,7 @@ def check_tunable(
 
     Raises EnvironmentUnfit without a GPU, and UsageError with another target.
     """
-    if lonely := no_gpu_reason():
+    if not timed_elsewhere and (lonely := no_gpu_reason()):
         raise EnvironmentUnfit(
             f"{asked} times variants of the best kernel on a GPU, and {lonely}",
             title="tuning needs a GPU",
@@ -212,7 +215,7 @@ def check_tunable(
         )
     if target is not None:
         raise UsageError(
-            "--tune times on the GPU that is here, so it does not go with another --target",
+            "--tune times on a GPU at hand, so it does not go with another --target",
             fix="leave one of them out",
         )
 

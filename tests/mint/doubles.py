@@ -134,6 +134,7 @@ class RoundsSmith:
         self.prompts: list[Prompt | Sequence[Prompt]] = []
         self.asked: list[int] = []
         self.seeds: list[int] = []
+        self.only: list[tuple[int, ...]] = []
         self.cancelled = threading.Event()
 
     def draft(
@@ -151,6 +152,10 @@ class RoundsSmith:
         self.prompts.append(prompt)
         self.asked.append(drafts)
         self.seeds.append(seed)
+        self.only.append(tuple(only))
+        events = [
+            one for one in events if not only or not isinstance(one, DraftDone) or one.draft in only
+        ]
         script = [*events, tokens(0)] if waits else events
         one = ScriptedSmith(
             script, wait_after=len(events) if waits else None, cancelled=self.cancelled

@@ -17,8 +17,9 @@ from kmint_tui.core.book.planning import check_shapes, plan, wanted_names
 from kmint_tui.core.book.progress import BuildEvent
 from kmint_tui.core.book.rejudging import Rejudged, rejudge
 from kmint_tui.core.farm.devices import chosen, gpus, parse_gpus
-from kmint_tui.core.judges import open_judge
-from kmint_tui.core.measuring import cache, need_gpu
+from kmint_tui.core.farm.farm import AHEAD
+from kmint_tui.core.judges import Opened, open_judge
+from kmint_tui.core.measuring import cache, need_gpu, need_gpus
 from kmint_tui.core.referee import MOST_THREADS, judge_threads
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def build_here(
     note: Note,
     tell: Callable[[BuildEvent], object],
 ) -> Iterator[OpenedBuild]:
-    """A build on the GPUs here; `budget` is in minutes. Raises UsageError and EnvironmentUnfit."""
+    """A build on the GPUs here or of a cluster; `budget` is in minutes.
+
+    Raises UsageError and EnvironmentUnfit.
+    """
     from kmint_tui.history.store import History
     from kmint_tui.models import registry
     from kmint_tui.models.store import EMBEDDED, resolve
@@ -60,23 +64,20 @@ def build_here(
 
     names = wanted_names(ops)
     check_shapes(names, shapes, dtype)
-    need_gpu("a book")
-    device = gpus()[0].name
-    rivals, _ = store.load(device)
-    found = plan(
-        names, shapes, dtype, store.read("own", device), versions=versions_here(), again=again
-    )
-    for text in found.notes:
-        note(text)
     model = resolve(registry.load(paths.user_models_file()), EMBEDDED).file.path
     tuning = paths.private_dir(paths.cache_dir()) / "tuning.json"
     # The GPU times kernels meanwhile, so the smith drafts on the processor.
     options = Options(log=own_log(), tuning=tuning, gpu_layers=0, allow_cpu=True)
     with (
         History(paths.history_file()) as history,
-        open_judge(demand, note, threads=_threads(farm), asked=farm) as opened,
+        _opened(farm, demand, note) as (opened, device),
         Smith(model, options) as smith,
     ):
+        rivals, _ = store.load(device)
+        own = store.read("own", device)
+        found = plan(names, shapes, dtype, own, versions=versions_here(), again=again)
+        for text in found.notes:
+            note(text)
         build = Build(
             opened=opened,
             smith=smith,
@@ -86,8 +87,9 @@ def build_here(
             drafts=drafts,
             rivals=rivals,
             tell=tell,
-            builders=builders_here() if found.work else None,
+            builders=_builders(farm) if found.work else None,
             budget=None if budget is None else 60 * budget,
+            at_once=_contests(farm, opened),
         )
         yield OpenedBuild(build, device, found.known)
 
@@ -102,11 +104,31 @@ def rejudge_here(
 ) -> tuple[str, list[Rejudged]]:
     """The device and every entry judged again. Raises UsageError and EnvironmentUnfit."""
     names = wanted_names(ops)
-    need_gpu("a book")
-    device = gpus()[0].name
-    book: Book = store.load(device)[0]
+    with _opened(farm, demand, note) as (opened, device):
+        book: Book = store.load(device)[0]
+        return device, rejudge(opened, book, names, on_found, _builders(farm))
+
+
+@contextmanager
+def _opened(farm: FarmAsked, demand: Demand, note: Note) -> Iterator[tuple[Opened, str]]:
+    """The judge, and the name of its GPUs."""
+    if farm.ray is None:
+        need_gpu("a book")
     with open_judge(demand, note, threads=_threads(farm), asked=farm) as opened:
-        return device, rejudge(opened, book, names, on_found, builders_here())
+        need_gpus("a book", opened.farm)
+        yield opened, opened.farm.device if opened.farm else gpus()[0].name
+
+
+def _builders(farm: FarmAsked) -> BaselineBuilders | None:
+    """Builders of baselines for the GPUs here; each host of a cluster builds those it needs."""
+    return builders_here() if farm.ray is None else None
+
+
+def _contests(farm: FarmAsked, opened: Opened) -> int | None:
+    """Contests at once on a cluster, whose processors are not those of this host."""
+    if farm.ray is None or opened.farm is None:
+        return None
+    return min(MOST_THREADS, AHEAD * opened.farm.places)
 
 
 def builders_here() -> BaselineBuilders:

@@ -65,3 +65,18 @@ def open_farm(asked: FarmAsked, *, threads: int = 1) -> Iterator[Farm | None]:
 
     with LocalFarm(devices, at_once=ceil(threads / len(devices))) as farm:
         yield farm
+
+
+@contextmanager
+def open_gpus(asked: FarmAsked, what: str) -> Iterator[Farm | None]:
+    """As `open_farm` for `what`, which needs GPUs, with one job at a time on each.
+
+    Raises EnvironmentUnfit without a GPU.
+    """
+    from kmint_tui.core.measuring import need_gpu, need_gpus
+
+    if asked.ray is None:
+        need_gpu(what)
+    with open_farm(asked) as farm:
+        need_gpus(what, farm)
+        yield farm
