@@ -19,6 +19,7 @@ from kmint_tui.core.book.planning import Timed, Work, places_of, plan, timed_pla
 from kmint_tui.core.book.progress import BuildEvent, Built, Done
 from kmint_tui.core.book.rejudging import Rejudged, rejudge
 from kmint_tui.errors import UsageError
+from kmint_tui.graph.operations import catalogue_program
 from kmint_tui.history.store import History
 from referee.ops import Cell, get
 from referee.problem import TaskName
@@ -116,6 +117,43 @@ def test_only_winners_get_a_whole_verdict() -> None:
     referee = Referee({"a": {"": 10.0}, "b": {"": 12.0}, "c": {"": 14.0}})
     assert contest(referee, work("silu"), "c", "b", "a") == {"8192x4096": "a"}
     assert [source for _, source in referee.judged] == [kernel("a")]
+
+
+def test_a_kernel_within_the_noise_serves_every_shape_and_is_judged_once() -> None:
+    times = {"a": {"8192x": 10.0, "64x": 5.02}, "b": {"8192x": 12.0, "64x": 5.0}}
+    referee = Referee(times)
+    assert set(contest(referee, work("silu", WIDE, NARROW), "a", "b").values()) == {"a"}
+    assert [source for _, source in referee.judged] == [kernel("a")]
+
+
+def test_a_kernel_is_timed_where_it_won_and_again_where_another_failed() -> None:
+    """The first time stays when a rejection gives a kernel one more shape."""
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    class Strict(Referee):
+        def judge(self, source: str, op: str | TaskName, **options: Any) -> Verdict:
+            assert isinstance(op, TaskName)
+            asked.append((source.split("'")[1], op.timed))
+            found = super().judge(source, op, **options)
+            wrong = "'b'" in source
+            return Verdict("silu", "rejected", "correct", "", None, "replay") if wrong else found
+
+    referee = Strict({"a": {"8192x": 10.0, "64x": 9.0}, "b": {"8192x": 12.0, "64x": 5.0}})
+    found = contest(referee, work("silu", WIDE, NARROW), "a", "b")
+    assert found == {"8192x4096": "a", "64x4096": "a"}
+    assert sorted(asked) == [("a", (NARROW,)), ("a", (WIDE,)), ("b", (NARROW,))]
+
+
+def test_the_template_writes_for_each_shape_of_a_contest() -> None:
+    pieces = work("softmax", "32768x1024:bfloat16", "512x131072:bfloat16")
+    referee = Referee({"a": {"": 10.0}, "template": {"": 5.0}})
+    program = catalogue_program("softmax")
+    places = timed_places(pieces)
+    outcome = Contest(referee.opened(), pieces, places, [contender("a")], program).run()
+    tall, wide = (outcome.contenders[number] for number, _ in outcome.best.values())
+    assert (tall.author, wide.author, outcome.given) == ("template", "template", 1)
+    assert tall.changes == "tile of 2048 elements" and wide.changes.startswith("loop over blocks")
+    assert {len(raced) > 1 for raced in referee.raced} == {True}
 
 
 def test_a_rejected_winner_gives_way_to_the_next() -> None:

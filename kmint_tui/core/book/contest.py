@@ -121,6 +121,7 @@ class Contest:
         self._given = len(self._contenders)
         self._program, self._tell = program, tell
         self._verdicts: dict[int, Verdict] = {}
+        self._timings: dict[Timed, dict[int, Mapping[str, Any]]] = {one: {} for one in places}
         self._seconds = Seconds()
 
     def run(self) -> Outcome:
@@ -255,16 +256,21 @@ class Contest:
             self._contenders[number].source, task, level="full", strict=True
         )
         self._seconds.judging += time.monotonic() - began
-        return not self._is_rejected(number)
+        if self._is_rejected(number):
+            return False
+        for timed in places:
+            if (timing := timing_at(self._verdicts[number], timed.case.name)) is not None:
+                self._timings[timed][number] = timing
+        return True
 
     def _best(self, timed: Timed) -> tuple[int, Mapping[str, Any]] | None:
         """The accepted contender with the largest ratio at a place, and its timing there."""
-        found = [
-            (number, timing)
-            for number, verdict in self._verdicts.items()
-            if verdict.passed and (timing := timing_at(verdict, timed.case.name)) is not None
-        ]
-        return max(found, key=lambda pair: pair[1]["ratio"]["ratio"], default=None)
+        found = {
+            number: timing
+            for number, timing in self._timings[timed].items()
+            if not self._is_rejected(number)
+        }
+        return max(found.items(), key=lambda pair: pair[1]["ratio"]["ratio"], default=None)
 
     def _why(self, order: Sequence[Raced]) -> str:
         """The reason why a place has no kernel."""
