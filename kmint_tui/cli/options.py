@@ -163,3 +163,11 @@ def farm_options(*, ray: bool = True) -> Callable[[Command], Command]:
         return found  # type: ignore[no-any-return]
 
     return decorate
+
+
+session_option = click.option(
+    "--session",
+    "by_session",
+    is_flag=True,
+    help="Let the session of `kmint serve` judge; without one, judge in this process.",
+)
