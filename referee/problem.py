@@ -55,8 +55,10 @@ class TaskName:
     @classmethod
     def of(cls, name: str) -> TaskName:
         """The operation of that name in the catalogue; kmint ships some as functions."""
-        found = shipped().get(name)
-        return cls(name, str(found.file), name, found.inputs) if found else cls(name)
+        if not _is_function(name):
+            return cls(name)
+        found = shipped()[name]
+        return cls(name, str(found.file), name, found.inputs)
 
     @property
     def asked(self) -> Asked | None:
@@ -239,6 +241,13 @@ def _in_catalogue(op: Op) -> bool:
         return False
     try:
         return ops.get(op.name) == op
+    except ops.UnknownOp:
+        return False
+
+
+def _is_function(name: str) -> bool:
+    try:
+        return ops.get(name).is_function
     except ops.UnknownOp:
         return False
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from kmint_tui import __version__
-from kmint_tui.cli.calibration import calibration_texts
 from kmint_tui.cli.framework import Command
 from kmint_tui.cli.sources import adapter_folder, base_folder, config_of_base
 from kmint_tui.cli.state import State
@@ -166,7 +165,7 @@ def convert(
 
 
 def _calibration(state: State, job: ConvertJob) -> tuple[str, ...]:
-    texts = calibration_texts(job.vocab.metadata)
+    texts = _calibration_texts(job.vocab.metadata)
     state.err.note(
         f"the importance matrix will be measured on {len(texts)} prompts, each one pass over the model"
     )
@@ -291,3 +290,30 @@ def _translated(error: ConvertError) -> KmintError:
         if isinstance(error, known)
         else UsageError(error.reason, fix=error.fix)
     )
+
+
+PROMPTS = 24
+
+
+def _calibration_texts(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Prompts for operations spread over the catalogue, in both dialects in turn; `vocabulary`
+    holds GGUF `tokenizer.*` keys.
+
+    A model without a usable chat template gets the bare texts. Raises EnvironmentUnfit when the
+    template could not be tried.
+    """
+    from kmint_tui.smith.prompts import build
+    from kmint_tui.smith.template import FENCE, TemplateRefused
+    from kmint_tui.smith.template_process import rendered
+    from referee.ops import catalogue
+
+    template = vocabulary.get("tokenizer.chat_template", "")
+    number = vocabulary.get("tokenizer.ggml.bos_token_id")
+    bos = vocabulary["tokenizer.ggml.tokens"][number] if number is not None else ""
+    operations = catalogue()
+    chosen = operations[:: max(1, len(operations) // PROMPTS)][:PROMPTS]
+    prompts = [build(op, "card" if index % 2 else "trained") for index, op in enumerate(chosen)]
+    try:
+        return rendered(prompts, template, bos=bos, prefill=FENCE)
+    except TemplateRefused:
+        return tuple(f"{prompt.system}\n\n{prompt.user}\n{FENCE}" for prompt in prompts)

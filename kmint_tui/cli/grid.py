@@ -13,7 +13,9 @@ from kmint_tui.cli.framework import RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft
 from kmint_tui.cli.options import OPERATION, complete_operation, farm_options
 from kmint_tui.cli.state import State
+from kmint_tui.cli.streams import Cell, Output, Table
 from kmint_tui.core.exit_codes import ExitCode
+from kmint_tui.core.grid import MeasuredGrid
 from kmint_tui.errors import UsageError, storage_error
 
 if TYPE_CHECKING:
@@ -87,7 +89,6 @@ def grid(
     right at every cell, whatever its speed; 1 that it was rejected or failed at one. The result is
     kept in the history. Needs a GPU.
     """
-    from kmint_tui.cli.grid_report import show
     from kmint_tui.core.farm.opening import open_gpus
     from kmint_tui.core.grid import measured, wanted_cells
     from kmint_tui.core.kernel_choice import chosen_kernel
@@ -147,3 +148,39 @@ def _write(file: Path, found: MeasuredGrid, document: dict[str, Any]) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise storage_error(file, error) from error
+
+
+STYLES = {
+    "win": "green",
+    "tie": "cyan",
+    "unsure": "yellow",
+    "loss": "red",
+    "rejected": "red",
+    "error": "red",
+}
+
+
+def show(out: Output, found: MeasuredGrid) -> None:
+    """Write the heat map and its summary."""
+    from referee.grid_picture import cell_text
+
+    out.heading(found.title)
+    if found.points:
+        table = {point.place: point for point in found.points}
+        dtypes = tuple(dict.fromkeys(point.dtype for point in found.points))
+        rows: list[tuple[Cell | str, ...]] = []
+        for shape in dict.fromkeys((point.rows, point.columns) for point in found.points):
+            at = [table.get((*shape, dtype)) for dtype in dtypes]
+            rows.append(
+                (
+                    f"{shape[0]} x {shape[1]}",
+                    *(
+                        Cell(cell_text(point), STYLES[point.decision] if point else "dim")
+                        for point in at
+                    ),
+                )
+            )
+        out.table(Table(("rows x columns", *dtypes), rows, frozenset(dtypes)))
+        out.text("")
+    for line in found.summary_lines():
+        out.text(line)

@@ -5,13 +5,13 @@ machine.
 from __future__ import annotations
 
 import difflib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kmint_tui import paths
-from kmint_tui.cli.asking import ask
 from kmint_tui.cli.framework import Command, RunsCandidates
 from kmint_tui.cli.history_ids import complete_draft, complete_session
 from kmint_tui.cli.options import reference_option
@@ -19,6 +19,7 @@ from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 from kmint_tui.core.exit_codes import ExitCode
 from kmint_tui.errors import UsageError
+from kmint_tui.escapes import visible_line
 
 if TYPE_CHECKING:
     from kmint_tui.history.records import Draft
@@ -89,7 +90,7 @@ def rm(state: State, wanted: tuple[str, ...], yes: bool) -> None:
     from kmint_tui.history.transfer import remove
 
     file, references = _file(), [parse_id(text) for text in wanted]
-    ask(f"remove {', '.join(wanted)} from the history, with all verdicts and sources?", yes=yes)
+    _ask(f"remove {', '.join(wanted)} from the history, with all verdicts and sources?", yes=yes)
     remove(file, *references)
     for text in wanted:
         state.err.note(f"removed {text}")
@@ -238,3 +239,15 @@ def _draft(history: History, text: str) -> Draft:
             f"{text} is a session; name one of its drafts", fix=f"for example {text}.0"
         )
     return history.draft(reference.session, reference.number)
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    """Return after a yes, or at once where `yes` was given on the command line.
+
+    Raises click.Abort after a no, and UsageError where there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("this needs a yes, and there is no terminal to ask on", fix="give --yes")
+    click.confirm(visible_line(question), abort=True, err=True)

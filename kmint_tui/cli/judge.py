@@ -17,9 +17,9 @@ from kmint_tui.cli.options import (
     complete_operation,
     farm_options,
     reference_option,
+    session_option,
     shape_options,
 )
-from kmint_tui.cli.session import session_option
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 from kmint_tui.cli.streams import VERDICT_STYLES, Cell, Output, Table

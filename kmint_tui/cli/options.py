@@ -156,3 +156,11 @@ def farm_options(command: Command) -> Command:
         return command(*args, farm=FarmAsked(gpus, ray, ray_kind, offline), **rest)
 
     return with_farm  # type: ignore[return-value]
+
+
+session_option = click.option(
+    "--session",
+    "by_session",
+    is_flag=True,
+    help="Let the session of `kmint serve` judge; without one, judge in this process.",
+)

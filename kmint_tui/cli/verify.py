@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from kmint_tui.cli.framework import RunsCandidates
-from kmint_tui.cli.options import reference_option
-from kmint_tui.cli.session import session_option
+from kmint_tui.cli.options import reference_option, session_option
 from kmint_tui.cli.slow_steps import SlowStepNotice
 from kmint_tui.cli.state import State
 from kmint_tui.cli.verify_report import show_folder, show_one, write_junit

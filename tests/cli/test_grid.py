@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kmint_tui import paths
-from kmint_tui.cli.grid_report import show
+from kmint_tui.cli.grid import show
 from kmint_tui.cli.streams import Output
 from kmint_tui.core.grid import MeasuredGrid, record_file, wanted_cells
 from kmint_tui.core.kernel_choice import Kernel

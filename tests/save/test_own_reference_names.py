@@ -20,7 +20,7 @@ from referee.ops import Op, catalogue, get
 from referee.problem import Problem, TaskName
 from referee.reference.asked import Asked
 from tests.cli.runner import kmint
-from tests.save.conftest import draft, session, source
+from tests.save.conftest import draft, session
 from tests.save.test_host_code import GOOD
 from tests.save.test_own_reference import PASSED, SOFTMAX, run_test, saved
 from tests.save.test_save_command import remember
@@ -110,9 +110,7 @@ def test_through_the_commands(referee: Referee, tmp_path: Path) -> None:
     other.write_text(SOFTMAX, encoding="utf-8")
     own = f"{path}:softmax"
     name = "softmax:softmax"
-    identity = remember(
-        referee, name, source("online_softmax"), TaskName(name, str(path), "softmax")
-    )
+    identity = remember(referee, name, GOOD, TaskName(name, str(path), "softmax"))
     for wrong, words in (
         ([], "give --reference FILE.py"),
         (["--reference", f"{other}:softmax"], "not by other:softmax"),
@@ -140,7 +138,7 @@ def test_through_the_commands(referee: Referee, tmp_path: Path) -> None:
 
 def test_an_operations_kernel_is_not_saved_by_a_reference(referee: Referee, tmp_path: Path) -> None:
     (tmp_path / "softmax.py").write_text(SOFTMAX, encoding="utf-8")
-    identity = remember(referee, "softmax", source("online_softmax"))
+    identity = remember(referee, "softmax", GOOD)
     refused = kmint(
         "save", identity, "--to", str(tmp_path / "new"), "--reference", str(tmp_path / "softmax.py")
     )

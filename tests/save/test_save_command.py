@@ -13,6 +13,7 @@ from referee.judge import Referee
 from referee.problem import TaskName
 from tests.cli.runner import kmint
 from tests.save.conftest import source
+from tests.save.test_host_code import GOOD
 
 
 def remember(referee: Referee, op: str, text: str, task: TaskName | None = None) -> str:
@@ -50,7 +51,7 @@ def remember(referee: Referee, op: str, text: str, task: TaskName | None = None)
 
 
 def test_from_the_history_to_a_project_and_back(referee: Referee, tmp_path: Path) -> None:
-    good = remember(referee, "softmax", source("online_softmax"))
+    good = remember(referee, "softmax", GOOD)
     done = kmint("save", good, "--to", str(tmp_path), "--json")
     assert done.code == 0, done.err
     assert [Path(file).name for file in done.document["files"]] == [
@@ -69,7 +70,7 @@ def test_a_kernel_is_saved_from_a_history_that_cannot_be_written(
     referee: Referee, tmp_path: Path
 ) -> None:
     """As on a read-only mount: SQLite cannot make the files that it wants beside its own."""
-    good = remember(referee, "softmax", source("online_softmax"))
+    good = remember(referee, "softmax", GOOD)
     file = paths.history_file()
     before = file.read_bytes()
     file.with_name(f"{file.name}-shm").symlink_to("nowhere")
@@ -114,7 +115,7 @@ def test_only_minting_needs_llama_cpp(referee: Referee, tmp_path: Path) -> None:
     (tmp_path / "without" / "llama_cpp.py").write_text(
         "raise ImportError('llama.cpp is not built here')\n", encoding="utf-8"
     )
-    (tmp_path / "kernel.py").write_text(source("online_softmax"), encoding="utf-8")
+    (tmp_path / "kernel.py").write_text(GOOD, encoding="utf-8")
     without = str(tmp_path / "without")
     judged = kmint(
         "judge",
@@ -127,7 +128,7 @@ def test_only_minting_needs_llama_cpp(referee: Referee, tmp_path: Path) -> None:
         PYTHONPATH=without,
     )
     assert judged.document["verdict"] == "unsure", judged.err
-    good = remember(referee, "softmax", source("online_softmax"))
+    good = remember(referee, "softmax", GOOD)
     assert kmint("save", good, "--to", str(tmp_path / "saved"), PYTHONPATH=without).code == 0
     assert kmint("verify", str(tmp_path / "saved"), PYTHONPATH=without).code == 0
     refused = kmint("mint", "softmax", "--drafts", "1", PYTHONPATH=without)

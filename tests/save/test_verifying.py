@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from tests.save.conftest import Project, save_gold
 @pytest.fixture(scope="module")
 def original(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    for name in ("row_rmsnorm", "online_softmax"):
+    for name in ("row_rmsnorm", "flat_swiglu"):
         save_gold(referee, name, folder, drafted=False)
     return folder
 
@@ -34,9 +35,10 @@ def folder(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "kernels"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def judge(referee: Referee) -> Judge:
-    return lambda candidate, op: referee.judge(candidate, op, level="correct")
+    """Judges each text once."""
+    return functools.cache(lambda candidate, op: referee.judge(candidate, op, level="correct"))
 
 
 def change(path: Path, before: str, after: str) -> None:
@@ -79,7 +81,7 @@ def test_a_changed_receipt_is_found(folder: Path, judge: Judge) -> None:
 
 
 def test_swapped_files_are_found(folder: Path) -> None:
-    shutil.copy(folder / "softmax.py", folder / "rmsnorm.py")
+    shutil.copy(folder / "swiglu.py", folder / "rmsnorm.py")
     found = verify(folder / "rmsnorm.py", None)
     assert found.files["rmsnorm.py"] == "edited"
     assert any("different kernels" in problem for problem in found.problems)
@@ -193,7 +195,7 @@ def test_an_unknown_operation_is_a_problem_of_that_file(folder: Path) -> None:
     done = kmint("verify", str(folder), "--json")
     assert done.code == 1, done.err
     problems = {Path(one["file"]).name: one["problems"] for one in done.document["kernels"]}
-    assert problems["softmax.py"] == [] and any(
+    assert problems["swiglu.py"] == [] and any(
         "rmsnrom" in problem for problem in problems["rmsnorm.py"]
     )
 
@@ -214,8 +216,8 @@ def test_odd_names_in_a_folder_end_nothing(folder: Path) -> None:
     done = kmint("verify", str(folder), "--digests", "--json")
     assert done.code == 1 and done.err == ""
     found = {Path(one["file"]).name: one for one in done.document["kernels"]}
-    assert set(found) == {"folder.py", "pipe.py", "rmsnorm.py", "softmax.py"}
-    assert found["softmax.py"]["holds"] and set(found["rmsnorm.py"]["files"].values()) == {
+    assert set(found) == {"folder.py", "pipe.py", "rmsnorm.py", "swiglu.py"}
+    assert found["swiglu.py"]["holds"] and set(found["rmsnorm.py"]["files"].values()) == {
         "missing",
         "edited",
     }
@@ -280,11 +282,11 @@ def test_the_command_judges_a_whole_folder(folder: Path) -> None:
     assert done.code == 0, done.err
     assert {Path(one["file"]).name for one in done.document["kernels"]} == {
         "rmsnorm.py",
-        "softmax.py",
+        "swiglu.py",
     }
-    change(folder / "softmax.py", "__all__", "ALL = 1\n__all__")
+    change(folder / "swiglu.py", "__all__", "ALL = 1\n__all__")
     assert kmint("verify", str(folder), "--digests").code == 1
-    text = kmint("verify", str(folder / "softmax.py"), "--digests").out
+    text = kmint("verify", str(folder / "swiglu.py"), "--digests").out
     assert "edited since judged" in text and "rmsnorm" not in text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ SINGLE = next(
     for cell in ops.cells(ops.get("relu2"), profile="gpu")
     if cell.outputs[0].dtype == "float32"
 )
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    found = Workers()
-    yield found
-    found.close()
 
 
 def test_a_candidate_is_ready_for_the_worker(workers: Workers, tmp_path: Path) -> None:

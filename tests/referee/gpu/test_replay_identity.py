@@ -5,7 +5,7 @@ against plain Triton on the GPU.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,6 @@ OPS = (
     "softmax_scale layernorm_gelu add_rmsnorm_rope dequant_int8 softcap_softmax rmsnorm_gemma glu rope_interleaved cross_entropy "
     "rmsnorm_mish add_layernorm_silu cumsum entropy kl_div"
 ).split()
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    found = Workers()
-    yield found
-    found.close()
 
 
 def imported(source: str, folder: Path) -> Callable[..., Any]:

@@ -26,12 +26,6 @@ CANDIDATE_SECONDS.
 
 
 @pytest.fixture(scope="module")
-def on_cpu() -> Iterator[Referee]:
-    with Referee(mode="interpret") as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def on_gpu() -> Iterator[Referee]:
     with Referee(mode="replay") as opened:
         assert opened.judge(RIGHT, "silu", level="correct").passed
@@ -40,16 +34,16 @@ def on_gpu() -> Iterator[Referee]:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name, stray in STRAYS.items() if stray.cpu])
-def test_on_the_cpu_each_falls_to_its_guard(on_cpu: Referee, name: str) -> None:
-    verdict = on_cpu.judge(STRAYS[name].source, "silu", level="correct")
+def test_on_the_cpu_each_falls_to_its_guard(referee: Referee, name: str) -> None:
+    verdict = referee.judge(STRAYS[name].source, "silu", level="correct")
     assert verdict.verdict == "rejected" and verdict.guard in STRAYS[name].cpu, verdict.reason
 
 
-def test_the_kernels_differ_from_a_right_one_only_in_that(on_cpu: Referee) -> None:
-    assert on_cpu.judge(RIGHT, "silu", level="correct").passed
-    assert on_cpu.judge(WRONG, "silu", level="correct").guard == "wrong_answer"
+def test_the_kernels_differ_from_a_right_one_only_in_that(referee: Referee) -> None:
+    assert referee.judge(RIGHT, "silu", level="correct").passed
+    assert referee.judge(WRONG, "silu", level="correct").guard == "wrong_answer"
     for name, stray in STRAYS.items():
-        found = on_cpu.judge(stray.source, "silu", level="compile")
+        found = referee.judge(stray.source, "silu", level="compile")
         assert found.survived, (name, found.reason)
 
 

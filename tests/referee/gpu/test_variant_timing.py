@@ -60,42 +60,38 @@ class Track:
         return [(10.0 / (1 + number), 1.0 + number) for number, _ in enumerate(prepared)]
 
 
-def held(sources: Sequence[str], track: Track) -> tuple[VariantTime, ...]:
+def held(workers: Workers, sources: Sequence[str], track: Track) -> tuple[VariantTime, ...]:
     cell = Problem("relu2").bench()
     assert cell is not None
-    with Workers() as workers:
-        return time_variants(workers, track, sources, TaskName("relu2"), cell, Target(), seed=1)  # type: ignore[arg-type]
+    return time_variants(workers, track, sources, TaskName("relu2"), cell, Target(), seed=1)  # type: ignore[arg-type]
 
 
-def test_every_variant_gets_a_lap_or_a_reason() -> None:
+def test_every_variant_gets_a_lap_or_a_reason(workers: Workers) -> None:
     track = Track()
     halved = FAST.replace("triton.cdiv(x.numel(), BLOCK)", "triton.cdiv(x.numel(), 2 * BLOCK)")
-    first, broken, second, wrong = held([SLOW, BROKEN, FAST, halved], track)
+    first, broken, second, wrong = held(workers, [SLOW, BROKEN, FAST, halved], track)
     assert (first, second) == (VariantTime(10.0, 1.0), VariantTime(5.0, 2.0))
     assert broken.us is None and "z" in broken.refused
     assert wrong == VariantTime(None, None, "half of it is missing")
     assert len(track.raced) == 2
 
 
-def test_what_the_model_rules_out_is_not_raced() -> None:
+def test_what_the_model_rules_out_is_not_raced(workers: Workers) -> None:
     track = Track()
     alone = FAST.replace("triton.cdiv(x.numel(), BLOCK)", "7")
-    first, costly, fast = held([SLOW, alone, FAST], track)
+    first, costly, fast = held(workers, [SLOW, alone, FAST], track)
     assert costly.us is None and "not raced: by the model it costs" in costly.refused
     assert "of the card's threads at work" in costly.refused
     assert first.us is not None and fast.us is not None and len(track.raced) == 2
 
 
-def test_without_a_passing_kernel_to_start_from_there_is_no_race() -> None:
+def test_without_a_passing_kernel_to_start_from_there_is_no_race(workers: Workers) -> None:
     with pytest.raises(VariantsNotTimed, match="the kernel to start from does not pass"):
-        held([BROKEN, FAST], Track())
+        held(workers, [BROKEN, FAST], Track())
 
 
-def test_without_a_gpu_there_is_no_race() -> None:
-    with (
-        Referee(mode="interpret") as referee,
-        pytest.raises(VariantsNotTimed, match="a race needs a GPU"),
-    ):
+def test_without_a_gpu_there_is_no_race(referee: Referee) -> None:
+    with pytest.raises(VariantsNotTimed, match="a race needs a GPU"):
         referee.time_variants([SLOW, FAST], "relu2")
 
 

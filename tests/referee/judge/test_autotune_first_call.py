@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -107,12 +106,6 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def unscreened() -> Iterator[Referee]:
-    with Referee(mode="interpret") as opened:
-        yield opened
-
-
 def test_tritons_autotuner_does_the_same_at_the_first_call(tmp_path: Path) -> None:
     sources = json.dumps({name: source for name, (_, source) in CASES.items()})
     done = subprocess.run(
@@ -160,9 +153,9 @@ def test_a_first_call_is_reported_where_there_is_one(referee: Referee) -> None:
     ],
 )
 def test_hooks_and_names_that_name_nothing_are_refused_by_name(
-    unscreened: Referee, options: str, guard: str, words: str
+    referee: Referee, options: str, guard: str, words: str
 ) -> None:
-    verdict = unscreened.judge(kernel(WRITES, EMPTY, options), "silu", level="correct")
+    verdict = referee.judge(kernel(WRITES, EMPTY, options), "silu", level="correct")
     assert (verdict.stage, verdict.guard) == ("trace", guard) and words in verdict.reason, (
         verdict.reason
     )

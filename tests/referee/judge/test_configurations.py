@@ -112,10 +112,9 @@ def one_cell() -> Cell:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("slip", SLIPS)
-def test_without_a_gpu_a_wrong_configuration_fails(slip: str) -> None:
-    with Referee(mode="interpret") as judge:
-        verdict = judge.judge(MOST_ROWS.format(slip=SLIPS[slip]), "silu", level="correct")
-        assert verdict.guard == "wrong_answer", (verdict.verdict, verdict.reason)
+def test_without_a_gpu_a_wrong_configuration_fails(referee: Referee, slip: str) -> None:
+    verdict = referee.judge(MOST_ROWS.format(slip=SLIPS[slip]), "silu", level="correct")
+    assert verdict.guard == "wrong_answer", (verdict.verdict, verdict.reason)
 
 
 @pytest.mark.gpu

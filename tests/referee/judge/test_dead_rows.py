@@ -36,9 +36,10 @@ def run(x):
     [("y", True), ('tl.where(largest == -float("inf"), 0.0, y)', False)],
     ids=["as in PyTorch", "zeros"],
 )
-def test_a_kernel_that_hides_a_nan_row_loses_the_capability(answer: str, propagates: bool) -> None:
-    with Referee(mode="interpret") as referee:
-        verdict = referee.judge(SOFTMAX.replace("ANSWER", answer), "softmax", level="correct")
+def test_a_kernel_that_hides_a_nan_row_loses_the_capability(
+    referee: Referee, answer: str, propagates: bool
+) -> None:
+    verdict = referee.judge(SOFTMAX.replace("ANSWER", answer), "softmax", level="correct")
     assert verdict.passed, verdict.reason
     found = {one.name: one.status for one in verdict.cells if "-nonfinite-x" in one.name}
     assert found and set(found.values()) == ({"pass"} if propagates else {"fail"}), found

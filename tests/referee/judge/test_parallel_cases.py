@@ -148,11 +148,10 @@ def test_what_goes_wrong_with_the_workers_is_told(servers: Servers) -> None:
         replace(path, workers=closed).required_in_parallel(traced)
 
 
-def test_cells_without_elements_are_judged_too(tmp_path: Path) -> None:
+def test_cells_without_elements_are_judged_too(referee: Referee, tmp_path: Path) -> None:
     (tmp_path / "reference.py").write_text(NOTHING)
     launches = SOURCE.replace(
         "    BLOCK = 256\n", "    if x.numel() == 0:\n        return y\n    BLOCK = 256\n"
     )
-    with Referee(mode="interpret") as referee:
-        verdict = referee.judge(launches, TaskName("silu", str(tmp_path / "reference.py")))
+    verdict = referee.judge(launches, TaskName("silu", str(tmp_path / "reference.py")))
     assert verdict.verdict == "correct" and verdict.cells, verdict

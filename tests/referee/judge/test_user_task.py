@@ -103,33 +103,25 @@ def test_trying_nothing_twice_and_saying_little_finds_the_same(tmp_path: Path, b
     assert len(quick.findings) < len(thorough.findings)
 
 
-def test_a_task_too_slow_for_the_interpreter_is_refused_first(tmp_path: Path) -> None:
+def test_a_task_too_slow_for_the_interpreter_is_refused_first(
+    referee: Referee, tmp_path: Path
+) -> None:
     file = tmp_path / "reference.py"
     text = REFERENCE.format(body="x.view(600, 512) * w")
     file.write_text(
         text.replace("randn(16, 24), torch.randn(24)", "randn(600, 512), torch.randn(512)")
     )
-    with Referee(mode="interpret") as referee:
-        told: list[str] = []
-        found = referee.judge(
-            KERNEL, TaskName("reference:fn", str(file), "fn"), level="correct", tell=told.append
-        )
-        assert (
-            found.verdict == "error"
-            and "307,200 elements" in found.reason
-            and "get_inputs" in found.reason
-        )
-        assert not any("tells right answers" in words for words in told)
-        # Compiling takes no time that depends on it.
-        assert (
-            referee.judge(
-                KERNEL, TaskName("reference:fn", str(file), "fn"), level="compile"
-            ).verdict
-            == "unsure"
-        )
+    told: list[str] = []
+    task = TaskName("reference:fn", str(file), "fn")
+    found = referee.judge(KERNEL, task, level="correct", tell=told.append)
+    assert found.verdict == "error"
+    assert "307,200 elements" in found.reason and "get_inputs" in found.reason
+    assert not any("tells right answers" in words for words in told)
+    # Compiling takes no time that depends on it.
+    assert referee.judge(KERNEL, task, level="compile").verdict == "unsure"
 
 
-def test_a_large_example_is_judged_at_smaller_sizes(tmp_path: Path) -> None:
+def test_a_large_example_is_judged_at_smaller_sizes(referee: Referee, tmp_path: Path) -> None:
     """Without a GPU: fewer rows, where the reference takes them, which the verdict says."""
     file = tmp_path / "reference.py"
     file.write_text(
@@ -137,8 +129,7 @@ def test_a_large_example_is_judged_at_smaller_sizes(tmp_path: Path) -> None:
             "randn(16, 24), torch.randn(24)", "randn(600, 512), torch.randn(512)"
         )
     )
-    with Referee(mode="interpret") as referee:
-        found = referee.judge(KERNEL, TaskName("reference:fn", str(file), "fn"), level="correct")
+    found = referee.judge(KERNEL, TaskName("reference:fn", str(file), "fn"), level="correct")
     assert found.verdict == "correct", found.reason
     assert "without a GPU judged at smaller sizes (1 to 17 for 600)" in found.reason
 
@@ -258,30 +249,31 @@ EXAMPLES = [(torch.randn(3, columns), torch.randn(columns)) for columns in {colu
 """
 
 
-def judged_with(tmp_path: Path, kernel: str, columns: list[int], change: str = "pass") -> Verdict:
+def judged_with(
+    referee: Referee, tmp_path: Path, kernel: str, columns: list[int], change: str = "pass"
+) -> Verdict:
     file = tmp_path / "reference.py"
     file.write_text(MANY.format(columns=columns, change=change))
-    with Referee() as referee:
-        return referee.judge(kernel, TaskName("", str(file), "fn"), level="correct")
+    return referee.judge(kernel, TaskName("", str(file), "fn"), level="correct")
 
 
-def test_every_small_example_is_judged(tmp_path: Path) -> None:
+def test_every_small_example_is_judged(referee: Referee, tmp_path: Path) -> None:
     wrong = KERNEL.replace("mask = cols < n", "mask = (cols < n) & (cols < 40)")
-    assert judged_with(tmp_path, KERNEL, [10, 20, 30, 35, 50]).verdict == "correct"
-    rejected = judged_with(tmp_path, wrong, [10, 20, 30, 35, 50])
+    assert judged_with(referee, tmp_path, KERNEL, [10, 20, 30, 35, 50]).verdict == "correct"
+    rejected = judged_with(referee, tmp_path, wrong, [10, 20, 30, 35, 50])
     assert rejected.verdict == "rejected" and "example4-" in rejected.reason
 
 
-def test_examples_that_are_not_judged_are_told(tmp_path: Path) -> None:
-    verdict = judged_with(tmp_path, KERNEL, [10, 20, 200_000])
+def test_examples_that_are_not_judged_are_told(referee: Referee, tmp_path: Path) -> None:
+    verdict = judged_with(referee, tmp_path, KERNEL, [10, 20, 200_000])
     assert (
         verdict.verdict == "correct"
         and "1 of the reference's examples were not judged" in verdict.reason
     )
 
 
-def test_what_a_reference_changes_is_told_in_the_reason(tmp_path: Path) -> None:
+def test_what_a_reference_changes_is_told_in_the_reason(referee: Referee, tmp_path: Path) -> None:
     verdict = judged_with(
-        tmp_path, KERNEL, [10], change="before = x.clone(); x.add_(1); x = before"
+        referee, tmp_path, KERNEL, [10], change="before = x.clone(); x.add_(1); x = before"
     )
     assert verdict.verdict == "correct" and "changes in place are not judged: x" in verdict.reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ from referee.reference.asked import Asked
 from referee.reference.grammar import parse_inputs
 from referee.reference.load import load_reference
 from referee.reference.task import load_task
-
-
-@pytest.fixture(scope="module")
-def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
-    with Referee(cache=tmp_path_factory.mktemp("referee")) as made:
-        yield made
 
 
 def test_every_function_is_described() -> None:

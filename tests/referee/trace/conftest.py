@@ -1,14 +1,11 @@
 """Warm workers shared by the tests of this folder."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from referee.sandbox.zygote import Zygote
+from referee.sandbox.zygote import Workers, Zygote
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
+def zygote(workers: Workers) -> Zygote:
     """A fork server for tracing and compiling."""
-    with Zygote() as server:
-        yield server
+    return workers
