@@ -143,7 +143,7 @@ def main_path(terminal: Terminal, folder: Path, drafts: int) -> None:
     terminal.until("Folder to save into")
     terminal.write(str(folder / "kernels"))
     terminal.press("Enter")
-    terminal.until("saved 1\\.", seconds=120)
+    terminal.until("saved draft 1\\.", seconds=120)
     files = sorted(path.name for path in (folder / "kernels").iterdir())
     print(f"save: {', '.join(files)}")
     if {"add_rmsnorm_silu.py", "test_add_rmsnorm_silu.py"} - set(files):
