@@ -32,6 +32,7 @@ from kmint_tui.widgets.code import CodeView
 from kmint_tui.widgets.screen_bars import UNTIMED_SIGN
 from kmint_tui.widgets.table import Table
 from kmint_tui.widgets.themes import styled
+from referee.asked_shape import SHORT
 
 WHAT = (
     "A book holds the best verified kernel of each operation, shape and dtype, for one kind of GPU. A kernel of a book is judged here "
@@ -93,7 +94,7 @@ class BookScreen(KmintScreen):
             ("operation", 24), ("shapes", 6), ("mean", 7), ("losses", 6)
         )
         self.query_one("#entries", Table).head(
-            ("shape", 13), ("dtype", 8), ("verdict", 8), ("ratio", 8), ("floor", 5), ("by", None)
+            ("shape", 12), ("dtype", 5), ("verdict", 8), ("ratio", 7), ("floor", 5), ("by", None)
         )
 
     def on_screen_resume(self) -> None:
@@ -219,7 +220,7 @@ class BookScreen(KmintScreen):
                 str(one.place),
                 (
                     one.shape,
-                    one.dtype,
+                    SHORT.get(one.dtype, one.dtype),
                     styled(self.app, one.figures.verdict, one.figures.verdict),
                     f"{one.figures.ratio:.3f}x",
                     share(one),

@@ -51,9 +51,9 @@ async def test_kernels_are_shown_by_operation(open_app: Open) -> None:
         await settle(pilot)
         assert rows(screen, "operations")[1][2:] == ["1.094x", "1"]
         assert [row[:5] for row in rows(screen, "entries")] == [
-            ["32768x1024", "bfloat16", "loss", "0.871x", "71 %"],
-            ["64x4096", "bfloat16", "tie", "1.003x", ""],
-            ["8192x4096", "bfloat16", "win", "1.500x", "90 %"],
+            ["32768x1024", "bf16", "loss", "0.871x", "71 %"],
+            ["64x4096", "bf16", "tie", "1.003x", ""],
+            ["8192x4096", "bf16", "win", "1.500x", "90 %"],
         ]
         assert "tl.sigmoid" in screen_text(app)
         await pilot.press("j")

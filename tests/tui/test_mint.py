@@ -109,7 +109,7 @@ async def test_from_the_form_to_a_saved_kernel(
         await pilot.press(*str(tmp_path / "kernels"), "enter")
         await until(pilot, lambda: (tmp_path / "kernels" / "softmax.py").exists())
         await settle(pilot)
-        assert "saved 1.0" in toasts(app)
+        assert "saved draft 1.0" in toasts(app)
         await pilot.press("escape")
         await pilot.pause()
         assert isinstance(app.screen, MintScreen)
