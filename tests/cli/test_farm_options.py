@@ -75,3 +75,20 @@ def test_ray_judges_and_a_second_run_judges_nothing(tmp_path: Path) -> None:
     assert [one["verdict"] for one in first.document["verdicts"]] == ["correct", "rejected"]
     assert first.document["verdicts"] == second.document["verdicts"]
     assert "from the history" not in first.err and second.err.count("from the history") == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gate", "KERNEL", "--op", "softmax"),
+        ("grid", "KERNEL", "--op", "softmax"),
+        ("book", "build"),
+        ("book", "rejudge"),
+    ],
+)
+def test_a_command_that_times_asks_the_cluster_before_it_begins(
+    kernel: str, words: tuple[str, ...]
+) -> None:
+    given = [kernel if word == "KERNEL" else word for word in words]
+    said = "no Ray head answers" if find_spec("ray") else "needs the package ray"
+    refused(kmint(*given, "--ray", ABSENT), 3, said)

@@ -74,7 +74,7 @@ class FarmGrid:
 
         def in_turn() -> Iterator[Cell]:
             measured = self._measured(left.values())
-            # The first point begins the work on cells while the check runs.
+            # The first point begins the work on cells, while the check runs.
             begun = list(islice(measured, 1))
             _pass(check.result())
             yield from (cell for cell in cells if place_of(cell) in known)
