@@ -37,15 +37,17 @@ LEAST_SHARE = 0.5
 @dataclass
 class Domain:
     """The cases that the launcher refuses, with its words, and circumstances in which `run` differs
-    or raises.
+    or raises. `changed` are inputs that it changes in place as the reference does.
     """
 
     refused: dict[Cell, str] = field(default_factory=dict)
     circumstances: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
-    def note(self, circumstances: Sequence[str]) -> None:
-        """Add new circumstances."""
+    def note(self, circumstances: Sequence[str], changed: Sequence[str] = ()) -> None:
+        """Add new circumstances and changed inputs."""
         self.circumstances += [one for one in circumstances if one not in self.circumstances]
+        self.changed += [one for one in changed if one not in self.changed]
 
     def too_small(self, required: Sequence[Cell], bench: Cell | None) -> Rejection | None:
         """The rejection if the launcher refuses a timed case or more than half of all cases."""
@@ -62,9 +64,10 @@ class Domain:
         refused = tuple(
             Refused(cell.name, self.refused[cell]) for cell in cells if cell in self.refused
         )
-        if not refused and not self.circumstances:
+        if not refused and not self.circumstances and not self.changed:
             return None
-        return Holds(self._words(cells), refused, tuple(self.circumstances))
+        circumstances, changed = tuple(self.circumstances), tuple(self.changed)
+        return Holds(self._words(cells), refused, circumstances, changed)
 
     def _words(self, cells: Sequence[Cell]) -> str:
         lost = [cell for cell in cells if cell in self.refused]
@@ -83,6 +86,12 @@ class Domain:
             parts.append(f"holds for {', '.join(reach)}; the launcher refuses {words}")
         if self.circumstances:
             parts.append(f"does not hold for {', '.join(self.circumstances)}")
+        if self.changed:
+            copies = "a copy" if len(self.changed) == 1 else "copies"
+            names = " and ".join(self.changed)
+            parts.append(
+                f"changes {names} in place, as the reference does; judged and timed on {copies}"
+            )
         return "; ".join(parts)
 
 

@@ -73,12 +73,13 @@ class Refused:
 @dataclass(frozen=True)
 class Holds:
     """The domain of a verdict that does not hold everywhere: in words, the refused cases, and the
-    circumstances in which `run` differs or raises.
+    circumstances in which `run` differs or raises. `changed` are inputs that it changes in place.
     """
 
     words: str
     refused: tuple[Refused, ...] = ()
     circumstances: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

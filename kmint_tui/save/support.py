@@ -193,7 +193,7 @@ def domain(verdict: Verdict) -> Domain | None:
     """The domain of a verdict on a saved form; None when the launcher takes every judged case.
 
     Raises NotSaveable for a verdict that holds only in some circumstances: no check of the saved
-    file could keep a caller out of the others.
+    file could keep a caller out of the others. Raises it for a kernel that works in place too.
     """
     holds = verdict.holds
     if holds is None:
@@ -202,6 +202,11 @@ def domain(verdict: Verdict) -> Domain | None:
         raise NotSaveable(
             f"its verdict does not hold for {', '.join(holds.circumstances)}",
             fix="give every allocation its dtype, and let launches depend on shapes alone",
+        )
+    if holds.changed:
+        raise NotSaveable(
+            f"it changes {' and '.join(holds.changed)} in place, and a saved function returns new tensors",
+            fix="let `run` allocate its outputs",
         )
     required = [one for one in verdict.cells if one.role != "capability"]
     passed = _columns([one.name for one in required if one.status == "pass"])

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from referee.ops.torch_compat import computable
+
 Tensors = tuple[Tensor, ...]
 
 
@@ -45,7 +47,7 @@ def row_max_of(error: Tensor, shared: Tensor) -> Tensor:
 
 
 def finite_size(tensor: Tensor) -> Tensor:
-    return tensor.abs().double().nan_to_num(nan=0.0, posinf=0.0)
+    return computable(tensor).abs().double().nan_to_num(nan=0.0, posinf=0.0)
 
 
 def per_row(size: Tensor, value: Tensor) -> Tensor:

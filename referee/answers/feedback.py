@@ -98,10 +98,14 @@ def _small(
     if output.dtype.itemsize < 4:
         return _kept_in(output.dtype)
     advice = (
-        "accumulate in fp32, a block at a time, "
+        f"accumulate in {_arithmetic(expected)}, a block at a time, "
         "and use no approximate function or shortened constant"
     )
     return f"the errors are of the size of rounding: {advice}" + (f"; {_CANCELS}" if norm else "")
+
+
+def _arithmetic(expected: Expected) -> str:
+    return "float64" if expected.dtype == torch.float64 else "fp32"
 
 
 def _half(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor) -> str | None:
@@ -259,7 +263,7 @@ def _pattern(expected: Expected, output: Tensor, wrong: Tensor, cancels: str) ->
         return (
             f"the errors are small, at most {100 * largest:.2g} % of a row's largest answer: "
             "an approximate formula, or rounding"
-            f" (accumulate in fp32{'; ' if cancels else ''}{cancels})"
+            f" (accumulate in {_arithmetic(expected)}{'; ' if cancels else ''}{cancels})"
         )
     if int(wrong.sum()) < wrong.numel() // 2:
         large = value.abs()[wrong].median() > 2 * value.abs().median()

@@ -1,5 +1,5 @@
 """Evaluates a reference with every input or every step moved by one fp32 rounding, which no algorithm
-can be expected to distinguish.
+can be expected to distinguish. For float64 outputs it is one float64 rounding.
 
 `perturbed` moves inputs. `moved_beside_steps` evaluates a reference at moved inputs while
 comparisons of an input itself keep their results. `age >= 65` is exact in every dtype, so rounding
@@ -28,19 +28,27 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from referee.ops.torch_compat import Mode
 
-EPS32 = 2.0**-23
+EPS32, EPS64 = 2.0**-23, 2.0**-52
+
+
+def unit_of(dtype: torch.dtype) -> float:
+    """The relative step of the arithmetic that an output of this dtype asks for: fp32 but for
+    float64.
+    """
+    return EPS64 if dtype == torch.float64 else EPS32
 
 
 @dataclass(frozen=True)
 class Moves:
     """The way in which inputs move: up or down, except for masks.
 
-    Inputs of one shape move alike or against each other.
+    Inputs of one shape move alike or against each other, by half of `unit`.
     """
 
     masks: tuple[Tensor, ...]
     centred: bool
     paired: bool
+    unit: float = EPS32
 
 
 def perturbed(inputs: Sequence[Tensor], number: int, moves: Moves) -> list[Tensor]:
@@ -66,8 +74,8 @@ def perturbed(inputs: Sequence[Tensor], number: int, moves: Moves) -> list[Tenso
         lowered = torch.randint(
             0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8
         ).bitwise_xor_(turned)
-        up, down = EPS32 / 2 if moves.centred else 0.0, EPS32 / 2
-        found = lowered.double().mul_(-up - down).add_(1.0 + up).mul_(tensor)
+        up, down = moves.unit / 2 if moves.centred else 0.0, moves.unit / 2
+        found = lowered.double().mul_(-up - down).add_(1.0 + up).mul_(tensor.double())
         moved.append(
             torch.where(moves.masks[position], tensor.double(), found) if moves.masks else found
         )
@@ -89,13 +97,13 @@ _FLOAT_STEPS = frozenset(
 
 
 def randomly_rounded(
-    function: Callable[..., Any], inputs: Sequence[Tensor], seed: int
+    function: Callable[..., Any], inputs: Sequence[Tensor], seed: int, unit: float = EPS32
 ) -> tuple[Tensor, ...] | None:
-    """The outputs of `function(*inputs)`, with every rounding operation moved by half an fp32 ulp.
+    """The outputs of `function(*inputs)`, with every rounding operation moved by half of `unit`.
 
     Returns None if the function takes a step of a floating number.
     """
-    with _RandomRounding(seed) as mode:
+    with _RandomRounding(seed, unit) as mode:
         result = function(*inputs)
     if mode.has_steps:
         return None
@@ -103,10 +111,10 @@ def randomly_rounded(
 
 
 class _RandomRounding(Mode):
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, unit: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.has_steps = False
-        self._seed = seed
+        self._seed, self._unit = seed, unit
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(
@@ -138,7 +146,7 @@ class _RandomRounding(Mode):
         up = torch.randint(
             0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8
         )
-        return up.double().mul_(EPS32).add_(1.0 - EPS32 / 2)
+        return up.double().mul_(self._unit).add_(1.0 - self._unit / 2)
 
 
 def _is_floating(leaf: Any) -> bool:

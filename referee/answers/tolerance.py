@@ -65,6 +65,10 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
   |expected| if that is less.
 - Rounding falls either way, so an integer or bool has several right answers. They are those of
   float64, of moved inputs, and of eager in fp32 or its own dtype.
+- For outputs of eight bits, an ulp is up to a quarter of the number. The first term is 5/8 ulp, for
+  the final rounding and intermediates of half precision. Eager's rounding to eight bits does not
+  count in E.
+- For float64 outputs, float64 stands in place of fp32 above: the arithmetic inside is float64 too.
 - An infinite budget allows only the rounding. Beyond the end of the output's dtype, eager's answer
   is correct too, because a fill with the dtype's least number differs in float64.
 """
@@ -89,7 +93,7 @@ from referee.answers.error_sizes import (
     ulp,
 )
 from referee.answers.joined import with_parts
-from referee.answers.moves import EPS32, Moves, perturbed, randomly_rounded
+from referee.answers.moves import EPS32, Moves, perturbed, randomly_rounded, unit_of
 from referee.answers.user_budget import ERRORS, FLOOR, user_allowance, without_steps
 from referee.ops.catalogue import SOFTCAP, base_name
 from referee.ops.recipes import FINITE, is_a_mask
@@ -97,7 +101,7 @@ from referee.ops.spec import Cell, Op
 from referee.ops.task import Task
 from referee.ops.torch_compat import computable
 
-ULPS = 1.5
+ULPS, ULPS_OF_EIGHT_BITS = 1.5, 0.625
 # Hardware may flush numbers below fp32's smallest normal one to zero.
 TINY = 2.0**-126
 PERTURBATIONS = 2
@@ -131,6 +135,15 @@ class Expected:
 
 def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expected, ...]:
     """The expected value and budget of each output of the cell, for these inputs on any device."""
+    units = [unit_of(getattr(torch, spec.dtype)) for spec in cell.outputs]
+    found = {unit: _expectations(task, cell, inputs, unit) for unit in dict.fromkeys(units)}
+    return tuple(found[unit][index] for index, unit in enumerate(units))
+
+
+def _expectations(
+    task: Task, cell: Cell, inputs: Sequence[Tensor], unit: float
+) -> tuple[Expected, ...]:
+    """The expectations for arithmetic of this relative step, in every output."""
     task = task.at(cell)
     dtypes: list[torch.dtype] = [getattr(torch, spec.dtype) for spec in cell.outputs]
     users, apart = task.op.is_function, is_apart(task.op)
@@ -144,7 +157,8 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
         _samples(exact, widths),
         _samples_of_fp32(exact, dtypes, most=PERTURBATIONS_OF_FP32 if users else None),
     )
-    moves = Moves(masks, not users and "layernorm" in base_name(task.op), count > PERTURBATIONS)
+    centred = not users and "layernorm" in base_name(task.op)
+    moves = Moves(masks, centred, count > PERTURBATIONS, unit)
     samples = (
         _moved(task, inputs, perturbed(inputs, number, moves), exact) for number in range(count)
     )
@@ -162,7 +176,9 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
     spreads = [] if users else _spreads(exact, chain([single], samples), apart=apart)
     expected = []
     for index, value in enumerate(exact):
-        others = [result[index] for result in (*moved, single, *([native] if native else []))]
+        others = [result[index] for result in moved]
+        rounded_once = [result[index] for result in (single, *([native] if native else []))]
+        others += [_beyond_rounding(other, value, dtypes[index]) for other in rounded_once]
         also: Tensors
         if not value.is_floating_point() or not dtypes[index].is_floating_point:
             also = tuple(others) if users else ()
@@ -171,7 +187,7 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
             )
             continue
         value = value.double()
-        least = ULPS * ulp(value, dtypes[index])
+        least = _ulps(dtypes[index]) * ulp(value, dtypes[index])
         if users:
             noise = [difference(result[index], value) for result in rounded]
             budget = least + user_allowance(
@@ -179,7 +195,7 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
             )
             # For an infinite value only the value is compared.
             budget = torch.where(budget.isfinite() | ~value.isfinite(), budget, least)
-            also = (others[-1],)
+            also = (rounded_once[-1],)
         else:
             size = _magnitude(task.op, _beside(value, masks), logits)
             size = torch.maximum(size, finite_size(value)) if masks else size
@@ -192,6 +208,19 @@ def expectations(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> tuple[Expe
             )
         expected.append(Expected(value, budget + TINY, dtypes[index], also))
     return tuple(expected)
+
+
+def _ulps(dtype: torch.dtype) -> float:
+    return ULPS_OF_EIGHT_BITS if dtype.itemsize == 1 else ULPS
+
+
+def _beyond_rounding(other: Tensor, value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Eager's answer, without its rounding to a float of eight bits."""
+    if not (value.is_floating_point() and dtype.is_floating_point and dtype.itemsize == 1):
+        return other
+    exact, error = value.double(), other.double() - value
+    rounding = 0.5 * ulp(exact, dtype).nan_to_num(posinf=0.0)
+    return exact + error.sign() * (error.abs() - rounding).clamp(min=0.0)
 
 
 def _with_rounded_scalars(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> Iterator[Tensors]:
@@ -213,7 +242,8 @@ def _randomly_rounded(
 ) -> Iterator[Tensors]:
     """The oracle at moved inputs, with its intermediate results rounded at random as well."""
     for number in range(count):
-        found = randomly_rounded(task.oracle, perturbed(inputs, number, moves), number)
+        moved = perturbed(inputs, number, moves)
+        found = randomly_rounded(task.oracle, moved, number, moves.unit)
         if found is None or [one.shape for one in found] != [one.shape for one in exact]:
             return
         yield found
@@ -276,8 +306,8 @@ def least_budget(value: Tensor, dtype: torch.dtype, *, alone: bool = False) -> T
     info = torch.finfo(dtype)
     size = value.abs()
     largest = size if alone else row_max(size)
-    return size.clamp(min=2 * info.smallest_normal) * (ULPS / 2 * info.eps) + largest * (
-        FLOOR * EPS32
+    return size.clamp(min=2 * info.smallest_normal) * (_ulps(dtype) / 2 * info.eps) + largest * (
+        FLOOR * unit_of(dtype)
     )
 
 

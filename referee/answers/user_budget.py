@@ -18,7 +18,7 @@ from referee.answers.error_sizes import (
     row_max_of,
     ulp,
 )
-from referee.answers.moves import EPS32, moved_beside_steps
+from referee.answers.moves import moved_beside_steps, unit_of
 from referee.ops.task import Task
 from referee.ops.traits import Traits
 
@@ -44,7 +44,7 @@ def user_allowance(
     The last two of `others` are eager's answers, in fp32 and in the cell's dtype. `noise` has the
     errors of randomly rounded evaluations.
     """
-    traits = task.traits
+    traits, unit = task.traits, unit_of(dtype)
     alone = traits.alone(index)
     errors = [difference(other, value) for other in others]
     largest = (
@@ -53,17 +53,19 @@ def user_allowance(
         else _largest_that_count(task, index, value, inputs)
     )
     if alone:
+        # A rounding to eight bits is no error of the reference.
+        half = 0.5 if dtype.itemsize > 1 else 0.0
         native = torch.minimum(
-            torch.maximum(errors[-1], 0.5 * ulp(value, dtype).nan_to_num(posinf=0.0)),
+            torch.maximum(errors[-1], half * ulp(value, dtype).nan_to_num(posinf=0.0)),
             row_max(errors[-1]),
         )
-        one_by_one = _one_by_one(task, index, value, inputs)
+        one_by_one = _one_by_one(task, index, value, inputs, unit)
         spread = torch.stack([*errors[:-1], *noise, native, one_by_one]).amax(0)
-        allowance = ERRORS * spread + FLOOR * EPS32 * _unless_cancelling(
+        allowance = ERRORS * spread + FLOOR * unit * _unless_cancelling(
             traits, finite_size(value), value
         )
     elif len(widths) == 1:
-        allowance = _of_one_part(traits, value, errors, noise, largest)
+        allowance = _of_one_part(traits, value, errors, noise, largest, unit)
     else:
         parts = [
             [torch.split(tensor, list(widths), -1) for tensor in group]
@@ -77,6 +79,7 @@ def user_allowance(
                     [one[number] for one in parts[1]],
                     [one[number] for one in parts[2]],
                     largest,
+                    unit,
                 ).expand_as(part)
                 for number, part in enumerate(parts[0][0])
             ],
@@ -84,7 +87,7 @@ def user_allowance(
         )
     if traits.probabilities and value.numel():
         # The logits are computed from the inputs, so the inputs' sizes stand for them.
-        allowance = allowance + EPS32 * reduce(
+        allowance = allowance + unit * reduce(
             torch.maximum, (size for _, size in largest), value.new_zeros(())
         ) * finite_size(value)
     return allowance
@@ -96,6 +99,7 @@ def _of_one_part(
     errors: Sequence[Tensor],
     noise: Sequence[Tensor],
     largest: Sequence[tuple[int, Tensor]],
+    unit: float,
 ) -> Tensor:
     """The second and third term for an output, or one joined part of it, whose rows share their
     rounding.
@@ -107,7 +111,7 @@ def _of_one_part(
     for elements, size in largest:
         if elements > value.numel() > 0:
             magnitude = torch.maximum(magnitude, size)
-    return ERRORS * spread + FLOOR * EPS32 * _unless_cancelling(traits, magnitude, value)
+    return ERRORS * spread + FLOOR * unit * _unless_cancelling(traits, magnitude, value)
 
 
 def _unless_cancelling(traits: Traits, magnitude: Tensor, value: Tensor) -> Tensor:
@@ -118,7 +122,9 @@ def _unless_cancelling(traits: Traits, magnitude: Tensor, value: Tensor) -> Tens
     )
 
 
-def _one_by_one(task: Task, index: int, value: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+def _one_by_one(
+    task: Task, index: int, value: Tensor, inputs: Sequence[Tensor], unit: float
+) -> Tensor:
     """The sum of the errors from one rounding of each input.
 
     Inputs that move together may cancel each other, and so may numbers of both signs in a sum over
@@ -131,7 +137,7 @@ def _one_by_one(task: Task, index: int, value: Tensor, inputs: Sequence[Tensor])
             for some in (torch.ones_like(exact, dtype=torch.bool), exact > 0, exact < 0):
                 moved = [
                     *inputs[:position],
-                    torch.where(some, exact * (1.0 - EPS32 / 2), exact),
+                    torch.where(some, exact * (1.0 - unit / 2), exact),
                     *inputs[position + 1 :],
                 ]
                 most = torch.maximum(

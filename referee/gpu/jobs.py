@@ -133,8 +133,9 @@ def cell_from_json(data: Mapping[str, Any]) -> Cell:
     inputs, outputs = (tuple(map(_spec, data[side])) for side in ("inputs", "outputs"))
     scalars = tuple(Scalar(**one) for one in data["scalars"])
     return Cell(
-        data["name"], inputs, outputs, data["values"], tuple(data["scales"]), data["role"], scalars
-    )
+        data["name"], inputs, outputs, data["values"], tuple(data["scales"]), data["role"], scalars,
+        tuple(data["changes"]),
+    )  # fmt: skip
 
 
 def result_from_json(data: Mapping[str, Any]) -> CellResult:

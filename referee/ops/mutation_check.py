@@ -24,7 +24,7 @@ from torch import Tensor
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.thresholds import other_way, thresholds_of
-from referee.ops.torch_compat import equal
+from referee.ops.torch_compat import computable, equal
 from referee.verdict import CellResult
 
 Tensors = tuple[Tensor, ...]
@@ -192,8 +192,9 @@ def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors
             # dtype.
             usual += -1 if usual > 0 else 1
         wrong = {f"any {spec.name}": torch.full_like(tensor, usual)}
-        if tensor.dtype != torch.bool and bool((tensor < 0).any()):
-            wrong[f"{spec.name} of the wrong sign"] = tensor.abs()
+        wide = computable(tensor)
+        if tensor.dtype != torch.bool and bool((wide < 0).any()):
+            wrong[f"{spec.name} of the wrong sign"] = wide.abs().to(tensor.dtype)
         for name, other in wrong.items():
             try:
                 yield name, _tuple(task.eager(*inputs[:position], other, *inputs[position + 1 :]))

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from referee.ops.recipes import ONE_IN, RECIPES, Draw, integers, mixed, normal, uniform
+from referee.ops.spec import Cell
 
 
 def _on_grid(values: Tensor, g: Generator) -> Tensor:
@@ -38,6 +39,10 @@ def around_one(shape: tuple[int, int], g: Generator) -> Tensor:
 # sets a tenth of a recipe's elements to A or B. "index:COUNT:A:B" draws numbers below COUNT, with
 # the first, the last and repeated ones, and some A or B. "distinct:COUNT:WIDTH" draws numbers below
 # COUNT without repetition among WIDTH neighbours. Values of "own" come from the example.
+TIE = "@"
+HALVES, PAIRS = f"{TIE}halves", f"{TIE}pairs"
+TIES = {HALVES: "both halves of a row alike", PAIRS: "every two neighbours alike"}
+"""Ends of a recipe that make elements of a row equal, in words."""
 OPERAND_RECIPES: dict[str, Draw] = {
     **RECIPES,
     "mixed": mixed,
@@ -47,6 +52,26 @@ OPERAND_RECIPES: dict[str, Draw] = {
     "normal_grid": _normal_grid,
     "uniform_grid": _uniform_grid,
 }
+
+
+def elements_belong_together(cell: Cell) -> tuple[int, ...]:
+    """Positions of operands whose elements depend on each other, so that none may be replaced."""
+    recipes = cell.values.split("|")[:-1]
+    return tuple(
+        place for place, one in enumerate(recipes) if TIE in one or one.startswith("distinct")
+    )
+
+
+def tied(values: Tensor, tie: str) -> Tensor:
+    """The values with the elements of each row equal that `tie` names, if the row has halves."""
+    half = values.shape[1] // 2
+    if values.shape[1] != 2 * half:
+        return values
+    if tie == HALVES:
+        values[:, half:] = values[:, :half]
+    elif tie == PAIRS:
+        values[:, 1::2] = values[:, 0::2]
+    return values
 
 
 def _range(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:

@@ -1,7 +1,8 @@
 """Operations and test cells as plain data. Torch-free, so that the catalogue lists in milliseconds.
 
 Dtypes are torch's names without the prefix ("float16"). Shapes and strides count elements.
-Catalogue operations use the first five dtypes; the others occur in users' references.
+Catalogue operations use the first five dtypes; the others occur in users' references, float64 as an
+output only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ Dtype = Literal[
     "bool",
     "float8_e4m3fn",
     "float8_e5m2",
+    "float64",
 ]
 Role = Literal["required", "bench", "capability"]
 
@@ -89,7 +91,8 @@ class Cell:
 
     `values` names a recipe of `values.py`; `scales` multiplies each input. A `required` cell is
     part of the contract, the `bench` cell is required and timed, and a `capability` cell is
-    optional. `scalars` are numbers among the arguments of `run`, in order of position.
+    optional. `scalars` are numbers among the arguments of `run`, in order of position. `changes` are
+    positions of the inputs that the reference changes in place and that are outputs.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Cell:
     scales: tuple[float, ...]
     role: Role
     scalars: tuple[Scalar, ...] = ()
+    changes: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:

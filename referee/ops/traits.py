@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from referee.ops.torch_compat import Mode
+from referee.ops.torch_compat import Mode, computable
 
 _CANCELLING = frozenset(
     "tanh elu gelu softplus mish expm1 log1p log_sigmoid log_sigmoid_forward logaddexp binary_cross_entropy_with_logits".split()
@@ -80,7 +80,8 @@ def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool
     for number in moved:
         width = inputs[number].shape[-1]
         for column in {0, width // 2, width - 1}:
-            changed = inputs[number].clone()
+            # The oracle widens its inputs.
+            changed = computable(inputs[number]).clone()
             changed[..., column] = changed[..., column] * 1.5 + 1.0
             try:
                 after = _tuple(oracle(*inputs[:number], changed, *inputs[number + 1 :]))

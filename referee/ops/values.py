@@ -24,7 +24,14 @@ import torch
 from torch import Generator, Tensor
 
 from referee.ops.nearly_usual import NEARLY_USUAL
-from referee.ops.operand_recipes import OPERAND_RECIPES, PARAMETRIC_RECIPES, around_one, labels
+from referee.ops.operand_recipes import (
+    OPERAND_RECIPES,
+    PARAMETRIC_RECIPES,
+    TIE,
+    around_one,
+    labels,
+    tied,
+)
 from referee.ops.recipes import LEAST, MIXTURE, RECIPES, Draw, integers, normal, uniform
 from referee.ops.spec import Cell, TensorSpec
 
@@ -79,13 +86,14 @@ def _raw(spec: TensorSpec, cell: Cell, position: int, g: Generator) -> Tensor:
         rows *= size
     shape = (rows, spec.shape[-1] if spec.shape else 1)
     if "|" in cell.values:
-        recipe = cell.values.split("|")[position]
+        recipe, at, tie = cell.values.split("|")[position].partition(TIE)
         kind = recipe.partition(":")[0]
-        return (
+        drawn = (
             PARAMETRIC_RECIPES[kind](recipe, shape, g)
             if kind in PARAMETRIC_RECIPES
             else OPERAND_RECIPES[recipe](shape, g)
         )
+        return tied(drawn, at + tie)
     if cell.values.startswith(MET):
         if spec.dtype.startswith(("float", "bfloat")) and spec.name not in {*PARAMETERS, "scale"}:
             recipe = f"equal:normal:1.0:{cell.values.removeprefix(MET)}"

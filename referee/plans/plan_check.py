@@ -269,10 +269,11 @@ def _check_outputs(plan: LaunchPlan, outputs: Sequence[TensorSpec]) -> None:
             raise PlanError(
                 f"output `{spec.name}` is {view.dtype}, not {spec.dtype}", guard="output_contract"
             )
-        if not _same_layout(view.strides, spec) and not _same_layout(
-            view.strides, spec, contiguous=True
-        ):
-            raise PlanError(f"output `{spec.name}` is not contiguous", guard="output_contract")
+        if not _has_usual_layout(view, spec) and not _is_dense(view):
+            reason = (
+                f"output `{spec.name}` is not contiguous: it has gaps, or elements share memory"
+            )
+            raise PlanError(reason, guard="output_contract")
         if plan.buffers[view.buffer].input is not None:
             raise PlanError(
                 "`run` returns a view of an input; allocate an output instead", guard="output_alias"
@@ -285,6 +286,20 @@ def _check_outputs(plan: LaunchPlan, outputs: Sequence[TensorSpec]) -> None:
             raise PlanError("two outputs share memory", guard="output_alias")
     if len(plan.outputs) == 1:
         _check_alone(plan.outputs[0], plan.buffers[plan.outputs[0].buffer].nbytes, outputs[0].name)
+
+
+def reordered_outputs(plan: LaunchPlan, outputs: Sequence[TensorSpec]) -> list[str]:
+    """Names of outputs whose dimensions have another order in memory than a contiguous tensor's."""
+    pairs = zip(plan.outputs, outputs, strict=True)
+    return [spec.name for view, spec in pairs if not _has_usual_layout(view, spec)]
+
+
+def _has_usual_layout(view: View, spec: TensorSpec) -> bool:
+    return any(_same_layout(view.strides, spec, contiguous=one) for one in (False, True))
+
+
+def _is_dense(view: View) -> bool:
+    return _is_injective(view) and extent(view.shape, view.strides) == math.prod(view.shape)
 
 
 def _check_alone(view: View, held: int, name: str) -> None:

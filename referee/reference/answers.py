@@ -75,7 +75,9 @@ def answers_of(
     outputs = tuple(names[number] for number in changed)
     listed = ", ".join(outputs)
     new = "them as new tensors" if len(outputs) > 1 else "a new one"
-    notes.append(f"it returns None and changes {listed} in place: `run` returns {new}")
+    notes.append(
+        f"it returns None and changes {listed} in place: `run` does so too, or returns {new}"
+    )
     return Answers(outputs, tuple(changed))
 
 

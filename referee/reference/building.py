@@ -67,7 +67,7 @@ class Builder:
         examples = [self._example(number) for number in range(len(self.calls))]
         first = examples[0]
         tensors = first.tensors()
-        mutates = self._check(first, tensors)
+        changed = self._check(first, tensors)
         judged = {
             slot.name: self._judged_values(slot, tensors)
             for slot in self.slots
@@ -95,7 +95,8 @@ class Builder:
             arguments=arguments,
             fixed=self._fixed(judged),
             outputs=self.answers.names,
-            mutates=mutates,
+            mutates=tuple(name for name, is_output in changed.items() if not is_output),
+            changes=tuple(name for name, is_output in changed.items() if is_output),
             examples=tuple(examples),
             notes=tuple(self.notes),
             source=source,
@@ -348,8 +349,8 @@ class Builder:
             )
         return ""
 
-    def _check(self, example: Example, tensors: Sequence[Tensor]) -> tuple[str, ...]:
-        """The arguments that the reference changes and does not return.
+    def _check(self, example: Example, tensors: Sequence[Tensor]) -> dict[str, bool]:
+        """The arguments that the reference changes, and whether they are outputs.
 
         Raises UnusableReference for random numbers and for shapes that depend on values.
         """
@@ -368,11 +369,11 @@ class Builder:
         arguments = [slot.name for slot in self.slots if slot.kind == "tensor"] + list(
             self.names[len(self.slots) :]
         )
-        return tuple(
-            name
+        return {
+            name: (copy.data_ptr(), copy.numel()) in judged
             for name, copy, tensor in zip(arguments, copies, tensors, strict=True)
-            if not same_values(copy, tensor) and (copy.data_ptr(), copy.numel()) not in judged
-        )
+            if not same_values(copy, tensor)
+        }
 
     def _all_leaves(self, tensors: Sequence[Tensor]) -> list[Any]:
         given = iter(tensors)

@@ -40,6 +40,7 @@ from math import log2, prod
 
 from torch import Tensor
 
+from referee.ops.operand_recipes import TIE
 from referee.ops.spec import Cell, Role, Scalar, TensorSpec
 from referee.ops.task import inputs_of
 from referee.ops.thresholds import numbers_to_meet
@@ -147,7 +148,8 @@ class InstanceCells:
         scales = tuple(
             _scale(kind, recipe) * _FACTORS[label] if kind.scaled else 1.0 for kind, recipe in kinds
         )
-        values = "".join(f"{recipe}|" for recipe in recipes)
+        tied = zip(self.kinds, recipes, strict=True)
+        values = "".join(f"{kind.tied(recipe)}|" for kind, recipe in tied)
         name = f"{self._instance.label}-{label}"
         return Cell(name, self._inputs, self._outputs, values, scales, role, self._instance.scalars)
 
@@ -210,7 +212,7 @@ class InstanceCells:
         for position, spec in enumerate(cell.inputs):
             width = width_of(spec)
             rows = _ROWS if width < prod(spec.shape) else _ROWS_OF_ONE
-            recipes = cell.values.split("|")[:-1]
+            recipes = [recipe.partition(TIE)[0] for recipe in cell.values.split("|")[:-1]]
             for wanted in rows.get(label, ()) if recipes[position] in MASKS and width > 1 else ():
                 recipes[position] = f"rows:{width}:{wanted}"
                 tried = self.cell(label, recipes)

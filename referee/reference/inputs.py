@@ -19,7 +19,7 @@ Sizes = Mapping[str, int]
 
 SHORT_DTYPES = {
     "bfloat16": "bf16", "float16": "f16", "float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-    "uint8": "u8", "bool": "bool",
+    "uint8": "u8", "bool": "bool", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
 }  # fmt: skip
 """The dtypes that the referee judges, with their names in `--input`."""
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from referee.ops.operand_recipes import HALVES, PAIRS
+from referee.ops.torch_compat import computable
 from referee.reference.inputs import TensorInput, Values
 from referee.reference.unusable import InputError
 
@@ -25,11 +27,19 @@ OTHER_INTEGERS = "range:0:99"
 
 @dataclass(frozen=True)
 class Kind:
-    """A recipe, the scale of its values, and whether the text leaves the values open."""
+    """A recipe, the scale of its values, and whether the text leaves the values open.
+
+    `tie` says which elements of a row are equal (`operand_recipes.TIES`).
+    """
 
     recipe: str
     scale: float = 1.0
     open: bool = False
+    tie: str = ""
+
+    def tied(self, recipe: str) -> str:
+        """Another recipe for this operand, with the same elements equal."""
+        return recipe if recipe == OWN else recipe + self.tie
 
     @property
     def scaled(self) -> bool:
@@ -77,6 +87,7 @@ def kind_of_example(tensor: Tensor) -> Kind:
         return Kind(FEW)
     if tensor.numel() == 0:
         return Kind("normal" if tensor.is_floating_point() else FEW)
+    tensor = computable(tensor)
     if not tensor.is_floating_point():
         low, high = int(tensor.min()), int(tensor.max())
         different = _different(tensor, MOST_LISTED)
@@ -88,9 +99,25 @@ def kind_of_example(tensor: Tensor) -> Kind:
     if 1 < len(different) < tensor.numel():
         return Kind(f"choice:{_joined(different)}")
     values = tensor.detach().double()
+    tie = _tie(tensor)
     if bool((values >= 0).all()):
-        return Kind("uniform", float(values.max()) or 1.0)
-    return Kind("normal", float(values.square().mean().sqrt()))
+        return Kind("uniform", float(values.max()) or 1.0, tie=tie)
+    return Kind("normal", float(values.square().mean().sqrt()), tie=tie)
+
+
+def _tie(tensor: Tensor) -> str:
+    """The elements that are equal in every row, as in tables of rotary embeddings."""
+    width = tensor.shape[-1] if tensor.dim() else 0
+    if width % 2 or not width:
+        return ""
+    for tie, (one, other) in {
+        HALVES: (tensor[..., : width // 2], tensor[..., width // 2 :]),
+        PAIRS: (tensor[..., 0::2], tensor[..., 1::2]),
+    }.items():
+        # A constant has equal elements by chance.
+        if torch.equal(one, other) and not _different(one, MOST_FLOATS):
+            return tie
+    return ""
 
 
 def _different(tensor: Tensor, most: int) -> list[float]:

@@ -28,8 +28,11 @@ def _dtype(tensor: Tensor, what: str) -> Dtype:
 def spec_of(name: str, tensor: Tensor) -> TensorSpec:
     """An operand with its example's layout, or contiguous if elements share memory.
 
-    Raises UnusableReference.
+    Raises UnusableReference, also for a float64 operand, for which there is no wider oracle.
     """
+    if tensor.dtype == torch.float64:
+        reason = "which the referee does not judge as an input"
+        raise UnusableReference(f"{name} has dtype float64, {reason}")
     if tensor.layout != torch.strided or tensor.device.type == "meta":
         kind = (
             "has no values (it is on the meta device)"

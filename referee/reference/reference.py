@@ -97,7 +97,7 @@ class Example:
             return self.own
         kinds = self.kinds_at(sizes)
         specs = self.specs([f"input{number}" for number in range(len(kinds))], sizes)
-        values = "".join(f"{kind.recipe}|" for kind in kinds)
+        values = "".join(f"{kind.tied(kind.recipe)}|" for kind in kinds)
         return draw(
             Cell(self.label, specs, (), values, tuple(kind.scale for kind in kinds), "required"),
             seed,
@@ -114,9 +114,10 @@ class Reference:
     torch.compile. It supports neither other module sizes nor the file's default dtype.
 
     `fixed` are values of the call that are not arguments. `mutates` are arguments that are changed
-    but not returned. `notes` name, for people, the parts that were unwrapped, moved or chosen.
-    `source` is the text of the function and of the names that it uses in its file. `files` has
-    names and sha256 of all files read, and `digest` that of all together.
+    but not returned, `changes` those that are changed and are outputs. `notes` name, for people, the
+    parts that were unwrapped, moved or chosen. `source` is the text of the function and of the
+    names that it uses in its file. `files` has names and sha256 of all files read, and `digest`
+    that of all together.
     """
 
     title: str
@@ -127,6 +128,7 @@ class Reference:
     fixed: tuple[Fixed, ...]
     outputs: tuple[str, ...]
     mutates: tuple[str, ...]
+    changes: tuple[str, ...]
     examples: tuple[Example, ...]
     notes: tuple[str, ...]
     source: str

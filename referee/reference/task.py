@@ -68,7 +68,8 @@ def task_of(reference: Reference, profile: Profile, small: Task | None = None) -
                 for cell in small.cells
                 if cell.name == _label(largest, largest.family.base) + "-given"
             )
-            cells = (_timed_cell(reference, largest, given, small.cells), *small.cells)
+            timed_cell = _timed_cell(reference, largest, given, small.cells)
+            cells = (*_changing(reference, [timed_cell]), *small.cells)
             return replace(
                 small, cells=cells, reservations=tuple(_reservations(reference, 0, profile))
             )
@@ -80,9 +81,18 @@ def task_of(reference: Reference, profile: Profile, small: Task | None = None) -
     usual = scalars_of(reference)
     eager, oracle, timed = forms(usual)
     return Task(
-        op, tuple(made), eager, oracle, dict(PUBLIC), rowwise=False, given=own, traits=traits, timed=timed, scalars=usual, bind=forms,
+        op, _changing(reference, made), eager, oracle, dict(PUBLIC),
+        rowwise=False, given=own, traits=traits, timed=timed, scalars=usual, bind=forms,
         notes=reference.notes, reservations=tuple(_reservations(reference, left_out, profile)),
     )  # fmt: skip
+
+
+def _changing(reference: Reference, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells with the positions of the inputs that the reference changes and gives back."""
+    places = tuple(
+        place for place, name in enumerate(reference.tensors) if name in reference.changes
+    )
+    return tuple(replace(cell, changes=places) for cell in cells)
 
 
 def _shipped_op(asked: Asked) -> Op | None:
@@ -256,7 +266,7 @@ def _timed_cell(reference: Reference, example: Example, given: Cell, cells: Sequ
     ]
     return Cell(
         f"{_label(example, sizes)}-given", example.specs(reference.tensors, sizes), outputs,
-        "".join(f"{kind.recipe}|" for kind in kinds), tuple(kind.scale for kind in kinds), "bench", given.scalars,
+        "".join(f"{kind.tied(kind.recipe)}|" for kind in kinds), tuple(kind.scale for kind in kinds), "bench", given.scalars,
     )  # fmt: skip
 
 

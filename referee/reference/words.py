@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from referee.ops.operand_recipes import TIE, TIES
 from referee.ops.spec import Cell, TensorSpec
 from referee.reference.cells import EQUAL, GRID, MASKS, width_of
 from referee.reference.evaluating import label_of
@@ -17,9 +18,12 @@ def drawn_values(cells: Sequence[Cell], given: Mapping[str, Sequence[Tensor | No
     """The values of each operand in the cells. `given` has those that are not drawn."""
     operands_in_words = []
     for position, spec in enumerate(cells[0].inputs):
-        recipes = dict.fromkeys(cell.values.split("|")[position] for cell in cells)
+        drawn = [cell.values.split("|")[position] for cell in cells]
+        recipes = dict.fromkeys(recipe.partition(TIE)[0] for recipe in drawn)
+        alike = {words for tie, words in TIES.items() if any(one.endswith(tie) for one in drawn)}
         operands_in_words.append(
-            f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}{_no_rows(spec, list(recipes))}"
+            f"{spec.name} {_in_words([recipe for recipe in recipes if recipe != OWN] or [OWN])}"
+            f"{_no_rows(spec, list(recipes))}{''.join(f', {words}' for words in alike)}"
         )
     operands = [
         item for cell in cells for item in zip(cell.inputs, given.get(cell.name, ()), strict=False)

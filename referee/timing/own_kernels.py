@@ -33,6 +33,6 @@ def compile_own(task: Task, cell: Cell) -> None:
     for tensor in (*inputs, *outputs):
         fingerprint(tensor, key, room)
         fingerprints([tensor, tensor], key)
-    for position in mixed_positions(inputs):
+    for position in mixed_positions(inputs, cell):
         Mixed(inputs[position].contiguous(), inputs[position].contiguous(), key).made()
     Floor(*bytes_moved(cell), None)

@@ -100,7 +100,7 @@ class Stage:
             # must stay unchanged.
             self._lent = [self._draw("baseline", index) for index in range(DRAWS)]
             self._lent_given = self._noted(self._lent, self._lent_key)
-        self._mixed = mixed_positions(self._drawn[0])
+        self._mixed = mixed_positions(self._drawn[0], self._contest.cell)
         self._taking_turns = [
             position for position in range(len(self._drawn[0])) if position not in self._mixed
         ]
@@ -294,7 +294,7 @@ class Stage:
             self._compare(index, self._calls[index].outputs)
         for index in indices:
             values = self._values(index)
-            if any_true(
+            if self._mixed and any_true(
                 [
                     differ(self._calls[index].inputs[position], values[position].made())
                     for position in self._mixed

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from referee.ops.operand_recipes import elements_belong_together
+from referee.ops.spec import Cell
 from referee.plans.arena import GUARD_BYTES, LARGE_BYTES, Layout, Slot
 from referee.plans.plan import LaunchPlan
 from referee.replaying.replay import (
@@ -26,13 +28,18 @@ def subseed(seed: int, *parts: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
-def mixed_positions(operands: Sequence[Tensor]) -> list[int]:
+def mixed_positions(operands: Sequence[Tensor], cell: Cell) -> list[int]:
     """The positions of operands that are mixed for every call; the others alternate between the
     draws.
     """
+    kept = elements_belong_together(cell)
     large = [operand.nbytes >= LARGE_BYTES for operand in operands]
     # Mixing small operands next to large ones would occupy the host longer than the device.
-    return [position for position, is_large in enumerate(large) if is_large or not any(large)]
+    return [
+        position
+        for position, is_large in enumerate(large)
+        if (is_large or not any(large)) and position not in kept
+    ]
 
 
 def spaced_layout(plan: LaunchPlan, order: Sequence[int]) -> Layout:

@@ -50,7 +50,8 @@ class Calls:
     """The calls of one trace.
 
     `raised` knows the lines of the file that raise; None where the file must hold everywhere.
-    `unlike` collects the circumstances in which `run` does something else, if it may.
+    `unlike` collects the circumstances in which `run` does something else, if it may. `changed`
+    collects the inputs that it changes in place as the reference does, if it may.
     """
 
     run: Callable[..., Any]
@@ -60,6 +61,7 @@ class Calls:
     torch_answers: TorchAnswers
     raised: Raised | None = None
     unlike: dict[str, None] = field(default_factory=dict)
+    changed: dict[str, None] = field(default_factory=dict)
 
     def plan(self, cell: CellShape, tell: Callable[[Plan], None]) -> Plan:
         """The plan of the first call, which `tell` gets before the second call is made.
@@ -136,8 +138,30 @@ class Calls:
                 raise self.violations.add("state", circumstances.differs())
 
     def _call(self, cell: CellShape, circumstances: Circumstances) -> Plan:
+        """The plan of one call.
+
+        Inputs that the reference changes in place and that `run` gives back are copies. The plan
+        then changes no input, and can run many times on the same inputs.
+        """
+        copied = () if self.raised is None else cell.changes
+        plan, returned = self._called(cell, circumstances, copied)
+        if returned != copied:
+            plan, returned = self._called(cell, circumstances, returned)
+        self.changed.update(dict.fromkeys(cell.inputs[place].name for place in returned))
+        return plan
+
+    def _called(
+        self, cell: CellShape, circumstances: Circumstances, copied: tuple[int, ...]
+    ) -> tuple[Plan, tuple[int, ...]]:
+        """The plan of a call with copies at these positions, and the positions of those that are
+        outputs.
+        """
         recorder = Recorder(self.violations, cell.inputs)
-        tensors = [circumstances.make(x) for x in recorder.inputs]
+        given = [
+            recorder.copy_of(place) if place in copied else x
+            for place, x in enumerate(recorder.inputs)
+        ]
+        tensors = [circumstances.make(x) for x in given]
         before = state(tensors)
         self.launches.recorder = recorder
         self.torch_answers.begin(circumstances.otherwise)
@@ -160,7 +184,15 @@ class Calls:
             raise self.violations.first
         if state(tensors) != before:
             raise self.violations.add("state", _INPUTS)
-        return dump(recorder.plan(output_tensors(result, cell.outputs, tensors, self.violations)))
+        if result is None and cell.silent and copied == cell.changes:
+            result = [tensors[place] for place in copied]
+            result = result[0] if cell.outputs == 1 else result
+        outputs = output_tensors(result, cell.outputs, tensors, self.violations)
+        shared = {recorder.view(tensor).buffer for tensor in outputs}
+        returned = tuple(
+            place for place in copied if recorder.view(tensors[place]).buffer in shared
+        )
+        return dump(recorder.plan(outputs)), returned
 
 
 def writes_an_input(plan: dict[str, Any]) -> bool:

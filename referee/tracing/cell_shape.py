@@ -15,11 +15,17 @@ from referee.ops.spec import Scalar, TensorSpec, arguments
 
 @dataclass(frozen=True)
 class CellShape:
-    """The arguments of `run` in a cell, and the number of tensors that it returns."""
+    """The arguments of `run` in a cell, and the number of tensors that it returns.
+
+    `changes` are positions of inputs that the reference changes and gives back. With `silent` it
+    returns nothing, and these inputs are all of its outputs.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: int
     scalars: tuple[Scalar, ...] = ()
+    changes: tuple[int, ...] = ()
+    silent: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -41,6 +47,8 @@ def shape_of(data: dict[str, Any]) -> CellShape:
         tuple(map(_spec, data["inputs"])),
         data["outputs"],
         tuple(Scalar(**one) for one in data["scalars"]),
+        tuple(data.get("changes", ())),
+        data.get("silent", False),
     )
 
 

@@ -99,6 +99,7 @@ class Recorder(Mode):
     def __init__(self, violations: Violations, inputs: Sequence[TensorSpec]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.violations = violations
+        self._specs = tuple(inputs)
         self.inputs = tuple(make_input(spec) for spec in inputs)
         self._kept: list[torch.Tensor] = []
         self._buffers: list[Buffer] = []
@@ -107,6 +108,13 @@ class Recorder(Mode):
         for index, tensor in enumerate(self.inputs):
             self._add_buffer(tensor, index)
         self._input_views = tuple(self.view(tensor) for tensor in self.inputs)
+
+    def copy_of(self, place: int) -> torch.Tensor:
+        """A copy of the input at this position, in the same layout. The plan makes it."""
+        copy = make_input(self._specs[place])
+        self._add_buffer(copy, None)
+        self.add(Copy(self.view(copy), self._input_views[place]))
+        return copy
 
     def view(self, tensor: torch.Tensor) -> View:
         """The tensor as a view of one of this call's buffers. Raises Violation for others."""

@@ -16,6 +16,7 @@ from typing import Any
 from referee.concurrency import CancelToken
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
+from referee.plans.plan_check import reordered_outputs
 from referee.plans.plan_parse import PlanError, parse
 from referee.reading.kernels import KernelError, KernelModule, extract
 from referee.report import Domain
@@ -31,7 +32,7 @@ PATIENCE = 6.0
 MEMORY_BYTES = 1 << 30
 OUTPUT_BYTES = 16 << 20
 MAX_REASON = 300
-MOST_CIRCUMSTANCES = 8
+MOST_TEXTS = 8
 
 Outcomes = dict[Cell, tuple[int, ...]]
 """Bits of every decision on sizes, for each cell (`reading/size_decisions.py`)."""
@@ -98,12 +99,20 @@ def request(source: str, cells: Sequence[Cell], target: Target, *, whole: bool =
             "inputs": [asdict(spec) for spec in cell.inputs],
             "scalars": [asdict(one) for one in cell.scalars],
             "outputs": len(cell.outputs),
+            "changes": list(cell.changes),
+            "silent": _is_silent(cell),
         }
         for cell in cells
     ]
     return json.dumps(
         {"source": source, "target": target.to_json(), "cells": listed, "whole": whole}
     ).encode()
+
+
+def _is_silent(cell: Cell) -> bool:
+    """Whether the reference returns nothing, so that its changed inputs are the outputs."""
+    changed = [cell.inputs[place].name for place in cell.changes]
+    return bool(changed) and changed == [spec.name for spec in cell.outputs]
 
 
 def read_answer(
@@ -139,7 +148,7 @@ def read_answer(
         return _rejected("trace_error", "the traced process sent an unreadable answer")
     parsed: list[LaunchPlan] = []
     if domain is not None:
-        domain.note(_circumstances(answer))
+        domain.note(_texts(answer, "circumstances"), _texts(answer, "changed"))
     for cell, data in zip(cells, plans, strict=True):
         if (
             domain is not None
@@ -152,6 +161,11 @@ def read_answer(
             parsed.append(parse(data, cell.inputs, cell.outputs, module))
         except PlanError as error:
             return _rejected(error.guard, f"{_at(cell)}{_one_line(str(error))}")
+        if reordered := reordered_outputs(parsed[-1], cell.outputs):
+            if domain is None:
+                reason = f"{_at(cell)}output `{reordered[0]}` is not contiguous"
+                return _rejected("output_contract", reason)
+            domain.note([f"callers that need `{name}` contiguous" for name in reordered])
     if taken is not None:
         taken.update(_outcomes(answer, cells))
     return tuple(parsed)
@@ -170,10 +184,10 @@ def _outcomes(answer: dict[str, Any], cells: Sequence[Cell]) -> Outcomes:
     }
 
 
-def _circumstances(answer: dict[str, Any]) -> list[str]:
-    listed = answer.get("circumstances")
+def _texts(answer: dict[str, Any], key: str) -> list[str]:
+    listed = answer.get(key)
     texts = listed if isinstance(listed, list) else []
-    return [_one_line(text) for text in texts[:MOST_CIRCUMSTANCES] if isinstance(text, str)]
+    return [_one_line(text) for text in texts[:MOST_TEXTS] if isinstance(text, str)]
 
 
 def _read_rejection(data: dict[str, Any], cells: Sequence[Cell]) -> Rejection:

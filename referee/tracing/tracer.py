@@ -108,7 +108,8 @@ def trace_source(
     Returns {"plans", "taken", "circumstances"}, or {"rejection": {"guard", "reason", "cell"}} with
     the cell's index or null. `taken` has for each cell the outcomes of the comparisons of sizes
     (`taken.py`). Without `whole`, the plan of a cell is {"refused": words} if the file itself
-    raises. `circumstances` then lists those in which `run` launches something else.
+    raises. `circumstances` then lists those in which `run` launches something else. `changed` lists
+    the inputs that it changes in place and gives back, as the reference does.
     """
     check_triton()
     absent = Absent(parse(source))
@@ -141,6 +142,7 @@ class _Trace:
         self._plans: list[dict[str, Any]] = []
         self._outcomes: list[list[int]] = []
         self._unlike: dict[str, None] = {}
+        self._changed: dict[str, None] = {}
 
     def found(self, cells: Sequence[CellShape]) -> dict[str, Any]:
         """Return the answer. Never raises, whatever the file does."""
@@ -166,6 +168,7 @@ class _Trace:
                         torch_answers=torch_answers,
                         raised=None if self._whole else Raised(self._source, self._path),
                         unlike=self._unlike,
+                        changed=self._changed,
                     )
                     self._trace(calls, cells, module)
         except BaseException as error:
@@ -173,7 +176,8 @@ class _Trace:
         finally:
             sys.modules.pop(module.__name__, None)
         answer: dict[str, Any] = {"plans": self._plans, "taken": self._outcomes}
-        return answer | ({"circumstances": list(self._unlike)} if self._unlike else {})
+        listed = {"circumstances": self._unlike, "changed": self._changed}
+        return answer | {name: list(texts) for name, texts in listed.items() if texts}
 
     def _import(self, module: ModuleType) -> Callable[..., Any]:
         violations, self._absent.running = self._violations, False

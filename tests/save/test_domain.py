@@ -118,6 +118,13 @@ def test_the_domain_of_a_verdict() -> None:
     assert domain(passed_everywhere("softmax")) is None
 
 
+def test_kernels_that_work_in_place_are_not_saved(tmp_path: Path) -> None:
+    verdict = replace(partly(), holds=Holds("", changed=("p", "m")))
+    with pytest.raises(NotSaveable, match="changes p and m in place") as refused:
+        saved(tmp_path, verdict)
+    assert "allocate" in str(refused.value.fix) and not list(tmp_path.iterdir())
+
+
 def test_other_circumstances_are_not_saved(tmp_path: Path) -> None:
     verdict = replace(partly(), holds=Holds("", (), ("another default dtype than float32",)))
     with pytest.raises(NotSaveable, match="another default dtype"):

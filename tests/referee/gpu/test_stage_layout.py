@@ -7,10 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from referee.ops.spec import Cell, TensorSpec
 from referee.plans.arena import GUARD_BYTES, LARGE_BYTES, NAN
 from referee.plans.plan import Buffer, LaunchPlan, View
 from referee.replaying.replay import Region, slab_bytes
-from referee.timing.stage_layout import LARGE_STEP, SMALL_STEP, slab_size, spaced_layout, subseed
+from referee.timing.stage_layout import (
+    LARGE_STEP,
+    SMALL_STEP,
+    mixed_positions,
+    slab_size,
+    spaced_layout,
+    subseed,
+)
 
 sizes = st.lists(
     st.sampled_from([0, 2, 100, 4096, LARGE_BYTES - 2, LARGE_BYTES, LARGE_BYTES + 2, 5 << 20]),
@@ -89,3 +97,14 @@ def test_every_byte_of_the_slab_but_the_plan_s_own_is_watched() -> None:
         assert found is not None
         assert (found.kind, found.count) == ("guard", 1)
         region.bytes[place] = 0xFF
+
+
+@pytest.mark.parametrize(
+    ("values", "mixed"),
+    [("normal", [0, 1]), ("normal|normal|", [0, 1]), ("normal|uniform@halves|", [0]),
+     ("distinct:8:8|normal|", [1]), ("distinct:8:8|normal@pairs|", [])],
+)  # fmt: skip
+def test_elements_that_belong_together_are_not_mixed(values: str, mixed: list[int]) -> None:
+    specs = tuple(TensorSpec(name, (2, 8), "float32", (8, 1)) for name in "ab")
+    cell = Cell("made_up", specs, specs[:1], values, (1.0, 1.0), "bench")
+    assert mixed_positions([torch.zeros(2, 8), torch.zeros(2, 8)], cell) == mixed

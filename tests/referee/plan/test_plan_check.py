@@ -18,7 +18,14 @@ from referee.plans.plan import (
     LaunchPlan,
     View,
 )
-from referee.plans.plan_check import PlanError, check_plan, extent, input_nbytes, input_view
+from referee.plans.plan_check import (
+    PlanError,
+    check_plan,
+    extent,
+    input_nbytes,
+    input_view,
+    reordered_outputs,
+)
 from tests.referee.plan.example import INPUTS, MODULE, OUT, OUTPUTS, PLAN, SCRATCH, X, launch_of
 
 LAUNCH = PLAN.steps[2]
@@ -128,7 +135,7 @@ BROKEN: dict[str, tuple[str, LaunchPlan]] = {
     "constexpr_tensor_in_tuple": ("trace_error", with_argument(3, Argument("n", ((X,),), True))),
     "output_shape": ("output_contract", output(replace(OUT, shape=(6, 4), strides=(4, 1)))),
     "output_dtype": ("output_contract", output(replace(OUT, dtype="bfloat16"))),
-    "output_strides": ("output_contract", output(replace(OUT, strides=(1, 4)))),
+    "output_strides": ("output_contract", output(replace(OUT, strides=(1, 2)))),
     "output_missing": ("output_contract", replace(PLAN, outputs=())),
     "output_surplus": ("output_contract", replace(PLAN, outputs=(OUT, OUT))),
     "output_is_input": ("output_alias", output(View(0, 4, (4, 6), (6, 1), "float16"))),
@@ -219,6 +226,12 @@ def test_a_declared_output_layout_is_accepted_as_the_dense_one() -> None:
     check_plan(plan, INPUTS, padded, MODULE)
     with pytest.raises(PlanError, match="contiguous"):
         check_plan(replace(plan, outputs=(replace(OUT, strides=(7, 1)),)), INPUTS, padded, MODULE)
+
+
+def test_an_output_may_have_another_order_of_dimensions() -> None:
+    turned = output(replace(OUT, strides=(1, 4)))
+    check_plan(turned, INPUTS, OUTPUTS, MODULE)
+    assert reordered_outputs(turned, OUTPUTS) == ["out"] and not reordered_outputs(PLAN, OUTPUTS)
 
 
 def test_strides_of_single_elements_do_not_matter() -> None:

@@ -198,6 +198,7 @@ def test_in_place_arguments_are_outputs(tmp_path: Path) -> None:
     p, g, m = torch.ones(3), torch.ones(3), torch.full((3,), 4.0)
     found = reference.function(p, g, m)
     assert [one.tolist() for one in found] == [[-2.0] * 3, [3.0] * 3] and reference.mutates == ()
+    assert reference.changes == ("p", "m")
     assert any("changes p, m in place" in note for note in reference.notes)
 
 

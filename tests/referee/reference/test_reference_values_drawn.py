@@ -11,7 +11,7 @@ from referee.ops.traits import Traits
 from referee.ops.values import draw
 from referee.reference.unusable import UnusableReference
 from referee.reference.words import drawn_values
-from tests.referee.own_reference import load_user
+from tests.referee.own_reference import load_user, rejecting
 from tests.referee.reference.test_reference_files import FUNCTION, MODEL, PICKING, write
 
 LEAVING = """
@@ -190,3 +190,69 @@ def test_what_fails_in_the_users_own_code_is_one_line(
     with pytest.raises(UnusableReference, match=words) as refused:
         load_user(write(tmp_path, text), None, "cpu")
     assert "\n" not in str(refused.value)
+
+
+TABLES = """
+import torch
+
+def turned(x, cos):
+    return x * cos
+
+def pairs(x, cos):
+    return x * cos
+
+def free(x, cos):
+    return x * cos
+
+ANGLE = torch.arange(48.0).view(3, 16).cos()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "tie"),
+    [
+        ("ANGLE.repeat(1, 2)", "both halves of a row alike"),
+        ("ANGLE.repeat_interleave(2, -1)", "every two neighbours alike"),
+        ("ANGLE.roll(1, 0).repeat(1, 2).roll(1, 1)", "both halves of a row alike"),
+        ("torch.randn(3, 32)", ""),
+        ("torch.ones(3, 32)", ""),
+    ],
+)
+def test_drawn_tables_keep_the_halves_of_the_example(tmp_path: Path, made: str, tie: str) -> None:
+    """Tables of rotary embeddings hold every number twice."""
+    text = f"{TABLES}EXAMPLES = [(torch.randn(3, 32), {made})]\n"
+    task = load_user(write(tmp_path, text), "turned", "cpu")
+    assert (tie or "alike") in drawn_values(task.cells, {}) or not tie
+    for cell in task.cells:
+        table = task.inputs(cell, 3)[1]
+        halves = torch.equal(table[:, :16], table[:, 16:])
+        pairs = torch.equal(table[:, 0::2], table[:, 1::2])
+        if not cell.name.endswith(("zero", "itself")):
+            assert (halves, pairs) == ("halves" in tie, "neighbours" in tie), cell.name
+
+
+EIGHT = """
+import torch
+
+def widened(x):
+    return x.float().sum(-1)
+
+def narrowed(x):
+    return x.double().sum(-1)
+
+EXAMPLES = [(torch.randn(3, 40).to(torch.float8_e4m3fn),)]
+"""
+
+
+@pytest.mark.parametrize("inputs", [(), ("x=e4m3[B,40]",), ("x=e5m2[B,40]",)])
+def test_inputs_of_eight_bits_are_drawn(tmp_path: Path, inputs: tuple[str, ...]) -> None:
+    task = load_user(write(tmp_path, EIGHT), "widened", "cpu", *inputs)
+    assert {cell.inputs[0].dtype.startswith("float8") for cell in task.cells} == {True}
+    assert not rejecting(task, task.eager, 1)
+    assert rejecting(task, lambda x: x.float()[:, 1:].sum(-1), 1)
+
+
+def test_float64_answers_need_float64_arithmetic(tmp_path: Path) -> None:
+    task = load_user(write(tmp_path, EIGHT), "narrowed", "cpu", "x=f32[B,40]")
+    assert not rejecting(task, lambda x: x.double().flip(-1).cumsum(-1)[:, -1], 1)
+    assert rejecting(task, lambda x: x.sum(-1).double(), 1)

@@ -38,9 +38,6 @@ def masked(x):
     out[x > 0] = 0
     return out
 
-def wide(x):
-    return x.double()
-
 def spectrum(x):
     return torch.fft.fft(x)
 
@@ -80,7 +77,6 @@ def load(folder: Path, name: str, *inputs: str) -> None:
             "chosen",
             "depends on values, at line 19 (`return x[x > 0]`): a kernel's launches follow shapes only",
         ),
-        ("wide", "out has dtype float64, which the referee does not judge"),
         ("spectrum", "out has dtype complex64, which the referee does not judge"),
         (
             "number",
