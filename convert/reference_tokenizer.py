@@ -1,8 +1,8 @@
 """Token ids of a text from the checkpoint's own tokenizer, for comparison with llama.cpp's.
 
 Hugging Face `tokenizers` reads tokenizer.json. A tokenizer.model alone needs the `sentencepiece`
-package, which kmint does not depend on. That package knows no added tokens, so texts with one are
-left out. Both run in a limited child, because a stranger's tokenizer.json holds regular
+package, which kmint does not depend on. That package knows no added tokens and reads special ones
+in another way, so texts with one are left out. Both run in a limited child, because a stranger's tokenizer.json holds regular
 expressions.
 """
 
@@ -17,9 +17,11 @@ from typing import Any
 
 from convert.errors import VocabError
 from convert.limited_child import ChildFailed, ask, serve
+from convert.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED, read_sentencepiece
 
 SECONDS = 120
 MEMORY_BYTES = 8 << 30
+_NAMED = frozenset({CONTROL, UNKNOWN, USER_DEFINED})
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,12 @@ def _encoded(folder: Path, texts: Sequence[str]) -> Encoded:
         return Encoded(tuple(texts), ids, "tokenizers")
     if find_spec("sentencepiece") is None:
         return Encoded((), (), "", "there is no tokenizer.json, and sentencepiece is not installed")
-    processor: Any = import_module("sentencepiece").SentencePieceProcessor(
-        model_file=str(folder / "tokenizer.model")
-    )
-    plain = tuple(text for text in texts if "<|" not in text)
+    file = folder / "tokenizer.model"
+    processor: Any = import_module("sentencepiece").SentencePieceProcessor(model_file=str(file))
+    # It reads the name of a control token as text, and begins the text before a symbol of the user
+    # with a blank.
+    names = [piece.text for piece in read_sentencepiece(file).pieces if piece.kind in _NAMED]
+    plain = tuple(text for text in texts if not any(name in text for name in ("<|", *names)))
     return Encoded(plain, tuple(tuple(processor.encode(text)) for text in plain), "sentencepiece")
 
 

@@ -50,9 +50,30 @@ class Facts:
     """Whether `reset_to_zero` and `restore_value` may name an argument that is None."""
     lacks: frozenset[str] = frozenset()
     """Words of `triton.language` that other known versions have and this one lacks."""
+    lacks_arguments: frozenset[Argument] = frozenset()
+    """Arguments of its functions that other known versions have and this one lacks."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a function of `triton.language`, and its place in those versions."""
+
+    function: str
+    name: str
+    place: int
 
 
 _BLOCK_POINTERS = frozenset({"advance", "make_block_ptr"})
+_OF_BLOCK_POINTERS = frozenset(
+    {
+        Argument("load", "boundary_check", 3),
+        Argument("load", "padding_option", 4),
+        Argument("store", "boundary_check", 3),
+    }
+)
+_FROM_3_7 = frozenset({Argument("cat", "dim", 3)})
+_FROM_3_8 = frozenset({Argument("topk", "descending", 3)})
+_FROM_3_9 = frozenset({Argument("cumprod", "dtype", 3), Argument("fdiv", "approx", 3)})
 
 
 KNOWN: dict[tuple[int, int], Facts] = {
@@ -62,20 +83,31 @@ KNOWN: dict[tuple[int, int], Facts] = {
         chained_comparisons=False,
         resets_none=False,
         lacks=frozenset({"squeeze", "unsqueeze"}),
+        lacks_arguments=_FROM_3_7 | _FROM_3_8 | _FROM_3_9,
     ),
     (3, 7): Facts(
         blackwell_assembler_from=100,
         measures_one_left=True,
         chained_comparisons=False,
         resets_none=False,
+        lacks_arguments=_FROM_3_8 | _FROM_3_9,
     ),
-    (3, 8): Facts(blackwell_assembler_from=100, chained_comparisons=False),
-    (3, 9): Facts(blackwell_assembler_from=90, lacks=_BLOCK_POINTERS),
+    (3, 8): Facts(
+        blackwell_assembler_from=100, chained_comparisons=False, lacks_arguments=_FROM_3_9
+    ),
+    (3, 9): Facts(
+        blackwell_assembler_from=90, lacks=_BLOCK_POINTERS, lacks_arguments=_OF_BLOCK_POINTERS
+    ),
 }
 TESTED = ((3, 6), (3, 7))
 """The releases with which all of kmint's tests have run."""
 # Triton 3.9 announces that its successor does not fuse by default.
-_NEWER = Facts(blackwell_assembler_from=90, fp_fusion=False, lacks=_BLOCK_POINTERS)
+_NEWER = Facts(
+    blackwell_assembler_from=90,
+    fp_fusion=False,
+    lacks=_BLOCK_POINTERS,
+    lacks_arguments=_OF_BLOCK_POINTERS,
+)
 
 
 class UnknownTriton(RuntimeError):

@@ -25,6 +25,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,13 @@ PACKAGES = (
 )
 """The tests of the parts that use the other direct dependencies."""
 SAME = "-"
+_STALE_PLUGINS = """
+from importlib.metadata import distributions
+own = {}
+for one in distributions():
+    plugins = {entry.name for entry in one.entry_points if entry.group == "pytest11"}
+    print(*(plugins - own.setdefault(one.name.lower(), plugins)), sep="\\n")
+"""
 _OF_BELOW = ("torch", "triton", "llama-cpp-python", "nvidia-", "cuda-")
 
 
@@ -85,8 +93,8 @@ class Row:
 def environment(folder: Path, torch: str, triton: str, resolution: str) -> Path:
     """The interpreter of a new environment with this pair in it."""
     python = folder / "bin" / "python"
-    run("uv", "venv", "--quiet", "--python", sys.executable, str(folder))
-    install = ("uv", "pip", "install", "--quiet", "--python", str(python))
+    run(uv(), "venv", "--quiet", "--python", sys.executable, str(folder))
+    install = (uv(), "pip", "install", "--quiet", "--python", str(python))
     wanted = [f"{ROOT}[test]", *([] if torch == SAME else [f"torch=={torch}"])]
     run(*install, f"--resolution={resolution}", *wanted)
     if triton != SAME:
@@ -130,8 +138,11 @@ def rename(python: Path, version: str) -> None:
 
 
 def resolved(resolution: str) -> list[str]:
-    """kmint's dependencies, each with its version, without those that `below` has to give."""
-    command = ("uv", "pip", "compile", "-q", "--no-header", "--no-annotate")
+    """The packages of kmint and of its tests, each with its version, without those that `below` has
+    to give.
+    """
+    # The tests' packages too: a new one of them does not work with an old one of kmint's.
+    command = (uv(), "pip", "compile", "-q", "--no-header", "--no-annotate", "--extra=test")
     done = subprocess.run(
         (*command, f"--resolution={resolution}", str(ROOT / "pyproject.toml")),
         stdout=subprocess.PIPE,
@@ -141,6 +152,21 @@ def resolved(resolution: str) -> list[str]:
         sys.exit("failed: uv pip compile")
     lines = (line.split(";")[0].strip() for line in done.stdout.splitlines())
     return [line for line in lines if line and not line.startswith(_OF_BELOW)]
+
+
+def uv() -> str:
+    """The program uv, of this interpreter's environment or of the search path."""
+    places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    return shutil.which("uv", path=places) or sys.exit("uv is missing: pip install uv")
+
+
+def without_stale_plugins(python: Path) -> list[str]:
+    """Arguments for pytest, which loads the plugins of every distribution that it finds.
+
+    In an environment over another one, an older package may hide the module of a newer one's
+    plugin.
+    """
+    return [f"-pno:{name}" for name in said(python, "-c", _STALE_PLUGINS).split()]
 
 
 def run(*command: str) -> None:
@@ -154,7 +180,8 @@ def tried(python: Path, resolution: str, scope: str, files: Sequence[str], proce
     started = time.monotonic()
     code = "import platform, torch, triton as t; print(torch.__version__, t.__version__, platform.python_version())"
     torch, triton, own = said(python, "-c", code).split()
-    lines = said(python, "-m", "pytest", "-q", f"-n{processes}", *files).strip().splitlines()
+    options = ("-q", f"-n{processes}", *without_stale_plugins(python))
+    lines = said(python, "-m", "pytest", *options, *files).strip().splitlines()
     failed = tuple(line for line in lines if line.startswith(("FAILED", "ERROR")))
     code = "import sys; from kmint_tui.cli.main import main; sys.exit(main())"
     only = ["--only", "gold"] if scope == "quick" else []

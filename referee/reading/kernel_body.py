@@ -22,7 +22,6 @@ from referee.reading.kernel_vocabulary import (
     EFFECTS,
     IN_MESSAGES,
     INSTEAD_OF,
-    INSTEAD_OF_LACKING,
     OF_MESSAGES,
     REORDERING,
     SYNTAX,
@@ -30,10 +29,11 @@ from referee.reading.kernel_vocabulary import (
     TYPES,
     VALUE_ATTRIBUTES,
     WORDS_OF,
+    lacking_argument,
+    lacking_word,
 )
 from referee.reading.module_scope import Scope
 from referee.reading.names import dotted
-from referee.versions import facts, triton_version
 
 RESERVED = frozenset({"tl", "triton", "libdevice", "math"})
 
@@ -288,12 +288,14 @@ class BodyChecker(ast.NodeTransformer):
                 "call the helper by its name, and branch on a tl.constexpr where there are several"
             )
             raise KernelError(f"`{node.func.id}` is a value, not a function: {remedy}", node=node)
-        self._check_order(node)
+        self._check_arguments(node)
         return self.generic_visit(node)
 
-    def _check_order(self, call: ast.Call) -> None:
-        """Refuse `can_reorder`. The compiler then chooses the order of the elements, which differs
-        between layouts and versions.
+    def _check_arguments(self, call: ast.Call) -> None:
+        """Refuse `can_reorder`, and arguments that the installed Triton lacks.
+
+        With `can_reorder`, the compiler chooses the order of the elements, which differs between
+        layouts and versions.
         """
         full = dotted(call.func, self._scope.aliases)
         word = (
@@ -303,6 +305,7 @@ class BodyChecker(ast.NodeTransformer):
             if isinstance(call.func, ast.Attribute)
             else ""
         )
+        self._refuse_lacking(lacking_argument(word, call, full), call)
         place = REORDERING.get(word, (None, None))[0 if full else 1]
         asked = [keyword.value for keyword in call.keywords if keyword.arg == "can_reorder"]
         asked += call.args[place : place + 1] if place is not None else []
@@ -359,7 +362,7 @@ class BodyChecker(ast.NodeTransformer):
             if word in WORDS_OF.get(module, ()) and all(
                 part in VALUE_ATTRIBUTES for part in parts[length:]
             ):
-                self._check_version(full, word, node)
+                self._refuse_lacking(lacking_word(full, word), node)
                 self._note(word, node)
                 return canonical_node(full, node)
         refused = TL_REFUSED.get(parts[1]) if parts[0] == "tl" and len(parts) > 1 else None
@@ -374,12 +377,10 @@ class BodyChecker(ast.NodeTransformer):
             node=node,
         )
 
-    def _check_version(self, full: str, word: str, node: ast.expr) -> None:
+    def _refuse_lacking(self, reason: str, node: ast.AST) -> None:
         """Refuse a word that the installed Triton lacks, before Triton's compiler does."""
-        version = triton_version()
-        if version is not None and word in facts(version).lacks:
-            instead = INSTEAD_OF_LACKING.get(word, "write it with the words that this version has")
-            text = f"kernel `{self._function.name}`: triton {version} has no `{full}`: {instead}"
+        if reason:
+            text = f"kernel `{self._function.name}`: {reason}"
             raise KernelError(text, guard="kernel_vocabulary", node=node)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Container
 
+from referee.versions import facts, triton_version
+
 TL_DTYPES = frozenset(
     """
     int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64
@@ -78,12 +80,14 @@ INSTEAD_OF = {
     "tl.next_power_of_2": "triton.next_power_of_2 in `run`, passed as a tl.constexpr",
 }
 
-# For words that some versions of Triton lack (`referee.versions`).
-INSTEAD_OF_LACKING = {
+# For words and arguments that some versions of Triton lack (`referee.versions`).
+_INSTEAD_OF_LACKING = {
     "make_block_ptr": "block pointers are gone; use tl.load and tl.store with offsets and a mask",
     "advance": "block pointers are gone; use tl.load and tl.store with offsets and a mask",
     "squeeze": "use tl.reshape",
     "unsqueeze": "use tl.expand_dims",
+    "boundary_check": "block pointers are gone; use `mask`",
+    "padding_option": "block pointers are gone; use `mask` and `other`",
 }
 
 VALUE_ATTRIBUTES = frozenset(
@@ -169,3 +173,30 @@ EFFECTS = frozenset(
 # Names and types that messages and assertions may use as well.
 OF_MESSAGES = frozenset({"abs", "bool", "isinstance", "str", "type"})
 TYPES = frozenset({"tl.block_type", "tl.dtype", "tl.pointer_type", "tl.tensor"})
+
+
+def lacking_word(full: str, word: str) -> str:
+    """The reason why the installed Triton cannot compile this word, with its version, or ""."""
+    version = triton_version()
+    if version is None or word not in facts(version).lacks:
+        return ""
+    return f"triton {version} has no `{full}`: {_instead(word)}"
+
+
+def lacking_argument(word: str, call: ast.Call, full: str | None) -> str:
+    """As `lacking_word`, for the arguments of a call; `full` is None for the method of a value."""
+    version = triton_version()
+    if version is None:
+        return ""
+    given = {keyword.arg for keyword in call.keywords}
+    for argument in sorted(facts(version).lacks_arguments, key=lambda one: one.place):
+        if argument.function == word and (
+            argument.name in given or len(call.args) > argument.place - (full is None)
+        ):
+            called = f"`{full or word}` has no argument `{argument.name}`"
+            return f"in triton {version}, {called}: {_instead(argument.name)}"
+    return ""
+
+
+def _instead(word: str) -> str:
+    return _INSTEAD_OF_LACKING.get(word, "write it with the words that this version has")

@@ -45,8 +45,10 @@ WRITES = """x = tl.load(x_ptr + at, mask=mask).to(tl.float32)
 ADDS = """x = tl.load(x_ptr + at, mask=mask).to(tl.float32)
     before = tl.load(out_ptr + at, mask=mask).to(tl.float32)
     tl.store(out_ptr + at, before + x * tl.sigmoid(x), mask=mask)"""
+# The interpreter of Triton 3.9 refuses a mask of which one operand is a comparison of numbers.
 ADDS_IF_SMALL = """x = tl.load(x_ptr + at, mask=mask).to(tl.float32)
-    before = tl.load(out_ptr + at, mask=mask & (total < 2000), other=0.0).to(tl.float32)
+    small = mask & (tl.zeros_like(at) + total < 2000)
+    before = tl.load(out_ptr + at, mask=small, other=0.0).to(tl.float32)
     tl.store(out_ptr + at, before + x * tl.sigmoid(x), mask=mask)"""
 IN_PLACE = """x = tl.load(out_ptr + at, mask=mask).to(tl.float32)
     tl.store(out_ptr + at, x * tl.sigmoid(x), mask=mask)"""
@@ -149,7 +151,8 @@ def test_a_first_call_is_reported_where_there_is_one(referee: Referee) -> None:
         (", pre_hook=lambda *a, **k: None", "launch_feature", "pre_hook"),
         (", post_hook=lambda *a, **k: None", "launch_feature", "post_hook"),
         (', reset_to_zero=["total"]', "trace_error", "`total` is none"),
-        (', restore_value=["nothing"]', "trace_error", "`nothing` is none"),
+        # From 3.9 on Triton says it itself, in its own words.
+        (', restore_value=["nothing"]', "trace_error", "nothing"),
     ],
 )
 def test_hooks_and_names_that_name_nothing_are_refused_by_name(

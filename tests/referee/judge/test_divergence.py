@@ -10,6 +10,7 @@ from referee.interpreter.divergence import divergent_branches
 from referee.interpreter.interpret import Executed, Execution
 from referee.plans.plan import Fill, LaunchPlan
 from referee.sandbox.zygote import Zygote
+from tests.referee.by_version import needs_block_pointers
 from tests.referee.judge.interpreting import rejection, run
 from tests.referee.judge.plans import HEADER, buffers_of, dense, launch
 
@@ -79,9 +80,10 @@ def answer(zygote: Zygote, body: str) -> str:
         ),
         (f"z = chosen({LOAD}, x)", "tl.sum"),
         (f"z = chosen(x=x, value={LOAD})", "tl.sum"),
-        (
+        pytest.param(
             "if tl.load(flag, None, None, (), '', '', '', True) > 0:\n        z = tl.sum(x, axis=0)",
             "tl.sum",
+            marks=needs_block_pointers,
         ),
         ("if seen(flag) > 0:\n        z = tl.sum(x, axis=0)", "tl.sum"),
         (f"z = tl.sum(x, axis=0) if {LOAD} > 0 else 0.0", "tl.sum"),

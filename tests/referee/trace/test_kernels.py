@@ -112,13 +112,40 @@ def test_a_word_that_a_version_lacks_is_refused_with_the_version(
     version: str, word: str, instead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = f"@triton.jit\ndef k(x, n):\n    y = {word}\n    tl.store(x, y)\n"
-    monkeypatch.setattr("referee.reading.kernel_body.triton_version", lambda: "3.8.0")
+    monkeypatch.setattr("referee.reading.kernel_vocabulary.triton_version", lambda: "3.8.0")
     extract(source)
-    monkeypatch.setattr("referee.reading.kernel_body.triton_version", lambda: version)
+    monkeypatch.setattr("referee.reading.kernel_vocabulary.triton_version", lambda: version)
     with pytest.raises(KernelError) as caught:
         extract(source)
     assert caught.value.guard == "kernel_vocabulary"
     assert f"triton {version} has no `{word.partition('(')[0]}`: {instead}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "having", "call", "reason"),
+    [
+        ("3.9.0", "3.8.0", "tl.load(x, boundary_check=(0,))", ("`tl.load`", "boundary_check")),
+        ("3.9.0", "3.8.0", "tl.load(x, None, None, (0,), 'zero')", ("`tl.load`", "boundary_check")),
+        ("3.10.0", "3.7.0", "tl.load(x, padding_option='zero')", ("`tl.load`", "padding_option")),
+        ("3.9.0", "3.6.0", "tl.store(x, n, None, (0,))", ("`tl.store`", "boundary_check")),
+        ("3.6.0", "3.7.0", "tl.cat(x, x, dim=0)", ("`tl.cat`", "dim")),
+        ("3.7.0", "3.8.0", "tl.topk(x, 4, descending=False)", ("`tl.topk`", "descending")),
+        ("3.8.0", "3.9.0", "tl.load(x).cumprod(0, dtype=tl.float32)", ("`cumprod`", "dtype")),
+        ("3.8.0", "3.9.0", "tl.load(x).cumprod(0, False, tl.float32)", ("`cumprod`", "dtype")),
+        ("3.6.0", "3.9.0", "tl.fdiv(x, x, False, True)", ("`tl.fdiv`", "approx")),
+    ],
+)
+def test_an_argument_that_a_version_lacks_is_refused(
+    lacking: str, having: str, call: str, reason: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"@triton.jit\ndef k(x, n):\n    y = {call}\n    tl.store(x, y)\n"
+    monkeypatch.setattr("referee.reading.kernel_vocabulary.triton_version", lambda: having)
+    extract(source)
+    monkeypatch.setattr("referee.reading.kernel_vocabulary.triton_version", lambda: lacking)
+    with pytest.raises(KernelError) as caught:
+        extract(source)
+    assert caught.value.guard == "kernel_vocabulary"
+    assert f"in triton {lacking}, {reason[0]} has no argument `{reason[1]}`: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +157,7 @@ def test_tensor_descriptors_are_refused_whatever_the_version(
 ) -> None:
     for version in ("3.6.0", "3.9.0"):
         monkeypatch.setattr(
-            "referee.reading.kernel_body.triton_version", lambda version=version: version
+            "referee.reading.kernel_vocabulary.triton_version", lambda version=version: version
         )
         with pytest.raises(KernelError, match=r"tensor descriptors .*use tl\.load"):
             extract(f"@triton.jit\ndef k(x, n):\n    y = {word}\n    tl.store(x, y)\n")

@@ -94,6 +94,13 @@ def test_the_facts_of_the_installed_version_hold() -> None:
         function = getattr(tl, word, None)
         gone = function is None or "have been removed" in (function.__doc__ or "")
         assert gone == (word in found.lacks), word
+    for argument in {one for known in KNOWN.values() for one in known.lacks_arguments}:
+        function = getattr(tl, argument.function)
+        parameters = list(inspect.signature(getattr(function, "fn", function)).parameters)
+        if argument in found.lacks_arguments:
+            assert argument.name not in parameters, argument
+        else:
+            assert parameters.index(argument.name) == argument.place, argument
     assert knobs.language.default_fp_fusion == found.fp_fusion
     refusal = "multiple comparison is not supported"
     compares = inspect.getsource(CodeGenerator.visit_Compare)
