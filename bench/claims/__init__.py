@@ -6,6 +6,7 @@ these in `bench/results/`. `python -m docs.generate` makes the tables of README 
 them. Only the newest run of a machine is kept.
 """
 
+from bench.claims.book import BOOK
 from bench.claims.claim import Claim, Figures, Rows
 from bench.claims.converting import CONVERTING
 from bench.claims.judging import JUDGING
@@ -19,7 +20,9 @@ from bench.claims.using import USING
 
 CLAIMS: dict[str, Claim] = {
     claim.name: claim
-    for claim in (*MINTING, *JUDGING, *TIMING, *SMITH, *CONVERTING, *USING, *SAFETY, *SCALING)
+    for claim in (
+        *(*MINTING, *BOOK, *JUDGING, *TIMING, *SMITH, *CONVERTING, *USING, *SAFETY, *SCALING),
+    )
 }
 """Every claim by its name, in the order of the documentation."""
 

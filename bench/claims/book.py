@@ -1,7 +1,4 @@
-"""The book: minutes of a build for a fresh card, its ratios, and the causes of its waiting.
-
-The claim joins `CLAIMS` with its first result.
-"""
+"""The book: minutes of a build for a fresh card, its ratios, and the causes of its waiting."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from kmint_tui.smith.canonical import parse
 
-LEAST_BLOCK, MOST_BLOCK = 16, 16384
+LEAST_BLOCK, MOST_BLOCK = 16, 32768
 WARPS, STAGES = "num_warps", "num_stages"
 _DEFAULTS = {WARPS: 4, STAGES: 3}
 

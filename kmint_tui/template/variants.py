@@ -18,6 +18,8 @@ NARROW, WIDE = 4096, 65536
 """Columns: several rows share a program up to the first, and a block holds no row beyond the second."""
 LOOPED = 2048
 """Columns from which a row is read in blocks."""
+MOST_BLOCKS = 64
+"""Blocks of a row: with more, each pass is slow."""
 SMALL = 1 << 19
 """Elements up to which a kernel's time is that of its start, so that many programs help."""
 FEWEST = 512
@@ -77,12 +79,14 @@ def _suited(stage: Stage) -> Iterator[tuple[Structure, Settings]]:
                 yield "tile", Settings(rows=64, elements=elements, warps="4")
     if columns <= WIDE or not stage.has_rows:
         yield "row", Settings(warps=warps if columns <= 32768 else "32")
+        if 8192 < columns <= 32768:
+            yield "row", Settings(warps="32")
         for programs in (512, 1024, 2048):
             if rows >= 4 * programs:
                 yield "persist", Settings(programs=programs, warps=warps)
     if columns >= LOOPED:
-        for block, count in ((1024, "4"), (2048, "8"), (4096, "16"), (8192, "32")):
-            if block < columns:
+        for block, count in ((1024, "4"), (2048, "8"), (4096, "16"), (8192, "32"), (16384, "32")):
+            if block < columns <= MOST_BLOCKS * block:
                 yield "loop", Settings(block=block, warps=count)
     if columns > WIDE and "loop" not in structures_of(stage):
         yield "row", Settings(warps="32")
@@ -100,4 +104,4 @@ def _words(structure: Structure, settings: Settings) -> str:
             return f"blocks of {settings.block} pairs"
         case "persist":
             return f"{settings.programs} persistent programs"
-    return "whole row"
+    return f"whole row by {settings.warps} warps"

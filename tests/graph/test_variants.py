@@ -59,7 +59,7 @@ def test_a_loop_reads_a_row_of_logits_once() -> None:
     ("shape", "expected"),
     [
         ((32768, 1024), ("tile of 2048 elements", "whole row", "2048 persistent programs")),
-        ((512, 131072), ("loop over blocks of 1024 columns", "loop over blocks of 8192 columns")),
+        ((512, 131072), ("loop over blocks of 2048 columns", "loop over blocks of 16384 columns")),
         ((1, 4096), ("whole row", "loop over blocks of 2048 columns")),
     ],
 )
