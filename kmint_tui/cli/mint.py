@@ -99,7 +99,7 @@ _WITH_RESUME = (
 @click.option(
     "--tune",
     is_flag=True,
-    help="Sweep block sizes, warps and stages of the best kernel; needs a GPU.",
+    help="Race the template's structures too, and sweep block sizes, warps and stages; needs a GPU.",
 )
 @reference_option("Mint your own PyTorch function instead of an operation of the catalogue.")
 @shape_options
