@@ -39,7 +39,7 @@ def test_a_replayed_verdict_says_its_numbers(servers: Servers) -> None:
     )
     assert report.checks["interpreted"].detail.startswith(f"{small} ")
     assert len([cell for cell in verdict.cells if cell.role != "capability"]) == large
-    assert len(verdict.cells) - large == len(replayed(problem, SEED).capabilities)
+    assert len(verdict.cells) - large == len(replayed(problem, SEED, wide=True).capabilities)
 
 
 @pytest.mark.parametrize("op", ["softmax", "rope", "rmsnorm_wide", "cross_entropy"])

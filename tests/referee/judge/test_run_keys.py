@@ -4,6 +4,7 @@ others' verdicts say so.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -38,6 +39,13 @@ def run(x):
     kernel_{name}[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), BLOCK=block, {options})
     return out
 """
+
+
+@pytest.fixture(scope="module")
+def referee() -> Iterator[Referee]:
+    """One of this file, because other tests replace a method of the shared workers."""
+    with Referee(mode="interpret") as opened:
+        yield opened
 
 
 @pytest.fixture
