@@ -67,7 +67,7 @@ def test_a_second_verdict_gives_no_place_up(second: Any, wide: str) -> None:
             word = source.split("'")[1]
             asked.append(word)
             if word == "b" or asked.count("a") == 2 and word == "a":
-                outcome = "rejected" if word == "b" else second
+                outcome: Any = "rejected" if word == "b" else second
                 return Verdict("silu", outcome, "correct", "", None, "replay")
             return super().judge(source, op, **options)
 

@@ -297,7 +297,7 @@ def _joined(before: Verdict, found: Verdict) -> Verdict:
     shapes = [
         one for timing in (before.timing, found.timing) for one in timing.get("shapes") or [timing]
     ]
-    ratios = [(one.get("ratio") or {}).get("ratio") for one in shapes]
+    ratios: list[Any] = [(one.get("ratio") or {}).get("ratio") for one in shapes]
     mean = statistics.geometric_mean(ratios) if all(ratios) else None
     return replace(
         found,
