@@ -11,7 +11,7 @@ from typing import Any
 
 from kmint_tui.history.database import transaction, translated
 from kmint_tui.history.named import NamedSessions
-from kmint_tui.history.records import Draft, NewDraft, NewSession, Session
+from kmint_tui.history.records import Author, Draft, NewDraft, NewSession, Session
 from kmint_tui.history.store import now
 
 TUNED = "tuned"
@@ -54,14 +54,15 @@ class TunedSessions(NamedSessions):
 
     def keep_copy(self, session: int, draft: Draft) -> Draft:
         """The draft as one of this session; stored unless an equal kernel is there."""
+        author = self._author(draft)
         with transaction(self._connection, self._path):
             number = self._same(session, draft.source)
             if number is None:
                 number = self._next_number(session)
                 names = ("source", "seed", "temperature", "tokens", "seconds", "finish")
                 values = {name: getattr(draft, name) for name in names}
-                changes = draft.changes if draft.author == "template" else ""
-                made = NewDraft(number=number, author=_author(draft), changes=changes, **values)
+                changes = draft.changes if author == "template" else ""
+                made = NewDraft(number=number, author=author, changes=changes, **values)
                 self._insert_draft(session, made)
         return self.draft(session, number)
 
@@ -85,7 +86,8 @@ class TunedSessions(NamedSessions):
                 self._insert_draft(session, made)
         return self.draft(session, number)
 
-
-def _author(draft: Draft) -> Any:
-    """The author; a tuner's kernel has no parent in another session, so it counts as drafted."""
-    return "smith" if draft.author == "tuner" else draft.author
+    def _author(self, draft: Draft) -> Author:
+        """The author; a tuner's kernel has no parent in another session, so it is its parent's."""
+        while draft.author == "tuner" and draft.parent is not None:
+            draft = self.draft(draft.session, draft.parent)
+        return "smith" if draft.author == "tuner" else draft.author

@@ -95,6 +95,9 @@ def support(op: Op, verdicts: Sequence[Mapping[str, Any]]) -> Support:
     columns |= _widths("asked", passed_names) | _long_rows(passed_names, failed_names | undecided)
     if op.kind in ROPE_KINDS and badge("-head80-"):
         columns |= {cell.inputs[0].shape[-1] for cell in passed if "-head80-" in cell.name}
+    # A kernel that is wrong at a width takes none from there on, though longer rows passed.
+    wrong = min(_widths(WIDE, failed_names), default=None)
+    columns = {one for one in columns if wrong is None or one < wrong}
     return Support(
         dtypes=tuple(sorted({_dtype(cell) for cell in required})),
         max_columns=max(columns),

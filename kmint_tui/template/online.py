@@ -38,10 +38,11 @@ class Online:
         yield f'{self.total} = tl.where({new} == float("-inf"), 0.0, {self.total})'
 
     def end(self) -> str:
-        """The statement that joins the lanes."""
+        """The statement that joins the lanes. A row of minus infinity alone is NaN, as in the plain form."""
         top = f"t{self.maximum[1:]}"
         scaled = f"{self.total} * tl.exp({top} - {self.maximum})"
-        return f'{self.name} = tl.sum(tl.where({top} == float("-inf"), 0.0, {scaled}), axis=0)'
+        joined = f'tl.sum(tl.where({top} == float("-inf"), 0.0, {scaled}), axis=0)'
+        return f'{self.name} = tl.where({self.maximum} == float("-inf"), float("nan"), {joined})'
 
 
 def online_sums(stage: Stage) -> dict[str, Online]:

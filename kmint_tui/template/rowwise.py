@@ -48,7 +48,8 @@ class Persist(Row):
         for line in of_all:
             yield from self.statements(line)
         yield "for row in range(tl.program_id(0), M, tl.num_programs(0)):"
-        yield f"{INDENT}r = row.to(tl.int64)"
+        # Triton's own interpreter counts rows in Python's integers.
+        yield f"{INDENT}r = tl.cast(row, tl.int64)"
         for line in self.stage.lines:
             if line not in of_all:
                 yield from (INDENT + statement for statement in self.statements(line))

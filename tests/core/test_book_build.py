@@ -126,24 +126,6 @@ def test_a_kernel_within_the_noise_serves_every_shape() -> None:
     assert [source for _, source in referee.judged] == [kernel("a")]
 
 
-def test_a_kernel_is_timed_where_it_won() -> None:
-    """The first time stays when a rejection gives a kernel one more shape."""
-    asked: list[tuple[str, tuple[str, ...]]] = []
-
-    class Strict(Referee):
-        def judge(self, source: str, op: str | TaskName, **options: Any) -> Verdict:
-            assert isinstance(op, TaskName)
-            asked.append((source.split("'")[1], op.timed))
-            found = super().judge(source, op, **options)
-            wrong = "'b'" in source
-            return Verdict("silu", "rejected", "correct", "", None, "replay") if wrong else found
-
-    referee = Strict({"a": {"8192x": 10.0, "64x": 9.0}, "b": {"8192x": 12.0, "64x": 5.0}})
-    found = contest(referee, work("silu", WIDE, NARROW), "a", "b")
-    assert found == {"8192x4096": "a", "64x4096": "a"}
-    assert sorted(asked) == [("a", (NARROW,)), ("a", (WIDE,)), ("b", (NARROW,))]
-
-
 def test_the_template_writes_for_each_shape_of_a_contest() -> None:
     pieces = work("softmax", "32768x1024:bfloat16", "512x131072:bfloat16")
     referee = Referee({"a": {"": 10.0}, "template": {"": 5.0}})
@@ -190,6 +172,18 @@ def test_a_second_run_makes_nothing_again(history: History) -> None:
     assert len(result.entries) == 2 and smith.runs == 2
     assert history.session(1).state == "done"
     assert [draft.outcome for draft in history.drafts(1)][:2] == ["win", None]
+
+
+def test_a_contest_that_begins_again_stores_its_kernels_once(history: History) -> None:
+    class OfLoops(Referee):
+        def _us(self, source: str, cell: str) -> float | None:
+            return 4.0 if "for start" in source else super()._us(source, cell)
+
+    for _ in range(2):
+        build(history, OfLoops({"a": {"": 10.0}, "b": {"": 12.0}}), [work("softmax", NARROW)])
+    rows = history.drafts(1)
+    assert any(row.changes for row in rows)
+    assert len({row.source for row in rows}) == len(rows)
 
 
 def test_drafts_of_another_model_are_made_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,17 @@ def history() -> Iterator[TunedSessions]:
             opened.set_verdict(number, at, given.to_json(), ratio=None)
         opened.finish(number, "done")
         yield opened
+
+
+def test_a_tuned_kernel_of_the_template_is_not_the_smiths(history: TunedSessions) -> None:
+    values: dict[str, Any] = {"seed": 0, "temperature": 0.0, "tokens": 0, "seconds": 0.0}
+    written = NewDraft(number=4, source=ROWS, finish="stop", author="template", **values)
+    swept = replace(written, number=5, parent=4, author="tuner", changes="num_warps=16")
+    for one in (written, swept):
+        history.add_draft(1, one)
+    session = history.open(history.session(1), {"tuned": "1"}, {})
+    copy = history.keep_copy(session, history.draft(1, 5))
+    assert (copy.author, copy.changes) == ("template", "num_warps=16")
 
 
 def tuned(

@@ -189,6 +189,9 @@ def test_long_rows_of_a_gpu_end_at_the_first_that_did_not_pass() -> None:
         assert support(op, [{"cells": [*usual, *some]}]).max_columns == 50257
     asked = [{"name": "bf16-2048x16384-asked-x1", "status": "pass"}]
     assert support(op, [{"cells": [*usual, *asked]}]).max_columns == 16384
+    longer = [{"name": "bf16-64x65536-asked-x1", "status": "pass"}]
+    wrong = [{**one, "status": "fail"} for one in wide if "33001" in str(one["name"])]
+    assert support(op, [{"cells": [*usual, *longer, *wrong]}]).max_columns < 33001
 
 
 def test_a_kernel_wrong_on_offset_views_is_not_saved(tmp_path: Path) -> None:

@@ -291,7 +291,10 @@ class Build:
     def _store_verdicts(self, work: Work, drafted: Drafted, outcome: Outcome) -> None:
         session = self._sessions.pop(work.op.name)
         numbers = dict(enumerate(drafted.contenders()))
-        after = 1 + max(set(self._history.draft_numbers(session)), default=-1)
+        rows = self._history.drafts(session)
+        after = 1 + max((row.number for row in rows), default=-1)
+        # An earlier contest of these drafts may have made the same kernel.
+        held = {row.source: row.number for row in rows if row.changes}
 
         def number(at: int) -> int | None:
             """The draft of a contender, which joins the session; a rival of a book has none."""
@@ -299,7 +302,9 @@ class Build:
             contender = outcome.contenders[at]
             parent = None if contender.parent is None else number(contender.parent)
             of_contest = at >= outcome.given and (contender.parent is None or parent is not None)
-            if at not in numbers and of_contest:
+            if at not in numbers and of_contest and contender.source in held:
+                numbers[at] = held[contender.source]
+            elif at not in numbers and of_contest:
                 draft = NewDraft(
                     number=after,
                     source=contender.source,

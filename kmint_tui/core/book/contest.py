@@ -8,6 +8,7 @@ the next one.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from referee.verdict import Verdict
 
 Raced = tuple[int, float]
-"""A contender's number and its microseconds at a place; 0 where it was not raced."""
+"""A contender's number and its microseconds at a place; `UNRACED` where it did not race."""
+UNRACED = 1.0
 MOST_TRIES = 4
 """Verdicts for one place, while the referee rejects the winners."""
+_WORST_FIRST = ("loss", "unsure", "tie", "win", "correct")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,21 +125,21 @@ class Contest:
         self._program, self._tell = program, tell
         self._verdicts: dict[int, Verdict] = {}
         self._timings: dict[Timed, dict[int, Mapping[str, Any]]] = {one: {} for one in places}
+        self._asked: set[tuple[int, Timed]] = set()
         self._seconds = Seconds()
 
     def run(self) -> Outcome:
         """The outcome. Raises KmintError where the referee itself cannot work."""
         order = {timed: self._order(timed) for timed in self._places}
-        left = set(self._places)
         for _ in range(MOST_TRIES):
+            # A kernel that a second verdict rejects gives back the places of the first.
             tries = {
-                timed: [(at, us) for at, us in order[timed] if not self._is_rejected(at)]
+                timed: [(at, us) for at, us in order[timed] if self._is_open(at, timed)]
                 for timed in self._places
-                if timed in left
+                if self._best(timed) is None
             }
             for number, places in _assigned(tries).items():
-                if self._passes(number, places):
-                    left -= set(places)
+                self._judge(number, places)
         best = {timed: found for timed in self._places if (found := self._best(timed))}
         failures = [
             f"{timed.place}: {self._why(order[timed])}"
@@ -183,7 +186,7 @@ class Contest:
         if racer is not None:
             drafted = list(dict.fromkeys((*drafted, *self._written(timed))))
         if racer is None or len(drafted) < 2:
-            return [(at, 0.0) for at in drafted]
+            return [(at, UNRACED) for at in drafted]
         while len(drafted) > 1:
             try:
                 laps = racer.time_variants(
@@ -197,7 +200,7 @@ class Contest:
                 continue
             times = [(at, lap.us) for at, lap in zip(drafted, laps, strict=True) if lap.us]
             return sorted(times, key=lambda found: found[1])
-        return [(at, 0.0) for at in drafted]
+        return [(at, UNRACED) for at in drafted]
 
     def _written(self, timed: Timed) -> list[int]:
         """The numbers of the template's kernels for one shape."""
@@ -245,23 +248,27 @@ class Contest:
         found = self._verdicts.get(number)
         return found is not None and not (found.passed and found.timing is not None)
 
-    def _passes(self, number: int, places: Sequence[Timed]) -> bool:
-        """Whether the referee accepts a contender at every place, and timed it at these."""
+    def _is_open(self, number: int, timed: Timed) -> bool:
+        """Whether a contender may still win a place: it was neither rejected nor judged there."""
+        return not self._is_rejected(number) and (number, timed) not in self._asked
+
+    def _judge(self, number: int, places: Sequence[Timed]) -> None:
+        """Ask the referee about a contender at every place, and keep its times at these."""
         began = time.monotonic()
         self._tell("judging")
         task = self._work.task
         if not isinstance(task, str):
             task = replace(task, timed=tuple(one.task.shapes[0] for one in places))
-        self._verdicts[number] = self._opened.judge.judge(
+        found = self._opened.judge.judge(
             self._contenders[number].source, task, level="full", strict=True
         )
         self._seconds.judging += time.monotonic() - began
-        if self._is_rejected(number):
-            return False
+        before = self._verdicts.get(number)
+        self._verdicts[number] = found if before is None else _joined(before, found)
         for timed in places:
-            if (timing := timing_at(self._verdicts[number], timed.case.name)) is not None:
+            self._asked.add((number, timed))
+            if (timing := timing_at(found, timed.case.name)) is not None:
                 self._timings[timed][number] = timing
-        return True
 
     def _best(self, timed: Timed) -> tuple[int, Mapping[str, Any]] | None:
         """The accepted contender with the largest ratio at a place, and its timing there."""
@@ -276,6 +283,28 @@ class Contest:
         """The reason why a place has no kernel."""
         judged = [self._verdicts[number] for number, _ in order if number in self._verdicts]
         return judged[-1].reason if judged else "no kernel passed the race at this shape"
+
+
+def _joined(before: Verdict, found: Verdict) -> Verdict:
+    """A second verdict on an accepted kernel, with the times of both; a rejection takes them all.
+
+    One that could not be reached, or timed, changes nothing.
+    """
+    if found.verdict == "rejected":
+        return found
+    if not found.passed or found.timing is None or before.timing is None:
+        return before
+    shapes = [
+        one for timing in (before.timing, found.timing) for one in timing.get("shapes") or [timing]
+    ]
+    ratios: list[Any] = [(one.get("ratio") or {}).get("ratio") for one in shapes]
+    mean = statistics.geometric_mean(ratios) if all(ratios) else None
+    return replace(
+        found,
+        verdict=min(before.verdict, found.verdict, key=_WORST_FIRST.index),
+        reason="; ".join(filter(None, (before.reason, found.reason))),
+        timing={**shapes[0], "shapes": shapes, "geometric_mean": mean},
+    )
 
 
 def timing_at(verdict: Verdict, cell: str) -> Mapping[str, Any] | None:
