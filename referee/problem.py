@@ -51,6 +51,8 @@ class TaskName:
     """
     timed: tuple[str, ...] = ()
     """Those of `shapes` to time; the others are only checked. Empty means all."""
+    wide: bool = False
+    """Whether a GPU also judges long rows, as for a kernel that is to be saved."""
 
     @classmethod
     def of(cls, name: str) -> TaskName:
@@ -80,6 +82,7 @@ class TaskName:
             tuple(data["fixed"]),
             tuple(data["shapes"]),
             tuple(data["timed"]),
+            data["wide"],
         )
 
 

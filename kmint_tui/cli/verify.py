@@ -84,7 +84,7 @@ def verify(
     from kmint_tui.core.judges import open_judge
     from kmint_tui.core.referee import no_gpu_reason, unfit
     from kmint_tui.core.shape import usable_shapes
-    from kmint_tui.core.task import wanted_task
+    from kmint_tui.core.task import wanted_task, with_long_rows
     from kmint_tui.save.own_reference import reference_file
     from kmint_tui.save.verifying import (
         measured_shapes,
@@ -124,7 +124,7 @@ def verify(
                     usable = () if by else usable_shapes(op, shapes)
                     task = wanted_task(None if by else op, by, usable)[1]
                     verdict = known[key] = opened.judge.judge(
-                        candidate, task, level=level, strict=True, tell=notice.doing
+                        candidate, with_long_rows(task), level=level, strict=True, tell=notice.doing
                     )
                     if verdict.verdict == "error":
                         raise unfit(verdict)

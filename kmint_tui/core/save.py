@@ -46,7 +46,7 @@ def save_draft(
     Raises KmintError.
     """
     from kmint_tui.core.referee import unfit
-    from kmint_tui.core.task import wanted_task
+    from kmint_tui.core.task import wanted_task, with_long_rows
     from kmint_tui.minting.request import inputs_of
     from kmint_tui.save.own_reference import own_reference
     from kmint_tui.save.saving import check_needs_no_reference
@@ -64,7 +64,7 @@ def save_draft(
     own = own_reference(reference, subject.cells, op.arguments) if reference else None
 
     def judge(text: str) -> Verdict:
-        verdict = referee.judge(text, task, level="correct", strict=True)
+        verdict = referee.judge(text, with_long_rows(task), level="correct", strict=True)
         if verdict.verdict == "error":
             raise unfit(verdict)
         return verdict
@@ -181,7 +181,7 @@ def save_by_shape(
     if known or asked.no_gpu is None or len(drafts) > 1 or outside == "reference":
         wanted = _some(shapes)
         rows = fastest(_times(drafts, op, wanted, referee, asked.no_gpu, tell), wanted)
-    task = TaskName(op.name, shapes=tuple(map(str, shapes)))
+    task = TaskName(op.name, shapes=tuple(map(str, shapes)), wide=True)
 
     def judge(text: str) -> Verdict:
         from kmint_tui.core.referee import unfit

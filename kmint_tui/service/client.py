@@ -91,6 +91,7 @@ class Session:
             batch_invariant=batch_invariant,
             strict=strict,
             shapes=shapes,
+            wide=not isinstance(op, str) and op.wide,
         )
         self._send(wanted)
         while True:

@@ -65,6 +65,7 @@ class Request:
     batch_invariant: bool = False
     strict: bool = False
     shapes: tuple[str, ...] = ()
+    wide: bool = False
     of: int | None = None
 
     def to_line(self) -> bytes:

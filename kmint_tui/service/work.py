@@ -61,14 +61,14 @@ class Work:
         """Judge the request, and send the result."""
         try:
             from kmint_tui.core.referee import check_target
+            from kmint_tui.core.task import with_long_rows
 
             self._check()
             self.say("begun")
             asked = self.request
-            task, target = (
-                _task(asked.op, asked.reference, asked.shapes),
-                check_target(asked.target),
-            )
+            task = _task(asked.op, asked.reference, asked.shapes)
+            task = with_long_rows(task) if asked.wide else task
+            target = check_target(asked.target)
             self._check()
             verdict = referee.judge(
                 asked.source,

@@ -72,9 +72,8 @@ class OnGpu:
         """Run every stage up to `level`."""
         report, problem = self._report, self.candidate.problem
         processors = self.candidate.target.properties.multi_processor_count
-        cases = replayed(
-            problem, self.candidate.seed, multiprocessors=processors, wide=level == "correct"
-        )
+        wide = problem.name is not None and problem.name.wide
+        cases = replayed(problem, self.candidate.seed, multiprocessors=processors, wide=wide)
         prepared = self._checked(cases)
         if level == "full" and prepared.bench is not None:
             return timed(self.candidate, prepared, self.replayer, options)

@@ -139,6 +139,13 @@ def test_a_worker_refuses_other_versions_and_devices(job: Job, words: str) -> No
         opened(said)
 
 
+def test_a_job_keeps_the_timed_shapes_and_the_long_rows() -> None:
+    tall, wide = "32768x1024:bfloat16", "2048x16384:bfloat16"
+    task = TaskName("softmax", shapes=(tall, wide), timed=(wide,), wide=True)
+    assert task_of(replace(JOB, **task_fields(task))) == task
+    assert task_of(replace(JOB, **task_fields("softmax"))) == "softmax"
+
+
 def test_a_function_travels_with_its_files(
     reference: TaskName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

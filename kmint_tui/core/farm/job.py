@@ -95,6 +95,7 @@ class Job:
     function: Function | None = None
     shapes: tuple[str, ...] = ()
     timed: tuple[str, ...] = ()
+    wide: bool = False
     level: Level = "full"
     target: str | None = None
     seed: int | None = None
@@ -110,7 +111,7 @@ class Job:
 
 
 def task_fields(task: str | TaskName) -> dict[str, Any]:
-    """The fields `op`, `function`, `shapes` and `timed` of a job for this task.
+    """The fields `op`, `function`, `shapes`, `timed` and `wide` of a job for this task.
 
     Raises UsageError for a reference that imports files outside its folder.
     """
@@ -120,7 +121,7 @@ def task_fields(task: str | TaskName) -> dict[str, Any]:
         return {"op": task}
     own = shipped().get(task.op)
     if task.file is None or (own is not None and str(own.file) == task.file):
-        return {"op": task.op, "shapes": task.shapes, "timed": task.timed}
+        return {"op": task.op, "shapes": task.shapes, "timed": task.timed, "wide": task.wide}
     return {"op": None, "function": _function(task), "shapes": task.shapes}
 
 
@@ -145,11 +146,12 @@ def task_of(job: Job) -> str | TaskName:
 
     Raises KmintError.
     """
-    from kmint_tui.core.task import wanted_task
+    from kmint_tui.core.task import wanted_task, with_long_rows
     from referee.reference.asked import Asked
 
     if job.function is None:
         task = wanted_task(job.op, None, job.shapes)[1]
+        task = with_long_rows(task) if job.wide else task
         return task if isinstance(task, str) else replace(task, timed=job.timed)
     function = job.function
     digest = hashlib.sha256(compact(asdict(function)).encode("utf-8", "backslashreplace"))

@@ -6,8 +6,9 @@ import pytest
 
 from referee.asked_shape import feasible
 from referee.cases import FEW_ROWS, Kind, beside_replay, replayed, without_gpu
-from referee.ops import catalogue
-from referee.problem import Problem
+from referee.ops import catalogue, get
+from referee.ops.fresh_widths import wide_cells
+from referee.problem import Problem, TaskName
 from referee.verdict import Verdict
 from tests.referee.stand_in import SEED, SOURCE, Replayer, Servers, judged
 
@@ -39,7 +40,14 @@ def test_a_replayed_verdict_says_its_numbers(servers: Servers) -> None:
     )
     assert report.checks["interpreted"].detail.startswith(f"{small} ")
     assert len([cell for cell in verdict.cells if cell.role != "capability"]) == large
-    assert len(verdict.cells) - large == len(replayed(problem, SEED, wide=True).capabilities)
+    assert len(verdict.cells) - large == len(replayed(problem, SEED).capabilities)
+
+
+def test_a_kernel_to_be_saved_meets_long_rows(servers: Servers) -> None:
+    report, verdict = judged(servers, SOURCE, Replayer(), TaskName("silu", wide=True))
+    assert isinstance(verdict, Verdict)
+    long = {cell.name for cell in report.cells if "-wide-x" in cell.name and cell.status == "pass"}
+    assert long == {cell.name for cell in wide_cells(get("silu"))}
 
 
 @pytest.mark.parametrize("op", ["softmax", "rope", "rmsnorm_wide", "cross_entropy"])

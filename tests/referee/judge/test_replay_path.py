@@ -33,12 +33,6 @@ BROKEN_FOR_SOME = DIFFERENT_BLOCKS.replace("    x = tl.load", f"{ASSERTION}\n   
 ALIKE = '@triton.autotune([triton.Config({}), triton.Config({})], key=["total"])\n'
 
 
-@pytest.fixture(autouse=True)
-def no_long_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the long rows of a kernel that is to be saved."""
-    monkeypatch.setattr("referee.cases.wide_cells", lambda op: ())
-
-
 def names() -> list[str]:
     problem = Problem("silu")
     usual, many = partition_by_rows(

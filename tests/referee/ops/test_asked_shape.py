@@ -111,6 +111,7 @@ def test_another_shape_is_another_task_to_the_replay_worker() -> None:
         "fixed": [],
         "shapes": list(ASKED.shapes),
         "timed": [],
+        "wide": False,
     }
     assert TaskName.from_json(packed) == ASKED != TaskName.of("softmax")
 
