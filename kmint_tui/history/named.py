@@ -72,18 +72,7 @@ class NamedSessions(History):
             number = self._same(session, source)
             if number is None:
                 number = self._next_number(session)
-                self._insert_draft(
-                    session,
-                    NewDraft(
-                        number=number,
-                        source=source,
-                        seed=0,
-                        temperature=0.0,
-                        tokens=0,
-                        seconds=0.0,
-                        finish="stop",
-                    ),
-                )
+                self._insert_draft(session, NewDraft.undrafted(number, source))
             self._connection.execute(
                 "UPDATE sessions SET wanted ="
                 " (SELECT count(*) FROM drafts WHERE session = ? AND author = 'smith'), state = "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from kmint_tui.errors import UsageError
 
@@ -69,6 +69,30 @@ class NewDraft:
     parent: int | None = None
     author: Author = "smith"
     changes: str = ""
+
+    @classmethod
+    def undrafted(
+        cls,
+        number: int,
+        source: str,
+        *,
+        author: Author = "smith",
+        parent: int | None = None,
+        changes: str = "",
+    ) -> Self:
+        """A finished kernel that no smith drafted here: it has no seed, tokens or seconds."""
+        return cls(
+            number=number,
+            source=source,
+            seed=0,
+            temperature=0.0,
+            tokens=0,
+            seconds=0.0,
+            finish="stop",
+            parent=parent,
+            author=author,
+            changes=changes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

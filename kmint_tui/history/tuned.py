@@ -72,17 +72,7 @@ class TunedSessions(NamedSessions):
             number = self._same(session, source)
             if number is None:
                 number = self._next_number(session)
-                made = NewDraft(
-                    number=number,
-                    source=source,
-                    seed=0,
-                    temperature=0.0,
-                    tokens=0,
-                    seconds=0.0,
-                    finish="stop",
-                    author="template",
-                    changes=structure,
-                )
+                made = NewDraft.undrafted(number, source, author="template", changes=structure)
                 self._insert_draft(session, made)
         return self.draft(session, number)
 

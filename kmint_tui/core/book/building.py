@@ -305,16 +305,11 @@ class Build:
             if at not in numbers and of_contest and contender.source in held:
                 numbers[at] = held[contender.source]
             elif at not in numbers and of_contest:
-                draft = NewDraft(
-                    number=after,
-                    source=contender.source,
-                    seed=0,
-                    temperature=0.0,
-                    tokens=0,
-                    seconds=0.0,
-                    finish="stop",
-                    parent=parent,
+                draft = NewDraft.undrafted(
+                    after,
+                    contender.source,
                     author=contender.author,
+                    parent=parent,
                     changes=contender.changes,
                 )
                 self._history.add_draft(session, draft)

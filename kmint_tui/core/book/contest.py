@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from kmint_tui.core.book.planning import Timed, Work
 from kmint_tui.errors import KmintError
-from kmint_tui.graph.program import at_shapes
 from kmint_tui.history.records import Author
-from kmint_tui.minting.tuning import MARGIN, Sweep, sweep
-from kmint_tui.template.variants import variants
+from kmint_tui.minting.tuning import MARGIN, Sweep, sweep, written_at
 
 if TYPE_CHECKING:
     from kmint_tui.core.judges import Opened
@@ -132,7 +130,7 @@ class Contest:
         """The outcome. Raises KmintError where the referee itself cannot work."""
         order = {timed: self._order(timed) for timed in self._places}
         for _ in range(MOST_TRIES):
-            # A kernel that a second verdict rejects gives back the places of the first.
+            # A second verdict may reject a kernel. The places that it had won are then open again.
             tries = {
                 timed: [(at, us) for at, us in order[timed] if self._is_open(at, timed)]
                 for timed in self._places
@@ -204,9 +202,7 @@ class Contest:
 
     def _written(self, timed: Timed) -> list[int]:
         """The numbers of the template's kernels for one shape."""
-        if self._program is None:
-            return []
-        shapes = {spec.name: spec.shape for spec in timed.case.inputs}
+        shape = next(iter(timed.task.shapes), "")
         return [
             self._added(
                 Contender(
@@ -217,7 +213,7 @@ class Contest:
                     changes=one.words,
                 )
             )
-            for one in variants(at_shapes(self._program, shapes))
+            for one in written_at(self._program, timed.task, shape, ())
         ]
 
     def _tuned(self, parent: int, found: Sweep) -> int:
@@ -286,9 +282,9 @@ class Contest:
 
 
 def _joined(before: Verdict, found: Verdict) -> Verdict:
-    """A second verdict on an accepted kernel, with the times of both; a rejection takes them all.
+    """A second verdict on an accepted kernel, with the times of both verdicts.
 
-    One that could not be reached, or timed, changes nothing.
+    A rejection replaces the first verdict. A second verdict without times leaves it as it is.
     """
     if found.verdict == "rejected":
         return found
