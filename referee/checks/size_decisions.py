@@ -95,11 +95,11 @@ class SizeDecisions:
         """Name the outcomes that no case has, a capability's neither. Raises Rejected if strict."""
         candidate, report = self.candidate, self.candidate.report
         missing = self._missing(traced, capabilities)
-        empty = self._empty(candidate.problem.op, traced, missing)
+        harmless = self._harmless(candidate.problem.op, traced, missing)
         lines = self._lines()
         found = [
             HostCode(line, text, f"no test case makes it {_WORDS[outcome]}")
-            for (decision, outcome) in sorted(missing - empty, key=str)
+            for (decision, outcome) in sorted(missing - harmless, key=str)
             for line, text in [_shown(decision, lines)]
         ]
         if not found:
@@ -132,13 +132,25 @@ class SizeDecisions:
             found |= {(one_of, one) for one in (TRUE, FALSE) if condition.missing & one}
         return found
 
-    def _empty(self, op: Op, traced: Traced, missing: set[Wanted]) -> set[Wanted]:
-        """The outcomes that occur without rows, where no answer can be wrong."""
+    def _harmless(self, op: Op, traced: Traced, missing: set[Wanted]) -> set[Wanted]:
+        """The outcomes that occur without rows, where no answer can be wrong, or at no width.
+
+        A rotary operation has few widths, and a saved file takes these alone. So an outcome that
+        the width decides, and none of them makes, never occurs.
+        """
         if not missing or op.is_function:
             return set()
-        columns = HEADS[0] if op.kind in ROPE_KINDS else FEW_COLUMNS
-        none = self._traced([self._cell(op, 0, columns, 0)])
-        return missing - self._missing([*traced, *none])
+        rope = op.kind in ROPE_KINDS
+        none = self._traced([self._cell(op, 0, HEADS[0] if rope else FEW_COLUMNS, 0)])
+        harmless = missing - self._missing([*traced, *none])
+        widths = self._traced([self._cell(op, FEW_ROWS, one, 0) for one in HEADS] if rope else [])
+        if len(widths) == len(HEADS):
+            harmless |= {
+                (decision, outcome)
+                for decision, outcome in self._missing([*traced, *widths]) & missing
+                if isinstance(decision, Decision) and not decision.of_rows
+            }
+        return harmless
 
     def _sizes(self, op: Op, missing: set[Wanted]) -> Iterator[tuple[int, int]]:
         """Rows and columns at, below and above the numbers of these decisions."""

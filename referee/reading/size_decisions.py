@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from referee.reading.host_allowed import needed
+from referee.reading.host_allowed import ENTRY, needed
 from referee.reading.kernels import is_kernel
 from referee.reading.module_scope import Scope, read
 from referee.reading.names import dotted
@@ -23,6 +23,8 @@ FALSE, TRUE = 1, 2
 """Bits of the outcomes of a decision. For `min` and `max`, TRUE means the first argument."""
 
 MOST_SHOWN = 60
+_LAST = (-1, 1)
+"""Indices of the last dimension. An operation's tensors have one or two dimensions."""
 LEAST_NUMBER = 2
 """Least number whose difference from a size is a decision. `N - 1` is usual arithmetic."""
 _SIZES = frozenset({"numel", "size"})
@@ -38,13 +40,14 @@ Place = tuple[int, int, int, int]
 @dataclass(frozen=True)
 class Decision:
     """A decision: its place, its text, the integers in its function, and the outcomes that a test
-    case must have.
+    case must have. `of_rows` is False where the last dimension alone decides.
     """
 
     place: Place
     text: str
     constants: tuple[int, ...]
     wanted: int = TRUE | FALSE
+    of_rows: bool = True
 
     @property
     def line(self) -> int:
@@ -74,11 +77,16 @@ class _File:
             if name in reached and not is_kernel(function, scope)
         }
         self._sized: dict[str, set[str]] = {name: set() for name in self._functions}
+        self._rowed: dict[str, set[str]] = {name: set() for name in self._functions}
         self._returning: set[str] = set()
         before = -1
-        while before != (before := sum(map(len, self._sized.values())) + len(self._returning)):
+        while before != (before := self._known()):
             for name, function in self._functions.items():
                 self._follow(name, function)
+
+    def _known(self) -> int:
+        names = (*self._sized.values(), *self._rowed.values(), self._returning)
+        return sum(map(len, names))
 
     def decisions(self) -> Iterator[Decision]:
         """The decisions of all functions."""
@@ -88,7 +96,8 @@ class _File:
             for node, wanted in self._deciding(function, self._sized[name]):
                 if id(node) not in harmless:
                     text = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
-                    yield Decision(place_of(node), text, constants, wanted)
+                    of_rows = self._is_rowed(node, name)
+                    yield Decision(place_of(node), text, constants, wanted, of_rows)
 
     def _deciding(
         self, function: ast.FunctionDef, sized: set[str]
@@ -156,28 +165,78 @@ class _File:
                 return any(self._is_sized(value, sized) for value in values)
         return any(self._is_sized(child, sized) for child in ast.iter_child_nodes(node))
 
+    def _is_rowed(self, node: ast.AST, name: str) -> bool:
+        """Return True for a sized value that another dimension than the last may decide on."""
+        match node:
+            case ast.Name(id=known):
+                return known in self._rowed[name]
+            case ast.Subscript(value=ast.Attribute(attr="shape", value=tensor), slice=index):
+                return not (self._is_given(tensor, name) and _integer(index) in _LAST)
+            case ast.Call(func=called, args=given, keywords=[]) if (
+                dotted(called, self._scope.aliases) or ""
+            ).startswith(("triton.", "math.")):
+                return any(self._is_rowed(one, name) for one in given)
+            case ast.Attribute() | ast.Call(func=ast.Attribute()):
+                return self._is_sized(node, self._sized[name])
+            case ast.Call(func=ast.Name(id=called)) if called in self._functions:
+                return self._is_sized(node, self._sized[name])
+        return any(self._is_rowed(child, name) for child in ast.iter_child_nodes(node))
+
+    def _is_given(self, node: ast.AST, name: str) -> bool:
+        """Return True for a tensor of the caller in `run`, or its contiguous copy."""
+        if name != ENTRY or not isinstance(node, ast.Name):
+            return False
+        function = self._functions[name]
+        copies = {
+            id(part.targets[0])
+            for part in ast.walk(function)
+            if isinstance(part, ast.Assign)
+            and ast.unparse(part) == f"{node.id} = {node.id}.contiguous()"
+        }
+        return node.id in {one.arg for one in function.args.args} and all(
+            isinstance(part.ctx, ast.Load) or id(part) in copies
+            for part in ast.walk(function)
+            if isinstance(part, ast.Name) and part.id == node.id
+        )
+
+    def _store(self, name: str, target: ast.AST, value: ast.AST) -> None:
+        """Add the names that an assignment gives a sized value."""
+        if not self._is_sized(value, self._sized[name]):
+            return
+        self._sized[name].update(_stored(target))
+        match target, value:
+            case ast.Tuple(elts=[*rows, ast.Name()]), ast.Attribute(attr="shape", value=tensor) if (
+                self._is_given(tensor, name)
+            ):
+                self._rowed[name].update(part for one in rows for part in _stored(one))
+            case _ if self._is_rowed(value, name):
+                self._rowed[name].update(_stored(target))
+
     def _follow(self, name: str, function: ast.FunctionDef) -> None:
         """Add the names that get sized values in a function, or in one that it calls."""
-        sized = self._sized[name]
         for node in ast.walk(function):
             match node:
-                case ast.Assign(targets=targets, value=value) if self._is_sized(value, sized):
-                    sized.update(part for target in targets for part in _stored(target))
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self._store(name, target, value)
                 case (
                     ast.AugAssign(target=target, value=value)
                     | ast.AnnAssign(target=target, value=ast.expr() as value)
                     | ast.For(target=target, iter=value)
-                ) if self._is_sized(value, sized):
-                    sized.update(_stored(target))
-                case ast.Return(value=ast.expr() as value) if self._is_sized(value, sized):
-                    self._returning.add(name)
+                ):
+                    self._store(name, target, value)
+                case ast.Return(value=ast.expr() as value):
+                    if self._is_sized(value, self._sized[name]):
+                        self._returning.add(name)
                 case ast.Call(func=ast.Name(id=called)) if called in self._functions:
                     parameters = [one.arg for one in self._functions[called].args.args]
                     given = dict(zip(parameters, node.args, strict=False))
                     given |= {one.arg: one.value for one in node.keywords if one.arg}
-                    self._sized[called].update(
-                        one for one, value in given.items() if self._is_sized(value, sized)
-                    )
+                    for one, value in given.items():
+                        if self._is_sized(value, self._sized[name]):
+                            self._sized[called].add(one)
+                            if self._is_rowed(value, name):
+                                self._rowed[called].add(one)
 
     def _constants(self, function: ast.FunctionDef) -> set[int]:
         found = set(_integers(function))
