@@ -58,6 +58,7 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
   and does not change its row, such as a mask's -1e9.
 - Its intermediate results are rounded at random too (`rounding.py`), in the same number of samples
   as the inputs move. Moved inputs do not show the rounding of intermediates that cancel.
+- The oracle's own error counts too, where float64 loses all digits: gelu of -9 is not zero.
 - A comparison of an input with a number, such as `age >= 65`, keeps its result when inputs move
   (`steps.py`), because all dtypes compare exactly.
 - An output of several tensors side by side has a row in each of them (`joined.py`).
@@ -93,7 +94,7 @@ from referee.answers.error_sizes import (
     ulp,
 )
 from referee.answers.joined import with_parts
-from referee.answers.moves import EPS32, Moves, perturbed, randomly_rounded, unit_of
+from referee.answers.moves import EPS32, OWN_UNIT, Moves, perturbed, randomly_rounded, unit_of
 from referee.answers.user_budget import ERRORS, FLOOR, user_allowance, without_steps
 from referee.ops.catalogue import SOFTCAP, base_name
 from referee.ops.recipes import FINITE, is_a_mask
@@ -240,10 +241,14 @@ def _with_rounded_scalars(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> I
 def _randomly_rounded(
     task: Task, inputs: Sequence[Tensor], exact: Tensors, moves: Moves, count: int
 ) -> Iterator[Tensors]:
-    """The oracle at moved inputs, with its intermediate results rounded at random as well."""
-    for number in range(count):
-        moved = perturbed(inputs, number, moves)
-        found = randomly_rounded(task.oracle, moved, number, moves.unit)
+    """The oracle at moved inputs, with its intermediate results rounded at random as well.
+
+    The last result shows float64's own rounding.
+    """
+    for number in range(count + 1):
+        own = number == count
+        moved = inputs if own else perturbed(inputs, number, moves)
+        found = randomly_rounded(task.oracle, moved, number, OWN_UNIT if own else moves.unit)
         if found is None or [one.shape for one in found] != [one.shape for one in exact]:
             return
         yield found
