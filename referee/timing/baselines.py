@@ -8,7 +8,8 @@ reported as missing with the reason and never replaced.
 
 The choices of inductor's autotuner vary: layernorm with relu, built four times, took 36 to 52 us. A
 kernel must not win by an unlucky choice, so the autotuned baseline is built several times with
-separate cache directories, and the fastest counts. Limits: the process keeps its measurements of
+separate cache directories, and the fastest counts. A later process takes the stored choices
+(`kept_choices`). Limits: the process keeps its measurements of
 matrix products and uses them for every build.
 
 The names of a baseline's kernels depend on PyTorch's version and on other packages. They are read
@@ -36,6 +37,7 @@ from referee.answers.compare import compare
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.replaying.replay_check import first_line
+from referee.timing.kept_choices import keep_choices
 from referee.timing.measurement import AUTOTUNE, COMPILE, EAGER, GRAPHED
 from referee.timing.rounds import Entry, Flush, run_block
 
@@ -206,6 +208,7 @@ def _failure(error: Exception) -> str:
 def _compiled(task: Task, mode: str | None) -> Callee:
     # User references may break the graph, as they would for their author; the catalogue's never do.
     whole = not task.op.is_function
+    keep_choices()
     compiled: Callee = torch.compile(
         _own_code(task.timed or task.eager), fullgraph=whole, dynamic=False, mode=mode
     )
