@@ -40,6 +40,7 @@ from referee.replaying.replay_check import first_line
 from referee.timing.kept_choices import keep_choices
 from referee.timing.measurement import AUTOTUNE, COMPILE, EAGER, GRAPHED
 from referee.timing.rounds import Entry, Flush, run_block
+from referee.timing.spent import Spent
 
 Callee = Callable[..., Any]
 Progress = Callable[[str, float], None]
@@ -73,11 +74,15 @@ class Baselines:
 class BaselineStore:
     """Builds baselines on first use and keeps the most recent ones.
 
-    `flush` gives the object that empties the device's cache. `built` counts builds.
+    `flush` gives the object that empties the device's cache. `built` counts builds. Their seconds
+    go to `spent`.
     """
 
-    def __init__(self, progress: Progress, flush: Callable[[], Flush]) -> None:
+    def __init__(
+        self, progress: Progress, flush: Callable[[], Flush], spent: Spent | None = None
+    ) -> None:
         self._progress, self._flush = progress, flush
+        self._spent = spent or Spent()
         self._kept: OrderedDict[tuple[str, Cell, str], Callee | str] = OrderedDict()
         self._seconds: dict[tuple[str, Cell, str], float] = {}
         self._kernels: dict[tuple[str, Cell, str], tuple[str, ...]] = {}
@@ -108,11 +113,12 @@ class BaselineStore:
             self.built += 1
             try:
                 found = self._fastest(task, cell, name)
-                self._kernels[slot] = (
-                    ()
-                    if isinstance(found, str)
-                    else kernels_of(found, task.inputs(cell, 0, "cuda"))
-                )
+                with self._spent.during("naming baselines' kernels"):
+                    self._kernels[slot] = (
+                        ()
+                        if isinstance(found, str)
+                        else kernels_of(found, task.inputs(cell, 0, "cuda"))
+                    )
                 self._kept[slot] = found
             except torch.OutOfMemoryError as error:
                 # Other programs may have held the memory; the next verdict tries again.
@@ -135,7 +141,7 @@ class BaselineStore:
         failures: list[str] = []
         for number in range(PICKS.get(name, 1)):
             self._progress(f"building the baseline {name}", COMPILE_SECONDS)
-            with picks_of(number):
+            with picks_of(number), self._spent.during(f"building {name}"):
                 found = _build(task, cell, name, inputs)
             if isinstance(found, str):
                 failures.append(found)
@@ -143,7 +149,10 @@ class BaselineStore:
                 ready.append(found)
         if not ready:
             return failures[0]
-        return ready[0] if len(ready) == 1 else ready[_quickest(ready, inputs, self._flush())]
+        if len(ready) == 1:
+            return ready[0]
+        with self._spent.during("choosing baselines"):
+            return ready[_quickest(ready, inputs, self._flush())]
 
 
 @contextmanager
@@ -221,6 +230,20 @@ def _own_code(reference: Callee) -> Callee:
 
     code = baseline.__code__.replace(co_name=f"baseline_{next(_numbers)}")
     return types.FunctionType(code, baseline.__globals__, code.co_name, None, baseline.__closure__)
+
+
+def load_compilers() -> None:
+    """Load Inductor, Triton and the profiler before the first baseline needs them.
+
+    It compiles one small function. A failure is left to the first baseline, which reports it.
+    """
+    try:
+        words = torch.zeros(64, device="cuda")
+        keep_choices()
+        torch.compile(_own_code(torch.neg), dynamic=False)(words)
+        kernels_of(torch.neg, [words])
+    except Exception:
+        return
 
 
 def outputs_of(made: Any) -> tuple[Tensor, ...]:
