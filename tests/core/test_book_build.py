@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +20,8 @@ from kmint_tui.core.book.entries import versions_here
 from kmint_tui.core.book.planning import Timed, Work, places_of, plan, timed_places
 from kmint_tui.core.book.progress import BuildEvent, Built, Done
 from kmint_tui.core.book.rejudging import Rejudged, rejudge
+from kmint_tui.core.farm.farm import Farm
+from kmint_tui.core.judges import Opened
 from kmint_tui.errors import UsageError
 from kmint_tui.graph.operations import catalogue_program
 from kmint_tui.history.store import History
@@ -347,6 +351,35 @@ def test_baselines_are_built_before_anything_is_timed(
     referee = Referee({"a": {"": 10.0}})
     build(history, referee, [work("silu"), work("relu2")], builders=Builders())
     assert steps == ["silu", "relu2", "built", "contest", "contest"]
+
+
+def test_every_device_starts_its_referee_while_baselines_are_built(history: History) -> None:
+    """With drafts of an earlier build too: the builders end when three devices have begun."""
+    begun, warmed = threading.Semaphore(0), list[bool]()
+
+    class Devices(Referee):
+        def judge(self, source: str, op: str | TaskName, **options: Any) -> Verdict:
+            if options.get("level") != "compile":
+                return super().judge(source, op, **options)
+            begun.release()
+            return Verdict("silu", "unsure", "compile", "", None, "replay")
+
+        def opened(self) -> Opened:
+            farm = cast(Farm, SimpleNamespace(devices=3))
+            return replace(super().opened(), farm=farm)
+
+    class Builders:
+        def build(self, wanted: Iterable[Timed]) -> None:
+            warmed.extend(begun.acquire(timeout=60) for _ in range(3))
+
+        def stop(self) -> None:
+            return
+
+    smith = Smith()
+    build(history, Referee({"a": {"": 10.0}}), [work("silu")], smith=smith)
+    build(history, Devices({"a": {"": 10.0}}), [work("silu")], smith=smith, builders=Builders())
+    assert (warmed, smith.runs) == ([True] * 3, 1)
+    assert not begun.acquire(blocking=False)
 
 
 def test_builders_share_the_memory_of_the_card(
