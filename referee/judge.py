@@ -24,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from referee.candidate import Level
@@ -112,12 +112,7 @@ class Referee:
     def __enter__(self) -> Referee:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -179,6 +174,11 @@ class Referee:
             return report.failed(
                 "referee", f"internal failure at {place}: {type(error).__name__}: {error}"
             )
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by part of the GPU processes' work; empty without a GPU."""
+        return self._replayer.spent if self._replayer else {}
 
     def prepare(self, op: str | TaskName, seed: int) -> None:
         """Without a GPU, draw the inputs and compute the answers of this seed before the first

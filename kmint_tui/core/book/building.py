@@ -133,6 +133,7 @@ class Build:
             self._close_sessions()
         self._left += [work.op.name for work in waiting]
         self._profile.wall = time.monotonic() - self._began
+        self._profile.worker = self._opened.spent
         return Built(tuple(self._entries), tuple(self._failures), tuple(self._left), self._profile)
 
     def _batch(self, batch: Sequence[Work], pool: ThreadPoolExecutor, drafting: Drafting) -> None:
