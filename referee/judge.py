@@ -38,7 +38,7 @@ from referee.problem import Problem, TaskName, too_large
 from referee.reading.source import unfenced
 from referee.report import Beyond, Rejected, Report, to_nobody, uncounted
 from referee.sandbox.demand import Demand, weakness_text
-from referee.sandbox.zygote import JobLost, Workers, ZygoteError
+from referee.sandbox.zygote import COMPILERS_NICE, JobLost, Workers, ZygoteError
 from referee.stages.check_cpu import verdict_on_cpu
 from referee.stages.check_gpu import OnGpu
 from referee.stages.compile import compile_only
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Level", "Referee", "TaskName", "judge"]
 
-COMPILERS_NICE = 10
 SEED_BITS = 63
 MOST_SEEDS = 2
 """Number of seeds whose inputs are kept. The drafts of one round share a seed."""

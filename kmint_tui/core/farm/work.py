@@ -143,11 +143,16 @@ class Workbench:
             return self._replayer
 
     def _workers(self, job: Job) -> Workers:
-        from referee.sandbox.zygote import Workers
+        from referee.compiling.compile_jobs import ENTRY as COMPILES
+        from referee.sandbox.zygote import COMPILERS_NICE, Workers
+        from referee.tracing.trace import ENTRY as TRACES
 
+        # Jobs begin with these modules, which a job would otherwise import itself.
+        ahead = [entry.partition(":")[0] for entry in (TRACES, COMPILES)]
         with self._lock:
             if self._sandbox is None:
-                self._sandbox = self._open.enter_context(Workers(demand=job.demand))
+                sandbox = Workers(demand=job.demand, nice=COMPILERS_NICE, ahead=ahead)
+                self._sandbox = self._open.enter_context(sandbox)
             return self._sandbox
 
     def _target_of(self) -> Target:
