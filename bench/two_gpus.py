@@ -264,9 +264,9 @@ class Bench:
         }
         if done.code is None:
             said["stopped"] = f"the limit of {self._given.seconds:.0f} s"
+        said["profile"] = done.document.get("seconds", {})
         if step.part == "book":
             said["failures"] = done.document.get("failures", [])
-            said["profile"] = done.document.get("seconds", {})
         return said
 
     def _left(self) -> float:

@@ -48,6 +48,13 @@ def finite(value: Any) -> Any:
     return value
 
 
+def rounded(value: Any) -> Any:
+    """The value with hundredths in place of longer fractions, in every mapping within it."""
+    if isinstance(value, Mapping):
+        return {name: rounded(one) for name, one in value.items()}
+    return round(value, 2) if isinstance(value, float) else value
+
+
 def compact(value: Any) -> str:
     """`value` as one line of JSON."""
     return json.dumps(finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -193,7 +193,7 @@ class Mint:
         """Begin the next step once nothing runs; False where none is left."""
         if self._template and not self._asked_to_stop:
             self._template = False
-            yield from self._own_draft(template_draft(self.request, len(self._batches)))
+            yield from self._own_drafts([template_draft(self.request, len(self._batches))])
         elif batches := self._next_round():
             self._round += 1
             yield RoundStarted(
@@ -208,8 +208,7 @@ class Mint:
         elif swept := [one for one in self._earlier.drafts if one not in self._drafts]:
             # The tuner's kernels are stored together, so its sweep was whole.
             self._tuner.leave_out()
-            for index in swept:
-                yield from self._own_draft(self._earlier.drafts[index])
+            yield from self._own_drafts([self._earlier.drafts[index] for index in swept])
         elif self._tuner.waiting and not self._asked_to_stop:
             ranking = rank(tuple(self._drafts.values()), self._verdicts)
             passed = [
@@ -225,16 +224,19 @@ class Mint:
             return False
         return True
 
-    def _own_draft(self, draft: MintDraft) -> Iterator[MintEvent]:
-        """Take a kernel that no smith drafted: the template's, or one of the tuner."""
-        index, request = draft.index, self.request
-        self._batches[index] = Batch(
-            request.prompt, request.seed, draft.round, index, (draft.parent,)
-        )
-        if index in self._earlier.drafts:
-            yield from self._recalled(self._earlier.drafts[index])
-        else:
-            yield from self._finished(self._book.add_own(draft))
+    def _own_drafts(self, drafts: Sequence[MintDraft]) -> Iterator[MintEvent]:
+        """Take kernels that no smith drafted: the template's, or all of a sweep."""
+        known, request = self._earlier.drafts, self.request
+        for one in drafts:
+            self._batches[one.index] = Batch(
+                request.prompt, request.seed, one.round, one.index, (one.parent,)
+            )
+        taken = [known.get(one.index) or self._book.add_own(one) for one in drafts]
+        # Stored at once: a session that goes on after a kill has all kernels of a sweep or none.
+        if new := [one for one in taken if one.index not in known]:
+            self._history.add(*new)
+        for draft in taken:
+            yield from self._recalled(draft)
 
     def _next_round(self) -> tuple[Batch, ...]:
         if self._round >= self.request.repair or self._drafting.stopped:
@@ -356,16 +358,15 @@ class Mint:
         if isinstance(found, Exception):
             yield Notice(f"the launch constants were not swept: {found}")
             return
-        sources: set[str] = set()
+        made: dict[str, MintDraft] = {}
         for sweep in found:
             yield Swept(sweep)
-            if sweep.source is None or sweep.source in sources:
+            if sweep.source is None or sweep.source in made:
                 continue
-            sources.add(sweep.source)
             parent = self._drafts[sweep.draft]
-            made = replace(
+            made[sweep.source] = replace(
                 parent,
-                index=len(self._batches),
+                index=len(self._batches) + len(made),
                 source=sweep.source,
                 tokens=0,
                 seconds=sweep.seconds,
@@ -374,7 +375,7 @@ class Mint:
                 changes=sweep.words,
                 notes=(),
             )
-            yield from self._own_draft(made)
+        yield from self._own_drafts(list(made.values()))
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error

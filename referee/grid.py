@@ -21,7 +21,8 @@ from referee.gpu.replayer import Replayer, ReplayerError
 from referee.ops.cells import contiguous_strides, fit_scales
 from referee.ops.signatures import KINDS, ROPE_KINDS, Symbol
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
-from referee.timing.measurement import CANDIDATE, TimingOptions
+from referee.timing.measurement import CANDIDATE, Timing, TimingOptions
+from referee.timing.spent import Spent
 from referee.timing.stats import geometric_mean
 from referee.verdict import Rejection
 from referee.versions import compiler_name
@@ -229,12 +230,17 @@ def measured_point(
     prepare: Callable[[Cell], CompiledCandidate | Rejection],
     replayer: Replayer,
     options: TimingOptions | None = None,
+    spent: Spent | None = None,
 ) -> GridPoint:
-    """One cell, checked and timed. A failure of the referee gives the decision "error"."""
+    """One cell, checked and timed. A failure of the referee gives the decision "error".
+
+    `spent` gets the seconds of each part, with the wait for a busy worker.
+    """
     rows, columns, dtype = place_of(cell)
-    seed = secrets.randbits(SEED_BITS)
+    seed, spent = secrets.randbits(SEED_BITS), spent or Spent()
     try:
-        prepared = prepare(cell)
+        with spent.during("preparing"):
+            prepared = prepare(cell)
         if isinstance(prepared, Rejection):
             return GridPoint(
                 rows,
@@ -244,9 +250,12 @@ def measured_point(
                 reason=f"{prepared.guard}: {prepared.reason}",
                 seed=seed,
             )
-        found = replayer.check(prepared, seed=seed).rejection or replayer.time(
-            prepared, seed=seed, options=options
-        )
+        found: Rejection | Timing | None
+        with spent.during("checking"):
+            found = replayer.check(prepared, seed=seed).rejection
+        if found is None:
+            with spent.during("timing"):
+                found = replayer.time(prepared, seed=seed, options=options)
     except ReplayerError as error:
         return GridPoint(
             rows, columns, dtype, "error", reason=str(error).splitlines()[0], seed=seed

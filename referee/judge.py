@@ -24,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from referee.candidate import Level
@@ -38,7 +38,7 @@ from referee.problem import Problem, TaskName, too_large
 from referee.reading.source import unfenced
 from referee.report import Beyond, Rejected, Report, to_nobody, uncounted
 from referee.sandbox.demand import Demand, weakness_text
-from referee.sandbox.zygote import JobLost, Workers, ZygoteError
+from referee.sandbox.zygote import COMPILERS_NICE, JobLost, Workers, ZygoteError
 from referee.stages.check_cpu import verdict_on_cpu
 from referee.stages.check_gpu import OnGpu
 from referee.stages.compile import compile_only
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Level", "Referee", "TaskName", "judge"]
 
-COMPILERS_NICE = 10
 SEED_BITS = 63
 MOST_SEEDS = 2
 """Number of seeds whose inputs are kept. The drafts of one round share a seed."""
@@ -89,7 +88,7 @@ class Referee:
     ) -> None:
         self.no_gpu = Replayer.available()
         self.mode: Mode = mode or ("interpret" if self.no_gpu else "replay")
-        self._cache = cache
+        self._kernels = cache / "kernels" if cache else None
         self._timing = timing
         self._lock = threading.Lock()
         # The process that fills the GPU's queue has priority, because every candidate waits for it.
@@ -100,11 +99,8 @@ class Referee:
         self._interpreters = Workers(
             interpret=True, demand=demand, nice=nice, ahead=(_module(INTERPRET_ENTRY),)
         )
-        self._replayer = (
-            Replayer(cache=cache / "baselines" if cache else None)
-            if self.mode == "replay"
-            else None
-        )
+        baselines = cache / "baselines" if cache else None
+        self._replayer = Replayer(cache=baselines) if self.mode == "replay" else None
         self._device: dict[str, Any] | None = None
         self._accepted = Memo()
         self._data = OrderedDict[tuple[TaskName, frozenset[str], int], CaseData]()
@@ -112,12 +108,7 @@ class Referee:
     def __enter__(self) -> Referee:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -176,18 +167,24 @@ class Referee:
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
-            return report.failed(
-                "referee", f"internal failure at {place}: {type(error).__name__}: {error}"
-            )
+            said = f"internal failure at {place}: {type(error).__name__}: {error}"
+            return report.failed("referee", said)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by part of the GPU processes' work; empty without a GPU."""
+        return self._replayer.spent if self._replayer else {}
 
     def prepare(self, op: str | TaskName, seed: int) -> None:
-        """Without a GPU, draw the inputs and compute the answers of this seed before the first
-        candidate.
+        """Before the first candidate, start the GPU's process, or without a GPU draw the inputs and
+        compute the answers of this seed.
 
-        Does nothing with a GPU. Raises UnknownOp or UnusableReference.
+        Raises UnknownOp, UnusableReference or ReplayerError.
         """
         problem = Problem(op).drawing(seed)
-        if self.mode == "replay" or too_large(problem):
+        if self._replayer:
+            self._greeted(self._replayer)
+        if self._replayer or too_large(problem):
             return
         with single_torch_thread():
             data = self._case_data(problem, seed, keep=True)
@@ -227,7 +224,6 @@ class Referee:
             raise VariantsNotTimed("this task has no cell that is timed")
         try:
             target, _ = self._settle(Report(problem.op.name, self.mode, seed), problem, None)
-            cache = self._cache / "kernels" if self._cache else None
             return time_variants(
                 self._workers,
                 self._replayer,
@@ -236,7 +232,7 @@ class Referee:
                 cell,
                 target,
                 seed=secret_seed(seed),
-                cache=cache,
+                cache=self._kernels,
             )
         except (ZygoteError, ReplayerError, ToolchainError, UnknownTriton, JobLost) as error:
             raise VariantsNotTimed(str(error)) from error
@@ -251,9 +247,8 @@ class Referee:
         batch_invariant: bool,
         strict: bool,
     ) -> Verdict:
-        kernels = self._cache / "kernels" if self._cache else None
         candidate = screened(
-            report, unfenced(source), problem, self._workers, kernels, strict=strict
+            report, unfenced(source), problem, self._workers, self._kernels, strict=strict
         )
         if level == "screen":
             reason = "the screen found nothing; nothing was compiled or run"
@@ -305,22 +300,27 @@ class Referee:
         why = self.no_gpu
         target = wanted or Target()
         if self._replayer:
-            with self._lock:
-                self._device = self._device or self._replayer.environment()
-            known = self._device["target"]
-            here = Target.from_json(known) if known else Target(arch=self._device["arch"])
+            device = self._greeted(self._replayer)
+            known = device["target"]
+            here = Target.from_json(known) if known else Target(arch=device["arch"])
             target = wanted or here
             if target.arch != here.arch:
                 why = f"the GPU here is {here.name}"
             elif not problem.replayable:
                 why = "the reference is no file that the replay worker could load"
             else:
-                same_triton(report.environment["triton"], self._device["triton"])
-                report.environment |= self._device
+                same_triton(report.environment["triton"], device["triton"])
+                report.environment |= device
         report.mode = "interpret" if why or not self._replayer else "replay"
         report.environment.setdefault("device", "cpu")
         report.environment["target"] = target.name
         return target, why
+
+    def _greeted(self, replayer: Replayer) -> dict[str, Any]:
+        """The environment of the GPU's process, which is asked once."""
+        with self._lock:
+            self._device = self._device or replayer.environment()
+            return self._device
 
     def _note_vacuity(self, report: Report, problem: Problem) -> None:
         """Report whether a user's reference distinguishes correct answers from obviously wrong
@@ -347,9 +347,8 @@ class Referee:
                 f"reference supplied by the user: it also accepts {', '.join(found[:MOST_NAMED])}{more}"
             )
         else:
-            report.passes(
-                "vacuity", "reference supplied by the user: every wrong answer was caught"
-            )
+            caught = "reference supplied by the user: every wrong answer was caught"
+            report.passes("vacuity", caught)
 
     def _accepted_wrong_answers(self, problem: Problem) -> tuple[str, ...]:
         from referee.answers.user_task import accepted_wrong_answers

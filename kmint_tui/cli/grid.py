@@ -84,11 +84,12 @@ def grid(
 
     The kernel must first pass every cell of its operation. Cells are kept as they are measured, for
     this kernel, device and versions: the same command goes on where it was interrupted. Building
-    baselines for a shape takes up to a minute the first time. With --gpus or --ray each device takes
+    baselines for a shape takes up to a minute the first time. With --gpus or --ray each device times
     one cell at a time. Exit code 0 means that the kernel was
     right at every cell, whatever its speed; 1 that it was rejected or failed at one. The result is
     kept in the history. Needs a GPU.
     """
+    from kmint_tui.core.farm.grids import AT_ONCE
     from kmint_tui.core.farm.opening import open_gpus
     from kmint_tui.core.grid import measured, wanted_cells
     from kmint_tui.core.kernel_choice import chosen_kernel
@@ -98,7 +99,7 @@ def grid(
     cells = wanted_cells(kernel, shapes, dtype)
     if picture is not None:
         _check(picture)
-    with open_gpus(farm, "a grid") as devices:
+    with open_gpus(farm, "a grid", each=AT_ONCE) as devices:
         found = measured(
             kernel, cells, state.err.note, again=again, demand=state.demand(), farm=devices
         )

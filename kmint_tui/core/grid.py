@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kmint_tui import paths
 from kmint_tui.core.kernel_choice import Kernel
-from kmint_tui.core.measuring import cache, referee_failures, where
-from kmint_tui.documents import compact
+from kmint_tui.core.measuring import cache, where
+from kmint_tui.documents import compact, rounded
 from kmint_tui.errors import UsageError, storage_error
 
 if TYPE_CHECKING:
@@ -22,14 +24,13 @@ if TYPE_CHECKING:
 
     Points = Callable[[Sequence[GridCell], Path, dict[str, Any]], Iterator[GridPoint]]
 
-SEED_BITS = 63
-
 
 @dataclass(frozen=True)
 class MeasuredGrid:
     """The grid of a kernel: its points, or the rejection that came before any measurement.
 
-    `earlier` counts the points of an earlier run.
+    `earlier` counts the points of an earlier run. `seconds` says where the time went: by the clock
+    ("wall", "starting"), then over all cells, and in the GPUs' processes.
     """
 
     kernel: Kernel
@@ -37,6 +38,7 @@ class MeasuredGrid:
     rejection: Rejection | None
     environment: dict[str, Any]
     earlier: int = 0
+    seconds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -76,6 +78,7 @@ class MeasuredGrid:
             },
             "points": [asdict(point) for point in self.points],
             "earlier": self.earlier,
+            "seconds": rounded(self.seconds),
             "environment": self.environment,
         }
 
@@ -123,51 +126,27 @@ def measured(
     `note` gets a line for each cell. Raises EnvironmentUnfit, StorageError, and UsageError for a
     record of another grid.
     """
+    from kmint_tui.core.farm.grids import AT_ONCE, FarmGrid, KernelRejected
+    from kmint_tui.core.farm.here import FarmHere
+
     note(f"{kernel.op.name} at {len(cells)} cells; baselines of a new shape are built first")
+    began = time.monotonic()
     record = _Record(kernel, cells, note, again, on_point)
-    if farm is not None:
-        from kmint_tui.core.farm.grids import FarmGrid, KernelRejected
-
-        grid = FarmGrid(farm, kernel, demand)
+    with nullcontext(farm) if farm is not None else FarmHere(at_once=AT_ONCE) as devices:
+        grid = FarmGrid(devices, kernel, demand)
         environment = grid.environment()
+        ready = time.monotonic()
         try:
-            return record.of(None, environment, grid.points)
-        except KernelRejected as found:
-            return MeasuredGrid(kernel, (), found.rejection, environment)
-    import secrets
-
-    from referee.gpu.compile_candidate import CandidateSource
-    from referee.gpu.replayer import Replayer
-    from referee.grid import run_grid
-    from referee.problem import Problem
-    from referee.sandbox.zygote import Workers
-    from referee.verdict import Rejection
-
-    with (
-        referee_failures(demand),
-        Workers(demand=demand) as workers,
-        Replayer(cache=cache() / "baselines") as replayer,
-    ):
-        candidate = CandidateSource(
-            kernel.source, Problem(kernel.task), workers, cache=cache() / "kernels"
-        )
-        environment = replayer.environment()
-        seed = secrets.randbits(SEED_BITS)
-        ready = candidate.everywhere(replayer, seed)
-        rejection = (
-            ready if isinstance(ready, Rejection) else replayer.check(ready, seed=seed).rejection
-        )
-        return record.of(
-            rejection,
-            environment,
-            lambda cells, file, identity: run_grid(
-                cells,
-                lambda cell: candidate.at(replayer, cell, secrets.randbits(SEED_BITS)),
-                replayer,
-                file,
-                identity=identity,
-            ),
-        )
+            found = record.of(environment, grid.points)
+        except KernelRejected as rejected:
+            found = MeasuredGrid(kernel, (), rejected.rejection, environment)
+        seconds = {
+            "wall": time.monotonic() - began,
+            "starting": ready - began,
+            "cells": grid.seconds,
+            "worker": devices.spent,
+        }
+    return replace(found, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -180,15 +159,11 @@ class _Record:
     again: bool
     on_point: Callable[[GridPoint], object] | None
 
-    def of(
-        self, rejection: Rejection | None, environment: dict[str, Any], points: Points
-    ) -> MeasuredGrid:
+    def of(self, environment: dict[str, Any], points: Points) -> MeasuredGrid:
         """The whole grid, in the order of the cells."""
         from referee.grid import GridError, identity_of, place_of, read_record
         from referee.grid_picture import describe
 
-        if rejection is not None:
-            return MeasuredGrid(self.kernel, (), rejection, environment)
         identity = identity_of(self.kernel.source, self.kernel.op.name, environment)
         record = record_file(identity)
         found: dict[tuple[int, int, str], GridPoint] = {}

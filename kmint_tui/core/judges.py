@@ -36,6 +36,14 @@ class Opened:
     threads: int = field(default_factory=judge_threads)
     farm: Farm | None = None
 
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by part of the GPU processes' work; empty where they are not this command's."""
+        found: dict[str, float] = getattr(
+            self.judge if self.farm is None else self.farm, "spent", {}
+        )
+        return found
+
 
 @contextmanager
 def open_judge(

@@ -107,14 +107,15 @@ class History:
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
-    def add_draft(self, session: int, draft: NewDraft) -> None:
-        """Store a finished draft; it replaces one of its number that was cancelled."""
+    def add_draft(self, session: int, *drafts: NewDraft) -> None:
+        """Store finished drafts, all or none; each replaces one of its number that was cancelled."""
         with transaction(self._connection, self._path):
-            self._connection.execute(
-                "DELETE FROM drafts WHERE session = ? AND number = ? AND finish = 'cancelled'",
-                (session, draft.number),
-            )
-            self._insert_draft(session, draft)
+            for draft in drafts:
+                self._connection.execute(
+                    "DELETE FROM drafts WHERE session = ? AND number = ? AND finish = 'cancelled'",
+                    (session, draft.number),
+                )
+                self._insert_draft(session, draft)
 
     def _insert_draft(self, session: int, draft: NewDraft) -> None:
         self._connection.execute(

@@ -52,7 +52,7 @@ class Judge(Protocol):
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A referee that can draw test data before the first draft."""
+    """A referee that can draw test data, or start the GPU's process, before the first draft."""
 
     def prepare(self, op: str | TaskName, seed: int) -> None: ...
 
@@ -138,7 +138,7 @@ class JudgeThreads:
 
     def start(self) -> None:
         """Start the threads."""
-        if self._share_seeds and isinstance(self._judge, Preparing):
+        if isinstance(self._judge, Preparing):
             threading.Thread(
                 target=self._prepare, args=(self._judge,), name="prepare", daemon=True
             ).start()

@@ -48,10 +48,13 @@ class SessionHistory:
             self.id = earlier
         return self.id
 
-    def add(self, draft: MintDraft) -> None:
-        """Store a finished draft."""
-        row = NewDraft(number=draft.index, **{name: getattr(draft, name) for name in _COLUMNS})
-        self._write(lambda: self._history.add_draft(self.id, row))
+    def add(self, *drafts: MintDraft) -> None:
+        """Store finished drafts, all or none."""
+        rows = [
+            NewDraft(number=draft.index, **{name: getattr(draft, name) for name in _COLUMNS})
+            for draft in drafts
+        ]
+        self._write(lambda: self._history.add_draft(self.id, *rows))
 
     def set_verdict(self, index: int, verdict: Verdict) -> None:
         """Store the verdict on a draft, over an earlier one."""

@@ -66,19 +66,26 @@ def choose_autotune_config(
 
 
 class CandidateSource:
-    """One source for one operation. `cache` keeps compiled kernels; None keeps none.
+    """One source for one operation. `cache` keeps compiled kernels; None keeps none. `target` None
+    asks the replay worker, which may be busy.
 
     Every method raises ReplayerError, ZygoteError, JobLost, ToolchainError or UnknownTriton when
     the machinery fails.
     """
 
     def __init__(
-        self, source: str, problem: Problem, workers: Zygote, *, cache: Path | None = None
+        self,
+        source: str,
+        problem: Problem,
+        workers: Zygote,
+        *,
+        cache: Path | None = None,
+        target: Target | None = None,
     ) -> None:
         if problem.name is None:
             raise ValueError("a replay worker cannot load a task that only this process holds")
         self._source, self._problem, self._name = source, problem, problem.name
-        self._workers, self._cache = workers, cache
+        self._workers, self._cache, self._target = workers, cache, target
 
     def everywhere(self, replayer: Replayer, seed: int) -> CompiledCandidate | Rejection:
         """The candidate compiled at every test case: the timed one and the fresh ones of this seed
@@ -88,7 +95,7 @@ class CandidateSource:
             self._problem.op,
             seed,
             gpu=True,
-            multiprocessors=_target(replayer).properties.multi_processor_count,
+            multiprocessors=self._known(replayer).properties.multi_processor_count,
         )
         return self._ready(replayer, [*required(self._problem.cells("gpu")), *fresh], seed)
 
@@ -102,7 +109,12 @@ class CandidateSource:
         self, replayer: Replayer, cells: Sequence[Cell], seed: int
     ) -> CompiledCandidate | Rejection:
         found = compile_candidate(
-            self._workers, self._source, self._name, cells, _target(replayer), cache=self._cache
+            self._workers,
+            self._source,
+            self._name,
+            cells,
+            self._known(replayer),
+            cache=self._cache,
         )
         return (
             found
@@ -110,8 +122,13 @@ class CandidateSource:
             else choose_autotune_config(replayer, found, seed=seed)
         )
 
+    def _known(self, replayer: Replayer) -> Target:
+        self._target = self._target or target_of(replayer)
+        return self._target
 
-def _target(replayer: Replayer) -> Target:
+
+def target_of(replayer: Replayer) -> Target:
+    """The target of the replay worker's device. Raises ReplayerError."""
     device = replayer.environment()
     return (
         Target.from_json(device["target"]) if device.get("target") else Target(arch=device["arch"])

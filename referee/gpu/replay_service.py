@@ -36,12 +36,13 @@ from referee.replaying.replay_check import (
     out_of_memory,
     torch_fault,
 )
-from referee.timing.baselines import Baselines, BaselineStore
+from referee.timing.baselines import Baselines, BaselineStore, load_compilers
 from referee.timing.contest import Contest
 from referee.timing.measurement import TimingOptions
 from referee.timing.nvml import Clocks
 from referee.timing.own_kernels import compile_own
 from referee.timing.rounds import Flush
+from referee.timing.spent import Spent
 from referee.timing.timer import Timer
 from referee.timing.tune import race, tune
 from referee.verdict import CellResult, Rejection, Stage
@@ -49,22 +50,37 @@ from referee.verdict import CellResult, Rejection, Stage
 # Shares of device memory: cached memory that stays, and free memory that must be left for more to
 # stay.
 KEPT_SHARE, FREE_SHARE = 0.2, 0.25
+PARTS = {
+    "hello": "other",
+    "check": "checking",
+    "tune": "tuning",
+    "race": "racing",
+    "time": "timing",
+    "warm": "other",
+}
+"""The part of the profile to which a request belongs."""
 
 
 class Service:
-    """Answers requests. Construction starts CUDA unless `device` is "cpu"."""
+    """Answers requests. Construction starts CUDA unless `device` is "cpu".
+
+    `spent` has the time of each part of its work.
+    """
 
     def __init__(self, device: Literal["cuda", "cpu"], progress: Progress) -> None:
         driver = None
+        self.spent = Spent()
         if device == "cuda":
-            torch.zeros(1, device="cuda")
-            driver = Driver()
+            with self.spent.during("starting CUDA"):
+                torch.zeros(1, device="cuda")
+                driver = Driver()
         self.host = Host(device, driver, progress)
         self._tasks: dict[str, Task] = {}
         self._baselines = BaselineStore(
-            lambda text, seconds: progress(text, seconds, "referee"), self._flushing
+            lambda text, seconds: progress(text, seconds, "referee"), self._flushing, self.spent
         )
         self._flush: Flush | None = None
+        self._ahead = False
         self._environment = describe_device(self.host.driver)
         self._memory = torch.cuda.get_device_properties(0).total_memory if driver else 0
 
@@ -81,7 +97,8 @@ class Service:
             "warm": self._warm,
         }
         try:
-            answer = handlers[message["do"]](message, blobs)
+            with self.spent.during(PARTS[message["do"]]):
+                answer = handlers[message["do"]](message, blobs)
         except torch.OutOfMemoryError as error:
             # The error's frames keep memory until this process ends.
             return {"broken": out_of_memory(error), "ends": True}
@@ -101,6 +118,18 @@ class Service:
         """
         if self.host.driver and torch.cuda.memory_reserved() > kept * self._memory:
             torch.cuda.empty_cache()
+
+    def ahead(self) -> None:
+        """Loads the compilers of baselines, once. It takes seconds, in which no request is answered.
+
+        Call it after a first answer, while the judge still traces and compiles a candidate.
+        """
+        if self.host.driver is None or self._ahead:
+            return
+        self._ahead = True
+        with self.spent.during("loading compilers"):
+            load_compilers()
+            keep_loaded()
 
     def _hello(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         return {"environment": self._environment}

@@ -13,6 +13,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from typing import Literal
 
@@ -48,12 +49,13 @@ def main(device: Literal["cuda", "cpu"]) -> None:
     def progress(text: str, seconds: float, whose: Literal["candidate", "referee"]) -> None:
         wire.send(answers, wire.frame({"progress": text, "seconds": seconds, "whose": whose}))
 
+    began = time.perf_counter()
     # Imported before the first request, so that a replacement worker is ready sooner.
     import torch
 
     from referee.gpu.replay_service import Service, keep_loaded
 
-    service = None
+    service, loading = None, time.perf_counter() - began
     while True:
         try:
             message, blobs = requests.get(timeout=IDLE_SECONDS if service else None)
@@ -66,16 +68,20 @@ def main(device: Literal["cuda", "cpu"]) -> None:
                 progress("starting CUDA", 180.0, "referee")
                 torch.set_grad_enabled(False)
                 service = Service(device, progress)
+                service.spent.seconds["loading torch"] = loading
                 keep_loaded()
             answer = service.answer(message, blobs)
         except Exception:  # reported to the judge, which decides; this process may be beyond repair
             traceback.print_exc()
             wire.send(answers, wire.frame({"broken": traceback.format_exc(limit=-4), "ends": True}))
             os._exit(1)
-        wire.send(answers, wire.frame(answer))
+        wire.send(answers, wire.frame({**answer, "spent": service.spent.seconds}))
         if answer.get("ends"):
             # A lost context makes an orderly shutdown hang or crash.
             os._exit(0)
+        if message["do"] == "hello":
+            # A judge greets the worker that times, not the one for capability cases.
+            service.ahead()
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from referee.timing.measurement import (
     timing_from_json,
 )
 from referee.timing.nvml import count_gpus
+from referee.timing.spent import added
 from referee.verdict import CellResult, Rejection, Stage
 
 __all__ = ["Checked", "ChosenConfigs", "Replayer", "ReplayerError", "default_cache", "unreached"]
@@ -108,6 +109,11 @@ class Replayer:
         return self._first.seconds
 
     @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by part of both workers' work, and of the callers' wait for them."""
+        return added(self._first.spent, self._earning.spent)
+
+    @property
     def started(self) -> int:
         """Number of processes started so far."""
         return self._first.started + self._earning.started
@@ -133,9 +139,7 @@ class Replayer:
         }
 
     def expect_capabilities(self) -> None:
-        """Starts the separate worker for capability cases, if there is one, so that it is loaded in
-        time.
-        """
+        """Starts the separate worker for capability cases, if there is one, to be loaded in time."""
         if self._apart:
             self._earning.start()
 
@@ -325,7 +329,7 @@ class Replayer:
         # Packed before the lock is taken, so that the worker does not wait for it.
         framed = wire.frame(message, blobs)
         if message["do"] == "check":
-            with who.turn:
+            with who.in_turn():
                 before, beside = other.requests, other.asking
                 try:
                     answer, lost = who.ask(framed, interrupts), None
@@ -337,7 +341,7 @@ class Replayer:
         with ExitStack() as alone:
             # A fixed order of locks prevents a deadlock.
             for worker in (self._earning, self._first):
-                alone.enter_context(worker.turn)
+                alone.enter_context(worker.in_turn())
             return _unless_broken(who.ask(framed, interrupts))
 
 

@@ -7,6 +7,8 @@ not the cause, the replacement gets the request once more. This side loads neith
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +17,8 @@ from referee.gpu.worker_process import Device, WorkerLost, WorkerProcess
 
 FIRST_STEP_SECONDS = 180.0
 MODULE = "referee.gpu.replay_worker"
+WAITING = "waiting for the worker"
+"""The part of the time in which callers wait for the requests of others."""
 
 
 class ReplayerError(RuntimeError):
@@ -29,7 +33,8 @@ class WarmWorker:
     """One worker. Construction starts nothing. A caller of `ask` holds `turn`; other methods need
     no lock.
 
-    `started` counts processes, `requests` counts requests, `seconds` is their total time.
+    `started` counts processes, `requests` counts requests, `seconds` is their total time. `spent`
+    has the seconds of each part of the processes' work, and of the wait for a turn.
     """
 
     def __init__(self, cache: Path, device: Device) -> None:
@@ -39,6 +44,8 @@ class WarmWorker:
         self.requests = 0
         self.seconds = 0.0
         self.asking = False
+        self.spent: dict[str, float] = {}
+        self._counted: dict[str, float] = {}
         self._cache, self._device = cache, device
         self._process: WorkerProcess | None = None
 
@@ -63,6 +70,14 @@ class WarmWorker:
         finally:
             self.asking = False
             self.seconds += perf_counter() - began
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Holds `turn`; the wait for it counts in `spent`."""
+        began = perf_counter()
+        with self.turn:
+            self.spend(WAITING, perf_counter() - began)
+            yield
 
     def start(self) -> None:
         """Starts a process that loads its libraries, unless a request is running."""
@@ -102,6 +117,7 @@ class WarmWorker:
                 if attempt == 2 and self.interrupts == interrupts:
                     raise ReplayerError(str(lost)) from lost
                 continue
+            self._count(answer.pop("spent", {}))
             if answer.get("ends"):
                 self._replace()
             if "broken" in answer:
@@ -111,10 +127,21 @@ class WarmWorker:
             return answer
         raise ReplayerError("interrupted")
 
+    def spend(self, part: str, seconds: float) -> None:
+        """Adds to a part of `spent`."""
+        self.spent[part] = self.spent.get(part, 0.0) + seconds
+
+    def _count(self, spent: dict[str, float]) -> None:
+        """Adds the difference since the last answer of this process."""
+        for part, seconds in spent.items():
+            self.spend(part, seconds - self._counted.get(part, 0.0))
+        self._counted = spent
+
     def _running(self) -> WorkerProcess:
         if self._process is None or not self._process.alive:
             self._drop()
             self._process = WorkerProcess(self._cache, MODULE, self._device)
+            self._counted = {}
             self.started += 1
         return self._process
 

@@ -50,6 +50,8 @@ INTERPRETING_PRELOAD = ("triton", "triton.language")
 """Modules for Triton's interpreter. It needs no torch, which takes a second to load; a job can
 still import it.
 """
+COMPILERS_NICE = 10
+"""For jobs next to a process that fills a GPU's queue: every candidate waits for that process."""
 STARTUP_SECONDS = 180.0
 CLOSE_SECONDS = 3.0
 MAX_FDS = 32

@@ -8,15 +8,16 @@ referee count as failures.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from referee.judge import Level, Referee
 from referee.sandbox.demand import Demand
 from referee.selftest.corpus import ACCEPTED, KINDS, Kind, Specimen, load
+from referee.timing.spent import added
 from referee.verdict import Mode, Verdict
 from referee.versions import facts, triton_version
 
@@ -35,6 +36,8 @@ class Judge(Protocol):
 
     @property
     def mode(self) -> Mode: ...
+    @property
+    def spent(self) -> dict[str, float]: ...
     def judge(self, source: str, op: str, *, level: Level = ..., strict: bool = ...) -> Verdict: ...
 
 
@@ -67,7 +70,8 @@ class Result:
 @dataclass(frozen=True)
 class SelftestReport:
     """All results. `passed` means no false accept, no false reject, no wrong guard and
-    no failure. `unjudged` counts the verdicts that an early stop left out.
+    no failure. `unjudged` counts the verdicts that an early stop left out. `profile` has the
+    seconds of the verdicts' stages, over all threads together, and of the GPU processes' work.
     """
 
     mode: Mode
@@ -75,6 +79,7 @@ class SelftestReport:
     environment: dict[str, Any]
     seconds: float
     unjudged: int = 0
+    profile: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -99,7 +104,7 @@ class SelftestReport:
         return {
             "schema": SCHEMA, "mode": self.mode, "passed": self.passed, "matrix": self.matrix, "failures": wrong,
             "results": [asdict(result) for result in self.results], "environment": self.environment, "seconds": self.seconds,
-            "unjudged": self.unjudged,
+            "unjudged": self.unjudged, "profile": self.profile,
         }  # fmt: skip
 
 
@@ -127,6 +132,7 @@ def run(
     started = time.perf_counter()
     results: list[Result] = []
     environment: dict[str, Any] = {}
+    stages: dict[str, float] = {}
     # The pool is left last, so that closing the referees ends its running jobs.
     with (
         ThreadPoolExecutor(threads) as pool,
@@ -148,20 +154,26 @@ def run(
                     continue
                 result, verdict = found
                 environment = environment or (verdict.environment if verdict else {})
+                stages = added(stages, verdict.seconds if verdict else {})
                 results.append(result)
                 if on_result:
                     on_result(result)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        used = referee.mode
+        used, worker = referee.mode, referee.spent
     return SelftestReport(
         used,
         tuple(results),
         environment,
         round(time.perf_counter() - started, 1),
         len(jobs) - len(results),
+        {name: _rounded(part) for name, part in (("stages", stages), ("worker", worker))},
     )
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 1) for name, value in seconds.items()}
 
 
 def _judge_specimen(

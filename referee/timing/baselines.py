@@ -8,7 +8,8 @@ reported as missing with the reason and never replaced.
 
 The choices of inductor's autotuner vary: layernorm with relu, built four times, took 36 to 52 us. A
 kernel must not win by an unlucky choice, so the autotuned baseline is built several times with
-separate cache directories, and the fastest counts. Limits: the process keeps its measurements of
+separate cache directories, and the fastest counts. A later process takes the stored choices
+(`kept_choices`). Limits: the process keeps its measurements of
 matrix products and uses them for every build.
 
 The names of a baseline's kernels depend on PyTorch's version and on other packages. They are read
@@ -36,8 +37,10 @@ from referee.answers.compare import compare
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.replaying.replay_check import first_line
+from referee.timing.kept_choices import keep_choices
 from referee.timing.measurement import AUTOTUNE, COMPILE, EAGER, GRAPHED
 from referee.timing.rounds import Entry, Flush, run_block
+from referee.timing.spent import Spent
 
 Callee = Callable[..., Any]
 Progress = Callable[[str, float], None]
@@ -71,11 +74,15 @@ class Baselines:
 class BaselineStore:
     """Builds baselines on first use and keeps the most recent ones.
 
-    `flush` gives the object that empties the device's cache. `built` counts builds.
+    `flush` gives the object that empties the device's cache. `built` counts builds. Their seconds
+    go to `spent`.
     """
 
-    def __init__(self, progress: Progress, flush: Callable[[], Flush]) -> None:
+    def __init__(
+        self, progress: Progress, flush: Callable[[], Flush], spent: Spent | None = None
+    ) -> None:
         self._progress, self._flush = progress, flush
+        self._spent = spent or Spent()
         self._kept: OrderedDict[tuple[str, Cell, str], Callee | str] = OrderedDict()
         self._seconds: dict[tuple[str, Cell, str], float] = {}
         self._kernels: dict[tuple[str, Cell, str], tuple[str, ...]] = {}
@@ -106,11 +113,12 @@ class BaselineStore:
             self.built += 1
             try:
                 found = self._fastest(task, cell, name)
-                self._kernels[slot] = (
-                    ()
-                    if isinstance(found, str)
-                    else kernels_of(found, task.inputs(cell, 0, "cuda"))
-                )
+                with self._spent.during("naming baselines' kernels"):
+                    self._kernels[slot] = (
+                        ()
+                        if isinstance(found, str)
+                        else kernels_of(found, task.inputs(cell, 0, "cuda"))
+                    )
                 self._kept[slot] = found
             except torch.OutOfMemoryError as error:
                 # Other programs may have held the memory; the next verdict tries again.
@@ -133,7 +141,7 @@ class BaselineStore:
         failures: list[str] = []
         for number in range(PICKS.get(name, 1)):
             self._progress(f"building the baseline {name}", COMPILE_SECONDS)
-            with picks_of(number):
+            with picks_of(number), self._spent.during(f"building {name}"):
                 found = _build(task, cell, name, inputs)
             if isinstance(found, str):
                 failures.append(found)
@@ -141,7 +149,10 @@ class BaselineStore:
                 ready.append(found)
         if not ready:
             return failures[0]
-        return ready[0] if len(ready) == 1 else ready[_quickest(ready, inputs, self._flush())]
+        if len(ready) == 1:
+            return ready[0]
+        with self._spent.during("choosing baselines"):
+            return ready[_quickest(ready, inputs, self._flush())]
 
 
 @contextmanager
@@ -206,6 +217,7 @@ def _failure(error: Exception) -> str:
 def _compiled(task: Task, mode: str | None) -> Callee:
     # User references may break the graph, as they would for their author; the catalogue's never do.
     whole = not task.op.is_function
+    keep_choices()
     compiled: Callee = torch.compile(
         _own_code(task.timed or task.eager), fullgraph=whole, dynamic=False, mode=mode
     )
@@ -218,6 +230,20 @@ def _own_code(reference: Callee) -> Callee:
 
     code = baseline.__code__.replace(co_name=f"baseline_{next(_numbers)}")
     return types.FunctionType(code, baseline.__globals__, code.co_name, None, baseline.__closure__)
+
+
+def load_compilers() -> None:
+    """Load Inductor, Triton and the profiler before the first baseline needs them.
+
+    It compiles one small function. A failure is left to the first baseline, which reports it.
+    """
+    try:
+        words = torch.zeros(64, device="cuda")
+        keep_choices()
+        torch.compile(_own_code(torch.neg), dynamic=False)(words)
+        kernels_of(torch.neg, [words])
+    except Exception:
+        return
 
 
 def outputs_of(made: Any) -> tuple[Tensor, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,16 @@ import pytest
 
 from kmint_tui.book import store
 from kmint_tui.book.records import Book
-from kmint_tui.core.book.baselines import LEAST_BYTES, BaselineBuilders
 from kmint_tui.core.book.building import Build
 from kmint_tui.core.book.contest import Contender, Contest
 from kmint_tui.core.book.entries import versions_here
-from kmint_tui.core.book.planning import Timed, Work, places_of, plan, timed_places
+from kmint_tui.core.book.planning import Work, plan, timed_places
 from kmint_tui.core.book.progress import BuildEvent, Built, Done
 from kmint_tui.core.book.rejudging import Rejudged, rejudge
 from kmint_tui.errors import UsageError
 from kmint_tui.graph.operations import catalogue_program
 from kmint_tui.history.store import History
-from referee.ops import Cell, get
+from referee.ops import get
 from referee.problem import TaskName
 from referee.verdict import Verdict
 from tests.book.examples import book, entry
@@ -315,77 +314,3 @@ def test_every_entry_is_judged_again_or_says_why_not() -> None:
     assert sorted(name for name, _ in referee.judged) == ["relu2", "silu"]
     with pytest.raises(UsageError, match="has no kernel of gelu"):
         rejudge(referee.opened(), held, ["gelu"], seen.append)
-
-
-def test_baselines_are_built_before_anything_is_timed(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The builders end when the drafts of two operations are stored; no contest began until then."""
-    stored, steps = threading.Semaphore(0), list[str]()
-    begin, submit = history.begin, Build._submit
-
-    def begun(session: Any) -> int:
-        stored.release()
-        return begin(session)
-
-    def submitted(self: Build, *arguments: Any) -> None:
-        steps.append("contest")
-        submit(self, *arguments)
-
-    class Builders:
-        def build(self, wanted: Iterable[Timed]) -> None:
-            steps.extend(timed.place.op for timed in wanted)
-            stored.acquire()
-            stored.acquire()
-            steps.append("built")
-
-        def stop(self) -> None:
-            return
-
-    monkeypatch.setattr(history, "begin", begun)
-    monkeypatch.setattr(Build, "_submit", submitted)
-    referee = Referee({"a": {"": 10.0}})
-    build(history, referee, [work("silu"), work("relu2")], builders=Builders())
-    assert steps == ["silu", "relu2", "built", "contest", "contest"]
-
-
-def test_builders_share_the_memory_of_the_card(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small cases are built side by side; one that needs the whole card is built alone."""
-    warmed: list[str] = []
-    at_once: list[int] = []
-    both = threading.Barrier(2)
-    lock = threading.Lock()
-    inside = 0
-
-    class Replayer:
-        def __init__(self, **options: Any) -> None:
-            return
-
-        def warm(self, task: TaskName, case: Cell) -> dict[str, str]:
-            nonlocal inside
-            with lock:
-                inside += 1
-                at_once.append(inside)
-            if task.op != "gelu":
-                both.wait(30)
-            with lock:
-                inside -= 1
-                warmed.append(task.op)
-            return {}
-
-        def close(self) -> None:
-            return
-
-    monkeypatch.setattr("kmint_tui.core.book.baselines.Replayer", Replayer)
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(4))
-    builders = BaselineBuilders(tmp_path, 2 * LEAST_BYTES, "a GPU, torch 2.13")
-    large = work("gelu", "131072x8192:float32")
-    builders.build(places_of([work("silu"), work("relu2"), large]))
-    assert sorted(warmed[:2]) == ["relu2", "silu"] and warmed[2] == "gelu"
-    assert at_once == [1, 2, 1]
-    builders.build(places_of([work("silu"), large]))
-    assert len(warmed) == 3
-    BaselineBuilders(tmp_path, LEAST_BYTES, "a GPU, torch 2.14").build(places_of([large]))
-    assert warmed[3:] == ["gelu"]

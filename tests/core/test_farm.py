@@ -64,6 +64,7 @@ class Answers:
 
     device, devices, places = "NVIDIA H200", 2, 4
     free = 2
+    spent: dict[str, float] = {}
 
     def __init__(self, answer: Callable[[Job], dict[str, Any]]) -> None:
         self._answer = answer
@@ -247,7 +248,8 @@ def grid_point(job: Job) -> dict[str, Any]:
     if job.do == "check":
         return {"rejection": None}
     assert job.cell is not None
-    return asdict(GridPoint(job.cell.rows, job.cell.columns, job.cell.dtype, "win", 1.5))
+    point = GridPoint(job.cell.rows, job.cell.columns, job.cell.dtype, "win", 1.5)
+    return {"point": asdict(point), "seconds": {"timing": 0.5}}
 
 
 def test_a_grid_on_a_farm_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -294,6 +296,49 @@ def test_cells_are_measured_beside_the_check_and_count_after_it(tmp_path: Path) 
     assert found.value.rejection.reason == "differs"
     assert [job.do for job in farm.jobs[:2]] == ["check", "cell"]
     assert read_record(record, identity) == []
+
+
+@pytest.mark.parametrize("rejected", [True, False])
+def test_a_rejection_goes_before_the_failure_of_a_cell(tmp_path: Path, rejected: bool) -> None:
+    """Every cell fails; the check ends after the first of them."""
+    rejection = {"guard": "wrong", "reason": "differs", "stage": "correct"} if rejected else None
+    checked = Future[Answer]()
+
+    class Failing(Answers):
+        def submit(
+            self, job: Job, tell: Tell = lambda step: None, count: Count = lambda done, total: None
+        ) -> Future[Answer]:
+            self.jobs.append(job)
+            if job.do == "check":
+                return checked
+            future: Future[Answer] = Future()
+            future.set_exception(EnvironmentUnfit("lost 3 times"))
+            if len(self.jobs) == 10:
+                checked.set_result(Answer({"rejection": rejection}, "others idle"))
+            return future
+
+    kernel = Kernel(GOOD, ops.get("softmax"), TaskName("softmax"), "softmax.py", "file")
+    record, farm = tmp_path / "grid.jsonl", Failing(grid_point)
+    identity = identity_of(GOOD, "softmax", {"device": "NVIDIA H200"})
+    with pytest.raises(KernelRejected if rejected else EnvironmentUnfit) as found:
+        list(FarmGrid(farm, kernel, "files").points(grid_cells(kernel.op), record, identity))
+    assert str(found.value) == ("differs" if rejected else "lost 3 times")
+
+
+def test_a_rejection_waits_for_no_cell(tmp_path: Path) -> None:
+    rejection = {"guard": "wrong", "reason": "differs", "stage": "correct"}
+
+    class Endless(Answers):
+        def submit(
+            self, job: Job, tell: Tell = lambda step: None, count: Count = lambda done, total: None
+        ) -> Future[Answer]:
+            return super().submit(job) if job.do == "check" else Future[Answer]()
+
+    kernel = Kernel(GOOD, ops.get("softmax"), TaskName("softmax"), "softmax.py", "file")
+    farm = Endless(lambda job: {"rejection": rejection})
+    record, identity = tmp_path / "grid.jsonl", identity_of(GOOD, "softmax", {})
+    with pytest.raises(KernelRejected, match="differs"):
+        list(FarmGrid(farm, kernel, "files").points(grid_cells(kernel.op), record, identity))
 
 
 def test_the_runs_of_a_gate_make_one_report() -> None:

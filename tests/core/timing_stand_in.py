@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from referee.gpu.jobs import Checked, CompiledCandidate
 from referee.timing.measurement import ChosenConfigs, Timing, TimingOptions
@@ -34,6 +34,13 @@ class TimingStandIn:
 
     def __init__(self, *, cache: Path | None = None) -> None:
         self.cache = cache
+        self.spent: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @staticmethod
     def available() -> str | None:

@@ -293,7 +293,7 @@ def test_a_referee_that_breaks_stops_the_smith(model: Choice, history: History) 
 class FullDisk(History):
     """A history whose disk is full once the session has begun."""
 
-    def add_draft(self, session: int, draft: NewDraft) -> None:
+    def add_draft(self, session: int, *drafts: NewDraft) -> None:
         raise StorageError("no space left")
 
 

@@ -5,6 +5,7 @@ attributed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from kmint_tui.graph.operations import catalogue_program
 from kmint_tui.history.store import History
 from kmint_tui.mint import Mint
 from kmint_tui.minting.knobs import describe, knobs, with_values
+from kmint_tui.minting.resuming import Resumed, resumed
 from kmint_tui.minting.tuning import MOST_VARIANTS, sweep
 from kmint_tui.models.store import Choice
 from referee.problem import TaskName
@@ -269,35 +271,55 @@ def test_when_nothing_is_faster_the_draft_stays_what_it_is(model: Choice, histor
     assert result.sweeps[0].source is None
 
 
-def test_each_asked_shape_has_a_sweep(model: Choice, history: History) -> None:
-    class ByShape(Track):
-        def time_variants(
-            self, sources: Sequence[str], op: object = None, *, seed: int | None = None
-        ) -> list[VariantTime]:
-            assert isinstance(op, TaskName)
-            self.faster = ("num_warps=8",) if op.shapes == (TALL,) else ("BLOCK = 2048",)
-            return super().time_variants(sources, op, seed=seed)
+class ByShape(Track):
+    """Another change is the fastest at each of two shapes."""
 
-    task = TaskName("softmax", shapes=(TALL, WIDE))
+    def time_variants(
+        self, sources: Sequence[str], op: object = None, *, seed: int | None = None
+    ) -> list[VariantTime]:
+        assert isinstance(op, TaskName)
+        self.faster = ("num_warps=8",) if op.shapes == (TALL,) else ("BLOCK = 2048",)
+        return super().time_variants(sources, op, seed=seed)
+
+
+def two_shapes(model: Choice, history: History, earlier: Resumed | None = None) -> Mint:
+    """A session that sweeps at two shapes."""
     won = verdict("win", ratio=1.2)
-    referee = ScriptedReferee({"slow@correct": verdict("correct"), "slow@full": won})
-    events = list(
-        Mint(
-            replace(request(model, 1, tune=True), task=task),
-            smith=ScriptedSmith([answer(0, LOOP.replace("# é", "# 'slow'"))]),
-            judge=referee,
-            history=history,
-            times=True,
-            racer=ByShape(),
-        ).run()
+    return Mint(
+        replace(request(model, 1, tune=True), task=TaskName("softmax", shapes=(TALL, WIDE))),
+        smith=ScriptedSmith([answer(0, LOOP.replace("# é", "# 'slow'"))]),
+        judge=ScriptedReferee({"slow@correct": verdict("correct"), "slow@full": won}),
+        history=history,
+        times=True,
+        racer=ByShape(),
+        earlier=earlier,
     )
-    result = last(events)
+
+
+BOTH = [("tuner", "num_warps 4 -> 8"), ("tuner", "BLOCK 1024 -> 2048")]
+
+
+def test_each_asked_shape_has_a_sweep(model: Choice, history: History) -> None:
+    result = last(list(two_shapes(model, history).run()))
     assert [one.shape for one in result.sweeps] == [TALL, WIDE]
-    assert [(one.author, one.changes) for one in result.drafts[1:]] == [
-        ("tuner", "num_warps 4 -> 8"),
-        ("tuner", "BLOCK 1024 -> 2048"),
-    ]
+    assert [(one.author, one.changes) for one in result.drafts[1:]] == BOTH
     assert [one["shape"] for one in result.to_json()["tuning"]["shapes"]] == [TALL, WIDE]
+
+
+@pytest.mark.parametrize("left_at", [DraftFinished, Judged])
+def test_a_session_left_at_a_tuned_kernel_goes_on_with_all(
+    model: Choice, history: History, left_at: type[DraftFinished | Judged]
+) -> None:
+    with closing(two_shapes(model, history).run()) as events:
+        for event in events:
+            index = event.draft.index if isinstance(event, DraftFinished) else 0
+            index = event.index if isinstance(event, Judged) else index
+            if isinstance(event, left_at) and index == 1:
+                break
+    goes_on = two_shapes(model, history, resumed(1, history.drafts(1)))
+    result = last(list(goes_on.run()))
+    assert [(one.author, one.changes) for one in result.drafts[1:]] == BOTH
+    assert set(result.verdicts) == {0, 1, 2} and not result.sweeps
 
 
 def test_without_a_correct_kernel_nothing_is_swept(model: Choice, history: History) -> None:

@@ -133,6 +133,7 @@ class Build:
             self._close_sessions()
         self._left += [work.op.name for work in waiting]
         self._profile.wall = time.monotonic() - self._began
+        self._profile.worker = self._opened.spent
         return Built(tuple(self._entries), tuple(self._failures), tuple(self._left), self._profile)
 
     def _batch(self, batch: Sequence[Work], pool: ThreadPoolExecutor, drafting: Drafting) -> None:
@@ -246,10 +247,10 @@ class Build:
         self._drafted[name] = drafted
         if drafted.error is not None:
             return
+        self._warm(drafted)
         if drafted.session is not None:
             self._sessions[name] = drafted.session
             return
-        self._warm(drafted)
         self._profile.drafted += len(drafted.drafts)
         session = self._sessions[name] = self._history.begin(new_session(drafted, self._device))
         for draft in drafted.drafts:
@@ -257,7 +258,9 @@ class Build:
             self._history.add_draft(session, NewDraft(number=draft.index, **values))
 
     def _warm(self, drafted: Drafted) -> None:
-        """While baselines are built, have the referee start its processes by a first kernel."""
+        """While baselines are built, have the referee of each device start its processes, by a
+        first kernel.
+        """
         if self._warmed or self._builders is None:
             return
         self._warmed = True
@@ -267,7 +270,9 @@ class Build:
             with suppress(Exception):
                 self._opened.judge.judge(source, name, level="compile", strict=True)
 
-        threading.Thread(target=compile_one, name="warm", daemon=True).start()
+        farm = self._opened.farm
+        for _ in range(1 if farm is None else farm.devices):
+            threading.Thread(target=compile_one, name="warm", daemon=True).start()
 
     def _take(self, ended: _Ended) -> None:
         """Store the result of a contest in the history and in the book."""

@@ -8,6 +8,7 @@ from typing import Any
 from kmint_tui.book.records import Entry
 from kmint_tui.core.book.contest import Outcome, Seconds
 from kmint_tui.core.book.planning import Work
+from kmint_tui.documents import rounded
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ BuildEvent = Step | Done
 @dataclass
 class Profile:
     """Where the seconds of a build went: those of the clock by the cause of waiting, then those of
-    the threads together.
+    the threads together. `worker` has those of the GPUs' processes.
     """
 
     wall: float = 0.0
@@ -48,6 +49,7 @@ class Profile:
     stages: dict[str, float] = field(default_factory=dict)
     drafted: int = 0
     verdicts: int = 0
+    worker: dict[str, float] = field(default_factory=dict)
 
     def add(self, outcome: Outcome) -> None:
         """Count one contest."""
@@ -71,11 +73,5 @@ class Built:
 
 def profile_document(profile: Profile) -> dict[str, Any]:
     """The profile as plain values, in seconds."""
-    return {
-        "wall": round(profile.wall, 2),
-        "waited": {name: round(value, 2) for name, value in profile.waited.items()},
-        "contests": {name: round(value, 2) for name, value in vars(profile.contests).items()},
-        "stages": {name: round(value, 2) for name, value in profile.stages.items()},
-        "drafted": profile.drafted,
-        "verdicts": profile.verdicts,
-    }
+    found: dict[str, Any] = rounded({**vars(profile), "contests": vars(profile.contests)})
+    return found

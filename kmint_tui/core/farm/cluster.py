@@ -81,6 +81,11 @@ class Cluster:
         )
 
     @property
+    def spent(self) -> dict[str, float]:
+        """Empty: the tasks of a cluster do not report it."""
+        return {}
+
+    @property
     def free(self) -> int:
         """The number of devices without a job of this command."""
         with self._lock:

@@ -29,7 +29,8 @@ class Farm(Protocol):
     """A group of devices of one kind. Any thread may submit.
 
     `device` is their product name or `cpu`, `devices` their number, `free` the number of those
-    without a job now. `places` is the number of jobs that run at once.
+    without a job now. `places` is the number of jobs that run at once. `spent` has the seconds of
+    each part of the GPU processes' work, as far as they are known.
     """
 
     @property
@@ -40,6 +41,8 @@ class Farm(Protocol):
     def free(self) -> int: ...
     @property
     def places(self) -> int: ...
+    @property
+    def spent(self) -> dict[str, float]: ...
 
     def submit(
         self, job: Job, tell: Tell = lambda step: None, count: Count = lambda done, total: None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from kmint_tui.core.farm.farm import Answer, Farm, as_they_end, base
 from kmint_tui.core.farm.job import Job, Kind, Place, task_fields
 from kmint_tui.core.kernel_choice import Kernel
 from kmint_tui.typed import made
+from referee.timing.spent import added
 
 if TYPE_CHECKING:
     from referee.gate import GateReport, GateRun
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from referee.ops.spec import Cell
     from referee.sandbox.demand import Demand
     from referee.verdict import Rejection
+
+AT_ONCE = 2
+"""Cells at a time on each device: the kernel is compiled for one while another one is timed."""
 
 
 def _job(farm: Farm, kernel: Kernel, demand: Demand, do: Kind, cell: Place | None = None) -> Job:
@@ -43,10 +46,14 @@ class KernelRejected(Exception):
 
 
 class FarmGrid:
-    """A grid on a farm. One device checks the kernel, and meanwhile the others take cells."""
+    """A grid on a farm. One device checks the kernel, and meanwhile cells are measured.
+
+    `seconds` has the time of each part of the cells so far, over all devices together.
+    """
 
     def __init__(self, farm: Farm, kernel: Kernel, demand: Demand) -> None:
         self._farm, self._kernel, self._demand = farm, kernel, demand
+        self.seconds: dict[str, float] = {}
 
     def environment(self) -> dict[str, Any]:
         """The environment of the first device that is ready; all devices begin. Raises KmintError."""
@@ -70,17 +77,15 @@ class FarmGrid:
         }
         left = {place_of(cell): cell for cell in cells if place_of(cell) not in known}
         found: dict[tuple[int, int, str], GridPoint] = {}
-        check = self._farm.submit(_job(self._farm, self._kernel, self._demand, "check"))
 
         def in_turn() -> Iterator[Cell]:
-            measured = self._measured(left.values())
-            # The first point begins the work on cells, while the check runs.
-            begun = list(islice(measured, 1))
-            _pass(check.result())
-            yield from (cell for cell in cells if place_of(cell) in known)
-            for point in chain(begun, measured):
+            earlier = [cell for cell in cells if place_of(cell) in known]
+            for point in self._measured(left.values()):
+                yield from earlier
+                earlier = []
                 found[point.place] = point
                 yield left[point.place]
+            yield from earlier
 
         def measure(cell: Cell) -> GridPoint:
             return found[place_of(cell)]
@@ -88,27 +93,32 @@ class FarmGrid:
         yield from recorded_grid(in_turn(), measure, record, identity=identity)
 
     def _measured(self, cells: Iterable[Cell]) -> Iterator[GridPoint]:
-        from referee.grid import GridPoint, place_of
+        """The cells as they are measured. None comes, and none fails, before the check has passed."""
+        from referee.grid import GridPoint
 
-        jobs = (
-            _job(
-                self._farm,
-                self._kernel,
-                self._demand,
-                "cell",
-                made(
-                    Place,
-                    {
-                        "rows": rows,
-                        "columns": columns,
-                        "dtype": dtype,
-                    },
-                ),
-            )
-            for rows, columns, dtype in map(place_of, cells)
-        )
-        for _, future in as_they_end(self._farm, jobs):
-            yield made(GridPoint, future.result().done, "a cell")
+        held: list[Future[Answer]] | None = []
+        for job, future in as_they_end(self._farm, self._jobs(cells)):
+            if job.do == "check":
+                _pass(future.result())
+                ended, held = held or [], None
+            elif held is not None:
+                held.append(future)
+                continue
+            else:
+                ended = [future]
+            for one in ended:
+                done = one.result().done
+                self.seconds = added(self.seconds, done["seconds"])
+                yield made(GridPoint, done["point"], "a cell")
+
+    def _jobs(self, cells: Iterable[Cell]) -> Iterator[Job]:
+        """The check, then the cells."""
+        from referee.grid import place_of
+
+        yield _job(self._farm, self._kernel, self._demand, "check")
+        for rows, columns, dtype in map(place_of, cells):
+            place = made(Place, {"rows": rows, "columns": columns, "dtype": dtype})
+            yield _job(self._farm, self._kernel, self._demand, "cell", place)
 
 
 def _pass(checked: Answer) -> None:

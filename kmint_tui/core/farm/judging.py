@@ -33,6 +33,11 @@ class FarmJudge:
         """Whether kernels are replayed on a GPU or interpreted."""
         return "interpret" if self._farm.device == CPU else "replay"
 
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by part of the GPU processes' work."""
+        return self._farm.spent
+
     def job(
         self,
         source: str,

@@ -23,6 +23,7 @@ from kmint_tui.core.farm.job import MOST_BYTES, Job, opened
 from kmint_tui.core.farm.work import VISIBLE
 from kmint_tui.documents import BadDocument, compact, parse_json
 from kmint_tui.errors import EnvironmentUnfit, KmintError
+from referee.timing.spent import added
 
 MODULE = "kmint_tui.core.farm.local_worker"
 ATTEMPTS = 3
@@ -70,6 +71,11 @@ class LocalFarm:
     def places(self) -> int:
         """The number of jobs that run at once."""
         return sum(worker.at_once for worker in self._workers)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by part of the work of all devices."""
+        return added(*(spent for worker in self._workers for spent in worker.spent))
 
     @property
     def pids(self) -> list[int]:
@@ -162,6 +168,8 @@ class _Worker:
         self._last = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.last_words = ""
+        self.spent: list[dict[str, float]] = []
+        """Seconds by part, for each process so far."""
 
     @property
     def busy(self) -> int:
@@ -195,6 +203,7 @@ class _Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         from referee import python_child
 
+        self.spent.append({})
         log = tempfile.TemporaryFile()
         visible = {VISIBLE: self.device.visible if self.device.name != CPU else ""}
         process = subprocess.Popen(
@@ -237,6 +246,7 @@ class _Worker:
             ticket = self._open.get(message["id"])
             if "answer" in message:
                 self._open.pop(message["id"], None)
+                self.spent[-1] = message["spent"]
         if ticket is None:
             return
         if "doing" in message:

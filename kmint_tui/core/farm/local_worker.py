@@ -53,6 +53,7 @@ def serve(threads: int) -> None:
         for text in sys.stdin.buffer:
             message = parse_json(text, most_bytes=MOST_BYTES)
             pool.submit(_do, bench, line, message)
+        bench.interrupt()
         bench.close()
         os._exit(0)
 
@@ -69,7 +70,7 @@ def _do(bench: Workbench, line: Line, message: dict[str, Any]) -> None:
 
     job = made(Job, message["job"], "the job")
     found = bench.do(job, lambda step: line.say({"id": number, "doing": step}), count)
-    line.say({"id": number, "answer": found})
+    line.say({"id": number, "answer": found, "spent": bench.spent})
 
 
 if __name__ == "__main__":

@@ -43,11 +43,11 @@ class FarmAsked:
 
 
 @contextmanager
-def open_farm(asked: FarmAsked, *, threads: int = 1) -> Iterator[Farm | None]:
+def open_farm(asked: FarmAsked, *, threads: int = 1, each: int = 1) -> Iterator[Farm | None]:
     """The requested devices; None where one device of this process does it all.
 
-    `threads` is the number of jobs at once on this host, spread over its devices. Raises
-    UsageError, EnvironmentUnfit and OfflineRefusal.
+    `threads` is the number of jobs at once on this host, spread over its devices; a device has
+    `each` at least. Raises UsageError, EnvironmentUnfit and OfflineRefusal.
     """
     if asked.ray is not None:
         from kmint_tui.core.farm.cluster import open_cluster
@@ -63,13 +63,13 @@ def open_farm(asked: FarmAsked, *, threads: int = 1) -> Iterator[Farm | None]:
         return
     from kmint_tui.core.farm.local import LocalFarm
 
-    with LocalFarm(devices, at_once=ceil(threads / len(devices))) as farm:
+    with LocalFarm(devices, at_once=max(each, ceil(threads / len(devices)))) as farm:
         yield farm
 
 
 @contextmanager
-def open_gpus(asked: FarmAsked, what: str) -> Iterator[Farm | None]:
-    """As `open_farm` for `what`, which needs GPUs, with one job at a time on each.
+def open_gpus(asked: FarmAsked, what: str, *, each: int = 1) -> Iterator[Farm | None]:
+    """As `open_farm` for `what`, which needs GPUs, with this number of jobs at a time on each.
 
     Raises EnvironmentUnfit without a GPU.
     """
@@ -77,6 +77,6 @@ def open_gpus(asked: FarmAsked, what: str) -> Iterator[Farm | None]:
 
     if asked.ray is None:
         need_gpu(what)
-    with open_farm(asked) as farm:
+    with open_farm(asked, each=each) as farm:
         need_gpus(what, farm)
         yield farm

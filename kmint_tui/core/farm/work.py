@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from referee.judge import Referee
     from referee.ops.spec import Op
     from referee.sandbox.zygote import Workers
+    from referee.target import Target
 
 SEED_BITS = 63
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -41,6 +42,23 @@ class Workbench:
         self._referee: Referee | None = None
         self._replayer: Replayer | None = None
         self._sandbox: Workers | None = None
+        self._target: Target | None = None
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds by part of the work of the GPU's processes so far."""
+        from referee.timing.spent import added
+
+        return added(*(one.spent for one in (self._replayer, self._referee) if one is not None))
+
+    def interrupt(self) -> None:
+        """Break off checks and cells under way, which then fail."""
+        with self._lock:
+            replayer, sandbox = self._replayer, self._sandbox
+        if sandbox is not None:
+            sandbox.close()
+        if replayer is not None and replayer.busy:
+            replayer.interrupt()
 
     def close(self) -> None:
         """End the referee's processes."""
@@ -76,7 +94,7 @@ class Workbench:
             return self._device
 
     def _drop(self) -> None:
-        self._referee = self._replayer = self._sandbox = None
+        self._referee = self._replayer = self._sandbox = self._target = None
         self._open.close()
         self._open = ExitStack()
 
@@ -125,12 +143,25 @@ class Workbench:
             return self._replayer
 
     def _workers(self, job: Job) -> Workers:
-        from referee.sandbox.zygote import Workers
+        from referee.compiling.compile_jobs import ENTRY as COMPILES
+        from referee.sandbox.zygote import COMPILERS_NICE, Workers
+        from referee.tracing.trace import ENTRY as TRACES
 
+        # Jobs begin with these modules, which a job would otherwise import itself.
+        ahead = [entry.partition(":")[0] for entry in (TRACES, COMPILES)]
         with self._lock:
             if self._sandbox is None:
-                self._sandbox = self._open.enter_context(Workers(demand=job.demand))
+                sandbox = Workers(demand=job.demand, nice=COMPILERS_NICE, ahead=ahead)
+                self._sandbox = self._open.enter_context(sandbox)
             return self._sandbox
+
+    def _target_of(self) -> Target:
+        """The target of the device, for which a busy worker is asked once."""
+        from referee.gpu.compile_candidate import target_of
+
+        if self._target is None:
+            self._target = target_of(self._replays())
+        return self._target
 
     def _begun(self, job: Job) -> dict[str, Any]:
         """The environment, from processes that are then ready for checks and cells."""
@@ -138,6 +169,7 @@ class Workbench:
 
         with referee_failures(job.demand):
             self._workers(job)
+            self._target_of()
             return {"environment": self._replays().environment()}
 
     def _checked(self, job: Job) -> dict[str, Any]:
@@ -147,7 +179,7 @@ class Workbench:
         from referee.verdict import Rejection
 
         replayer, seed = self._replays(), secrets.randbits(SEED_BITS)
-        with _candidate(job, self._workers(job)) as (candidate, _):
+        with _candidate(job, self._workers(job), self._target_of) as (candidate, _):
             ready = candidate.everywhere(replayer, seed)
             rejection = (
                 ready
@@ -157,20 +189,22 @@ class Workbench:
         return {"rejection": asdict(rejection) if rejection else None}
 
     def _cell(self, job: Job) -> dict[str, Any]:
-        """One cell of a grid, as a `GridPoint`."""
+        """One cell of a grid: its `GridPoint`, and the seconds of each part."""
         import secrets
 
         from referee.grid import grid_cell, measured_point
+        from referee.timing.spent import Spent
 
-        replayer, place = self._replays(), job.cell
+        replayer, place, spent = self._replays(), job.cell, Spent()
         assert place is not None
-        with _candidate(job, self._workers(job)) as (candidate, op):
+        with _candidate(job, self._workers(job), self._target_of) as (candidate, op):
             point = measured_point(
                 grid_cell(op, place.rows, place.columns, place.dtype),
                 lambda cell: candidate.at(replayer, cell, secrets.randbits(SEED_BITS)),
                 replayer,
+                spent=spent,
             )
-        return asdict(point)
+        return {"point": asdict(point), "seconds": spent.seconds}
 
 
 def _gate(job: Job) -> dict[str, Any]:
@@ -188,7 +222,9 @@ def _gate(job: Job) -> dict[str, Any]:
 
 
 @contextmanager
-def _candidate(job: Job, workers: Workers) -> Iterator[tuple[CandidateSource, Op]]:
+def _candidate(
+    job: Job, workers: Workers, target: Callable[[], Target | None] = lambda: None
+) -> Iterator[tuple[CandidateSource, Op]]:
     """The kernel of a job, ready to be compiled. Raises EnvironmentUnfit."""
     from kmint_tui.core.measuring import cache, referee_failures
     from referee.gpu.compile_candidate import CandidateSource
@@ -197,7 +233,9 @@ def _candidate(job: Job, workers: Workers) -> Iterator[tuple[CandidateSource, Op
     problem = Problem(task_of(job)).fitting(job.sources[0])
     with referee_failures(job.demand):
         kernels = cache() / "kernels"
-        yield CandidateSource(job.sources[0], problem, workers, cache=kernels), problem.op
+        source = job.sources[0]
+        made = CandidateSource(source, problem, workers, cache=kernels, target=target())
+        yield made, problem.op
 
 
 def visible_device() -> str:

@@ -5,8 +5,11 @@ with.
 from __future__ import annotations
 
 import gc
-from dataclasses import asdict
-from typing import Any
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ from referee.gpu.replay_service import Service
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.problem import TaskName
+from referee.replaying.driver import Driver
 from referee.timing.baselines import Baselines
 from tests.referee.gpu.test_worker_process import cell_of, launching_plan
 
@@ -77,6 +81,34 @@ def test_what_a_build_loads_is_left_out_of_garbage_collections(
     for _ in range(2):
         assert service.answer(warm, []) == {"ready": [], "missing": {}, "seconds": {}}
         assert done == ["collect", "freeze"]
+
+
+def test_compilers_are_loaded_once_and_only_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(replay_service, "load_compilers", lambda: done.append("loaded"))
+    service = Service("cpu", lambda *_: None)
+    service.ahead()
+    assert done == []
+    service.host = replace(service.host, driver=cast(Driver, object()))
+    service.ahead()
+    service.ahead()
+    assert done == ["loaded"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_the_compilers_are_loaded() -> None:
+    """In a process without them, as a replay worker is."""
+    code = (
+        "import sys\n"
+        "from referee.gpu.replay_service import Service\n"
+        "service = Service('cuda', lambda *_: None)\n"
+        "assert 'torch._inductor.runtime.triton_heuristics' not in sys.modules\n"
+        "service.ahead()\n"
+        "from torch._dynamo.utils import counters\n"
+        "assert counters['stats']['unique_graphs'] == 1, dict(counters)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
 
 
 def filled() -> list[torch.Tensor]:
