@@ -3,7 +3,8 @@ Triton.
 
     python bench/peers.py --json FILE [--op OP ...] [--shape 8192x4096 ...] [--dtype bf16]
                           [--peer NAME ...] [--book FILE] [--kernel OP=FILE ...] [--seconds 120]
-                          [--tuning-seconds 15] [--peer-seconds 60] [--no-judge] [--plan]
+                          [--tuning-seconds 15] [--peer-seconds 60] [--judge-seconds 60] [--no-judge]
+                          [--plan]
 
     python bench/peers.py --json FILE --judge-only      judge the texts in FILE; needs no GPU
 
@@ -26,13 +27,12 @@ import argparse
 import hashlib
 import json
 import math
-import queue
+import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.first_kernel import commit  # noqa: E402
+from bench.peer_process import Worker, WorkerLost  # noqa: E402
 from kmint_tui.book.document import read_book  # noqa: E402
 from kmint_tui.book.records import Book  # noqa: E402
 from kmint_tui.book.store import load as load_book  # noqa: E402
@@ -63,9 +64,8 @@ PEERS = (
     *("liger", "helion none", "helion quick", "quack"),
 )
 EMITTING = ("compile", "max-autotune-no-cudagraphs", "helion none", "helion quick")
-STARTING_SECONDS, EMITTING_SECONDS = 120.0, 120.0
 LEFT_TO_JUDGE = 15.0
-"""Seconds that must be left for another text to be judged in the call that made it."""
+"""Seconds that must be left for another text to be judged."""
 
 
 @dataclass(frozen=True, order=True)
@@ -109,67 +109,6 @@ def distance(text: str, shape: AskedShape) -> float:
         abs(math.log2(one / other))
         for one, other in ((found.rows, shape.rows), (found.columns, shape.columns))
     )
-
-
-class WorkerLost(RuntimeError):
-    """The worker died or took too long; the message says how."""
-
-
-class Worker:
-    """The process with the GPU. Messages of it are read with a time limit."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "bench/peer_worker.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
-        try:
-            self.device = str(self._read(STARTING_SECONDS)["ready"])
-        except WorkerLost:
-            self.close()
-            raise
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put("")
-
-    def _read(self, seconds: float) -> dict[str, Any]:
-        try:
-            line = self._lines.get(timeout=seconds)
-        except queue.Empty:
-            raise WorkerLost(f"it took longer than {seconds:.0f} s") from None
-        if not line:
-            raise WorkerLost(f"its process ended with code {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def messages(self, asked: Mapping[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-        """Every message about a place, up to the last one. Raises WorkerLost."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(asked) + "\n")
-            self._process.stdin.flush()
-        except OSError:
-            raise WorkerLost("its process ended before") from None
-        limit = seconds
-        while True:
-            found = self._read(limit)
-            begun = str(found.get("begun", ""))
-            limit = EMITTING_SECONDS if begun.startswith("the text of") else seconds
-            yield found
-            if "place" in found:
-                return
-
-    def close(self) -> None:
-        """End the process, also one that hangs."""
-        self._process.kill()
-        self._process.wait()
 
 
 class Run:
@@ -273,27 +212,50 @@ def read(file: Path) -> dict[str, Any]:
     return raw
 
 
-def judge(run: Run, until: float) -> None:
-    """Judge the emitted texts that have no verdict yet, at level `correct`, while seconds are left."""
-    from referee.judge import Referee
-
+def judge(run: Run, until: float, limit: float) -> None:
+    """Judge the emitted texts that have no verdict yet, while seconds are left: `limit` for each."""
     missing = [one for one in run.raw["emitted"] if "sha256" in one and "verdict" not in one]
-    if not missing or time.monotonic() > until - LEFT_TO_JUDGE:
-        return
-    with tempfile.TemporaryDirectory() as cache, Referee(cache=Path(cache)) as referee:
+    with tempfile.TemporaryDirectory() as folder:
         for one in missing:
-            if time.monotonic() > until - LEFT_TO_JUDGE:
+            left = min(limit, until - time.monotonic())
+            if left < LEFT_TO_JUDGE:
                 return
-            found = referee.judge(run.raw["texts"][one["sha256"]], one["op"], level="correct")
-            one |= {
-                "verdict": found.verdict,
-                "guard": found.guard,
-                "line": f"{found.verdict}: {found.reason}",
-                "mode": found.mode,
-                "seconds": round(found.seconds["total"], 2),
-            }
+            file = Path(folder) / f"{one['op']}.py"
+            file.write_text(run.raw["texts"][one["sha256"]], encoding="utf-8")
+            one |= verdict_on(file, one["op"], Path(folder), left)
             print(f"{one['op']:14} {one['peer']:28} {one['line'][:120]}", flush=True)
             run.keep()
+
+
+def verdict_on(file: Path, op: str, home: Path, seconds: float) -> dict[str, Any]:
+    """The verdict of `kmint judge FILE --op OP --level correct`, and its line.
+
+    Without one in so many seconds only the line is there.
+    """
+    words = ["judge", str(file), "--op", op, "--level", "correct", "--json"]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "kmint_tui", *words],
+            cwd=ROOT,
+            env={**os.environ, "KMINT_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return {"line": f"no verdict in {seconds:.0f} s"}
+    if not done.stdout.strip():
+        lines = done.stderr.strip().splitlines() or [f"code {done.returncode}"]
+        return {"line": f"no verdict: {lines[-1][:200]}"}
+    found = json.loads(done.stdout)
+    return {
+        "verdict": found["verdict"],
+        "guard": found["guard"],
+        "line": f"{found['verdict']}: {found['reason']}",
+        "mode": found["mode"],
+        "seconds": round(time.monotonic() - began, 2),
+    }
 
 
 def show(record: Mapping[str, Any]) -> None:
@@ -323,6 +285,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--tuning-seconds", type=float, default=15.0)
     parser.add_argument("--peer-seconds", type=float, default=60.0)
+    parser.add_argument("--judge-seconds", type=float, default=60.0)
     parser.add_argument("--no-judge", action="store_true")
     parser.add_argument("--judge-only", action="store_true")
     parser.add_argument("--plan", action="store_true", help="print the places and run none")
@@ -369,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.monotonic() + asked.seconds
     run = Run(asked.json, asked)
     if asked.judge_only:
-        judge(run, math.inf)
+        judge(run, math.inf, asked.judge_seconds)
         return 0
     if (lonely := no_gpu_reason()) is not None:
         raise SystemExit(f"peers are timed on a GPU: {lonely}")
@@ -384,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         run.close()
     if not asked.no_judge:
-        judge(run, until)
+        judge(run, until, asked.judge_seconds)
     print(f"{len(run.raw['places'])} of {len(asked.places)} places, {asked.json}")
     return 3 if missing else 0
 
