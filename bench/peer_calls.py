@@ -206,7 +206,7 @@ def of_dtype(cell: Cell, dtype: str, device: str) -> tuple[Tensor, ...]:
 def helion_text(
     helion: Any, function: Callee, place: Place, settings: Any, device: str = "cuda"
 ) -> str:
-    """A kernel file of what Helion emits for dynamic shapes with these settings, for each dtype.
+    """A kernel file of Helion's Triton for dynamic shapes with these settings, for each dtype.
 
     Raises NotExtracted.
     """
@@ -223,7 +223,7 @@ def helion_text(
 
 
 def inductor_text(place: Place, mode: str | None) -> str:
-    """A kernel file of what Inductor emits for dynamic shapes in this mode, for each dtype.
+    """A kernel file of Inductor's Triton for dynamic shapes in this mode, for each dtype.
 
     It resets dynamo, so compiled functions compile again. Raises NotExtracted.
     """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPT = Path(__file__).resolve().with_name("peer_worker.py")
-STARTING_SECONDS, EMITTING_SECONDS = 120.0, 120.0
+STARTING_SECONDS, EMITTING_SECONDS, ENDING_SECONDS = 120.0, 120.0, 10.0
 
 
 class WorkerLost(RuntimeError):
@@ -29,6 +31,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -73,12 +76,13 @@ class Worker:
                 return
 
     def close(self) -> None:
-        """End the process, also one that hangs."""
-        self._process.kill()
+        """End the process and those that it started, also where they hang."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._listener.join()
+        self._listener.join(ENDING_SECONDS)
         for stream in (self._process.stdin, self._process.stdout):
-            # What was written for the dead process is lost.
+            # Words for the dead process are lost.
             with suppress(OSError):
                 if stream is not None:
                     stream.close()

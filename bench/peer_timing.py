@@ -1,8 +1,8 @@
 """Times any callables against each other by the referee's protocol. CUDA only.
 
-Every contestant takes part as a baseline of the referee does (`referee.timing.stage`): with memory
-of its own for each round, values written just before the call, a flushed cache, and outputs that
-are read afterwards. The rounds are those of `referee.timing.rounds`, the floor that of
+Every contestant takes part as a baseline of the referee does (`referee.timing.stage`). It has
+separate memory for each round and a flushed cache. Its values are written just before the call, and
+its outputs are read afterwards. The rounds are those of `referee.timing.rounds`, the floor that of
 `referee.timing.floor`.
 """
 
@@ -79,7 +79,7 @@ class Measured:
 
 
 def needed_bytes(cell: Cell, contestants: int) -> int:
-    """Bytes of GPU memory that the fewest rounds of so many contestants take."""
+    """Bytes of GPU memory that the fewest rounds of this many contestants take."""
     tensors = sum(bytes_moved(cell))
     return (LEAST_ROUNDS + 1) * (contestants + 1) * tensors + 8 * tensors
 

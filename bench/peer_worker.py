@@ -1,8 +1,7 @@
 """The process with the GPU of `bench/peers.py`: prepares, checks and times the peers of a place.
 
-It reads one JSON object a line on standard input and writes one a line on a copy of standard
-output: `begun` before each peer's work, then `row`, `text` or `place`. If it dies, the parent knows
-the peer at work. Prints of peers go to standard error.
+It reads a JSON object for each place, one a line. Its answers are lines too: `begun` before each
+peer's work, then `row`, `text` or `place`. If it dies, the parent knows the peer at work. Prints of peers go to standard error.
 """
 
 from __future__ import annotations

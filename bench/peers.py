@@ -1,4 +1,4 @@
-"""kmint's kernels beside those of Liger, QuACK, Helion and PyTorch, and the referee's word on emitted
+"""kmint's kernels and those of Liger, QuACK, Helion and PyTorch, side by side, and verdicts on emitted
 Triton.
 
     python bench/peers.py --json FILE [--op OP ...] [--shape 8192x4096 ...] [--dtype bf16]
@@ -230,7 +230,7 @@ def judge(run: Run, until: float, limit: float) -> None:
 def verdict_on(file: Path, op: str, home: Path, seconds: float) -> dict[str, Any]:
     """The verdict of `kmint judge FILE --op OP --level correct`, and its line.
 
-    Without one in so many seconds only the line is there.
+    Where it takes longer than `seconds`, only the line is there.
     """
     words = ["judge", str(file), "--op", op, "--level", "correct", "--json"]
     began = time.monotonic()

@@ -204,7 +204,7 @@ def _failure(error: Exception) -> str:
 
 
 def compiled(task: Task, mode: str | None) -> Callee:
-    """The task's own code under `torch.compile` in this mode, as a callable of its own."""
+    """The task's own code under `torch.compile` in this mode, with a separate code object."""
     # User references may break the graph, as they would for their author; the catalogue's never do.
     whole = not task.op.is_function
     made: Callee = torch.compile(
