@@ -37,6 +37,10 @@ HELION = {"helion none": "none", "helion quick": "quick"}
 """Helion's efforts of tuning, by the names of the peers."""
 PEERS = (KMINT, EAGER, COMPILE, AUTOTUNE, LIGER, *HELION, QUACK)
 DTYPES = ("float16", "bfloat16", "float32")
+KERNEL_HEADER = (
+    f"import math\n{HEADER}import torch.nn.functional as F\nfrom torch import Tensor\n\n"
+)
+"""Imports that a draft may leave out."""
 PACKAGES = {LIGER: "liger-kernel", QUACK: "quack-kernels", **dict.fromkeys(HELION, "helion")}
 QUACK_ABSENT = (
     "quack-kernels is not installed: with nvidia-cutlass-dsl 4.8.1 its wheels have 101 MB, and 45 MB"
@@ -106,7 +110,7 @@ def _kmint(place: Place) -> Callee:
         raise NotRun("no kernel: the book of this device has none, and --kernel gives none")
     name = f"kmint_{place.op}_{hashlib.sha256(place.kernel.encode()).hexdigest()[:12]}"
     path = place.folder / f"{name}.py"
-    path.write_text(f"import math\n{HEADER}from torch import Tensor\n{place.kernel}\n")
+    path.write_text(KERNEL_HEADER + place.kernel + "\n", encoding="utf-8")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -132,9 +132,7 @@ def test_a_wrong_emitted_kernel_is_rejected(referee: Referee) -> None:
         ("def call(", "def calls(", "no function `call`"),
     ],
 )  # fmt: skip
-def test_a_text_that_is_no_plain_launch_is_refused_with_the_reason(
-    old: str, new: str, reason: str
-) -> None:
+def test_other_texts_of_inductor_are_refused(old: str, new: str, reason: str) -> None:
     assert old in INDUCTOR
     with pytest.raises(NotExtracted, match=reason):
         inductor(INDUCTOR.replace(old, new))

@@ -18,7 +18,12 @@ from kmint_tui.book.records import Book, digest
 from referee.ops.reference import eager
 from referee.ops.task import load
 from referee.plans.plan import Buffer
-from referee.replaying.replay import Region
+from referee.replaying.replay import Region, Runner
+from referee.replaying.replay_check import Host
+from referee.timing import stage as stage_module
+from referee.timing.baselines import Baselines
+from referee.timing.contest import Contest
+from referee.timing.stage import Stage
 from tests.book.examples import entry
 
 PLACE = Wanted("softmax", "8x64:float32")
@@ -78,7 +83,7 @@ def test_a_run_becomes_a_table_with_every_reason() -> None:
     assert seconds == "kmint 1.0, eager 2.0, liger 2.0"
 
 
-def test_the_beginning_of_the_plan_has_every_operation_and_many_shapes() -> None:
+def test_the_plan_begins_with_every_operation() -> None:
     every = places(peers.OPS, (), "bf16")
     assert len(set(every)) == len(every) == 7 * len(peers.SHAPES) + len(peers.ROPE_SHAPES)
     first = every[: len(peers.OPS)]
@@ -155,7 +160,7 @@ def test_rows_without_a_kernel_or_a_package_say_why(tmp_path: Path) -> None:
             assert "is not installed" in rows[peer]["reason"]
 
 
-def test_a_kernel_that_changes_its_input_or_raises_is_no_right_answer(tmp_path: Path) -> None:
+def test_a_kernel_that_changes_its_input_is_wrong(tmp_path: Path) -> None:
     changing = "def run(x):\n    y = torch.softmax(x, -1)\n    x.zero_()\n    return y\n"
     assert served(tmp_path, changing, "kmint")["kmint"]["detail"] == "it changes its inputs"
     raising = served(tmp_path, "def run(x):\n    raise ValueError('odd')\n", "kmint")["kmint"]
@@ -181,7 +186,7 @@ def test_bad_options_end_with_code_2(words: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", ["rmsnorm", "cross_entropy"])
-def test_the_memory_of_a_block_has_room_for_the_inputs_of_a_case(op: str) -> None:
+def test_the_memory_of_a_block_has_room_for_a_case(op: str) -> None:
     task = load(op, "cpu")
     cell = next(one for one in task.cells if one.inputs[0].offset == 0)
     plan = plan_of(cell)
@@ -192,6 +197,32 @@ def test_the_memory_of_a_block_has_room_for_the_inputs_of_a_case(op: str) -> Non
     for place, value in zip(places, inputs, strict=True):
         place.copy_(value)
     assert torch.equal(eager(task.op)(*places), eager(task.op)(*inputs))
+
+
+def test_a_peer_takes_part_as_a_baseline_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_module, "free_bytes", lambda: 40 << 30)
+    task = load("rmsnorm", "cpu")
+    cell = task.cells[0]
+    callees = {"one": eager(task.op), "other": eager(task.op)}
+    contest = Contest(
+        task=task,
+        cell=cell,
+        runner=Runner(plan_of(cell), {}, None),
+        choice={},
+        atomics=False,
+        baselines=Baselines(callees, {}, {}),
+        seed=5,
+    )
+    stage = Stage(Host("cpu", None, lambda *_: None), contest, 3)
+    stage.refill(1, 3, dict.fromkeys(callees, 3))
+    for name, callee in callees.items():
+        rival = stage.rival(name, callee, 3)
+        assert rival.before and rival.after
+        rival.before(1)
+        made = rival.call(1)
+        rival.after(1)
+        assert isinstance(made, tuple)
+        assert torch.equal(made[0], eager(task.op)(*stage._lent[1]))
 
 
 def test_inductors_launches_are_those_with_one_launcher() -> None:
