@@ -11,8 +11,8 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ from referee.timing.baselines import outputs_of  # noqa: E402
 
 Say = Callable[[dict[str, Any]], None]
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HELION_CACHE_DIR")
-GIB = 1 << 30
+GIB, LOST = 1 << 30, 9
+"""LOST is the exit code after an error that costs the process the GPU."""
 TIMING = "timing"
 """The name of the joint timing in `begun`."""
 
@@ -112,8 +113,7 @@ class Worker:
         except NotRun as error:
             return {"reason": str(error)}
         except Exception as error:  # whatever a peer raises is its row's reason
-            with suppress(Exception):
-                torch.cuda.empty_cache()
+            self._end_if_lost()
             took = round(time.perf_counter() - began, 2)
             return {"reason": one_line(error), "seconds": took}
         ready[peer] = made
@@ -137,6 +137,7 @@ class Worker:
         try:
             measured = PeerTimer(place.task, place.cell, callees).measure(KMINT)
         except Exception as error:  # the rows stay, without times
+            self._end_if_lost()
             return {"reason": f"not timed: {one_line(error)}"}
         for peer, times in measured.times.items():
             row = times.to_json()
@@ -162,6 +163,16 @@ class Worker:
         except Exception as error:  # a compiler may refuse another dtype or dynamic shapes
             said = {"reason": f"not emitted: {one_line(error)}"}
         self._say({"text": said, "peer": peer})
+
+    def _end_if_lost(self) -> None:
+        """End the process where an error has cost it the GPU; the parent starts another one."""
+        try:
+            self._wait()
+        except Exception:  # whatever torch raises, nothing works any more
+            traceback.print_exc()
+            os._exit(LOST)
+        if self._device == "cuda":
+            torch.cuda.empty_cache()
 
     def _wait(self) -> None:
         if self._device == "cuda":
