@@ -14,6 +14,7 @@
 # training  a small transformer with five saved kernels
 # own       functions of one's own, timed at two sizes
 # book      a book of 30 operations, then judged again
+# peers     kernels of Liger, Helion and PyTorch, side by side
 #
 # Without PART all, in this order. PYTHON names the interpreter, in whose environment kmint is installed with `[test]`; CORES how
 # many processors build baselines and judge. A part that fails does not stop the next; the exit code is then 1.
@@ -40,11 +41,12 @@ part() {
         training) "$python" bench/saved_training.py --json "$out/saved_training.json" ;;
         own) "$python" bench/own_speed.py --drafts "$out/own_drafts.json" --json "$out/own_speed.json" --builders "$((cores > 4 ? cores - 2 : cores))" ;;
         book) "$python" bench/book_build.py --rejudge --json "$out/book_build.json" ;;
+        peers) "$python" bench/peers.py --seconds 540 --json "$out/peers.json" ;;
         *) echo "no part is called $1" >&2; return 2 ;;
     esac
 }
 
-[ $# -gt 0 ] || set -- tests quality speed repeats selftest kills decode mint training own book
+[ $# -gt 0 ] || set -- tests quality speed repeats selftest kills decode mint training own book peers
 for name in "$@"; do
     began=$SECONDS
     if part "$name" 2>&1 | tee "$out/$name.log"; then ended=done; else ended="FAILED ($?)" failed=1; fi

@@ -192,7 +192,7 @@ def _quickest(callees: Sequence[Callee], inputs: Sequence[Tensor], flush: Flush)
 def _build(task: Task, cell: Cell, name: str, inputs: Sequence[Tensor]) -> Callee | str:
     task = task.at(cell)
     try:
-        callee = (task.timed or task.eager) if name == EAGER else _compiled(task, MODES[name])
+        callee = (task.timed or task.eager) if name == EAGER else compiled(task, MODES[name])
         for _ in range(3):
             made = callee(*inputs)
         torch.cuda.synchronize()
@@ -214,14 +214,15 @@ def _failure(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def _compiled(task: Task, mode: str | None) -> Callee:
+def compiled(task: Task, mode: str | None) -> Callee:
+    """The task's own code under `torch.compile` in this mode, with a separate code object."""
     # User references may break the graph, as they would for their author; the catalogue's never do.
     whole = not task.op.is_function
     keep_choices()
-    compiled: Callee = torch.compile(
+    made: Callee = torch.compile(
         _own_code(task.timed or task.eager), fullgraph=whole, dynamic=False, mode=mode
     )
-    return compiled
+    return made
 
 
 def _own_code(reference: Callee) -> Callee:
