@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kmint_tui.graph.program import Program
     from kmint_tui.minting.drafts import MintDraft
     from kmint_tui.minting.request import MintRequest
-    from kmint_tui.template.variants import Variant
+    from kmint_tui.template.variants import Untried, Variant
     from referee.problem import TaskName
     from referee.variant_timing import VariantTime
 
@@ -105,26 +105,36 @@ Race = Callable[[Sequence[str]], "Sequence[VariantTime]"]
 """Times kernels against the first of them."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """The kernels that the template writes for a shape, and the structures that it leaves out."""
+
+    kernels: tuple[Variant, ...] = ()
+    untried: tuple[Untried, ...] = ()
+
+
 def tune_at(
     shape: str,
     structures: Sequence[tuple[int, str]],
     race: Race,
     *,
-    written: Sequence[Variant] = (),
+    written: Written = Written(),  # noqa: B008  # frozen
     at_once: int = MOST_VARIANTS,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Sweep:
     """Race kernels, numbers and sources, at a shape, and sweep the constants of the fastest.
 
-    Kernels that the template has `written` race too. The first of `structures` keeps its place
+    Kernels that the template has `written` race too; its other structures are trials without a
+    time. The first of `structures` keeps its place
     unless another is faster by `MARGIN`. `at_once` and `go_on` are those of `sweep`. Raises
     VariantsNotTimed where no race was held.
     """
     from referee.variant_timing import VariantsNotTimed
 
-    names = {one.source: one.words for one in written}
-    left = [*structures, *((structures[0][0], one.source) for one in written)]
-    trials, fastest = [], left[0]
+    names = {one.source: one.words for one in written.kernels}
+    left = [*structures, *((structures[0][0], one.source) for one in written.kernels)]
+    fastest = left[0]
+    trials = [Trial(one.words, None, None, f"not raced: {one.reason}") for one in written.untried]
     while len(left) > 1:
         try:
             laps = race([source for _, source in left])
@@ -227,22 +237,23 @@ def race_at(racer: Racer, task: str | TaskName, shape: str) -> Race:
 
 def written_at(
     program: Program | None, task: str | TaskName, shape: str, known: Collection[str]
-) -> tuple[Variant, ...]:
+) -> Written:
     """The kernels that the template writes for a task at a shape, without those in `known`.
 
     None without a program. An empty `shape` is the timed one.
     """
     from kmint_tui.graph.program import at_shapes
-    from kmint_tui.template.variants import variants
+    from kmint_tui.template.variants import untried, variants
     from referee.problem import Problem
 
     if program is None:
-        return ()
+        return Written()
     if shape and not isinstance(task, str):
         case = Problem(replace(task, shapes=(shape,))).bench()
         assert case is not None
         program = at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
-    return tuple(one for one in variants(program) if one.source not in known)
+    kernels = tuple(one for one in variants(program) if one.source not in known)
+    return Written(kernels, untried(program))
 
 
 def _groups(all_knobs: Sequence[Knob]) -> Iterator[list[Knob]]:

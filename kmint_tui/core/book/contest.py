@@ -213,7 +213,7 @@ class Contest:
                     changes=one.words,
                 )
             )
-            for one in written_at(self._program, timed.task, shape, ())
+            for one in written_at(self._program, timed.task, shape, ()).kernels
         ]
 
     def _tuned(self, parent: int, found: Sweep) -> int:
