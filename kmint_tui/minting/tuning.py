@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kmint_tui.history.records import Author, tuned_by
 from kmint_tui.minting.knobs import (
     LEAST_BLOCK,
     MOST_BLOCK,
@@ -94,6 +95,12 @@ class Sweep:
     def words(self) -> str:
         """The structure and the changed constants."""
         return ", ".join(filter(None, (self.structure, self.changes)))
+
+    def maker(self, author: Author, changes: str) -> tuple[Author, str]:
+        """The author and changes of `source`; those given are of the draft that was swept."""
+        if self.structure:
+            return tuned_by("template", self.structure, self.changes)
+        return tuned_by(author, changes, self.changes)
 
     def to_json(self) -> dict[str, Any]:
         """The `tuning` part of a `kmint.mint/1` document."""

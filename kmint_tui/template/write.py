@@ -98,9 +98,7 @@ def literal(value: float | int | bool) -> str:
 def host_code(program: Program) -> str:
     """The source of `run`. It calls `launch` for a single stage, else `launch0`, `launch1`, ...."""
     first = program.tensors[0]
-    lines = [
-        f"{name} = {name}.contiguous()" for name in program.tensors if name not in program.results
-    ]
+    lines = [f"{name} = {name}.contiguous()" for name in program.tensors]
     allocated = (*program.outputs, *program.temporaries)
     lines += [
         f"{one.name} = torch.empty({_tuple(one)}, dtype={one.dtype}, device={first}.device)"
