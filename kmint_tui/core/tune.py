@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kmint_tui.graph.program import Program
     from kmint_tui.history.records import Draft, Session
     from kmint_tui.history.tuned import TunedSessions
-    from kmint_tui.minting.tuning import Racer, Sweep, Written
+    from kmint_tui.minting.tuning import Racer, Sweep, TemplateKernels
     from referee.asked_shape import AskedShape
     from referee.ops import Op
     from referee.problem import TaskName
@@ -228,7 +228,7 @@ def _swept(
     task: TaskName,
     shape: str,
     parents: Sequence[Draft],
-    written: Written,
+    written: TemplateKernels,
     file: Path,
     go_on: Callable[[], bool],
     tell: Callable[[str], None],

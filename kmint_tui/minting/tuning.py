@@ -113,7 +113,7 @@ Race = Callable[[Sequence[str]], "Sequence[VariantTime]"]
 
 
 @dataclass(frozen=True)
-class Written:
+class TemplateKernels:
     """The kernels that the template writes for a shape, and the structures that it leaves out."""
 
     kernels: tuple[Variant, ...] = ()
@@ -125,7 +125,7 @@ def tune_at(
     structures: Sequence[tuple[int, str]],
     race: Race,
     *,
-    written: Written = Written(),  # noqa: B008  # frozen
+    written: TemplateKernels = TemplateKernels(),  # noqa: B008  # frozen
     at_once: int = MOST_VARIANTS,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Sweep:
@@ -244,7 +244,7 @@ def race_at(racer: Racer, task: str | TaskName, shape: str) -> Race:
 
 def written_at(
     program: Program | None, task: str | TaskName, shape: str, known: Collection[str]
-) -> Written:
+) -> TemplateKernels:
     """The kernels that the template writes for a task at a shape, without those in `known`.
 
     None without a program. An empty `shape` is the timed one.
@@ -254,13 +254,13 @@ def written_at(
     from referee.problem import Problem
 
     if program is None:
-        return Written()
+        return TemplateKernels()
     if shape and not isinstance(task, str):
         case = Problem(replace(task, shapes=(shape,))).bench()
         assert case is not None
         program = at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
     kernels = tuple(one for one in variants(program) if one.source not in known)
-    return Written(kernels, untried(program))
+    return TemplateKernels(kernels, untried(program))
 
 
 def _groups(all_knobs: Sequence[Knob]) -> Iterator[list[Knob]]:

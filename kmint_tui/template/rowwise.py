@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from kmint_tui.graph.program import Line, Stage, Store, is_rowwise
 from kmint_tui.template.frame import INDENT, Frame, Settings
-from kmint_tui.template.lanes import Lanes, names_in, narrow, needed, reductions
 from kmint_tui.template.online import online_sums
+from kmint_tui.template.reductions import Reduction, names_in, narrow, needed, reductions
 
 
 class Row(Frame):
@@ -128,7 +128,7 @@ class Loop(Frame):
         if not now and not stores:
             return
         sums = [self._online[line.name] for line in now if line.name in self._online]
-        plain = [Lanes(line) for line in now if line.name not in self._online]
+        plain = [Reduction(line) for line in now if line.name not in self._online]
         yield from (one.start() for one in sums)
         yield from (lanes.start() for lanes in plain)
         yield "for start in range(0, N, BLOCK):"

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from kmint_tui.graph.program import Line, Stage, Store, is_rowwise
 from kmint_tui.template.centred import centred_sums
 from kmint_tui.template.frame import INDENT, Frame, Kernel, Settings, made
-from kmint_tui.template.lanes import Lanes, names_in, narrow, needed, reductions
 from kmint_tui.template.online import online_sums
+from kmint_tui.template.reductions import Reduction, names_in, narrow, needed, reductions
 from kmint_tui.template.statements import identity
 
 _SCRATCH = {"float32": "parts", "int64": "counts"}
@@ -26,7 +26,7 @@ class Split(Frame):
     def __init__(self, stage: Stage, settings: Settings) -> None:
         super().__init__(stage, settings)
         self._online, self._centred = online_sums(stage), centred_sums(stage)
-        self._lanes = [Lanes(line) for line in reductions(stage)]
+        self._lanes = [Reduction(line) for line in reductions(stage)]
         self._wide = [store for store in stage.stores if "n" in store.over]
         self._narrow = narrow(stage)
 
@@ -78,7 +78,7 @@ class Split(Frame):
     def _slots(self, dtype: str) -> int:
         return sum(lanes.dtype == dtype for lanes in self._lanes)
 
-    def _slot(self, lanes: Lanes) -> str:
+    def _slot(self, lanes: Reduction) -> str:
         """The address of the results of a row's parts `j`."""
         alike = [one for one in self._lanes if one.dtype == lanes.dtype]
         place = "j" if len(alike) == 1 else f"(j * {len(alike)} + {alike.index(lanes)})"
@@ -150,7 +150,7 @@ class Split(Frame):
                 centred = self._centred[line.name]
                 yield from centred.joined("count", centred.centre)
             else:
-                yield Lanes(line).end()
+                yield Reduction(line).end()
         if self._wide:
             yield from self._blocks(
                 names_in(text for store in self._wide for text in (store.value, store.address))

@@ -16,8 +16,8 @@ from typing import Literal
 
 from kmint_tui.graph.program import Stage
 from kmint_tui.template.frame import INDENT, Frame, Settings
-from kmint_tui.template.lanes import reductions
 from kmint_tui.template.pointwise import Flat, Grid, Pairs
+from kmint_tui.template.reductions import reductions
 from kmint_tui.template.rowwise import Loop, Persist, Row, Tile
 from kmint_tui.template.split import Split, not_split
 

@@ -1,4 +1,4 @@
-"""Reductions of a row in blocks: each lane keeps a result of its own, and the last step joins them."""
+"""Reductions of a row in blocks: each lane keeps a separate result, and the last step joins them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
-class Lanes:
+class Reduction:
     """The lanes of a sum, a maximum or a minimum."""
 
     line: Line
