@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kmint_tui.graph.program import Line, Stage, Store, is_rowwise
-from kmint_tui.template.centred import centred_sums
+from kmint_tui.template.centred import Centred, centred_sums
 from kmint_tui.template.frame import INDENT, Frame, Kernel, Settings, made
-from kmint_tui.template.online import online_sums
+from kmint_tui.template.online import Online, online_sums
 from kmint_tui.template.reductions import Reduction, names_in, narrow, needed, reductions
 from kmint_tui.template.statements import identity
 
@@ -101,12 +101,9 @@ class Split(Frame):
 
     def _parts(self) -> Iterator[str]:
         """The first launch."""
-        plain = [one for one in self._lanes if not self._depends(one.line)]
-        later = [
-            found
-            for one in self._lanes
-            if (found := self._online.get(one.line.name) or self._centred.get(one.line.name))
-        ]
+        later: list[Online | Centred] = [*self._online.values(), *self._centred.values()]
+        names = {one.name for one in later}
+        plain = [one for one in self._lanes if one.line.name not in names]
         reduced = names_in(text for one in plain for text in one.line.arguments)
         yield from self._row(split=True)
         for line in needed(self.stage, reduced):
@@ -123,9 +120,10 @@ class Split(Frame):
             yield lanes.end()
         for online in self._online.values():
             yield from online.partial()
-        for centred in self._centred.values():
+        if self._centred:
             yield f"length = {_LENGTH}"
             yield "count = tl.cdiv(length - tl.arange(0, BLOCK), BLOCK)"
+        for centred in self._centred.values():
             yield from centred.joined("count", f"{centred.total} / length")
         yield "j = tl.program_id(1).to(tl.int64)"
         for lanes in self._lanes:
@@ -160,9 +158,6 @@ class Split(Frame):
         for store in self.stage.stores:
             if store not in self._wide:
                 yield self.stored(store)
-
-    def _depends(self, line: Line) -> bool:
-        return line.name in self._online or line.name in self._centred
 
     def _joined(self) -> list[Line]:
         """The values without columns that the outputs need, in order."""
