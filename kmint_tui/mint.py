@@ -307,7 +307,8 @@ class Mint:
         if (verdict := self._earlier.verdicts.get(draft.index)) is not None:
             yield from self._counted(draft.index, verdict, level_of(verdict))
         else:
-            timed_later = self._times and draft.author != "tuner"
+            # A race has timed the kernels of the tuner already.
+            timed_later = self._times and not draft.changes
             self._submit(draft, "correct" if timed_later else self.request.level)
 
     def _submit(self, draft: MintDraft, level: Level) -> None:
@@ -364,6 +365,7 @@ class Mint:
             if sweep.source is None or sweep.source in made:
                 continue
             parent = self._drafts[sweep.draft]
+            author, changes = sweep.maker(parent.author, parent.changes)
             made[sweep.source] = replace(
                 parent,
                 index=len(self._batches) + len(made),
@@ -371,8 +373,8 @@ class Mint:
                 tokens=0,
                 seconds=sweep.seconds,
                 parent=None if sweep.structure else parent.index,
-                author="template" if sweep.structure else "tuner",
-                changes=sweep.words,
+                author=author,
+                changes=changes,
                 notes=(),
             )
         yield from self._own_drafts(list(made.values()))

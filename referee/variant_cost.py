@@ -2,10 +2,11 @@
 
 These kernels wait for memory. So the model takes the bytes that the launches move, and the share of
 the card that works on them at once. That share comes from the number of programs and warps, and from
-the registers and shared memory that limit how many fit on the card. Spilled registers add bytes. The
-unit is the time in which the card moves the inputs and outputs once. The model only compares
-variants of one kernel, and a race keeps all below `LIMIT` times the least. A wrong guess costs speed
-at most, never a right answer. Torch-free.
+the registers and shared memory that limit how many fit on the card. Spilled registers add bytes.
+Each launch adds its start, which decides among kernels on few elements. The unit is the time in
+which the card moves the inputs and outputs once. The model only compares variants of one kernel,
+and a race keeps all below `LIMIT` times the least. A wrong guess costs speed at most, never a right
+answer. Torch-free.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ LIMIT = 2.0
 """A variant that costs more than this many times the least is not raced."""
 ENOUGH = 0.25
 """The share of a card's threads that keeps its memory busy."""
+START = 2e-6
+"""Seconds that the start and the end of a launch take, while its memory waits."""
 WARP, MOST_PROGRAMS = 32, 32
 
 
@@ -64,7 +67,9 @@ def cost(prepared: CompiledCandidate, target: Target) -> Cost:
         slow += max(1.0, ENOUGH / share) * (ceil(waves) / waves if waves > 1 else 1.0)
         spilled += 2 * (binary.spills or 0) * programs * binary.num_warps * WARP / least
         busy, spills, launches = min(busy, share), max(spills, binary.spills or 0), launches + 1
-    return Cost(traffic(job.plan) * slow / max(1, launches) + spilled, min(1.0, busy), spills)
+    moved = traffic(job.plan) * slow / max(1, launches)
+    started = launches * START * _bandwidth(card) / least
+    return Cost(moved + spilled + started, min(1.0, busy), spills)
 
 
 def too_costly(costs: Sequence[Cost | None]) -> dict[int, str]:
@@ -89,6 +94,11 @@ def _fitting(binary: Binary, card: DeviceProperties) -> int:
     if binary.registers:
         limits.append(card.regs_per_multiprocessor // (binary.registers * binary.num_warps * WARP))
     return min(limits)
+
+
+def _bandwidth(card: DeviceProperties) -> float:
+    """Bytes a second between the card and its memory, which moves twice a clock."""
+    return 2 * 1000 * card.memory_clock_rate * card.memory_bus_width / 8
 
 
 def _bytes(spec: TensorSpec) -> int:

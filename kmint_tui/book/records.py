@@ -54,7 +54,7 @@ class Entry:
     """The best kernel of one place: the digest of its text, its makers, and its figures.
 
     `smith` names the model whose draft it is, or from whose draft the tuner made it. It is empty
-    for a kernel of the template. `changes` are the launch constants that the tuner changed.
+    for a kernel of the template. `changes` are its structure and the changed launch constants.
     `versions` has kmint, torch, triton, its driver and the digest of the referee.
     """
 

@@ -90,8 +90,8 @@ def tune(
 
     Block sizes, warps and stages change. The other kernels of the session that passed compete as
     well, and so do kernels that kmint's template writes in several structures. A model of cost
-    leaves out variants that cannot win. It takes the bytes that move, the programs, and how much of
-    the card they fill.
+    leaves out variants that cannot win. It takes the bytes that move, the launches, the programs,
+    and how much of the card they fill. --json has a reason for each structure that was not raced.
 
     Winners become drafts of the tuner in a new session. The same command goes on where it stopped:
     no race is held twice, and no kernel is judged twice. Needs a GPU. Exit code 0 means that every shape has a kernel.

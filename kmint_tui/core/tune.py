@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from kmint_tui.graph.program import Program
     from kmint_tui.history.records import Draft, Session
     from kmint_tui.history.tuned import TunedSessions
-    from kmint_tui.minting.tuning import Racer, Sweep
-    from kmint_tui.template.variants import Variant
+    from kmint_tui.minting.tuning import Racer, Sweep, TemplateKernels
     from referee.asked_shape import AskedShape
     from referee.ops import Op
     from referee.problem import TaskName
@@ -175,7 +174,8 @@ def tune(
         now = clock()
         left = max(0.0, began + 60 * asked.minutes - now) / (len(names) - at)
         written = written_at(program, task, shape, {one.source for one in parents})
-        tell(f"{shape}: racing {len(parents) + len(written)} kernels, then launch constants")
+        raced = len(parents) + len(written.kernels)
+        tell(f"{shape}: racing {raced} kernels, then launch constants")
         file = race_file(cache, start.op.name, shape, where)
         found = _swept(racer, task, shape, parents, written, file, _until(now + left, clock), tell)
         sweeps.append(found)
@@ -228,7 +228,7 @@ def _swept(
     task: TaskName,
     shape: str,
     parents: Sequence[Draft],
-    written: Sequence[Variant],
+    written: TemplateKernels,
     file: Path,
     go_on: Callable[[], bool],
     tell: Callable[[str], None],

@@ -117,8 +117,8 @@ class Tensor:
 class Program:
     """A whole function. `arguments` are its parameters, `tensors` the tensors among them.
 
-    `results` names the returned tensors: each is allocated, or is an argument that is changed in
-    place. `temporaries` connect stages. `notes` explain decisions.
+    `results` names the returned tensors, which are the `outputs`. `temporaries` connect stages.
+    `notes` explain decisions.
     """
 
     name: str

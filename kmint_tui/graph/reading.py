@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -34,7 +34,6 @@ def read(
     name: str,
     graph: GraphModule,
     arguments: Sequence[Argument],
-    changed: Sequence[str],
     numbers: HostNumbers,
 ) -> Program:
     """The program of a graph. Raises OutOfScope.
@@ -44,7 +43,7 @@ def read(
     equal: dict[sympy.Symbol, int] = {}
     while True:
         try:
-            return _Reader(arguments, equal, numbers).program(name, graph, changed)
+            return _Reader(arguments, equal, numbers).program(name, graph)
         except SameSize as found:
             for one, other in ((found.first, found.second), (found.second, found.first)):
                 if isinstance(one.expression, sympy.Symbol) and one.expression not in equal:
@@ -52,14 +51,6 @@ def read(
                     break
             else:
                 raise
-
-
-@dataclass(frozen=True)
-class _Results:
-    """`written` are the values of outputs and changed arguments, `returned` all names in order."""
-
-    written: list[tuple[str, Value]]
-    returned: tuple[str, ...]
 
 
 class _Reader:
@@ -79,57 +70,35 @@ class _Reader:
         self._known: dict[str, Any] = {}
         self._shapes: dict[str, list[Size]] = {}
 
-    def program(self, name: str, graph: GraphModule, changed: Sequence[str]) -> Program:
-        """The program, with `changed` arguments among its results."""
+    def program(self, name: str, graph: GraphModule) -> Program:
+        """The program, whose results are new tensors."""
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        inputs = dict(zip(self._tensors, placeholders, strict=True))
-        for argument, node in inputs.items():
+        for argument, node in zip(self._tensors, placeholders, strict=True):
             self._bind(node, argument)
         returned: list[Any] = []
-        in_place: dict[str, Value] = {}
         for node in graph.graph.nodes:
             match node.op:
                 case "call_function":
                     self._known[node.name] = self._read(node)
-                    if operation(node) == "copy_" and node.args[0] in placeholders:
-                        in_place[node.args[0].name] = self._known[node.name]
                 case "get_attr":
                     self._known[node.name] = self._constant(graph, node)
                 case "output":
                     given = node.args[0]
                     returned = list(given) if isinstance(given, (list, tuple)) else [given]
-        arguments = {node.name: argument for argument, node in inputs.items()}
-        written = {arguments[node]: value for node, value in in_place.items()}
-        return self._cut(name, self._results(returned, arguments, written, changed))
+        return self._cut(name, self._outputs(returned))
 
-    def _results(
-        self,
-        returned: Sequence[Any],
-        arguments: Mapping[str, str],
-        written: Mapping[str, Value],
-        changed: Sequence[str],
-    ) -> _Results:
-        """`arguments` are names by placeholder, `written` the values of those changed in place."""
+    def _outputs(self, returned: Sequence[Any]) -> list[tuple[str, Value]]:
+        """The returned values with the names of their tensors."""
         outputs: list[tuple[str, Value]] = []
-        results: list[str] = []
         for node in returned:
             if node is None:
                 continue
             if not isinstance(node, Node):
                 raise OutOfScope("it returns a number, not a tensor")
-            argument = arguments.get(node.name, "")
-            if argument in written:
-                results.append(argument)
-                continue
-            results.append(self._unused(f"y{len(outputs)}"))
-            outputs.append((results[-1], self._known[node.name]))
-        results += [one for one in changed if one not in results and one in written]
-        outputs += [
-            (one, written[one]) for one in self._tensors if one in written and one in results
-        ]
-        if not results:
-            raise OutOfScope("it returns nothing, and changes no argument that counts as a result")
-        return _Results(outputs, tuple(results))
+            outputs.append((self._unused(f"y{len(outputs)}"), self._known[node.name]))
+        if not outputs:
+            raise OutOfScope("it returns no tensor, and no argument is changed in place")
+        return outputs
 
     def _unused(self, name: str) -> str:
         """The name, unless an argument has it already."""
@@ -137,14 +106,14 @@ class _Reader:
             name += "_"
         return name
 
-    def _cut(self, name: str, results: _Results) -> Program:
-        """The stages that write the results."""
-        written = [(name, _exact(value)) for name, value in results.written]
+    def _cut(self, name: str, outputs: Sequence[tuple[str, Value]]) -> Program:
+        """The stages that write the outputs."""
+        written = [(name, _exact(value)) for name, value in outputs]
         groups, scratch = groups_of(written, self._unused)
         shapes = {**self._shapes, **{one.name: list(one.sizes) for one in scratch}}
         stages = tuple(stage_of(group, shapes.__getitem__, self._names.show) for group in groups)
         made = {tensor for stage in stages for tensor in stage.writes}
-        if len(made) < len(results.written) + len(scratch):
+        if len(made) < len(outputs) + len(scratch):
             raise OutOfScope("one of its results depends on no tensor")
         return Program(
             name=name,
@@ -154,11 +123,9 @@ class _Reader:
                 self._allocated(one.name, one.sizes, f"torch.{one.dtype}") for one in scratch
             ),
             outputs=tuple(
-                self._allocated(one, value.sizes, self._dtype(value))
-                for one, value in results.written
-                if one not in self._tensors
+                self._allocated(one, value.sizes, self._dtype(value)) for one, value in outputs
             ),
-            results=results.returned,
+            results=tuple(one for one, _ in outputs),
             stages=stages,
         )
 

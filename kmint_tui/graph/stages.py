@@ -84,10 +84,9 @@ def groups_of(
     `unused` turns the name of such a tensor into one that no argument has.
     """
     grouping = _Grouping(unused)
-    changed = {name for name, _ in outputs}
     for name, value in outputs:
         writes = _writes(name, value)
-        copies = [one for one in writes if len(writes) > MOST_PIECES and _copies(one, changed)]
+        copies = [one for one in writes if len(writes) > MOST_PIECES and _copies(one)]
         for write in writes:
             if write not in copies:
                 grouping.add(write)
@@ -96,12 +95,9 @@ def groups_of(
     return grouping.groups, grouping.scratch
 
 
-def _copies(write: Write, changed: set[str]) -> bool:
-    """True if it copies elements of a tensor that no stage changes."""
-    match write.expression:
-        case Load(tensor=tensor):
-            return tensor not in changed
-    return False
+def _copies(write: Write) -> bool:
+    """True if it copies elements of a tensor."""
+    return isinstance(write.expression, Load)
 
 
 def _writes(name: str, value: Value) -> list[Write]:
@@ -242,9 +238,7 @@ class _Grouping:
             number = len(self.groups)
             self.groups.append(Group(every - columns if columns else every, columns, copies))
         self.groups[number].writes.append(write)
-        # An argument that is changed in place is read as it was before.
-        if any(one.name == write.tensor for one in self.scratch):
-            self._made_in[write.tensor] = max(number, self._made_in.get(write.tensor, 0))
+        self._made_in[write.tensor] = max(number, self._made_in.get(write.tensor, 0))
 
 
 def _columns(expression: Expression, known: dict[int, Axes]) -> Axes:

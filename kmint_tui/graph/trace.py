@@ -37,17 +37,11 @@ _KEPT = 4
 _known: dict[tuple[Asked, str], Program] = {}
 
 
-def trace(
-    name: str,
-    function: Callable[..., Any],
-    arguments: Sequence[Argument],
-    changed: Sequence[str] = (),
-) -> Program:
+def trace(name: str, function: Callable[..., Any], arguments: Sequence[Argument]) -> Program:
     """The program of a function of the arguments, by position. Numbers among them stay arguments.
 
-    `changed` names tensors that the function changes in place; they count as results, after the
-    returned ones. Raises OutOfScope with the operation, and with the line of the user's code if it
-    is known.
+    Its results are new tensors: what the function changes in place counts only if it is returned.
+    Raises OutOfScope with the operation, and with the line of the user's code if it is known.
     """
     for one in arguments:
         if one.name in _OF_THE_FILE or one.name.startswith("launch"):
@@ -59,7 +53,7 @@ def trace(
         try:
             graph = capture(function, arguments, mode)
             numbers = host_numbers(graph, arguments, partial(capture, function, mode=mode))
-            made = read(name, graph, arguments, changed, numbers)
+            made = read(name, graph, arguments, numbers)
         except OutOfScope as error:
             failures.append(error)
             continue

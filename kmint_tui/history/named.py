@@ -14,7 +14,7 @@ from typing import Any
 from kmint_tui.errors import UsageError
 from kmint_tui.escapes import visible_line
 from kmint_tui.history.database import transaction, translated
-from kmint_tui.history.records import Draft, NewDraft, NewSession
+from kmint_tui.history.records import Draft, NewDraft, NewSession, tuned_by
 from kmint_tui.history.store import PASSED, History, now
 from kmint_tui.smith.canonical import canonical
 
@@ -85,10 +85,10 @@ class NamedSessions(History):
         """Store a kernel that the tuner made from a draft, in the draft's session, before its
         verdict.
 
-        A kernel of the template stays one, with more changes. A kernel that the session has already
-        is not stored again. Raises UsageError while the session runs.
+        Its author is that of `tuned_by`. A kernel that the session has already is not stored again.
+        Raises UsageError while the session runs.
         """
-        by_template = parent.author == "template"
+        author, changes = tuned_by(parent.author, parent.changes, changes)
         with transaction(self._connection, self._path):
             if self.session(parent.session).state == "running":
                 raise UsageError(
@@ -107,10 +107,8 @@ class NamedSessions(History):
                     finish="stop",
                     round=parent.round,
                     parent=parent.number,
-                    author="template" if by_template else "tuner",
-                    changes=", ".join(
-                        one for one in (parent.changes if by_template else "", changes) if one
-                    ),
+                    author=author,
+                    changes=changes,
                 )
                 self._insert_draft(parent.session, made)
         return self.draft(parent.session, number)

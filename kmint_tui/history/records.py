@@ -15,7 +15,7 @@ State = Literal["running", "done", "stopped", "failed", "cut short"]
 """State of a session. "cut short" is never stored: it stands for "running" without its process."""
 Finish = Literal["stop", "length", "cancelled"]
 Author = Literal["smith", "template", "tuner"]
-"""Author of a draft: the model, kmint's template, or the sweep over a draft's launch constants."""
+"""Author of a draft: the model, kmint's template, or the tuner, which changed a model's draft."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,15 @@ class Session(NewSession):
     def to_json(self) -> dict[str, Any]:
         """All fields, for documents."""
         return _ordered(self, ("id", "started", "finished", "state"))
+
+
+def tuned_by(author: Author, changes: str, tuned: str) -> tuple[Author, str]:
+    """The author and changes of a kernel whose launch constants the tuner changed.
+
+    A kernel of the template stays one, with more changes. A smith's becomes one of the tuner.
+    """
+    words = ", ".join(filter(None, (changes, tuned)))
+    return "template" if author == "template" else "tuner", words
 
 
 @dataclass(frozen=True, kw_only=True)

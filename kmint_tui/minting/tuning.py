@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kmint_tui.history.records import Author, tuned_by
 from kmint_tui.minting.knobs import (
     LEAST_BLOCK,
     MOST_BLOCK,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kmint_tui.graph.program import Program
     from kmint_tui.minting.drafts import MintDraft
     from kmint_tui.minting.request import MintRequest
-    from kmint_tui.template.variants import Variant
+    from kmint_tui.template.variants import Untried, Variant
     from referee.problem import TaskName
     from referee.variant_timing import VariantTime
 
@@ -95,6 +96,12 @@ class Sweep:
         """The structure and the changed constants."""
         return ", ".join(filter(None, (self.structure, self.changes)))
 
+    def maker(self, author: Author, changes: str) -> tuple[Author, str]:
+        """The author and changes of `source`; those given are of the draft that was swept."""
+        if self.structure:
+            return tuned_by("template", self.structure, self.changes)
+        return tuned_by(author, changes, self.changes)
+
     def to_json(self) -> dict[str, Any]:
         """The `tuning` part of a `kmint.mint/1` document."""
         content = {name: value for name, value in asdict(self).items() if name != "source"}
@@ -105,26 +112,36 @@ Race = Callable[[Sequence[str]], "Sequence[VariantTime]"]
 """Times kernels against the first of them."""
 
 
+@dataclass(frozen=True)
+class TemplateKernels:
+    """The kernels that the template writes for a shape, and the structures that it leaves out."""
+
+    kernels: tuple[Variant, ...] = ()
+    untried: tuple[Untried, ...] = ()
+
+
 def tune_at(
     shape: str,
     structures: Sequence[tuple[int, str]],
     race: Race,
     *,
-    written: Sequence[Variant] = (),
+    written: TemplateKernels = TemplateKernels(),  # noqa: B008  # frozen
     at_once: int = MOST_VARIANTS,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Sweep:
     """Race kernels, numbers and sources, at a shape, and sweep the constants of the fastest.
 
-    Kernels that the template has `written` race too. The first of `structures` keeps its place
+    Kernels that the template has `written` race too; its other structures are trials without a
+    time. The first of `structures` keeps its place
     unless another is faster by `MARGIN`. `at_once` and `go_on` are those of `sweep`. Raises
     VariantsNotTimed where no race was held.
     """
     from referee.variant_timing import VariantsNotTimed
 
-    names = {one.source: one.words for one in written}
-    left = [*structures, *((structures[0][0], one.source) for one in written)]
-    trials, fastest = [], left[0]
+    names = {one.source: one.words for one in written.kernels}
+    left = [*structures, *((structures[0][0], one.source) for one in written.kernels)]
+    fastest = left[0]
+    trials = [Trial(one.words, None, None, f"not raced: {one.reason}") for one in written.untried]
     while len(left) > 1:
         try:
             laps = race([source for _, source in left])
@@ -227,22 +244,23 @@ def race_at(racer: Racer, task: str | TaskName, shape: str) -> Race:
 
 def written_at(
     program: Program | None, task: str | TaskName, shape: str, known: Collection[str]
-) -> tuple[Variant, ...]:
+) -> TemplateKernels:
     """The kernels that the template writes for a task at a shape, without those in `known`.
 
     None without a program. An empty `shape` is the timed one.
     """
     from kmint_tui.graph.program import at_shapes
-    from kmint_tui.template.variants import variants
+    from kmint_tui.template.variants import untried, variants
     from referee.problem import Problem
 
     if program is None:
-        return ()
+        return TemplateKernels()
     if shape and not isinstance(task, str):
         case = Problem(replace(task, shapes=(shape,))).bench()
         assert case is not None
         program = at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
-    return tuple(one for one in variants(program) if one.source not in known)
+    kernels = tuple(one for one in variants(program) if one.source not in known)
+    return TemplateKernels(kernels, untried(program))
 
 
 def _groups(all_knobs: Sequence[Knob]) -> Iterator[list[Knob]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kmint_tui.graph.program import Line, Stage, Store, is_rowwise
@@ -14,19 +14,47 @@ INDENT = "    "
 _LONG = re.compile(r"\bc( //| \*)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Launch constants.
 
     `block` counts columns, or elements of `flat`. A tile has at most `rows` rows and `elements`
-    elements. `programs` counts the persistent programs. `warps` is a Python expression.
+    elements. `programs` counts the persistent programs, `splits` the programs of a row. `warps` is
+    a Python expression.
     """
 
     block: int = 1024
     rows: int = 16
     elements: int = 4096
     programs: int = 512
+    splits: int = 64
     warps: str = "8"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: its source, and the statement that launches it."""
+
+    source: str
+    launch: str
+
+
+def made(
+    name: str,
+    given: Sequence[str],
+    constants: Sequence[str],
+    body: Sequence[str],
+    launch: tuple[str, str],
+) -> Kernel:
+    """The kernel of the statements in `body`, launched with a grid and a number of warps."""
+    grid, warps = launch
+    parameters = ", ".join((*given, *(f"{one}: tl.constexpr" for one in constants)))
+    lines = "".join(f"{INDENT}{line}\n" for line in body)
+    passed = ", ".join((*given, *(f"{one}={one}" for one in constants)))
+    return Kernel(
+        f"@triton.jit\ndef {name}({parameters}):\n{lines}",
+        f"{name}[{grid}]({passed}, num_warps={warps})",
+    )
 
 
 class Frame:
@@ -61,13 +89,11 @@ class Frame:
         """The statements before the launch."""
         yield "BLOCK = triton.next_power_of_2(N)"
 
-    def host(self) -> Iterator[str]:
-        """The statements of `launch`."""
-        yield from self.setup()
-        given = ", ".join(
-            (*self.stage.arguments, *self.extra, *(f"{name}={name}" for name in self.constants))
-        )
-        yield f"kernel[{self.grid()}]({given}, num_warps={self.settings.warps})"
+    def kernels(self) -> Iterator[Kernel]:
+        """The kernels, in the order of their launches."""
+        given = (*self.stage.arguments, *self.extra)
+        body = list(self.body())
+        yield made("kernel", given, self.constants, body, (self.grid(), self.settings.warps))
 
     def address(self, text: str) -> str:
         """An address in the terms of the structure."""

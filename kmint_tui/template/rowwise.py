@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from kmint_tui.graph.program import Line, Stage, Store, is_rowwise
 from kmint_tui.template.frame import INDENT, Frame, Settings
 from kmint_tui.template.online import online_sums
-from kmint_tui.template.statements import identity
+from kmint_tui.template.reductions import Reduction, names_in, narrow, needed, reductions
 
 
 class Row(Frame):
@@ -80,14 +79,10 @@ class Loop(Frame):
         passes = list(self._passes(depth))
         for number, (now, wide) in enumerate(passes):
             for line in self.stage.lines:
-                if (
-                    line.over in ("m", "1")
-                    and not is_rowwise(line.op)
-                    and depth[line.name] <= number
-                    and line.name not in done
-                ):
+                if line.over in ("m", "1") and depth[line.name] <= number:
+                    if line.name not in done:
+                        yield from self._narrow(line)
                     done.add(line.name)
-                    yield from self.statements(line)
             self._again = {
                 line.name for later in passes[number + 1 :] for line in self._needed(*later)
             }
@@ -102,16 +97,19 @@ class Loop(Frame):
             return ""
         return "evict_last" if line.name in self._again else "evict_first"
 
+    def _narrow(self, line: Line) -> Iterator[str]:
+        """The statements of a value that has no columns, after the passes that it waits for."""
+        if line.name in self._online:
+            yield self._online[line.name].end()
+        elif not is_rowwise(line.op):
+            yield from self.statements(line)
+
     def _passes(self, depth: dict[str, int]) -> Iterator[tuple[list[Line], list[Store]]]:
         """The reductions of each pass over the row, and the stores along the row."""
         last = max(depth.values())
         for number in range(last + 1):
             yield (
-                [
-                    line
-                    for line in self.stage.lines
-                    if is_rowwise(line.op) and depth[line.name] == number + 1
-                ],
+                [line for line in reductions(self.stage) if depth[line.name] == number + 1],
                 [store for store in self.stage.stores if "n" in store.over and number == last],
             )
 
@@ -119,65 +117,37 @@ class Loop(Frame):
         """Number of reductions, one after the other, that each value waits for."""
         depth: dict[str, int] = {}
         for line in self.stage.lines:
-            names = [word for text in line.arguments for word in re.findall(r"\w+", text)]
+            names = names_in(line.arguments)
             found = max((depth.get(name, 0) for name in names), default=0) + is_rowwise(line.op)
             # An online sum is made in the pass of its maximum.
             online = self._online.get(line.name)
             depth[line.name] = found if online is None else depth[online.maximum]
         return depth
 
-    def _pass(self, reductions: list[Line], stores: list[Store]) -> Iterator[str]:
-        if not reductions and not stores:
+    def _pass(self, now: list[Line], stores: list[Store]) -> Iterator[str]:
+        if not now and not stores:
             return
-        sums = [self._online[line.name] for line in reductions if line.name in self._online]
-        reductions = [line for line in reductions if line.name not in self._online]
-        for one in sums:
-            yield f"{one.total} = tl.zeros((BLOCK,), dtype=tl.float32)"
-        for line in reductions:
-            dtype = "tl.float32" if line.kind == "f" else "tl.int64"
-            yield f"t{line.name[1:]} = tl.full((BLOCK,), {identity(line)}, dtype={dtype})"
+        sums = [self._online[line.name] for line in now if line.name in self._online]
+        plain = [Reduction(line) for line in now if line.name not in self._online]
+        yield from (one.start() for one in sums)
+        yield from (lanes.start() for lanes in plain)
         yield "for start in range(0, N, BLOCK):"
         yield f"{INDENT}c = start + tl.arange(0, BLOCK){self.column_cast()}"
         yield f"{INDENT}mask = c < N"
-        for line in self._needed(reductions, stores):
-            for statement in self.statements(line):
-                yield INDENT + statement
+        for line in self._needed(now, stores):
+            yield from (INDENT + statement for statement in self.statements(line))
         for one in sums:
             yield from (INDENT + statement for statement in one.step())
-        for line in reductions:
-            total, masked = (
-                f"t{line.name[1:]}",
-                f"tl.where(mask, {line.arguments[0]}, {identity(line)})",
-            )
-            yield INDENT + (
-                f"{total} += {masked}"
-                if line.op == "sum"
-                else f"{total} = tl.{line.op}imum({total}, {masked})"
-            )
+        for lanes in plain:
+            yield INDENT + lanes.step()
         for store in stores:
             yield INDENT + self.stored(store)
-        for line in reductions:
-            yield f"{line.name} = tl.{line.op}(t{line.name[1:]}, axis=0)"
-        for one in sums:
-            yield one.end()
+        for lanes in plain:
+            yield lanes.end()
 
-    def _needed(self, reductions: list[Line], stores: list[Store]) -> list[Line]:
+    def _needed(self, now: list[Line], stores: list[Store]) -> list[Line]:
         """The lines along the row that these reductions and stores need, in order."""
-        wanted = {
-            word
-            for line in reductions
-            for text in line.arguments
-            for word in re.findall(r"\w+", text)
-        }
-        wanted |= {
-            word
-            for store in stores
-            for text in (store.value, store.address)
-            for word in re.findall(r"\w+", text)
-        }
-        found = []
-        for line in reversed(self.stage.lines):
-            if line.name in wanted and "n" in line.over:
-                found.append(line)
-                wanted |= {word for text in line.arguments for word in re.findall(r"\w+", text)}
-        return found[::-1]
+        plain = (line for line in now if line.name not in self._online)
+        wanted = names_in(text for line in plain for text in line.arguments)
+        wanted |= names_in(text for store in stores for text in (store.value, store.address))
+        return needed(self.stage, wanted, known=narrow(self.stage))

@@ -24,7 +24,7 @@ _STRIDED = re.compile(r"\bc \*")
 
 def usual_structure(stage: Stage) -> tuple[Structure, Settings]:
     """The structure and settings by the rule of thumb for the stage's example shape."""
-    rows, columns = stage.example
+    columns = stage.example[1]
     possible = structures_of(stage)
     if "flat" in possible:
         plain = all(address == PLAIN for address in stage.addresses)
@@ -40,7 +40,7 @@ def usual_structure(stage: Stage) -> tuple[Structure, Settings]:
         )
         return (
             ("grid", Settings(block=1024, warps="4"))
-            if wide and rows < 2**31
+            if wide and "grid" in possible
             else ("flat", Settings(block=1024, warps="4"))
         )
     if not stage.has_rows or columns > LONG:
@@ -83,6 +83,7 @@ def _finished(source: str, stage: Stage, number: int | None, name: str) -> str:
     suffix = "" if number is None else str(number)
     title = re.sub(r"\W", "_", name)
     source = re.sub(r"\bkernel\b", f"{title}_kernel{suffix}", source)
+    source = re.sub(r"\breduce_parts\b", f"{title}_parts{suffix}", source)
     source = re.sub(r"\bproduct\b", f"product{suffix}", source)
     return re.sub(r"\blaunch\b", f"launch{suffix}", source).strip("\n") + "\n"
 
@@ -97,9 +98,7 @@ def literal(value: float | int | bool) -> str:
 def host_code(program: Program) -> str:
     """The source of `run`. It calls `launch` for a single stage, else `launch0`, `launch1`, ...."""
     first = program.tensors[0]
-    lines = [
-        f"{name} = {name}.contiguous()" for name in program.tensors if name not in program.results
-    ]
+    lines = [f"{name} = {name}.contiguous()" for name in program.tensors]
     allocated = (*program.outputs, *program.temporaries)
     lines += [
         f"{one.name} = torch.empty({_tuple(one)}, dtype={one.dtype}, device={first}.device)"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kmint_tui.core.book.contest import Contender, Contest
 from kmint_tui.core.book.planning import Work, timed_places
+from kmint_tui.history.records import Author
 from referee.ops import get
 from referee.problem import TaskName
 from referee.variant_timing import VariantTime
@@ -76,7 +78,11 @@ def test_a_second_verdict_gives_no_place_up(second: Any, wide: str) -> None:
     assert winners(referee, SILU, *map(contender, "abc")) == {"8192x4096": wide, "64x4096": "c"}
 
 
-def test_the_tuner_changes_a_kernel_that_has_no_rival() -> None:
+@pytest.mark.parametrize(
+    ("author", "tuned"), [("smith", "tuner"), ("template", "template"), ("tuner", "tuner")]
+)
+def test_the_tuner_changes_a_kernel_that_has_no_rival(author: Author, tuned: Author) -> None:
+    """A kernel of the template stays one."""
     source = """import triton
 import triton.language as tl
 
@@ -100,8 +106,8 @@ def run(x):
             us = [8.0 if "num_warps=8" in one else 10.0 for one in sources]
             return tuple(VariantTime(one, us[0] / one) for one in us)
 
-    opened, only = Racing({"template": {"": 10.0}}).opened(), contender("a", source)
+    only = replace(contender("a", source), author=author, changes="flat")
+    opened = Racing({"template": {"": 10.0}}).opened()
     outcome = Contest(opened, SILU, timed_places(SILU), [only]).run()
-    assert [outcome.contenders[number].author for number, _ in outcome.best.values()] == [
-        "tuner"
-    ] * 2
+    won = {outcome.contenders[number] for number, _ in outcome.best.values()}
+    assert {(one.author, one.changes) for one in won} == {(tuned, "flat, num_warps 4 -> 8")}

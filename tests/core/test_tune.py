@@ -177,6 +177,8 @@ def test_the_template_competes_at_each_shape(history: TunedSessions) -> None:
     kernels = [one for one in won.drafts if one.author == "template"]
     assert kernels[0].maker("smith") == "kmint's template (512 persistent programs)"
     assert "tl.num_programs" in kernels[0].source
+    refused = {one.changes: one.refused for one in won.sweeps[0].trials if one.us is None}
+    assert refused["split"] == "not raced: more than 64 rows keep a card busy in one launch"
     # Two drafts and the template's kernels race together, once at each shape.
     assert referee.races[0][1] > 8
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kmint_tui.core.book.planning import Timed, Work
 from kmint_tui.errors import KmintError
-from kmint_tui.history.records import Author
+from kmint_tui.history.records import Author, tuned_by
 from kmint_tui.minting.tuning import MARGIN, Sweep, sweep, written_at
 
 if TYPE_CHECKING:
@@ -213,22 +213,16 @@ class Contest:
                     changes=one.words,
                 )
             )
-            for one in written_at(self._program, timed.task, shape, ())
+            for one in written_at(self._program, timed.task, shape, ()).kernels
         ]
 
     def _tuned(self, parent: int, found: Sweep) -> int:
         """The number of a tuned kernel."""
         assert found.source is not None
         maker = self._contenders[parent]
+        author, changes = tuned_by(maker.author, maker.changes, found.changes)
         return self._added(
-            Contender(
-                source=found.source,
-                author="tuner",
-                smith=maker.smith,
-                smith_sha256=maker.smith_sha256,
-                changes=", ".join(filter(None, (maker.changes, found.changes))),
-                parent=parent,
-            )
+            replace(maker, source=found.source, author=author, changes=changes, parent=parent)
         )
 
     def _added(self, contender: Contender) -> int:
