@@ -89,8 +89,10 @@ def _sampled(
         seed=seed_of(how.seed, number),
         temperature=how.temperature,
         top_p=how.top_p,
-        dtype=torch.bfloat16 if how.device == "cuda" else torch.float32,
     )
+    if how.device == "cuda":
+        # The processes of the referee need the memory next.
+        torch.cuda.empty_cache()
     return [
         _draft(place, index, tokenizer.decode(row), len(row), len(row) >= how.most_tokens)
         for place, drawn in zip(places, rows, strict=True)

@@ -86,6 +86,8 @@ def finetune(
             _keep(file, model, optimiser, losses)
             tell(f"step {len(losses)} of {steps}, loss {losses[-1]:.4f}")
     model.eval()
+    if device == "cuda":
+        torch.cuda.empty_cache()
     return {
         "steps": steps,
         "examples": len(found.pairs),

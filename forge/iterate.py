@@ -1,7 +1,7 @@
 """Expert iteration: the smith's second stage of training, by the referee's verdicts alone.
 
     python -m forge.iterate --home DIR --rounds N --samples K --seed S [--ops a,b] [--functions ...]
-                            [--shapes ...] [--device cpu|cuda] [--resume]
+                            [--shapes ...] [--device cpu|cuda] [--json FILE] [--resume]
 
 Each round samples K drafts for every operation and function at every shape, asks the referee about
 each different one, keeps the right ones, the fastest with more weight, and trains on them and on a
@@ -14,6 +14,7 @@ Exit code 2 for a wrong request, 3 where the referee cannot work here, 130 after
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import sys
@@ -57,6 +58,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rate", type=float, default=3e-4, help="the largest learning rate")
     add("--most-steps", type=int, default=0, help="most training steps of a round; 0: no bound")
     add("--checkpoint-steps", type=int, default=50, help="steps between two checkpoints")
+    add("--json", type=Path, help="also write the content of run.json to this file")
     add("--resume", action="store_true", help="continue the run in --home")
     found = parser.parse_args(words)
     if min(found.rounds, found.samples) < 1 or not 0 <= found.replay < 1:
@@ -85,6 +87,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     """Do the rounds; the content of run.json. Raises KmintError."""
     if given.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    from convert import files
     from forge.checkpoint import EMBEDDED
     from forge.digests import seed_of
     from forge.judging import Judge
@@ -127,6 +130,8 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
         if opened.times:
             _build_baselines([*training, *heldout])
         found.rounds(given.rounds)
+    if given.json is not None:
+        files.write_text(given.json, json.dumps(found.state, indent=1) + "\n")
     return found.state
 
 

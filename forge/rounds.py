@@ -77,7 +77,7 @@ class Run:
         about: Mapping[str, Any],
         tell: Callable[[str], object] = print,
     ) -> None:
-        """`about` is kept with the figures: machine, versions, and the reason for no times."""
+        """`about` is kept as the environment: machine, versions, and the reason for no times."""
         self.home, self._settings, self._judge = home, settings, judge
         self._places, self._heldout = tuple(places), tuple(heldout)
         self._device, self._tell = device, tell
@@ -86,7 +86,7 @@ class Run:
             "settings": asdict(settings),
             "places": [place.name for place in places],
             "heldout": [place.name for place in heldout],
-            "about": dict(about),
+            "environment": dict(about),
         }
         self._file = home / "run.json"
         home.mkdir(parents=True, exist_ok=True)
@@ -155,11 +155,11 @@ class Run:
         folder = self.home / "heldout" / f"{number:02d}"
         samples = self._settings.heldout_samples
         figures = self._judged(number, self._heldout, samples, folder, "heldout").figures
-        self._state["evaluations"].append({"model": number, **figures})
+        models = self._state["evaluations"]
+        found = change(models[0] if models else figures, figures)
+        models.append({"model": number, **figures, "change": found})
         self._write()
-        if number:
-            found = change(self._state["evaluations"][0], figures)
-            self._tell(f"held-out, from model 0 to {number}: {json.dumps(found)}")
+        self._tell(f"held-out, from model 0 to {number}: {json.dumps(found)}")
 
     def _judged(
         self, model: int, places: Sequence[Place], samples: int, folder: Path, kind: str
