@@ -1,7 +1,7 @@
 """Drafts of the present model for many places, sampled in batches and kept on disk.
 
-Each batch is one file, which appears whole. A restart samples the missing batches alone, and every
-batch has a seed of its own, so the drafts are those of a run without the restart.
+Each batch is one file, which appears whole, and has its own seed. A restart samples the missing
+batches alone. So the drafts are those of a run without the restart.
 """
 
 from __future__ import annotations

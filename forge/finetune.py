@@ -1,6 +1,6 @@
 """Trains the present model on the examples of a round, with checkpoints on the way.
 
-The number of steps follows from the examples: so many passes over them. A restart continues from
+The number of steps follows from the number of passes over the examples. A restart continues from
 the last checkpoint with the same batches, so it gives the weights of a run without the restart.
 """
 

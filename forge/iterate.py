@@ -3,10 +3,10 @@
     python -m forge.iterate --home DIR --rounds N --samples K --seed S [--ops a,b] [--functions ...]
                             [--shapes ...] [--device cpu|cuda] [--json FILE] [--resume]
 
-Each round samples K drafts for every operation and function at every shape, asks the referee about
-each different one, keeps the right ones, the fastest with more weight, and trains on them and on a
-part of the corpus. On the processor a verdict says right or wrong alone. `forge/README.md`
-describes the rule and the files.
+Each round samples K drafts for every operation and function at every shape. The referee judges
+each different one. The right ones are kept, the fastest with more weight. The next model trains on
+them and on a part of the corpus. On the processor a verdict says right or wrong alone.
+`forge/README.md` describes the rule and the files.
 
 Exit code 2 for a wrong request, 3 where the referee cannot work here, 130 after an interrupt.
 """

@@ -112,11 +112,16 @@ class Judge:
         if missing:
             tell(f"{len(missing)} kernels to judge, {len(wanted) - len(missing)} known")
         with ThreadPoolExecutor(self._opened.threads, thread_name_prefix="judge") as pool:
-            pending = {
-                key: pool.submit(self._judged, by_name[draft.place], draft, until)
-                for key, draft in missing
-            }
-            found |= _collected(pending)
+            try:
+                found |= _collected(
+                    {
+                        key: pool.submit(self._judged, by_name[draft.place], draft, until)
+                        for key, draft in missing
+                    }
+                )
+            finally:
+                # After an interrupt, or with a broken referee, no further verdict begins.
+                pool.shutdown(cancel_futures=True)
         return found
 
     def _judged(self, place: Place, draft: Draft, until: float | None) -> Reward | Verdict | None:
@@ -190,7 +195,5 @@ def _collected(pending: Mapping[Key, Future[Reward | Verdict | None]]) -> dict[K
         elif result is not None:
             errors.append(result.reason)
         if not found and len(errors) >= min(MOST_ERRORS, len(pending)):
-            for other in pending.values():
-                other.cancel()
             raise EnvironmentUnfit(errors[0], title="the referee cannot work here")
     return found

@@ -1,6 +1,6 @@
 """Expert iteration on the disk: rounds of drafts, verdicts, a choice, and training.
 
-A round drafts with the present model, asks the referee, keeps right kernels, and trains the next
+A round drafts with the present model, asks the referee, and keeps right kernels. It trains the next
 model on them and on a part of the corpus. Before the first round and after each one the model
 drafts for held-out places, whose kernels enter no training.
 
@@ -12,7 +12,7 @@ The folder of a run:
     heldout/00, ...     drafts of each model for held-out places
     verdicts/           every verdict by its job
 
-Every file appears whole. What is there is not made again, so a killed run continues where it was.
+Every file appears whole. A file that is there is not made again, so a killed run continues where it was.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Only kernels that the referee accepted are kept, each different one once for its place. Where
 kernels are timed, the fastest of a place counts `FASTEST` times. So does every kernel whose
-interval reaches into that of the fastest: they cannot be told apart. Other right kernels count
+interval reaches into that of the fastest, since their order is not certain. Other right kernels count
 once. Where nothing is timed, all right kernels count once.
 """
 
@@ -130,7 +130,7 @@ def replayed(count: int, apart_from: Collection[str], seed: int) -> list[Pair]:
 
     A quarter comes from the catalogue and the rest from random functions; nothing of them is held
     out. The catalogue's examples with the text of a stage in `apart_from` are left out: they would
-    contradict what was kept.
+    contradict the kept kernels.
     """
     rng = random.Random(seed)
     found: list[Pair] = []

@@ -20,6 +20,7 @@ from forge.model import Llama, Shape
 from forge.packed import Pair
 from forge.places import Place, places
 from forge.rounds import Run, Settings
+from forge.selection import FASTEST, select
 from kmint_tui.core.judges import Opened, of_referee
 from kmint_tui.errors import UsageError
 from kmint_tui.smith.canonical import canonical
@@ -161,6 +162,20 @@ def test_the_referee_alone_decides_what_is_kept(
     run_of(tmp_path / "b", gelu, relu2, opened, tell=stop_at("")).rounds(1)
     with pytest.raises(UsageError, match="other settings"):
         run_of(tmp_path / "b", gelu, relu2, opened, settings=replace(SETTINGS, seed=6))
+
+
+@pytest.mark.gpu
+def test_a_gpu_times_the_right_kernel(tmp_path: Path) -> None:
+    (place,) = places(["softmax"], (), ("4096x1024:bf16",), heldout=False)
+    right, wrong = drafts_of(place)[1], drafts_of(place)[0]
+    with Referee() as referee:
+        judge = Judge(of_referee(referee), tmp_path, 7)
+        found = judge.judge_all([place], [right, wrong])
+        assert judge.level == "full" and judge.device != "cpu"
+    assert found[place.name, right.same].right and found[place.name, right.same].is_timed
+    assert not found[place.name, wrong.same].right
+    (kept,) = select([place], [wrong, right], found, 1)
+    assert (kept.answer, kept.weight) == (right.answer, FASTEST)
 
 
 def test_a_round_without_a_right_draft_keeps_the_model(

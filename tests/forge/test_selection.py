@@ -9,7 +9,7 @@ import pytest
 from forge.drafting import Draft
 from forge.figures import change, figures_of
 from forge.heldout import is_held_out
-from forge.judging import Reward
+from forge.judging import Reward, reward_of
 from forge.places import Place, places
 from forge.selection import FASTEST, examples, replayed, select, structure_of
 from kmint_tui.errors import UsageError
@@ -18,6 +18,7 @@ from kmint_tui.graph.program import stage_text
 from kmint_tui.template.frame import Settings
 from kmint_tui.template.structures import kernel_source, structures_of
 from referee.ops import catalogue
+from referee.verdict import Verdict
 
 ROW, TILE, LOOP = "BLOCK = triton.next_power_of_2(N)", "ROWS: tl.constexpr", "for start in range(0"
 
@@ -55,6 +56,27 @@ def test_a_wrong_draft_is_never_kept(softmax: tuple[Place, ...]) -> None:
     kept = select(softmax, drafts, rewards, 1)
     assert [one.answer for one in kept] == [TILE]
     assert kept[0].weight == FASTEST
+
+
+def test_only_an_accepted_kernel_has_a_ratio() -> None:
+    timing = {"cell": "here", "bar": "eager", "ratio": {"ratio": 1.5, "low": 1.4, "high": 1.6}}
+    won = Verdict("softmax", "win", "done", "", None, "replay", timing=timing)
+    found = reward_of(won, "here")
+    assert (found.right, found.ratio, found.low, found.high, found.bar) == (
+        True,
+        1.5,
+        1.4,
+        1.6,
+        "eager",
+    )
+    assert reward_of(won, "elsewhere").ratio is None
+    for other in (
+        replace(won, verdict="rejected", stage="honest"),
+        replace(won, verdict="error"),
+        replace(won, verdict="unsure", stage="compile"),
+    ):
+        wrong = reward_of(other, "here")
+        assert (wrong.right, wrong.ratio, wrong.is_timed) == (False, None, False)
 
 
 def test_only_kernels_with_a_separate_interval_count_less(softmax: tuple[Place, ...]) -> None:
