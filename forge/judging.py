@@ -22,6 +22,7 @@ from forge.drafting import Draft
 from forge.places import Place
 from kmint_tui.core.book.contest import timing_at
 from kmint_tui.core.farm.devices import CPU
+from kmint_tui.core.farm.job import Versions
 from kmint_tui.core.farm.work import visible_device
 from kmint_tui.documents import compact
 from kmint_tui.errors import EnvironmentUnfit
@@ -68,13 +69,11 @@ class Judge:
     """
 
     def __init__(self, opened: Opened, folder: Path, seed: int) -> None:
-        from referee.versions import describe_host, triton_version
-
         self._opened, self._folder, self._seed = opened, folder, seed
         folder.mkdir(parents=True, exist_ok=True)
         device = opened.farm.device if opened.farm is not None else visible_device()
         self.device = device if opened.times else CPU
-        self._where = [describe_host()["torch"], triton_version(), self.device]
+        self._where = [asdict(Versions.here()), self.device]
 
     @property
     def level(self) -> str:

@@ -83,7 +83,7 @@ def _iteration_rows(figures: Figures) -> Rows:
             f"{one['kept']} and {one['steps']}" for one in rounds
         ),
         "Held-out drafts that are right, before and after": (
-            f"{percent(first['share_right'])}, {percent(last['share_right'])}"
+            f"{first['right']} of {first['judged']}, {last['right']} of {last['judged']}"
         ),
         "Held-out operations with a kernel, before and after": (
             f"{percent(first['share_with_kernel'])}, {percent(last['share_with_kernel'])}"
