@@ -11,10 +11,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from forge.packed import Tokenised
 
 _POOL = 8192
 Integers = NDArray[np.int64]
@@ -63,6 +66,19 @@ def load(path: Path, passed: frozenset[str] | None = None) -> Corpus:
             token_bytes=[text.encode("latin-1") for text in json.loads(str(data["token_bytes"]))],
             eos=int(data["eos"]),
         )
+
+
+def in_memory(found: Tokenised) -> Corpus:
+    """A corpus for training alone: it has no evaluation prompts and no texts."""
+    return Corpus(
+        prompts=[np.array(row, dtype=np.uint16) for row in found.prompts],
+        answers=[np.array(row, dtype=np.uint16) for row in found.answers],
+        pairs=np.array(found.pairs, dtype=np.int32).reshape(-1, 2),
+        eval_prompts=[],
+        eval_names=[],
+        token_bytes=[],
+        eos=found.eos,
+    )
 
 
 def batches(corpus: Corpus, tokens_per_batch: int, seed: int, context: int) -> Iterator[Batch]:

@@ -6,6 +6,7 @@ half-rotation form, RMSNorm in float32, SwiGLU, causal attention through torch's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,6 +57,21 @@ class Shape:
             "pad_token_id": pad,
             "torch_dtype": "float16",
         }
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> Shape:
+        """The sizes in a config.json that `config` wrote."""
+        return cls(
+            vocabulary=config["vocab_size"],
+            hidden=config["hidden_size"],
+            layers=config["num_hidden_layers"],
+            heads=config["num_attention_heads"],
+            head_dim=config["head_dim"],
+            ffn=config["intermediate_size"],
+            context=config["max_position_embeddings"],
+            rope_theta=config["rope_theta"],
+            eps=config["rms_norm_eps"],
+        )
 
 
 class RMSNorm(nn.Module):

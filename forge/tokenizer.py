@@ -7,12 +7,13 @@ The special tokens come first (ids 0-6). The pre-tokenizer is one of llama.cpp's
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.models import BPE
 
 VOCABULARY = 2048
 BOS, EOS, PAD = "<s>", "</s>", "<pad>"
@@ -35,17 +36,9 @@ _LLAMA3 = (
 
 def train(texts: Iterable[str], *, pre: str = PRE, vocabulary: int = VOCABULARY) -> Tokenizer:
     """A tokenizer trained on `texts`. `pre` is gpt-2 or llama-bpe, else ValueError is raised."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import models, pre_tokenizers, trainers
 
-    if pre not in ("gpt-2", "llama-bpe"):
-        raise ValueError(f"unknown pre-tokenizer {pre!r}: use gpt-2 or llama-bpe")
-    tokenizer = Tokenizer(models.BPE(ignore_merges=pre == "llama-bpe"))
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre == "gpt-2")
-    split = pre_tokenizers.Split(Regex(_LLAMA3), behavior="isolated")
-    tokenizer.pre_tokenizer = (
-        byte_level if pre == "gpt-2" else pre_tokenizers.Sequence([split, byte_level])
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = _split(models.BPE(ignore_merges=pre == "llama-bpe"), pre)
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=list(SPECIAL),
@@ -53,6 +46,36 @@ def train(texts: Iterable[str], *, pre: str = PRE, vocabulary: int = VOCABULARY)
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def of_vocabulary(tokens: Sequence[str], merges: Sequence[str], *, pre: str = PRE) -> Tokenizer:
+    """The tokenizer of a vocabulary in id order and of its merges, as a GGUF file has them.
+
+    The special tokens are those of `SPECIAL`. Raises ValueError for another `pre`.
+    """
+    from tokenizers import AddedToken, models
+
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    numbers = {token: number for number, token in enumerate(tokens)}
+    tokenizer = _split(models.BPE(numbers, pairs, ignore_merges=pre == "llama-bpe"), pre)
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL])
+    return tokenizer
+
+
+def _split(model: BPE, pre: str) -> Tokenizer:
+    """A tokenizer of this model with the pre-tokenizer of that name."""
+    from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+
+    if pre not in ("gpt-2", "llama-bpe"):
+        raise ValueError(f"unknown pre-tokenizer {pre!r}: use gpt-2 or llama-bpe")
+    tokenizer = Tokenizer(model)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre == "gpt-2")
+    split = pre_tokenizers.Split(Regex(_LLAMA3), behavior="isolated")
+    tokenizer.pre_tokenizer = (
+        byte_level if pre == "gpt-2" else pre_tokenizers.Sequence([split, byte_level])
+    )
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

@@ -35,11 +35,11 @@ SHARD_BYTES = 15_000_000
 BOS, PAD = 0, 2
 
 
-def learning_rate(step: int, total: int, peak: float) -> float:
-    """Linear warm-up, then a cosine to 2 % of the peak."""
-    if step < WARMUP:
-        return peak * (step + 1) / WARMUP
-    share = min(1.0, (step - WARMUP) / max(1, total - WARMUP))
+def learning_rate(step: int, total: int, peak: float, warmup: int = WARMUP) -> float:
+    """Linear warm-up over `warmup` steps, then a cosine to 2 % of the peak."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    share = min(1.0, (step - warmup) / max(1, total - warmup))
     return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * share)))
 
 

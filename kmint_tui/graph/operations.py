@@ -7,11 +7,12 @@ which imports torch.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kmint_tui.graph.program import Program, Stage, from_json, stage_text
+from kmint_tui.graph.program import Program, Stage, at_shapes, from_json, stage_text
 
 if TYPE_CHECKING:
     from referee.ops import Op
@@ -40,16 +41,33 @@ def catalogue_program(name: str) -> Program | None:
 
 
 def program_of(op: Op, task: str | TaskName) -> Program:
-    """The program. Raises OutOfScope, with the part of the function that has no graph."""
+    """The program. Its example is at the first shape of the task, where that names shapes.
+
+    Raises OutOfScope, with the part of the function that has no graph.
+    """
     asked = None if isinstance(task, str) else task.asked
     known = catalogue_program(op.name) if op.origin != "user" else None
-    if known is not None:
-        return known
-    if asked is not None:
+    if known is None and asked is not None:
         from kmint_tui.graph.trace import traced_reference
 
         return traced_reference(asked)
-    return _of_operation(op)
+    program = _of_operation(op) if known is None else known
+    return program if isinstance(task, str) else at_shape(program, task)
+
+
+def at_shape(program: Program, task: TaskName, shape: str = "") -> Program:
+    """The program of an operation with its example at `shape`, else at the task's first shape.
+
+    A task without shapes leaves the program as it is.
+    """
+    from referee.problem import Problem
+
+    shapes = (shape,) if shape else task.shapes[:1]
+    if not shapes:
+        return program
+    case = Problem(replace(task, shapes=shapes, timed=())).bench()
+    assert case is not None
+    return at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
 
 
 def same_operation(program: Program) -> str | None:

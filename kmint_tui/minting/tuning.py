@@ -249,16 +249,13 @@ def written_at(
 
     None without a program. An empty `shape` is the timed one.
     """
-    from kmint_tui.graph.program import at_shapes
+    from kmint_tui.graph.operations import at_shape
     from kmint_tui.template.variants import untried, variants
-    from referee.problem import Problem
 
     if program is None:
         return TemplateKernels()
     if shape and not isinstance(task, str):
-        case = Problem(replace(task, shapes=(shape,))).bench()
-        assert case is not None
-        program = at_shapes(program, {spec.name: spec.shape for spec in case.inputs})
+        program = at_shape(program, task, shape)
     kernels = tuple(one for one in variants(program) if one.source not in known)
     return TemplateKernels(kernels, untried(program))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kmint_tui.core.planning import MintOptions, plan
 from kmint_tui.smith import prompts
 from kmint_tui.smith.exemplars import DIALECTS, Dialect, exemplar_for, exemplar_source
 
@@ -92,3 +93,13 @@ def test_feedback_is_one_bounded_line_without_special_tokens() -> None:
     assert line.startswith("a b < |im_end|>< /s>< think> x < y")
     assert len(line) == prompts.MAX_FEEDBACK
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("shapes", "line"),
+    [((), "shape 13 12"), (("32768x512", "64x4096"), "shape 15 9"), (("Mx1024",), "shape 0 10")],
+)
+def test_a_graph_prompt_states_the_first_asked_shape(shapes: tuple[str, ...], line: str) -> None:
+    options = MintOptions(op="softmax", model="embedded", shapes=shapes)
+    request = plan(options, draw_seed=lambda: 1)
+    assert request.prompt.user.splitlines()[1] == line
