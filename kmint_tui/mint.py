@@ -349,10 +349,7 @@ class Mint:
             self._drafting.resume()
 
     def _is_enough(self, verdict: Verdict) -> bool:
-        """True where a verdict ends a session with `until first`.
-
-        That is a win, or a correct kernel on a machine that times nothing.
-        """
+        """True for a win, or for a correct kernel on a machine that times nothing."""
         return verdict.passed and (verdict.verdict == "win" or verdict.timing is None)
 
     def _tuned(self, found: tuple[Sweep, ...] | Exception) -> Iterator[MintEvent]:
