@@ -43,6 +43,7 @@ _TAKEN = frozenset(
     + "_alone _bind _expands _fitting _ranges _shaped _size _unflattened _written".split()
     + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS NUMBERS SHAPES TENSORS".split()
     + "_BY_DTYPE _Shape _kernel_for _shapes_of".split()
+    + "_KEPT _MOST_KEPT _PLAIN _Thread _kernel_of _key _launched _seen _thread".split()
 )
 _NUMBERED = re.compile(rf"{ENTRY_NAME}_\d+")
 _OPTIONAL_IMPORTS = {
