@@ -40,7 +40,7 @@ def {BLOCK_SIZE}(size):
 _TAKEN = frozenset(
     f"{BLOCK_SIZE} _check _check_layout _check_tensor _checked_run _cpu _fake _backward _keep "
     "_not_judged _op _row_gap _usual _vmap reference".split()
-    + "_alone _bind _expands _fitting _ranges _shaped _size _unflattened _written".split()
+    + "_alone _bind _checked _expands _fitting _ranges _shaped _size _unflattened _written".split()
     + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS NUMBERS SHAPES TENSORS".split()
     + "_BY_DTYPE _Shape _kernel_for _shapes_of".split()
     + "_KEPT _MOST_KEPT _PLAIN _Thread _kernel_of _key _launched _seen _thread".split()

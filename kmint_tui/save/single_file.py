@@ -318,8 +318,8 @@ def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> 
             f" {layout}and there may be several leading dimensions. copy=True takes any layout. "
             "On the"
             f" CPU reference() computes the answer. NaN and infinities {kept} as in PyTorch."
-            f" It works under torch.compile(fullgraph=True) as a {how}. Gradients are those of"
-            " reference(), which is then computed again."
+            f" It works under torch.compile(fullgraph=True) as a {how}; an eager call launches the"
+            " kernel itself. Gradients are those of reference(), which is then computed again."
         ),
     ]
 
