@@ -2,8 +2,8 @@
 
     python bench/saved_calls.py [--json FILE]
 
-The first table is of kmint's own parts on the CPU, for an operation of each signature kind at
-64 x 64: the checks with and without their quick form, PyTorch's answer, the registered operator and
+The first table has kmint's own parts on the CPU, for an operation of each signature kind at 64 x 64.
+They are the checks with and without their quick form, PyTorch's answer, the registered operator and
 the direct launch. There an allocation replaces the kernel, and is subtracted from the direct launch.
 
 The second table has whole saved files at small shapes. On a GPU it compares the function with Triton's

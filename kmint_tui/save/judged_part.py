@@ -30,9 +30,11 @@ BLOCK_SIZE = "_next_power_of_2"
 
 _BLOCK_SIZE_CODE = f"""
 def {BLOCK_SIZE}(size):
-    for exponent in range(63):
-        if size <= 2**exponent:
-            return 2**exponent
+    power = 1
+    for _ in range(63):
+        if size <= power:
+            return power
+        power *= 2
     raise ValueError("size must be below 2**63")
 """
 
