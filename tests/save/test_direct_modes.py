@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
+from torch._subclasses.functional_tensor import dispatch_functionalize
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
@@ -18,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.saved_block import load
 from bench.saved_calls import Nothing
+from tests.save.conftest import save_quickly
 from tests.save.direct import File, assert_same, outcome, save_for_cpu
 
 
@@ -199,23 +201,18 @@ def test_another_pytorch_gets_the_operator(softmax: File, monkeypatch: pytest.Mo
     torch.testing.assert_close(softmax.by_operator(x), torch.softmax(x, -1))
 
 
-def test_the_operator_announces_its_launch(
-    softmax: File, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_traced_operator_announces_its_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its traced form needs wrap_triton; a direct launch by that would be a hundred times slower."""
-    module: Any = load(folder / "softmax.py")
-    announced = []
-
-    def wrap(kernel: object) -> Nothing:
-        announced.append(kernel)
-        return Nothing()
-
-    monkeypatch.setattr(torch.library, "wrap_triton", wrap)
+    """torch.compile then sees the kernel; a direct launch is that of the kernel alone."""
+    module: Any = load(save_quickly("online_softmax", tmp_path).files[0])
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    kernel = module._kernel
-    with FakeTensorMode():
-        found = module._op(torch.empty(3, 8, device="cuda"))
-    assert announced == [kernel] and found.device.type == "cuda"
+    for function in (module._op, module.softmax):
+        with FakeTensorMode():
+            traced: Any = dispatch_functionalize(lambda x, function=function: function(x))
+            graph = make_fx(traced)(torch.empty(3, 8, device="cuda"))
+        assert "triton_kernel_wrapper" in graph.code
+    assert not module._thread.in_operator
+    # wrap_triton refuses what is no kernel.
     monkeypatch.setattr(module, "_kernel", Nothing())
     assert module._run(torch.randn(3, 8)).shape == (3, 8)
-    assert announced == [kernel] and not module._thread.in_operator
