@@ -50,7 +50,6 @@ def _seen() -> bool:
     try:
         return bool(
             torch._C._len_torch_dispatch_stack()
-            or torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)
             or torch._C._are_functorch_transforms_active()
             or forward_ad._current_level >= 0
             or torch._C._get_tracing_state()
