@@ -330,7 +330,10 @@ def main() -> int:
         ]
     table(calls)
     worst = max(one.over_us for one in calls)
-    print(f"over the bare launch with its allocation: {worst} us at most; limit {MOST_OVER_US} us")
+    over = "Triton's launch" if ON_GPU else "a launch that does nothing"
+    print(
+        f"over {over} with its allocation: {worst} us at most; the limit on a GPU is {MOST_OVER_US}"
+    )
     if given.json:
         document = raw(parts, calls)
         given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -195,15 +195,18 @@ def _calls_rows(figures: Figures) -> Rows:
         "Around a direct launch, without its allocation, us": spread("direct_us"),
     }
     worst = max(row["over"] for row in calls.values())
+    if not any("torch" in row for row in calls.values()):
+        # The limit is over Triton's launch, which needs a GPU.
+        rows["Saved files around a launch that does nothing, worst, us"] = f"{worst:.1f}"
+        return rows
     kept = "kept" if worst <= MOST_OVER_US else "NOT kept"
-    rows["Saved files over a launch and its allocation, worst, us"] = (
+    rows["Saved files over Triton's launch and its allocation, worst, us"] = (
         f"{worst:.1f} (limit {MOST_OVER_US:g}, {kept})"
     )
     for name, row in calls.items():
-        if "torch" in row:
-            rows[f"{name}: bare launch; saved function; operator; PyTorch's own, us"] = "; ".join(
-                f"{row[one]:.1f}" for one in ("bare", "saved_grad", "operator", "torch")
-            )
+        rows[f"{name}: bare launch; saved function; operator; PyTorch's own, us"] = "; ".join(
+            f"{row[one]:.1f}" for one in ("bare", "saved_grad", "operator", "torch")
+        )
     return rows
 
 

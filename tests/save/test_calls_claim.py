@@ -26,7 +26,10 @@ def test_the_document_gives_the_table(tmp_path: Path, monkeypatch: pytest.Monkey
         "softmax by shape, 64x1024", "softmax by shape, 2x3x64", "rmsnorm, 64x1024", "rmsnorm, 2x3x64",
     ]  # fmt: skip
     assert all(row["bare"] > 0 for row in figures["calls"].values())
-    label = "Saved files over a launch and its allocation, worst, us"
+    label = "Saved files over Triton's launch and its allocation, worst, us"
+    gpu = dict.fromkeys(("bare", "saved_grad", "operator", "torch"), 9.0)
     for over, words in ((MOST_OVER_US, "kept"), (MOST_OVER_US + 0.1, "NOT kept")):
-        figures["calls"] = {"a file": {"over": over}}
+        figures["calls"] = {"a file": {**gpu, "over": over}}
         assert claim.rows(figures)[label] == f"{over:.1f} (limit 8, {words})"
+    figures["calls"] = {"a file": {"over": 1.0}}
+    assert label not in claim.rows(figures), "without a GPU there is no launch of Triton's"
