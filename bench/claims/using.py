@@ -161,23 +161,53 @@ def _training_rows(figures: Figures) -> Rows:
     return rows
 
 
+MOST_OVER_US = 8.0
+"""The most that a saved function may cost the host over Triton's bare launch with its allocation."""
+
+
 def _calls(raw: Raw) -> Figures:
-    names = ("checks_us", "one_by_one_us", "reference_us", "operator_us")
-    return {row["op"]: {name: row[name] for name in names} for row in raw["rows"]}
+    parts = ("checks_us", "one_by_one_us", "reference_us", "operator_us", "direct_us")
+    calls = ("bare", "allocated", "saved", "saved_grad", "over", "operator", "torch", "reference")
+    return {
+        "operations": {row["op"]: {name: row[name] for name in parts} for row in raw["rows"]},
+        "calls": {
+            f"{row['file']}, {row['shape']}": {
+                name: row[f"{name}_us"] for name in calls if row[f"{name}_us"] is not None
+            }
+            for row in raw["calls"]
+        },
+    }
 
 
 def _calls_rows(figures: Figures) -> Rows:
+    operations, calls = figures["operations"].values(), figures["calls"]
+
     def spread(name: str) -> str:
-        found = [row[name] for row in figures.values()]
+        found = [row[name] for row in operations]
         return f"{median(found):.1f} ({min(found):.1f} to {max(found):.1f})"
 
-    return {
-        "Operations": str(len(figures)),
+    rows = {
+        "Operations": str(len(operations)),
         "Checks one by one, us: median, least to most": spread("one_by_one_us"),
         "Checks in their quick form, us": spread("checks_us"),
         "PyTorch's own answer, us": spread("reference_us"),
-        "Through the registered operator, which the CPU leaves out, us": spread("operator_us"),
+        "Through the registered operator, us": spread("operator_us"),
+        "Around a direct launch, without its allocation, us": spread("direct_us"),
     }
+    worst = max(row["over"] for row in calls.values())
+    if not any("torch" in row for row in calls.values()):
+        # The limit is over Triton's launch, which needs a GPU.
+        rows["Saved files around a launch that does nothing, worst, us"] = f"{worst:.1f}"
+        return rows
+    kept = "kept" if worst <= MOST_OVER_US else "NOT kept"
+    rows["Saved files over Triton's launch and its allocation, worst, us"] = (
+        f"{worst:.1f} (limit {MOST_OVER_US:g}, {kept})"
+    )
+    for name, row in calls.items():
+        rows[f"{name}: bare launch; saved function; operator; PyTorch's own, us"] = "; ".join(
+            f"{row[one]:.1f}" for one in ("bare", "saved_grad", "operator", "torch")
+        )
+    return rows
 
 
 USING = (
@@ -266,10 +296,11 @@ USING = (
         name="saved_calls",
         title="Small calls of saved functions",
         script="python bench/saved_calls.py --json RAW.json",
-        schema="kmint.bench.saved_calls/1",
+        schema="kmint.bench.saved_calls/2",
         about=(
-            "The host's time for a 64 x 64 call on the CPU: the checks of a saved function, and"
-            " PyTorch's answer. No launch is in it."
+            "The host's time for a 64 x 64 call by its parts, on the CPU, and for calls of whole saved"
+            " files at 64 x 1,024, 1 x 4,096 and 4 x 16 x 1,024 in bf16. Without a GPU a launch that does"
+            " nothing replaces Triton's there."
         ),
         reduce=_calls,
         rows=_calls_rows,

@@ -43,7 +43,12 @@ class HostCost:
 def host_cost(op: Op, name: str, able: Support) -> HostCost:
     """The cost of a call of 64 rows and columns, or of the least columns that the file takes."""
     text = "\n".join(
-        [imports(), constants(able), reference_function(op), checked_function(op, name, able)]
+        [
+            *imports("custom_op"),
+            constants(able),
+            reference_function(op),
+            checked_function(op, name, "kmint", able),
+        ]
     )
     module: dict[str, Any] = {"__name__": name}
     exec(compile(text, f"<{name}>", "exec", dont_inherit=True), module)

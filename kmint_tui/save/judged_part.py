@@ -30,9 +30,11 @@ BLOCK_SIZE = "_next_power_of_2"
 
 _BLOCK_SIZE_CODE = f"""
 def {BLOCK_SIZE}(size):
-    for exponent in range(63):
-        if size <= 2**exponent:
-            return 2**exponent
+    power = 1
+    for _ in range(63):
+        if size <= power:
+            return power
+        power *= 2
     raise ValueError("size must be below 2**63")
 """
 
@@ -40,9 +42,10 @@ def {BLOCK_SIZE}(size):
 _TAKEN = frozenset(
     f"{BLOCK_SIZE} _check _check_layout _check_tensor _checked_run _cpu _fake _backward _keep "
     "_not_judged _op _row_gap _usual _vmap reference".split()
-    + "_alone _bind _expands _fitting _ranges _shaped _size _unflattened _written".split()
+    + "_alone _bind _checked _expands _fitting _ranges _shaped _size _unflattened _written".split()
     + "ARGUMENTS COLUMNS DTYPES JUDGED MAX_COLUMNS MAX_ELEMENTS NUMBERS SHAPES TENSORS".split()
     + "_BY_DTYPE _Shape _kernel_for _shapes_of".split()
+    + "_KEPT _MOST_KEPT _PLAIN _Thread _kernel_of _key _launched _seen _thread".split()
 )
 _NUMBERED = re.compile(rf"{ENTRY_NAME}_\d+")
 _OPTIONAL_IMPORTS = {

@@ -124,6 +124,27 @@ def names_of(op: Op) -> str:
     return ", ".join(parameter.name for parameter in parameters_of(op))
 
 
+def dtype_of(op: Op) -> str:
+    """The first tensor of the dtype that the operation is judged at."""
+    return next(one.name for one in parameters_of(op) if one.dtype == "x")
+
+
+def flat_inputs(op: Op, rows: str) -> str:
+    """The tensors of a call with their leading dimensions as `rows`, an expression."""
+    found = []
+    for one in parameters_of(op):
+        columns = f", {one.name}.shape[-1]" if len(one.shape) == 2 else ""
+        flat = f"{one.name}.reshape({rows}{columns})"
+        found.append(flat if one.shape[0] == "M" else one.name)
+    return ", ".join(found)
+
+
+def output_shape(op: Op) -> str:
+    """The shape of the answer, from the first tensor's."""
+    shape = f"{parameters_of(op)[0].name}.shape"
+    return shape if KINDS[op.kind].output == ("M", "N") else f"{shape}[:-1]"
+
+
 def registered(
     op: Op, name: str, namespace: str, how: Registration, *, chooses: bool = False
 ) -> str:
@@ -132,20 +153,8 @@ def registered(
     With `chooses` every call takes its kernel from the table of the file.
     """
     lead = parameters_of(op)[0].name
-    dtype_of = next(parameter.name for parameter in parameters_of(op) if parameter.dtype == "x")
     shape = f"{lead}.shape" if KINDS[op.kind].output == ("M", "N") else f"{lead}.shape[:1]"
-    empty = f"torch.empty({shape}, dtype={dtype_of}.dtype, device={lead}.device)"
-    body = [
-        f"    if {lead}.shape[0] == 0:",
-        f"        return {empty}",
-        f"    with torch.cuda.device({lead}.device):",
-    ]
-    if chooses:
-        sizes = f"{lead}.shape[0], {lead}.shape[-1], {dtype_of}.dtype"
-        body.append(f"        kernel = _kernel_for({sizes})")
-    entry = "kernel" if chooses else ENTRY_NAME
-    body.append(f"        found: Tensor = {entry}({names_of(op)})")
-    body.append("    return found")
+    empty = f"torch.empty({shape}, dtype={dtype_of(op)}.dtype, device={lead}.device)"
     cpu = [
         f'    if {lead}.device.type == "cpu":',
         "        # torch.compile looks into this function also when the tensors are on the CPU.",
@@ -156,7 +165,10 @@ def registered(
     lines += [
         f"def _op({typed_names(op)}) -> Tensor:",
         *(cpu if how == "triton_op" else []),
-        *body,
+        f"    if {lead}.shape[0] == 0:",
+        f"        return {empty}",
+        *_launch(op, how, chooses=chooses),
+        "    return found",
         "",
         "",
     ]
@@ -177,3 +189,23 @@ def registered(
     ]
     lines += [_BACKWARD, "", _VMAP]
     return "\n".join(lines)
+
+
+def _launch(op: Op, how: Registration, *, chooses: bool) -> list[str]:
+    """The lines that launch the kernel; those of a `triton_op` are announced to torch.compile."""
+    lead = parameters_of(op)[0].name
+    entry = "kernel" if chooses else ENTRY_NAME
+    lines = [f"    with torch.cuda.device({lead}.device):"]
+    if chooses:
+        sizes = f"{lead}.shape[0], {lead}.shape[-1], {dtype_of(op)}.dtype"
+        lines.append(f"        kernel = _kernel_for({sizes})")
+    lines.append(f"        found: Tensor = {entry}({names_of(op)})")
+    if how == "custom_op":
+        return lines
+    return [
+        "    _thread.in_operator = True",
+        "    try:",
+        *(f"    {line}" for line in lines),
+        "    finally:",
+        "        _thread.in_operator = False",
+    ]

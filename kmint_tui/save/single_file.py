@@ -20,6 +20,7 @@ from kmint_tui.documents import parse_toml
 from kmint_tui.escapes import visible_json
 from kmint_tui.save import choosing
 from kmint_tui.save.choosing import Choice
+from kmint_tui.save.import_lines import in_order
 from kmint_tui.save.judged_part import BEGIN, END, ENTRY_NAME, JudgedPart
 from kmint_tui.save.line_width import WIDTH, narrow, paragraph, plain
 from kmint_tui.save.operator_code import Registration
@@ -116,27 +117,17 @@ def render(
         public = [stem]
         limits = judged_constants(support) + "\n"
     else:
-        wraps = ["from torch.library import triton_op, wrap_triton"] if how == "triton_op" else []
-        head = [*imports().splitlines(), *wraps, *more]
+        head = [*imports(how, chooses=choice is not None), *more]
         rest = wrapper(op, stem, namespace, support, how, choice)
         public = [*sorted([stem, "reference"])]
         limits = constants(support) + "\n"
     if "F." not in rest:
         head = [line for line in head if not line.endswith(" as F")]
-    head.sort(
-        key=lambda line: (
-            line.startswith("from") and not line.startswith("from torch import"),
-            line.split()[1] != "math",
-        )
-    )
-    if choice:
-        head = [line for line in head if line != "import math"]
-        head = [*choosing.imports(), "", *head]
     lines = [
         f"# SPDX-License-Identifier: {origin.licence}",
         _docstring(op, stem, support, how, origin, choice),
         _MYPY,
-        "\n".join(head),
+        "\n".join(in_order(head)),
         "",
         f"__all__ = {json.dumps(public)}",
         "",
@@ -327,8 +318,8 @@ def _contract(op: Op, stem: str, support: Support, how: Registration | None) -> 
             f" {layout}and there may be several leading dimensions. copy=True takes any layout. "
             "On the"
             f" CPU reference() computes the answer. NaN and infinities {kept} as in PyTorch."
-            f" It works under torch.compile(fullgraph=True) as a {how}. Gradients are those of"
-            " reference(), which is then computed again."
+            f" It works under torch.compile(fullgraph=True) as a {how}; an eager call launches the"
+            " kernel itself. Gradients are those of reference(), which is then computed again."
         ),
     ]
 

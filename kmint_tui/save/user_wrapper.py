@@ -13,14 +13,56 @@ from __future__ import annotations
 
 import json
 
+from kmint_tui.save.direct_call import MOST_KEPT
 from kmint_tui.save.host_code import NotSaveable
 from kmint_tui.save.own_reference import Argument, Judged, Number, Range, Signature, Size
 
 CHECKED = "_checked_run"
 
-_CHECKS = '''def {checked}(
+_CHECKS = '''_PLAIN = (Tensor, torch.nn.Parameter)
+# The entry of JUDGED, the flattened dimensions and the shapes of calls that passed the checks.
+_KEPT: dict[tuple, tuple] = {{}}
+_MOST_KEPT = {most_kept}
+
+
+def {checked}(
     tensors: tuple[Tensor, ...], numbers: tuple[float, ...]
 ) -> Tensor | tuple[Tensor, ...]:
+    key = None if torch.compiler.is_compiling() else _key(tensors, numbers)
+    kept = None if key is None else _KEPT.get(key)
+    if kept is None:
+        chosen, shaped, lead = _checked(tensors, numbers)
+        # A tensor that was expanded is a copy, which each call needs again.
+        if key is not None and all(
+            one.data_ptr() == other.data_ptr() for one, other in zip(tensors, shaped)
+        ):
+            if len(_KEPT) >= _MOST_KEPT:
+                _KEPT.clear()
+            _KEPT[key] = (chosen, lead, tuple(tuple(one.shape) for one in shaped))
+    else:
+        chosen, lead, shapes = kept
+        shaped = tensors
+        if len(lead) > 1:
+            shaped = tuple(one.view(shape) for one, shape in zip(tensors, shapes))
+    with torch.cuda.device(tensors[0].device):
+        result = {entry}({arguments})
+    return _unflattened(result, chosen, lead)
+
+
+def _key(tensors: tuple[Tensor, ...], numbers: tuple[float, ...]) -> tuple | None:
+    """All that the checks read; None for other objects than tensors, and for subclasses."""
+    read: list[object] = [torch.is_grad_enabled(), *map(type, numbers)]
+    for one in tensors:
+        if type(one) not in _PLAIN:
+            return None
+        read += (one.shape, one.dtype, one.device, one.is_contiguous(), one.requires_grad)
+    return tuple(read)
+
+
+def _checked(
+    tensors: tuple[Tensor, ...], numbers: tuple[float, ...]
+) -> tuple[tuple, tuple[Tensor, ...], tuple[int, ...]]:
+    """What _fitting() returns. Raises TypeError or ValueError for what was not judged."""
     for name, tensor in zip(TENSORS, tensors):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{{name}} must be a torch.Tensor, not {{type(tensor).__name__}}")
@@ -40,9 +82,7 @@ _CHECKS = '''def {checked}(
             raise ValueError(f"{{name}} must have at most {{MAX_ELEMENTS}} elements, as judged")
         if tensor.requires_grad and torch.is_grad_enabled():
             raise NotImplementedError("{public} has no backward: call it under torch.no_grad()")
-    with torch.cuda.device(tensors[0].device):
-        result = {entry}({arguments})
-    return _unflattened(result, chosen, lead)
+    return chosen, shaped, lead
 
 
 def _fitting(
@@ -262,6 +302,7 @@ def user_wrapper(judged: Judged, name: str, entry: str) -> str:
         checked=CHECKED,
         public=name,
         entry=entry,
+        most_kept=MOST_KEPT,
         arguments=", ".join(places[one] for one in judged.names),
     )
     return f'''{checks}

@@ -6,10 +6,14 @@ any number of leading dimensions; the wrapper flattens them to the judged two wi
 
 from __future__ import annotations
 
+from kmint_tui.save import choosing, direct_call
 from kmint_tui.save.choosing import Choice, table
+from kmint_tui.save.judged_part import ENTRY_NAME
 from kmint_tui.save.operator_code import (
     Registration,
+    flat_inputs,
     names_of,
+    output_shape,
     parameters_of,
     registered,
     typed_names,
@@ -65,12 +69,18 @@ WITH_DIM = frozenset({"softmax", "log_softmax", "cumsum"})
 """Operations that have a `dim` argument in PyTorch."""
 
 
-def imports() -> str:
-    """The imports of every saved file."""
-    return (
-        "import torch\nimport torch.nn.functional as F\nimport triton\nimport triton.language "
-        "as tl\nfrom torch import Tensor\n"
-    )
+def imports(how: Registration, *, chooses: bool = False) -> list[str]:
+    """The import lines of every saved file."""
+    return [
+        "import torch",
+        "import torch.nn.functional as F",
+        "import triton",
+        "import triton.language as tl",
+        "from torch import Tensor",
+        *direct_call.imports(how),
+        *(choosing.imports() if chooses else []),
+        *(["from torch.library import triton_op"] if how == "triton_op" else []),
+    ]
 
 
 def constants(support: Support) -> str:
@@ -95,15 +105,19 @@ def wrapper(
     choice: Choice | None = None,
 ) -> str:
     """The code after the judged parts. `name` is the public function's."""
-    operator = registered(op, name, namespace, how, chooses=choice is not None)
-    public = _public(op, name, namespace)
+    chooses = choice is not None
+    operator = direct_call.announced(how) + registered(op, name, namespace, how, chooses=chooses)
+    checked = checked_function(op, name, namespace, support, chooses=chooses)
     tables = [table(choice)] if choice else []
-    return "\n\n".join([reference_function(op), *tables, *_checks(op, support), operator, public])
+    return "\n\n".join([reference_function(op), *tables, operator, checked])
 
 
-def checked_function(op: Op, name: str, support: Support) -> str:
-    """The checks and the public function alone. On the CPU it calls `reference`."""
-    return "\n\n".join([*_checks(op, support), _public(op, name, "kmint")])
+def checked_function(
+    op: Op, name: str, namespace: str, support: Support, *, chooses: bool = False
+) -> str:
+    """The checks, the direct launch and the public function. On the CPU it calls `reference`."""
+    direct = direct_call.direct(op, ENTRY_NAME, chooses=chooses)
+    return "\n\n".join([*_checks(op, support), direct, _public(op, name, namespace)])
 
 
 def _checks(op: Op, support: Support) -> list[str]:
@@ -261,13 +275,8 @@ def _shape(parameter: Parameter) -> str:
 
 def _public(op: Op, name: str, namespace: str) -> str:
     parameters = parameters_of(op)
-    lead = parameters[0].name
-    flat = [
-        _flat(parameter) if parameter.shape[0] == "M" else parameter.name
-        for parameter in parameters
-    ]
-    result = f"{lead}.shape" if KINDS[op.kind].output == ("M", "N") else f"{lead}.shape[:-1]"
-    copies = [f"            {one.name} = {one.name}.contiguous()" for one in parameters]
+    lead, names = parameters[0].name, names_of(op)
+    copies = [f"                {one.name} = {one.name}.contiguous()" for one in parameters]
     dim = op.name in WITH_DIM
     return (
         "\n".join(
@@ -277,18 +286,25 @@ def _public(op: Op, name: str, namespace: str) -> str:
                 f'    """{_sentence(op, dim=dim)}"""',
                 *(_moved(name, lead) if dim else []),
                 "    traced = torch.compiler.is_compiling()",
-                f"    if traced or not _usual({names_of(op)}):",
-                f"        _check({names_of(op)})",
-                "        if copy:",
+                f"    key = None if traced else _key({names})",
+                "    kernel = None if key is None else _KEPT.get(key)",
+                "    if kernel is None:",
+                f"        if traced or not _usual({names}):",
+                f"            _check({names})",
+                "            if copy:",
                 *copies,
-                "        else:",
-                f"            _check_layout({names_of(op)})",
-                f'    if {lead}.device.type == "cpu" and not traced:',
-                f"        return reference({names_of(op)})",
-                f"    rows = {lead}.numel() // {lead}.shape[-1]",
-                "    # Not _op: a second import of this file by another name ends that operator.",
-                f"    found: Tensor = torch.ops.{namespace}.{name}({', '.join(flat)})",
-                f"    return found.reshape({result})",
+                "                key = None",
+                "            else:",
+                f"                _check_layout({names})",
+                f'        if {lead}.device.type == "cpu" and not traced:',
+                f"            return reference({names})",
+                "        if key is None:",
+                f"            rows = {lead}.numel() // {lead}.shape[-1]",
+                "            # Not _op: a second import of this file by another name ends it.",
+                f"            found: Tensor = torch.ops.{namespace}.{name}({flat_inputs(op, 'rows')})",
+                f"            return found.reshape({output_shape(op)})",
+                f"        kernel = _kernel_of({names}, key)",
+                f"    return _launched(kernel, {names})",
             ]
         )
         + "\n"
@@ -306,14 +322,6 @@ def _moved(name: str, lead: str) -> list[str]:
     ]
 
 
-def _flat(parameter: Parameter) -> str:
-    return (
-        f"{parameter.name}.reshape(rows)"
-        if len(parameter.shape) == 1
-        else f"{parameter.name}.reshape(rows, {parameter.name}.shape[-1])"
-    )
-
-
 def _sentence(op: Op, *, dim: bool) -> str:
     shapes = ", ".join(
         f"{p.name} ({', '.join('...' if s == 'M' else s for s in p.shape)})"
@@ -322,7 +330,7 @@ def _sentence(op: Op, *, dim: bool) -> str:
     out = ", ".join("..." if symbol == "M" else symbol for symbol in KINDS[op.kind].output)
     last = "    Then dim may be any dimension, which is brought to the end.\n" if dim else ""
     return (
-        f"{shapes} -> ({out}).\n\n    With copy, tensors that are not contiguous are copied "
-        f"first.\n{last}"
+        f"{shapes} -> ({out}).\n\n    With copy, tensors of any layout are taken, and copied "
+        f"where needed.\n{last}"
         "    Raises TypeError or ValueError naming the argument that is wrong.\n    "
     )

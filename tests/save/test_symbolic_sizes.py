@@ -96,7 +96,11 @@ module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 torch.cuda.device = lambda device: contextlib.nullcontext()
 
-def call(x, r, w, *alpha):
+def call(*given):
+    first, again = once(*given), once(*given)
+    return first if first == again else (first, again)
+
+def once(x, r, w, *alpha):
     try:
         found = module.scaled(x, r, w, *alpha)
     except Exception as error:
