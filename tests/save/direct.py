@@ -31,7 +31,7 @@ class File:
         self.module: Any = load(path)
         self.function: Callable[..., Tensor] = getattr(self.module, name)
         self.launches = 0
-        self.module._run = self._run
+        vars(self.module)["_run"] = self._run
 
     def _run(self, *given: Tensor) -> Tensor:
         assert all(one.dim() <= 2 for one in given)

@@ -92,15 +92,30 @@ class Tagged(Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
 
+class Dispatched(Tensor):
+    """A subclass that has memory of its own, and refuses what PyTorch dispatches."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        raise NotImplementedError(str(func))
+
+
 def test_subclasses_and_fake_tensors_take_the_operator(softmax: File) -> None:
     x = torch.randn(3, 8)
     softmax.direct(x)
-    tagged = x.as_subclass(Tagged)
     before = softmax.launches
+    tagged = x.as_subclass(Tagged)
     assert type(softmax.function(tagged)) is Tagged
+    dispatched = Tensor._make_subclass(Dispatched, x)
+    with pytest.raises(NotImplementedError):
+        softmax.function(dispatched)
     with FakeTensorMode() as mode:
-        fake = softmax.module._op(mode.from_tensor(x))
-        assert type(softmax.function(mode.from_tensor(x))) is type(fake)
+        fake = mode.from_tensor(x)
+        assert type(softmax.function(fake)) is type(softmax.module._op(fake)) is type(fake)
     assert softmax.launches == before
 
 
