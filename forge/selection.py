@@ -24,6 +24,7 @@ from kmint_tui.graph.operations import catalogue_program
 
 FASTEST = 8
 _MARKS = (
+    ("split", re.compile(r"\bSPLITS\b")),
     ("loop", re.compile(r"\bfor start in range\(")),
     ("persist", re.compile(r"\bfor row in range\(tl\.program_id")),
     ("tile", re.compile(r"\bROWS: tl\.constexpr")),

@@ -78,9 +78,9 @@ def _hint(
 
 
 def _zeros(output: Tensor) -> str | None:
-    return (
-        "the output is all zeros" if output.is_floating_point() and not bool(output.any()) else None
-    )
+    if output.is_floating_point() and not bool(computable(output).any()):
+        return "the output is all zeros"
+    return None
 
 
 def _small(

@@ -161,7 +161,7 @@ def test_the_structure_is_read_from_the_text() -> None:
         for structure in structures_of(stage):
             assert structure_of(kernel_source(stage, structure, Settings())) == structure
             seen.add(structure)
-    assert len(seen) == 7
+    assert len(seen) == 8
     assert structure_of("x = 1") == "other"
 
 

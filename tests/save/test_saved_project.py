@@ -92,6 +92,7 @@ def test_one_compiled_graph_serves_every_size_up_to_its_block(project: Project, 
     # What torch.compile does with the host code on a GPU, traced here on tensors of the CPU: sizes
     # must stay symbols.
     module = load_module(project.saved[name].files[0])
+    module._thread.in_operator = True
     traced = make_fx(module._run, tracing_mode="symbolic")(*flat_arguments(op_name(name)))
     environment = traced.shape_env
     assert environment is not None
