@@ -287,7 +287,9 @@ def test_timing_a_prepared_cell_compiles_nothing(
     from referee.timing.measurement import COMPILE
     from referee.timing.own_kernels import compile_own
 
-    smoke = Smoke(tmp_path)
+    with torch.enable_grad():
+        # It turns gradients off for its process.
+        smoke = Smoke(tmp_path)
     compile_own(load(op, "gpu"), bench_cell(op))
     names: list[str] = []
     monkeypatch.setattr(
