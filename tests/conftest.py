@@ -69,9 +69,12 @@ def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture(autouse=True)
 def _torch_settings() -> Iterator[None]:
-    """No test may leave gradients off in the process that it shares with others."""
+    """No test may change how gradients are made in the process that it shares with others."""
     yield
     torch = sys.modules.get("torch")
+    if torch is not None and torch.is_anomaly_enabled():
+        torch.autograd.set_detect_anomaly(False)
+        pytest.fail("a test left torch's detection of anomalies on")
     if torch is not None and not torch.is_grad_enabled():
         torch.set_grad_enabled(True)
         pytest.fail("the test left torch's gradients off, and later tests need them")

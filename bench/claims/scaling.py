@@ -138,9 +138,9 @@ TWO_GPUS = Claim(
     reduce=_two,
     rows=_two_rows,
 )
-"""It joins `CLAIMS` with its first result."""
 
 SCALING = (
+    TWO_GPUS,
     Claim(
         name="many_gpus",
         title="Many GPUs, simulated",

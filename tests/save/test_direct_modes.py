@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,20 @@ def test_a_torchscript_trace_holds_the_operator(softmax: File) -> None:
 
 @pytest.mark.parametrize(
     "context",
-    [nullcontext(), torch.autocast("cpu", torch.bfloat16), torch.autograd.set_detect_anomaly(True)],
+    [
+        nullcontext,
+        partial(torch.autocast, "cpu", torch.bfloat16),
+        # It acts from its making on.
+        partial(torch.autograd.set_detect_anomaly, True),
+    ],
     ids=["plain", "autocast", "anomaly"],
 )
-def test_other_contexts_change_nothing(softmax: File, context: AbstractContextManager[Any]) -> None:
+def test_other_contexts_change_nothing(
+    softmax: File, context: Callable[[], AbstractContextManager[Any]]
+) -> None:
     x = torch.randn(3, 8)
     wanted = softmax.module._op(x)
-    with context:
+    with context():
         found = softmax.direct(x)
     assert found.dtype == wanted.dtype
     torch.testing.assert_close(found, wanted)
