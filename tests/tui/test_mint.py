@@ -150,8 +150,10 @@ async def test_cancelling_before_the_session_began(open_app: Open, smiths: Path)
         ask_for_softmax(app, smiths / "endless.gguf")
         await pilot.press("f5", "x", "x")
         await until(pilot, lambda: app.run_now is None)
-        assert mint_screen(app).session.best is None
-        assert not app.screen.query_one(Composer).has_class("-folded")
+        session = mint_screen(app).session
+        assert session.best is None
+        # On a busy machine the session may begin before the key arrives. Its table then stays.
+        assert app.screen.query_one(Composer).has_class("-folded") == bool(session.drafts)
 
 
 async def test_a_smith_that_is_killed_becomes_a_message_with_a_way_on(
