@@ -115,49 +115,6 @@ def randomly_rounded(
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
-def shifted(
-    function: Callable[..., Any], inputs: Sequence[Tensor], shift: float
-) -> list[tuple[Tensor, ...]]:
-    """The outputs of `function(*inputs)` for each of _PATTERNS, with each rounding operation's
-    result moved by `shift`. All elements of a result move alike.
-    """
-    found = []
-    for pattern in _PATTERNS:
-        with _Shifted(pattern, shift):
-            result = function(*inputs)
-        found.append(tuple(result) if isinstance(result, (tuple, list)) else (result,))
-    return found
-
-
-_PATTERNS = (0b001, 0b010, 0b011, 0b000, 0b101, 0b110)
-"""Directions of rounding operations. They take the first two bits in turn, each twice where the
-third bit is set; a bit that is set moves up.
-"""
-
-
-class _Shifted(Mode):
-    def __init__(self, pattern: int, shift: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._pattern, self._shift, self._operations = pattern, shift, 0
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = str(func).removeprefix("aten.").partition(".")[0]
-        if name.removesuffix("_") in _ROUNDING and any(map(_is_floating, tree_leaves(result))):
-            turn = self._operations >> (self._pattern >> 2)
-            up = self._pattern >> (turn % 2) & 1
-            self._operations += 1
-            for leaf in filter(_is_floating, tree_leaves(result)):
-                leaf.mul_(1.0 + self._shift if up else 1.0 - self._shift)
-        return result
-
-
 class _RandomRounding(Mode):
     def __init__(self, seed: int, unit: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

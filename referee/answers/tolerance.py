@@ -43,8 +43,8 @@ They are not moved, and no part of L; their answers count in their own A only. A
 is uniform in `masked`. In other recipes it may be off by the rounding of such logits, which is
 nothing at -1e4 and everything at -1e9.
 
-Rows are the last dimension; one dimension has rows of one element. Every element must be within its
-budget.
+Rows are the last dimension. An output of one dimension has one element in each row. Every element
+must be within its budget.
 
 A user's reference has no name that tells its properties, so `ops/traits.py` finds them:
 
@@ -56,17 +56,16 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
 - Otherwise, an answer that no input moves counts for itself only, unless nothing in its row moves.
   An example is a mask's fill value. The same holds for an input that is far larger than any answer
   and does not change its row, such as a mask's -1e9.
-- Its intermediate results are rounded at random too (`moves.py`), in the same number of samples
+- Its intermediate results are rounded at random too (`rounding.py`), in the same number of samples
   as the inputs move. Moved inputs do not show the rounding of intermediates that cancel.
 - The oracle's own error counts too, where float64 loses all digits: gelu of -9 is not zero.
 - A comparison of an input with a number, such as `age >= 65`, keeps its result when inputs move
-  (`moves.py`), because all dtypes compare exactly.
+  (`steps.py`), because all dtypes compare exactly.
 - An output of several tensors side by side has a row in each of them (`joined.py`).
 - If it calls activations whose usual form cancels, A is at least one, or 64 times the row's largest
   |expected| if that is less.
-- Rounding falls either way, so an integer or bool has several right answers: those of moved
-  inputs, and of eager in fp32 or its own dtype. Those of float64 are right too, also where its
-  intermediate results move by 8 roundings of fp32.
+- Rounding falls either way, so an integer or bool has several right answers. They are those of
+  float64, of moved inputs, and of eager in fp32 or its own dtype.
 - For outputs of eight bits, an ulp is up to a quarter of the number. The first term is 5/8 ulp, for
   the final rounding and intermediates of half precision. Eager's rounding to eight bits does not
   count in E.
@@ -95,15 +94,7 @@ from referee.answers.error_sizes import (
     ulp,
 )
 from referee.answers.joined import with_parts
-from referee.answers.moves import (
-    EPS32,
-    OWN_UNIT,
-    Moves,
-    perturbed,
-    randomly_rounded,
-    shifted,
-    unit_of,
-)
+from referee.answers.moves import EPS32, OWN_UNIT, Moves, perturbed, randomly_rounded, unit_of
 from referee.answers.user_budget import ERRORS, FLOOR, user_allowance, without_steps
 from referee.ops.catalogue import SOFTCAP, base_name
 from referee.ops.recipes import FINITE, is_a_mask
@@ -112,7 +103,8 @@ from referee.ops.task import Task
 from referee.ops.torch_compat import computable
 
 ULPS, ULPS_OF_EIGHT_BITS = 1.5, 0.625
-TINY = 2.0**-126  # Hardware may flush smaller fp32 numbers to zero.
+# Hardware may flush numbers below fp32's smallest normal one to zero.
+TINY = 2.0**-126
 PERTURBATIONS = 2
 PERTURBATIONS_OF_SCALARS = 4
 # Samples for fp32 outputs, which have no larger rounding. With thousands of rows, all of few
@@ -182,8 +174,6 @@ def _expectations(
         task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs]
     )
     native = evaluate(task.eager, inputs) if users else ()
-    whole = users and not all(dtype.is_floating_point for dtype in dtypes)
-    shifts = shifted(task.oracle, inputs, ERRORS * unit / 2) if whole else []
     spreads = [] if users else _spreads(exact, chain([single], samples), apart=apart)
     expected = []
     for index, value in enumerate(exact):
@@ -192,7 +182,7 @@ def _expectations(
         others += [_beyond_rounding(other, value, dtypes[index]) for other in rounded_once]
         also: Tensors
         if not value.is_floating_point() or not dtypes[index].is_floating_point:
-            also = (*others, *(one[index] for one in shifts)) if users else ()
+            also = tuple(others) if users else ()
             expected.append(
                 Expected(value, torch.zeros_like(value, dtype=torch.float64), dtypes[index], also)
             )
