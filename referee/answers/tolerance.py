@@ -56,11 +56,11 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
 - Otherwise, an answer that no input moves counts for itself only, unless nothing in its row moves.
   An example is a mask's fill value. The same holds for an input that is far larger than any answer
   and does not change its row, such as a mask's -1e9.
-- Its intermediate results are rounded at random too (`rounding.py`), in the same number of samples
+- Its intermediate results are rounded at random too (`moves.py`), in the same number of samples
   as the inputs move. Moved inputs do not show the rounding of intermediates that cancel.
 - The oracle's own error counts too, where float64 loses all digits: gelu of -9 is not zero.
 - A comparison of an input with a number, such as `age >= 65`, keeps its result when inputs move
-  (`steps.py`), because all dtypes compare exactly.
+  (`moves.py`), because all dtypes compare exactly.
 - An output of several tensors side by side has a row in each of them (`joined.py`).
 - If it calls activations whose usual form cancels, A is at least one, or 64 times the row's largest
   |expected| if that is less.
