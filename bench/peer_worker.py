@@ -123,7 +123,7 @@ class Worker:
     def _problem(
         self, place: Place, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
     ) -> str:
-        """What is wrong with the outputs by the referee's tolerance, or ""."""
+        """The fault of the outputs by the referee's tolerance, or ""."""
         given = place.task.inputs(place.cell, 0, self._device)
         found = compare(place.task, place.cell, given, outputs)
         if found.status != "pass":

@@ -72,7 +72,9 @@ def places(
     ):
         if is_held_out(place.program) != heldout:
             said = "not held out" if heldout else "held out, so training must not see it"
-            raise UsageError(f"{place.of} is {said}", fix="forge/README.md says what is held out")
+            raise UsageError(
+                f"{place.of} is {said}", fix="forge/README.md lists the held-out names"
+            )
         found.setdefault(place.prompt, place)
     return tuple(found.values())
 

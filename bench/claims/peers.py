@@ -134,7 +134,7 @@ PEERS = Claim(
     script="python bench/peers.py --json RAW.json",
     schema="kmint.bench.peers/1",
     about=(
-        "kmint's kernels beside those of Liger, Helion and PyTorch, by the protocol of a verdict. kmint's"
+        "kmint's kernels with those of Liger, Helion and PyTorch, by the protocol of a verdict. kmint's"
         " are those of the book; the seconds are those of a kernel that is there, not of minting it. Every"
         " first answer is compared with float64. Emitted Triton is judged by `kmint judge`."
     ),

@@ -105,8 +105,7 @@ def randomly_rounded(
     """The outputs of `function(*inputs)`, with every rounding operation moved by half of `unit`.
 
     With OWN_UNIT, an activation in one piece is computed in its usual form, which may lose every
-    digit. Returns None if the function takes a step of a
-    floating number.
+    digit. Returns None if the function takes a step of a floating number.
     """
     with _RandomRounding(seed, unit) as mode:
         result = function(*inputs)

@@ -143,8 +143,9 @@ class SizeDecisions:
         rope = op.kind in ROPE_KINDS
         none = self._traced([self._cell(op, 0, HEADS[0] if rope else FEW_COLUMNS, 0)])
         harmless = missing - self._missing([*traced, *none])
-        widths = self._traced([self._cell(op, FEW_ROWS, one, 0) for one in HEADS] if rope else [])
-        if len(widths) == len(HEADS):
+        turns = product(HEADS if rope else (), range(len(DTYPES)))
+        widths = self._traced([self._cell(op, FEW_ROWS, one, turn) for one, turn in turns])
+        if len(widths) == len(HEADS) * len(DTYPES):
             harmless |= {
                 (decision, outcome)
                 for decision, outcome in self._missing([*traced, *widths]) & missing

@@ -236,6 +236,6 @@ def test_a_traced_operator_announces_its_launch(
             graph = make_fx(traced)(torch.empty(3, 8, device="cuda"))
         assert "triton_kernel_wrapper" in graph.code
     assert not module._thread.in_operator
-    # wrap_triton refuses what is no kernel.
+    # wrap_triton takes kernels only.
     monkeypatch.setattr(module, "_kernel", Nothing())
     assert module._run(torch.randn(3, 8)).shape == (3, 8)

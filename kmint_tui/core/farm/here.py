@@ -22,12 +22,12 @@ class FarmHere:
         self.device, self.places = visible_device(), at_once
         self._bench = Workbench(self.device)
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="device")
-        self._open = 0
+        self._open = set[Future[Answer]]()
 
     @property
     def free(self) -> int:
         """1 while the device has no job."""
-        return int(self._open == 0)
+        return int(not self._open)
 
     @property
     def spent(self) -> dict[str, float]:
@@ -42,12 +42,9 @@ class FarmHere:
         def do() -> Answer:
             return Answer(opened(self._bench.do(job, tell, count)), "others none")
 
-        def ended(_: Future[Answer]) -> None:
-            self._open -= 1
-
-        self._open += 1
         future = self._pool.submit(do)
-        future.add_done_callback(ended)
+        self._open.add(future)
+        future.add_done_callback(self._open.discard)
         return future
 
     def __enter__(self) -> FarmHere:

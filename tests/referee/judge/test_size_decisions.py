@@ -65,6 +65,15 @@ def test_rows_may_decide_it(referee: Referee, warps: str) -> None:
     assert (verdict.verdict, verdict.guard) == ("rejected", "size_decisions"), verdict.reason
 
 
+@pytest.mark.parametrize("size", [128, 256, 512, 1024])
+def test_each_width_meets_each_dtype(referee: Referee, size: int) -> None:
+    """A branch for one width in one dtype is no width that never occurs."""
+    source = KERNEL.replace("WARPS", f"4\n    less = 1 if x.element_size() * K == {size} else 0")
+    source = source.replace("out, M, N, K, BLOCK=", "out, M, N - less, K, BLOCK=")
+    verdict = referee.judge(source, "rope", level="correct", strict=True)
+    assert (verdict.verdict, verdict.guard) == ("rejected", "wrong_answer"), verdict.reason
+
+
 @pytest.mark.parametrize(
     "code, of_rows",
     [
