@@ -2,7 +2,7 @@
 
 Layout: 8 bytes little-endian length of the header, the header (UTF-8 JSON: `{"message": ...,
 "blobs": [sizes]}`), the blobs in order. Both ends are kmint's processes. The limits turn a mangled
-stream into an error instead of a large allocation. Both directions have deadlines, because a
+stream into an error instead of a large allocation. Both directions have limits of time, because a
 process that hangs neither reads nor answers.
 """
 
@@ -12,7 +12,6 @@ import json
 import os
 import select
 import struct
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,8 @@ MOST_HEADER = 1 << 28
 MOST_BLOBS = 1 << 30
 
 Read = Callable[[int], bytes]
+TimeLeft = Callable[[], float | None]
+"""Seconds to wait before it is asked again; None when the time is up."""
 Message = dict[str, Any]
 
 
@@ -28,7 +29,7 @@ class WireError(ConnectionError):
 
 
 class WireTimeout(TimeoutError):
-    """No complete frame was accepted or arrived before the deadline."""
+    """No complete frame was accepted or arrived in time."""
 
 
 def frame(message: Message, blobs: Sequence[bytes] = ()) -> bytes:
@@ -39,21 +40,21 @@ def frame(message: Message, blobs: Sequence[bytes] = ()) -> bytes:
     return b"".join((struct.pack("<Q", len(header)), header, *blobs))
 
 
-def send(fd: int, framed: bytes, deadline: Callable[[], float] | None = None) -> None:
-    """Writes one frame. With `deadline` (as in `deadline_reader`), `fd` becomes non-blocking.
+def send(fd: int, framed: bytes, left: TimeLeft | None = None) -> None:
+    """Writes one frame. With `left`, `fd` becomes non-blocking.
 
-    Raises WireError if the other end is closed, WireTimeout at the deadline.
+    Raises WireError if the other end is closed, WireTimeout when the time is up.
     """
     view = memoryview(framed)
     try:
-        if deadline is not None:
+        if left is not None:
             os.set_blocking(fd, False)
         while view:
             try:
                 view = view[os.write(fd, view) :]
             except BlockingIOError:
-                assert deadline is not None
-                _wait(fd, select.POLLOUT, deadline)
+                assert left is not None
+                _wait(fd, select.POLLOUT, left)
     except WireTimeout:
         raise
     except OSError as error:
@@ -81,18 +82,16 @@ def blocking_reader(fd: int) -> Read:
     return lambda count: _read(fd, count, None)
 
 
-def deadline_reader(fd: int, deadline: Callable[[], float]) -> Read:
-    """A `read` that raises WireTimeout at `deadline()` (time.monotonic seconds), which may move
-    meanwhile. It is asked again when it has come.
-    """
-    return lambda count: _read(fd, count, deadline)
+def timed_reader(fd: int, left: TimeLeft) -> Read:
+    """A `read` for `receive` that raises WireTimeout when the time is up."""
+    return lambda count: _read(fd, count, left)
 
 
-def _read(fd: int, count: int, deadline: Callable[[], float] | None) -> bytes:
+def _read(fd: int, count: int, left: TimeLeft | None) -> bytes:
     parts: list[bytes] = []
     while count:
-        if deadline is not None:
-            _wait(fd, select.POLLIN, deadline)
+        if left is not None:
+            _wait(fd, select.POLLIN, left)
         try:
             part = os.read(fd, min(count, 1 << 20))
         except OSError as error:
@@ -104,11 +103,13 @@ def _read(fd: int, count: int, deadline: Callable[[], float] | None) -> bytes:
     return b"".join(parts)
 
 
-def _wait(fd: int, event: int, deadline: Callable[[], float]) -> None:
+def _wait(fd: int, event: int, left: TimeLeft) -> None:
     poll = select.poll()
     poll.register(fd, event)
-    left = deadline() - time.monotonic()
-    while not poll.poll(max(0.0, left) * 1000):
-        if left <= 0:
-            raise WireTimeout("no answer in time")
-        left = deadline() - time.monotonic()
+    # Only `left` ends the wait: this thread may lose the processor between a reading of the time and
+    # a comparison with it.
+    while (seconds := left()) is not None:
+        if poll.poll(1000 * seconds):
+            return
+    if not poll.poll(0):
+        raise WireTimeout("no answer in time")

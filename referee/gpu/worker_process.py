@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -101,9 +100,9 @@ class WorkerProcess:
         self._allow(seconds)
         # The previous request's step must not appear in this one's error.
         self.step = WorkerStep("starting on the request", "referee")
-        read = wire.deadline_reader(self._read.fileno(), self._deadline)
+        read = wire.timed_reader(self._read.fileno(), self._left)
         try:
-            wire.send(self._write.fileno(), framed, self._deadline)
+            wire.send(self._write.fileno(), framed, self._left)
             while True:
                 answer, _ = wire.receive(read)
                 if "progress" not in answer:
@@ -126,9 +125,9 @@ class WorkerProcess:
     def _allow(self, seconds: float) -> None:
         self._clock = Clock(seconds, partial(threads_of, self._process.pid))
 
-    def _deadline(self) -> float:
-        """The time of the next look at the clock; a time in the past when its time is up."""
-        return 0.0 if self._clock.look() else time.monotonic() + self._clock.pause()
+    def _left(self) -> float | None:
+        """Seconds until the next look at the clock; None when its time is up."""
+        return None if self._clock.look() else self._clock.pause()
 
     def kill(self) -> None:
         """Ends the worker and all its children at once."""
