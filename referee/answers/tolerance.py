@@ -65,7 +65,8 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
 - If it calls activations whose usual form cancels, A is at least one, or 64 times the row's largest
   |expected| if that is less.
 - Rounding falls either way, so an integer or bool has several right answers. They are those of
-  float64, of moved inputs, and of eager in fp32 or its own dtype.
+  float64, of moved inputs, and of eager in fp32 or its own dtype. An integer may also be off where
+  it rounds a calculated number near a tie (`rounding_steps.py`).
 - For outputs of eight bits, an ulp is up to a quarter of the number. The first term is 5/8 ulp, for
   the final rounding and intermediates of half precision. Eager's rounding to eight bits does not
   count in E.
@@ -95,6 +96,7 @@ from referee.answers.error_sizes import (
 )
 from referee.answers.joined import with_parts
 from referee.answers.moves import EPS32, OWN_UNIT, Moves, perturbed, randomly_rounded, unit_of
+from referee.answers.rounding_steps import other_sides
 from referee.answers.user_budget import ERRORS, FLOOR, user_allowance, without_steps
 from referee.ops.catalogue import SOFTCAP, base_name
 from referee.ops.recipes import FINITE, is_a_mask
@@ -174,6 +176,8 @@ def _expectations(
         task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs]
     )
     native = evaluate(task.eager, inputs) if users else ()
+    whole = not all(dtype.is_floating_point for dtype in dtypes)
+    sides = other_sides(task.oracle, inputs, unit) if whole else []
     spreads = [] if users else _spreads(exact, chain([single], samples), apart=apart)
     expected = []
     for index, value in enumerate(exact):
@@ -182,7 +186,7 @@ def _expectations(
         others += [_beyond_rounding(other, value, dtypes[index]) for other in rounded_once]
         also: Tensors
         if not value.is_floating_point() or not dtypes[index].is_floating_point:
-            also = tuple(others) if users else ()
+            also = (*(others if users else ()), *(side[index] for side in sides))
             expected.append(
                 Expected(value, torch.zeros_like(value, dtype=torch.float64), dtypes[index], also)
             )

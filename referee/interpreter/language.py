@@ -85,7 +85,7 @@ def patch() -> None:
         method = f"__{name}__"
         setattr(tl.constexpr, method, _left_to_tensors(getattr(tl.constexpr, method)))
     numbers_as_tensors.patch()
-    reductions.patch()
+    reductions.patch(triton_interpreter.InterpreterBuilder)
 
 
 def _left_to_tensors(native: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

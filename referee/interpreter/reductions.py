@@ -4,7 +4,8 @@ once.
 The layout of a compiled kernel decides the tree. Triton requires that a reduction's combiner is
 associative and commutative, and that a scan's is associative. So there are two trees of each here,
 and a combiner must be right in both. The compiler passes two numbers to a combiner. Here many pairs
-at once are passed as numbers too; where the combiner branches, the pairs split (`_Parted`).
+at once are passed as numbers too; where the combiner branches, the pairs split (`_Parted`). Where it
+reads a block made of such a number, it runs once for each pair (`_Unread`).
 """
 
 from __future__ import annotations
@@ -41,11 +42,62 @@ class _Parted(BaseException):
         self.where = where
 
 
-def patch() -> None:
-    """Lets a combiner branch on many pairs. Call it once per process, after Triton's own
+class _BlockRead(BaseException):
+    """A combiner reads a block that is made of the numbers of many pairs."""
+
+
+class _Unread(np.ndarray):
+    """A block that a combiner makes of a number, for many pairs at once.
+
+    Usually only its dtype is asked for, as in `(x + tl.zeros((1,), tl.int1)).dtype`. The elements
+    mean nothing: calculations of whole arrays give the same kind, and any other use raises
+    _BlockRead.
+    """
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        if named:
+            raise _BlockRead
+        return _unread(getattr(ufunc, method)(*map(_plain_array, inputs)))
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if kwargs or any(isinstance(value, (list, tuple)) for value in args):
+            raise _BlockRead
+        return _unread(func(*map(_plain_array, args)))
+
+    def __getitem__(self, _: Any) -> Any:
+        raise _BlockRead
+
+    def __bool__(self) -> bool:
+        raise _BlockRead
+
+    def item(self, *_: Any) -> Any:
+        raise _BlockRead
+
+
+def _plain_array(value: Any) -> Any:
+    return np.zeros(value.shape, value.dtype) if isinstance(value, _Unread) else value
+
+
+def _unread(found: Any) -> Any:
+    if not isinstance(found, np.ndarray) or not found.ndim:
+        raise _BlockRead
+    return found.view(_Unread)
+
+
+def patch(builder: Any) -> None:
+    """Lets a combiner branch on many pairs and make blocks of their numbers.
+
+    `builder` is the class of Triton's interpreter. Call it once per process, after Triton's own
     patches.
     """
-    truth = tl.tensor.__bool__
+    truth, splat = tl.tensor.__bool__, builder.create_splat
+
+    def made(self: Any, kind: Any, number: Any) -> Any:
+        if number.data.size == 1:
+            return splat(self, kind, number)
+        return type(number)(np.zeros(kind.shape, number.data.dtype).view(_Unread), number.dtype)
+
+    builder.create_splat = made
 
     def wanted(tensor: Any) -> bool:
         # Only operands of a combiner, and values computed from them, are a number for the compiler
@@ -92,8 +144,18 @@ def _of_pairs(operation: Any, pairs: list[Array], like: tuple[Any, ...]) -> list
         for whole, part, other in zip(found, some, others, strict=True):
             whole[where], whole[~where] = part, other
         return found
+    except _BlockRead:
+        return _one_by_one(operation, pairs, like)
     parts = merged if isinstance(merged, tuple) else (merged,)
+    if any(isinstance(part.handle.data, _Unread) for part in parts):
+        return _one_by_one(operation, pairs, like)
     return [np.broadcast_to(part.handle.data.reshape(-1), pairs[0].shape) for part in parts]
+
+
+def _one_by_one(operation: Any, pairs: list[Array], like: tuple[Any, ...]) -> list[Array]:
+    single = ([array[place : place + 1] for array in pairs] for place in range(pairs[0].size))
+    found = [_of_pairs(operation, pair, like) for pair in single]
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
 def _plain(operation: Any, tensors: tuple[Any, ...]) -> Callable[[Array, Array], Array] | None:

@@ -22,6 +22,24 @@ def prefer_larger(a, i, b, j):
 @triton.jit
 def mul(a, b):
     return a * b
+
+
+@triton.jit
+def larger_by_dtype(a, b):
+    keep = a > b
+    if (a + tl.zeros((1,), tl.int1)).dtype.is_floating():
+        keep |= a != a
+    return tl.where(keep, a, b)
+
+
+@triton.jit
+def sum_of_block(a, b):
+    return a + tl.sum(b + tl.zeros((2,), tl.float32), 0) * 0.5
+
+
+@triton.jit
+def sum_by_halves(a, b):
+    return tl.sum(tl.reshape(tl.where(tl.arange(0, 2) > 0, a, b), (1, 2)).to(tl.float32))
 """
 
 
@@ -51,6 +69,26 @@ def mul(a, b):
             "s, i = tl.reduce((v, cols), 0, prefer_larger)",
             "v * 0 + i",
             lambda x: x.argmax(-1, keepdim=True).expand_as(x),
+        ),
+        (
+            "s = tl.reduce(v, 0, larger_by_dtype)",
+            "v * 0 + s",
+            lambda x: x.amax(-1, keepdim=True).expand_as(x),
+        ),
+        (
+            "s = tl.associative_scan(v, 0, larger_by_dtype)",
+            "s",
+            lambda x: x.cummax(-1).values,
+        ),
+        (
+            "s = tl.reduce(v.to(tl.float32), 0, sum_of_block)",
+            "v * 0 + s",
+            lambda x: x.sum(-1, keepdim=True).expand_as(x),
+        ),
+        (
+            "s = tl.reduce(v.to(tl.float32), 0, sum_by_halves)",
+            "v * 0 + s",
+            lambda x: x.sum(-1, keepdim=True).expand_as(x),
         ),
         (
             "s = tl.sum(tl.reshape(v, (8, 8)))",
