@@ -3,15 +3,16 @@
 Each condition compares two integers, and the text writes down one of them. A difference from a
 written number counts as a comparison with it. The arguments and the
 grid of a launch give the bounds of the other. Only a condition whose integer differs between
-launches counts, because others do not depend on sizes. Limits: bounds are wider than the values, so
-an outcome that never occurs may count as possible; numbers that a kernel loads are unknown.
+launches counts, because others do not depend on sizes. Quotients and remainders by written numbers
+are collected too. Limits: bounds are wider than the values, so an outcome that never occurs may
+count as possible; numbers that a kernel loads, and those that a loop counts, are unknown.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from referee.plans.plan import Launch, LaunchConfig, LaunchPlan
@@ -47,6 +48,17 @@ class Condition:
 
 def conditions(text: str, plans: Iterable[LaunchPlan]) -> dict[Key, Condition]:
     """The conditions of a clean kernel module, as the launches of these plans decide them."""
+    return _walked(text, plans)[0]
+
+
+def divisions(text: str, plans: Iterable[LaunchPlan]) -> dict[int, tuple[str, str]]:
+    """The integers that divide sizes in a kernel or are divided by them, with function and text."""
+    return _walked(text, plans)[1]
+
+
+def _walked(
+    text: str, plans: Iterable[LaunchPlan]
+) -> tuple[dict[Key, Condition], dict[int, tuple[str, str]]]:
     functions = {
         node.name: node for node in tree_of(text).body if isinstance(node, ast.FunctionDef)
     }
@@ -57,9 +69,11 @@ def conditions(text: str, plans: Iterable[LaunchPlan]) -> dict[Key, Condition]:
         if (value := _literal(node.value, {})) is not None
     }
     found: dict[Key, Condition] = {}
+    divided: dict[int, tuple[str, str]] = {}
     for launch, config in _launches(plans):
-        _Walk(functions, constants, config, found).walk(launch.kernel, _arguments(config), 0)
-    return found
+        walk = _Walk(functions, constants, config, found, divided)
+        walk.walk(launch.kernel, _arguments(config), 0)
+    return found, divided
 
 
 def compared_numbers(text: str) -> tuple[float, ...]:
@@ -112,44 +126,91 @@ class _Walk:
         constants: Mapping[str, int],
         config: LaunchConfig,
         found: dict[Key, Condition],
+        divided: dict[int, tuple[str, str]],
     ) -> None:
         self._functions, self._constants = functions, constants
-        self._grid, self._found = config.grid, found
+        self._grid, self._found, self._divided = config.grid, found, divided
 
     def walk(self, name: str, known: dict[str, Bounds], depth: int) -> None:
         """Note the conditions of a function whose parameters have these bounds."""
-        function = self._functions[name]
-        times: dict[str, int] = {}
-        for node in ast.walk(function):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                times[node.id] = times.get(node.id, 0) + 1
-        known = {one: bounds for one, bounds in known.items() if one not in times}
-        statements = sorted(
-            (node for node in ast.walk(function) if isinstance(node, (ast.Assign, ast.For))),
-            key=lambda node: node.lineno,
-        )
-        for statement in statements:
-            match statement:
-                case ast.Assign(targets=[ast.Name(id=target)], value=value) if times[target] == 1:
-                    if (bounds := self._bounds(value, known)) is not None:
-                        known[target] = bounds
-                case ast.For(target=ast.Name(id=target), iter=ast.Call(args=given)) if (
-                    times[target] == 1
-                ):
-                    ends = [self._bounds(one, known) for one in given[:2]]
-                    if (last := ends[-1]) is not None:
-                        first = ends[0] if len(ends) > 1 and ends[0] is not None else (0, 0)
-                        known[target] = (first[0], max(first[0], last[1] - 1))
-        for node in ast.walk(function):
-            if isinstance(node, ast.Compare) and len(node.ops) == 1:
-                self._note(name, node, known)
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.BitXor)):
-                number = _literal(node.right, self._constants)
-                if number is not None and number >= LEAST_NUMBER:
-                    self._note(name, _as_equality(node), known)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                if node.func.id in self._functions and depth < MOST_DEPTH:
-                    self.walk(node.func.id, self._given(node, known), depth + 1)
+        self._block(name, self._functions[name].body, known, depth)
+
+    def _block(
+        self, name: str, body: Sequence[ast.stmt], known: dict[str, Bounds], depth: int
+    ) -> dict[str, Bounds]:
+        """Walk statements in their order. Returns the bounds after them."""
+        for statement in body:
+            known = self._statement(name, statement, dict(known), depth)
+        return known
+
+    def _statement(
+        self, name: str, statement: ast.stmt, known: dict[str, Bounds], depth: int
+    ) -> dict[str, Bounds]:
+        match statement:
+            case ast.If(test=test, body=body, orelse=orelse):
+                self._look(name, test, known, depth)
+                one, other = (self._block(name, part, known, depth) for part in (body, orelse))
+                return {
+                    each: (min(one[each][0], other[each][0]), max(one[each][1], other[each][1]))
+                    for each in one.keys() & other.keys()
+                }
+            case ast.For() | ast.While():
+                changed = _stored(statement)
+                known = {each: bounds for each, bounds in known.items() if each not in changed}
+                if isinstance(statement, ast.While):
+                    self._look(name, statement.test, known, depth)
+                    self._block(name, statement.body, known, depth)
+                    return known
+                self._look(name, statement.iter, known, depth)
+                inside = known | self._counted(statement, known)
+                self._block(name, statement.body, inside, depth)
+                return known
+        self._look(name, statement, known, depth)
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=target)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value)
+            ):
+                pass
+            case ast.AugAssign(target=ast.Name(id=target), op=op, value=added):
+                value = ast.BinOp(ast.Name(target, ast.Load()), op, added)
+            case _:
+                stored = _stored(statement)
+                return {each: old for each, old in known.items() if each not in stored}
+        bounds = self._bounds(value, known)
+        others = {each: old for each, old in known.items() if each != target}
+        return others if bounds is None else others | {target: bounds}
+
+    def _counted(self, loop: ast.For, known: dict[str, Bounds]) -> dict[str, Bounds]:
+        """The bounds of a loop's variable."""
+        match loop:
+            case ast.For(target=ast.Name(id=target), iter=ast.Call(args=given)):
+                ends = [self._bounds(one, known) for one in given[:2]]
+                if ends and (last := ends[-1]) is not None:
+                    first = ends[0] if len(ends) > 1 and ends[0] is not None else (0, 0)
+                    return {target: (first[0], max(first[0], last[1] - 1))}
+        return {}
+
+    def _look(self, name: str, part: ast.AST, known: dict[str, Bounds], depth: int) -> None:
+        """Note the conditions and quotients in an expression or a plain statement."""
+        for node in ast.walk(part):
+            match node:
+                case ast.Compare(ops=[_]):
+                    self._note(name, node, known)
+                case ast.BinOp(op=ast.Sub() | ast.BitXor(), right=right):
+                    number = _literal(right, self._constants)
+                    if number is not None and number >= LEAST_NUMBER:
+                        self._note(name, _as_equality(node), known)
+                case ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.Div(), left=left, right=right):
+                    for one, other in ((left, right), (right, left)):
+                        number = _literal(one, self._constants)
+                        sized = self._bounds(other, known) is not None
+                        if number is not None and number >= LEAST_NUMBER and sized:
+                            shown = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
+                            self._divided.setdefault(int(number), (name, shown))
+                case ast.Call(func=ast.Name(id=called)) if called in self._functions:
+                    if depth < MOST_DEPTH:
+                        self.walk(called, self._given(node, known), depth + 1)
 
     def _given(self, call: ast.Call, known: dict[str, Bounds]) -> dict[str, Bounds]:
         assert isinstance(call.func, ast.Name)
@@ -189,6 +250,9 @@ class _Walk:
                 return known.get(name)
             case ast.Subscript(value=value):
                 return self._bounds(value, known)
+            case ast.UnaryOp(op=op, operand=operand):
+                inside = self._bounds(operand, known)
+                return None if inside is None else _turned(op, inside)
             case ast.BinOp(left=left, op=op, right=right):
                 one, other = self._bounds(left, known), self._bounds(right, known)
                 return None if one is None or other is None else _combined(op, one, other)
@@ -211,6 +275,11 @@ class _Walk:
         return self._grid[axis] if axis in (0, 1, 2) else max(self._grid)
 
 
+def _stored(statement: ast.stmt) -> set[str]:
+    names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
 def _as_equality(node: ast.BinOp) -> ast.Compare:
     """`n == 768` for `n - 768`, with which arithmetic can decide as well."""
     return ast.copy_location(ast.Compare(node.left, [ast.Eq()], [node.right]), node)
@@ -229,6 +298,8 @@ def _literal(node: ast.expr, constants: Mapping[str, int]) -> int | None:
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value
+        case ast.Constant(value=float(value)) if value.is_integer():
+            return int(value)
         case ast.Name(id=name):
             return constants.get(name)
         case ast.Call(func=ast.Attribute(attr="constexpr"), args=[value]):
@@ -260,6 +331,25 @@ def _combined(op: ast.operator, one: Bounds, other: Bounds) -> Bounds | None:
             if _is_exact(one) and _is_exact(other):
                 return one[0] % other[0], one[0] % other[0]
             return 0, other[1] - 1
+        case _ if _is_exact(one) and _is_exact(other):
+            left, right = int(one[0]), int(other[0])
+            of_integers = {
+                ast.BitAnd: int.__and__, ast.BitOr: int.__or__, ast.BitXor: int.__xor__,
+                **({ast.LShift: int.__lshift__, ast.RShift: int.__rshift__} if 0 <= right < 64 else {}),
+            }  # fmt: skip
+            exact = of_integers.get(type(op))
+            return None if exact is None else (exact(left, right), exact(left, right))
+    return None
+
+
+def _turned(op: ast.unaryop, inside: Bounds) -> Bounds | None:
+    match op:
+        case ast.USub():
+            return -inside[1], -inside[0]
+        case ast.Invert():
+            return -inside[1] - 1, -inside[0] - 1
+        case ast.UAdd():
+            return inside
     return None
 
 
