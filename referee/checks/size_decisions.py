@@ -252,7 +252,7 @@ class SizeDecisions:
             for function in parse(self.candidate.source).body
             if isinstance(function, ast.FunctionDef)
             for node in ast.walk(function)
-            if isinstance(node, (ast.Compare, ast.BinOp))
+            if isinstance(node, (ast.Compare, ast.BinOp, ast.Call))
         }
 
 

@@ -27,6 +27,7 @@ Key = tuple[str, int, int]
 """Function, line and column in the clean kernel module."""
 
 _THROUGH = frozenset({"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims"})
+_CHOOSE = frozenset({"max", "maximum", "min", "minimum"})
 _MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
 
 
@@ -208,6 +209,12 @@ class _Walk:
                         if number is not None and number >= LEAST_NUMBER and sized:
                             shown = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
                             self._divided.setdefault(int(number), (name, shown))
+                case ast.Call(args=[left, right]) if _name(node) in _CHOOSE:
+                    # `min(N, 4096)` decides as `N <= 4096` does.
+                    numbers = [_literal(one, self._constants) for one in (left, right)]
+                    if any(number is not None and number >= LEAST_NUMBER for number in numbers):
+                        decides = ast.Compare(left, [ast.LtE()], [right])
+                        self._note(name, ast.copy_location(decides, node), known, node)
                 case ast.Call(func=ast.Name(id=called)) if called in self._functions:
                     if depth < MOST_DEPTH:
                         self.walk(called, self._given(node, known), depth + 1)
@@ -220,7 +227,9 @@ class _Walk:
         found = {name: self._bounds(value, known) for name, value in given.items()}
         return {name: bounds for name, bounds in found.items() if bounds is not None}
 
-    def _note(self, name: str, node: ast.Compare, known: dict[str, Bounds]) -> None:
+    def _note(
+        self, name: str, node: ast.Compare, known: dict[str, Bounds], shown: ast.expr | None = None
+    ) -> None:
         left, operator, right = node.left, type(node.ops[0]), node.comparators[0]
         constant = _literal(right, self._constants)
         if constant is None:
@@ -235,7 +244,7 @@ class _Walk:
         if constant is None or bounds is None:
             return
         key = (name, node.lineno, node.col_offset)
-        text = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
+        text = " ".join(ast.unparse(shown or node).split())[:MOST_SHOWN]
         condition = self._found.setdefault(key, Condition(name, text, constant))
         condition.seen.add(bounds)
         condition.outcomes |= _outcomes(operator, bounds, constant)
@@ -273,6 +282,13 @@ class _Walk:
     def _axis(self, given: list[ast.expr]) -> int:
         axis = _literal(given[0], self._constants) if given else 0
         return self._grid[axis] if axis in (0, 1, 2) else max(self._grid)
+
+
+def _name(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _stored(statement: ast.stmt) -> set[str]:

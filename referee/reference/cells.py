@@ -18,10 +18,11 @@ Further cells have 1/64, 8, 256 and 2^-20 times that magnitude, zeros, or both s
 the structures that expose wrong kernels (constant, shifted, cancelling, one-hot rows). A cell is
 left out if the reference fails or is not finite there. At 2^-20 it must also be accurate in fp32.
 
-Masks get a row of each value in some cells, if the reference stays finite and accurate. In one more
-cell, a tenth of each operand equals the numbers that the reference compares it with. If columns are
-independent, the operand with the most elements meets the middle between two rounding steps. Only
-one operand does so, because a quotient of two such operands would distinguish a reciprocal.
+Masks get a row of each value in some cells, if the reference stays finite and accurate, and two
+cells in which one value is seldom. In one more cell, a tenth of each operand equals the numbers
+that the reference compares it with. If columns are independent, the operand with the most elements
+meets the middle between two rounding steps. Only one operand does so, because a quotient of two such
+operands would distinguish a reciprocal.
 
 An example of `--input` comes at the sizes of its family (`family.py`): all cells at the least
 sizes, few at the others. A few cells at the least sizes have other numbers among the arguments.
@@ -67,11 +68,13 @@ from referee.reference.numbering import numbering
 from referee.reference.reference import Function
 
 MASKS = (FEW, "choice:0.0:1.0")
+SELDOM = {"sparse": "choice:" + "0:" * 95 + "1", "dense": "choice:" + "1:" * 95 + "0"}
+"""Recipes of masks in which one value is seldom, by cell label. Most parts of a row lack it."""
 GRID = "_grid"
 EQUAL = "equal:"
 _FACTORS = {
     "given": 1.0, "small": 1.0 / 64.0, "large": 8.0, "mixed": 1.0, "signed": 1.0,
-    "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "equal": 1.0, "itself": 1.0,
+    "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "equal": 1.0, "itself": 1.0, "sparse": 1.0, "dense": 1.0,
 }  # fmt: skip
 _SHOWING = ("given", "tiny", "small", "zero", "huge")
 """Labels of cells with other numbers among the arguments, tried in order."""
@@ -215,7 +218,9 @@ class InstanceCells:
             recipes["tiny"] = given
         recipes["zero"] = given
         recipes["equal"] = self._equal(given)
-        again = ("mixed", "signed", "equal")
+        for label, recipe in SELDOM.items():
+            recipes[label] = [recipe if one in MASKS else one for one in given]
+        again = ("mixed", "signed", "equal", *SELDOM)
         cells = [
             self.cell(label, wanted)
             for label, wanted in recipes.items()

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from referee.ops.task import Task
-from referee.ops.torch_compat import Mode
+from referee.ops.torch_compat import Mode, computable
+from referee.reference.cells import MASKS, width_of
+from referee.reference.evaluating import CHECKED_ELEMENTS, as_tuple
 from referee.reference.observed import Place
 
 _TRUTHS = frozenset("eq ne lt le gt ge isnan isinf isfinite isposinf isneginf signbit".split())
@@ -36,11 +38,32 @@ def unmet_outcomes(task: Task, seed: int) -> tuple[str, ...]:
         inputs = task.inputs(cell, seed)
         with _Deciding(met):
             task.at(cell).eager(*inputs)
-    return tuple(
+    rows = tuple(_rows_left_out(task, seed))
+    return rows + tuple(
         f"any answer where `{place.operation}` {words} in {place}"
         for (place, words), is_met in met.items()
         if not is_met
     )
+
+
+def _rows_left_out(task: Task, seed: int) -> Iterator[str]:
+    """The masks without a row of one value, although the reference takes such a row."""
+    cell = task.required[0]
+    for position, spec in enumerate(cell.inputs):
+        recipes = {one.values.split("|")[position] for one in task.required}
+        width = width_of(spec)
+        if not recipes & set(MASKS) or width == 1 or cell.elements > CHECKED_ELEMENTS:
+            continue
+        whole = {
+            value for one in recipes if one.startswith("rows:") for value in one.split(":")[2:]
+        }
+        for value in sorted({"0", "1"} - whole):
+            inputs = [tensor.clone() for tensor in task.inputs(cell, seed)]
+            inputs[position] = inputs[position].contiguous()
+            inputs[position].view(-1)[:width] = int(value)
+            if all(bool(computable(out).isfinite().all()) for out in as_tuple(task.eager(*inputs))):
+                word = "True" if value == "0" else "False"
+                yield f"any answer where a row of {spec.name} has no {word}"
 
 
 class _Deciding(Mode):
