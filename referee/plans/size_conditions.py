@@ -15,14 +15,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from referee.plans.bounds import Bounds, called, combined, is_exact, turned
 from referee.plans.plan import Launch, LaunchConfig, LaunchPlan
-from referee.reading.size_decisions import FALSE, LEAST_NUMBER, MOST_SHOWN, TRUE
+from referee.reading.size_decisions import (
+    DIVIDES,
+    FALSE,
+    LEAST_NUMBER,
+    MOST_SHOWN,
+    TRUE,
+    divisor,
+)
 from referee.reading.source import tree_of
 
 MOST_DEPTH = 4
 LARGEST = 1e4
 
-Bounds = tuple[float, float]
 Key = tuple[str, int, int]
 """Function, line and column in the clean kernel module."""
 
@@ -158,11 +165,8 @@ class _Walk:
             case ast.For() | ast.While():
                 changed = _stored(statement)
                 known = {each: bounds for each, bounds in known.items() if each not in changed}
-                if isinstance(statement, ast.While):
-                    self._look(name, statement.test, known, depth)
-                    self._block(name, statement.body, known, depth)
-                    return known
-                self._look(name, statement.iter, known, depth)
+                ahead = statement.iter if isinstance(statement, ast.For) else statement.test
+                self._look(name, ahead, known, depth)
                 inside = known | self._counted(statement, known)
                 self._block(name, statement.body, inside, depth)
                 return known
@@ -182,8 +186,8 @@ class _Walk:
         others = {each: old for each, old in known.items() if each != target}
         return others if bounds is None else others | {target: bounds}
 
-    def _counted(self, loop: ast.For, known: dict[str, Bounds]) -> dict[str, Bounds]:
-        """The bounds of a loop's variable."""
+    def _counted(self, loop: ast.stmt, known: dict[str, Bounds]) -> dict[str, Bounds]:
+        """The bounds of the variable of a `for` loop."""
         match loop:
             case ast.For(target=ast.Name(id=target), iter=ast.Call(args=given)):
                 ends = [self._bounds(one, known) for one in given[:2]]
@@ -202,13 +206,12 @@ class _Walk:
                     number = _literal(right, self._constants)
                     if number is not None and number >= LEAST_NUMBER:
                         self._note(name, _as_equality(node), known)
-                case ast.BinOp(op=ast.FloorDiv() | ast.Mod() | ast.Div(), left=left, right=right):
+                case ast.BinOp(left=left, op=op, right=right) if isinstance(op, DIVIDES):
                     for one, other in ((left, right), (right, left)):
-                        number = _literal(one, self._constants)
-                        sized = self._bounds(other, known) is not None
-                        if number is not None and number >= LEAST_NUMBER and sized:
+                        number = divisor(op, _literal(one, self._constants), right=one is right)
+                        if number is not None and self._bounds(other, known) is not None:
                             shown = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
-                            self._divided.setdefault(int(number), (name, shown))
+                            self._divided.setdefault(number, (name, shown))
                 case ast.Call(args=[left, right]) if _name(node) in _CHOOSE:
                     # `min(N, 4096)` decides as `N <= 4096` does.
                     numbers = [_literal(one, self._constants) for one in (left, right)]
@@ -239,7 +242,7 @@ class _Walk:
         if constant is None and operator in (ast.Eq, ast.NotEq):
             # Two exact numbers: a threshold may be an argument.
             one, other = self._bounds(node.left, known), self._bounds(right, known)
-            if one is not None and other is not None and _is_exact(one) and _is_exact(other):
+            if one is not None and other is not None and is_exact(one) and is_exact(other):
                 constant, bounds = int(other[0]), (one[0], one[0])
         if constant is None or bounds is None:
             return
@@ -261,10 +264,10 @@ class _Walk:
                 return self._bounds(value, known)
             case ast.UnaryOp(op=op, operand=operand):
                 inside = self._bounds(operand, known)
-                return None if inside is None else _turned(op, inside)
+                return None if inside is None else turned(op, inside)
             case ast.BinOp(left=left, op=op, right=right):
                 one, other = self._bounds(left, known), self._bounds(right, known)
-                return None if one is None or other is None else _combined(op, one, other)
+                return None if one is None or other is None else combined(op, one, other)
             case ast.Call(func=ast.Attribute(attr=name, value=of), args=given):
                 if name == "program_id":
                     return 0, max(0, self._axis(given) - 1)
@@ -272,12 +275,16 @@ class _Walk:
                     return self._axis(given), self._axis(given)
                 if name in _THROUGH:
                     return self._bounds(given[0] if _is_language(of) and given else of, known)
-                bounds = [self._bounds(one, known) for one in given]
-                return _called(name, [one for one in bounds if one is not None], len(given))
+                return self._of_call(name, given, known)
             case ast.Call(func=ast.Name(id=name), args=given):
-                bounds = [self._bounds(one, known) for one in given]
-                return _called(name, [one for one in bounds if one is not None], len(given))
+                return self._of_call(name, given, known)
         return None
+
+    def _of_call(
+        self, name: str, given: Sequence[ast.expr], known: Mapping[str, Bounds]
+    ) -> Bounds | None:
+        bounds = [self._bounds(one, known) for one in given]
+        return called(name, [one for one in bounds if one is not None], len(given))
 
     def _axis(self, given: list[ast.expr]) -> int:
         axis = _literal(given[0], self._constants) if given else 0
@@ -301,10 +308,6 @@ def _as_equality(node: ast.BinOp) -> ast.Compare:
     return ast.copy_location(ast.Compare(node.left, [ast.Eq()], [node.right]), node)
 
 
-def _is_exact(bounds: Bounds) -> bool:
-    return bounds[0] == bounds[1]
-
-
 def _is_language(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "tl"
 
@@ -326,61 +329,8 @@ def _literal(node: ast.expr, constants: Mapping[str, int]) -> int | None:
         case ast.BinOp(left=left, op=op, right=right):
             one, other = _literal(left, constants), _literal(right, constants)
             if one is not None and other is not None:
-                found = _combined(op, (one, one), (other, other))
+                found = combined(op, (one, one), (other, other))
                 return int(found[0]) if found and math.isfinite(found[0]) else None
-    return None
-
-
-def _combined(op: ast.operator, one: Bounds, other: Bounds) -> Bounds | None:
-    match op:
-        case ast.Add():
-            return one[0] + other[0], one[1] + other[1]
-        case ast.Sub():
-            return one[0] - other[1], one[1] - other[0]
-        case ast.Mult():
-            products = [a * b for a in one for b in other]
-            return min(products), max(products)
-        case ast.FloorDiv() if other[0] > 0:
-            quotients = [a // b for a in one for b in other]
-            return min(quotients), max(quotients)
-        case ast.Mod() if other[0] > 0:
-            if _is_exact(one) and _is_exact(other):
-                return one[0] % other[0], one[0] % other[0]
-            return 0, other[1] - 1
-        case _ if _is_exact(one) and _is_exact(other):
-            left, right = int(one[0]), int(other[0])
-            of_integers = {
-                ast.BitAnd: int.__and__, ast.BitOr: int.__or__, ast.BitXor: int.__xor__,
-                **({ast.LShift: int.__lshift__, ast.RShift: int.__rshift__} if 0 <= right < 64 else {}),
-            }  # fmt: skip
-            exact = of_integers.get(type(op))
-            return None if exact is None else (exact(left, right), exact(left, right))
-    return None
-
-
-def _turned(op: ast.unaryop, inside: Bounds) -> Bounds | None:
-    match op:
-        case ast.USub():
-            return -inside[1], -inside[0]
-        case ast.Invert():
-            return -inside[1] - 1, -inside[0] - 1
-        case ast.UAdd():
-            return inside
-    return None
-
-
-def _called(name: str, given: list[Bounds], count: int) -> Bounds | None:
-    if len(given) != count or not given:
-        return None
-    match name, given:
-        case "arange", [first, last]:
-            return first[0], last[1] - 1
-        case "cdiv", [one, other] if other[0] > 0:
-            return -(-one[0] // other[1]), -(-one[1] // other[0])
-        case (("minimum" | "min"), [one, other]):
-            return min(one[0], other[0]), min(one[1], other[1])
-        case (("maximum" | "max"), [one, other]):
-            return max(one[0], other[0]), max(one[1], other[1])
     return None
 
 

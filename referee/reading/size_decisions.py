@@ -77,6 +77,19 @@ class Division:
     of_rows: bool
 
 
+DIVIDES = (ast.FloorDiv, ast.Mod, ast.Div, ast.RShift, ast.BitAnd)
+MOST_BITS = 24
+
+
+def divisor(op: ast.operator, number: int | None, *, right: bool) -> int | None:
+    """The size that a quotient, remainder, shift or mask by this number singles out, or None."""
+    if isinstance(op, ast.RShift) and number is not None:
+        return 1 << number if right and 0 < number <= MOST_BITS else None
+    if number is None or number < LEAST_NUMBER:
+        return None
+    return None if isinstance(op, ast.BitAnd) and number >> MOST_BITS else number
+
+
 def divisions(source: str) -> tuple[Division, ...]:
     """The quotients and remainders of a file. Raises SourceError, ImportRefused."""
     return tuple(_File(read(parse(source))).divisions())
@@ -119,13 +132,12 @@ class _File:
         for name, function in self._functions.items():
             for node in ast.walk(function):
                 match node:
-                    case ast.BinOp(
-                        left=left, op=ast.FloorDiv() | ast.Mod() | ast.Div(), right=right
-                    ):
-                        numbers = {_integer(self._named(side)) for side in (left, right)} - {None}
-                        for number in numbers if self._is_sized(node, self._sized[name]) else ():
-                            assert number is not None
-                            if number >= LEAST_NUMBER:
+                    case ast.BinOp(left=left, op=op, right=right) if isinstance(op, DIVIDES):
+                        sized = self._is_sized(node, self._sized[name])
+                        for side in (left, right) if sized else ():
+                            value = _integer(self._named(side))
+                            number = divisor(op, value, right=side is right)
+                            if number is not None:
                                 text = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
                                 of_rows = self._is_rowed(node, name)
                                 yield Division(node.lineno, text, number, of_rows)
