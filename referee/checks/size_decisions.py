@@ -108,8 +108,10 @@ class SizeDecisions:
             few = FEW_ROWS if FEW_ROWS * one.number <= self.most_elements else 1
             if one.number not in widths and (one.number in HEADS or not rope):
                 sizes[few, one.number] = None
-            if one.of_rows and one.number not in rows and one.number <= MOST_ROWS:
-                sizes[one.number, narrow] = None
+            # Program ids begin at zero, so one more row has the number itself as its id.
+            for count in (one.number, one.number + 1):
+                if one.of_rows and count not in rows and count <= MOST_ROWS:
+                    sizes[count, narrow] = None
         cells = [
             self._cell(op, rows, columns, turn)
             for rows, columns in [size for size in sizes if prod(size) <= self.most_elements][
@@ -135,18 +137,31 @@ class SizeDecisions:
         return sorted(found, key=lambda one: (-one.number, not one.of_rows))
 
     def _undivided(self, traced: Traced) -> list[HostCode]:
-        """The quotients whose number is a size of no case.
+        """The quotients whose number is a size of no case, although the launcher takes it.
 
-        For a user's function, whose sizes are few, powers of two are no such numbers.
+        For a user's function, whose sizes are few, powers of two are no such numbers. A rotary
+        operation has few widths.
         """
+        op = self.candidate.problem.op
         widths, rows = _sizes_of(traced)
         sizes = {*widths, *rows, *(prod(cell.inputs[0].shape) for cell, _ in traced)}
+        left = [one for one in self._divisions(traced) if one.number not in sizes]
+        if op.is_function:
+            left = [one for one in left if one.number.bit_count() > 1]
+        elif op.kind in ROPE_KINDS:
+            left = [one for one in left if one.of_rows]
+        else:
+            left = [one for one in left if self._takes(op, one.number)]
         return [
             HostCode(one.line or None, one.text, f"no test case has the size {one.number:,}")
-            for one in self._divisions(traced)
-            if one.number not in sizes
-            and not (self.candidate.problem.op.is_function and one.number.bit_count() == 1)
+            for one in left
         ]
+
+    def _takes(self, op: Op, columns: int) -> bool:
+        """Whether the launcher takes this number of columns, or may."""
+        if columns > self.most_elements:
+            return True
+        return bool(self._traced([self._cell(op, 1, columns, 0)]))
 
     def note(self, traced: Traced, capabilities: Sequence[Cell] = ()) -> None:
         """Name the outcomes that no case has, a capability's neither. Raises Rejected if strict."""
