@@ -99,7 +99,7 @@ class SizeDecisions:
         return [*chosen, *self._traced(again)]
 
     def _of_divisions(self, op: Op, traced: Traced) -> Traced:
-        """Cases with as many columns, or rows, as the numbers that divide sizes."""
+        """Cases whose columns or rows are the numbers that divide sizes."""
         rope = op.kind in ROPE_KINDS
         narrow = HEADS[0] if rope else FEW_COLUMNS
         sizes: dict[tuple[int, int], None] = {}

@@ -14,7 +14,7 @@
 - mixed: row i uses the i-th of the recipes in MIXTURE. For catalogue operations, normal rows are
   usual ones, and the last of many rows is zero, as padding is.
 - closed: gates from -9 to -7.
-- edges: each row lies close to one of `EDGES`, where exp of a single logit is a float32 number and
+- edges: each row lies close to one of `EDGES`. Exp of a single logit is a float32 number there, and
   the sum of a row is none.
 
 Masked logits have stand-ins for minus infinity, infinities and NaN:

@@ -18,11 +18,11 @@ Further cells have 1/64, 8, 256 and 2^-20 times that magnitude, zeros, or both s
 the structures that expose wrong kernels (constant, shifted, cancelling, one-hot rows). A cell is
 left out if the reference fails or is not finite there. At 2^-20 it must also be accurate in fp32.
 
-Masks get a row of each value in some cells, if the reference stays finite and accurate, and two
-cells in which one value is seldom. In one more cell, a tenth of each operand equals the numbers
-that the reference compares it with. If columns are independent, the operand with the most elements
-meets the middle between two rounding steps. Only one operand does so, because a quotient of two such
-operands would distinguish a reciprocal.
+Masks get a row of each value in some cells, if the reference stays finite and accurate. In two more
+cells one value is seldom. In one more cell, a tenth of each operand equals the numbers that the
+reference compares it with. If columns are independent, the operand with the most elements meets the
+middle between two rounding steps. Only one operand does so, because a quotient of two such operands
+would distinguish a reciprocal.
 
 An example of `--input` comes at the sizes of its family (`family.py`): all cells at the least
 sizes, few at the others. A few cells at the least sizes have other numbers among the arguments.
