@@ -16,6 +16,7 @@ from referee.answers.tolerance import Expected, expectations
 from referee.ops.mutation_check import IN_OUTPUT, check_task
 from referee.ops.spec import Cell
 from referee.ops.task import Task
+from referee.reference.outcomes import unmet_outcomes
 
 
 def accepted_wrong_answers(task: Task, seed: int) -> tuple[str, ...]:
@@ -25,6 +26,7 @@ def accepted_wrong_answers(task: Task, seed: int) -> tuple[str, ...]:
     A wrong answer that is right for one output and wrong for another is not named, because not
     every output has every input or dtype. An output of zeros is named.
     """
+    unmet = unmet_outcomes(task, seed)
     # About fifty evaluations of a cell use the same few inputs, and a reference may take seconds.
     eager = _once(task.eager)
     judged, task = replace(task, eager=eager), replace(task, eager=eager, oracle=_once(task.oracle))
@@ -40,7 +42,8 @@ def accepted_wrong_answers(task: Task, seed: int) -> tuple[str, ...]:
         task, partial(compare, expected_of=once_a_cell, briefly=True), seed=seed, once=True
     )
     elsewhere = {_what(finding.wrong_answer) for finding in found.findings} - {"zeros"}
-    return (*found.accepted, *(name for name in found.never_wrong if _what(name) not in elsewhere))
+    never = (name for name in found.never_wrong if _what(name) not in elsewhere)
+    return (*unmet, *found.accepted, *never)
 
 
 def _what(name: str) -> str:

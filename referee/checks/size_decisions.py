@@ -2,7 +2,8 @@
 
 A kernel may be wrong for exactly 768 columns. Its host code or its kernels then hold that number.
 So the sizes at, below and above the numbers of such a decision become separate cases. The verdict
-names a decision that still has an outcome in no case. Limits: the judge knows only the examples of
+names a decision that still has an outcome in no case. A quotient such as `N // 768` may single out that size too, so its
+number becomes a size as well. Limits: the judge knows only the examples of
 a user's function, so it gets no further cases.
 """
 
@@ -21,9 +22,10 @@ from referee.ops.cells import cell_of
 from referee.ops.fresh_cells import DTYPES, HEADS
 from referee.ops.signatures import ROPE_KINDS
 from referee.ops.spec import Cell, Dtype, Op
+from referee.plans import size_conditions
 from referee.plans.plan import LaunchPlan
 from referee.plans.size_conditions import Key, compared_numbers, conditions
-from referee.reading.size_decisions import FALSE, TRUE, Decision, decisions
+from referee.reading.size_decisions import FALSE, TRUE, Decision, Division, decisions, divisions
 from referee.reading.source import parse
 from referee.stages.trace import trace_cells
 from referee.verdict import HostCode, Rejection
@@ -59,7 +61,12 @@ class SizeDecisions:
         op = self.candidate.problem.op
         if op.is_function:
             return []
-        return [*self._of_sizes(op, traced), *self._traced(list(self._of_numbers(op)))]
+        chosen = self._of_sizes(op, traced)
+        return [
+            *chosen,
+            *self._of_divisions(op, [*traced, *chosen]),
+            *self._traced(list(self._of_numbers(op))),
+        ]
 
     def _of_numbers(self, op: Op) -> Iterator[Cell]:
         """Inputs with elements that are equal to the numbers that a kernel compares with."""
@@ -91,6 +98,71 @@ class SizeDecisions:
         ]
         return [*chosen, *self._traced(again)]
 
+    def _of_divisions(self, op: Op, traced: Traced) -> Traced:
+        """Cases whose columns or rows are the numbers that divide sizes."""
+        rope = op.kind in ROPE_KINDS
+        narrow = HEADS[0] if rope else FEW_COLUMNS
+        sizes: dict[tuple[int, int], None] = {}
+        for one in self._divisions(traced):
+            widths, rows = _sizes_of(traced)
+            few = FEW_ROWS if FEW_ROWS * one.number <= self.most_elements else 1
+            if one.number not in widths and (one.number in HEADS or not rope):
+                sizes[few, one.number] = None
+            # Program ids begin at zero, so one more row has the number itself as its id.
+            for count in (one.number, one.number + 1):
+                if one.of_rows and count not in rows and count <= MOST_ROWS:
+                    sizes[count, narrow] = None
+        cells = [
+            self._cell(op, rows, columns, turn)
+            for rows, columns in [size for size in sizes if prod(size) <= self.most_elements][
+                :MOST_CASES
+            ]
+            for turn in range(len(DTYPES) if rows < MANY_ROWS else 1)
+        ]
+        return self._traced(cells)
+
+    def _divisions(self, traced: Traced) -> list[Division]:
+        """The quotients of sizes in host code and in kernels, the largest numbers first."""
+        lines = self._lines()
+        in_kernels = size_conditions.divisions(
+            self.candidate.module.text, (plan for _, plan in traced)
+        )
+        found = [
+            *divisions(self.candidate.source),
+            *(
+                Division(lines.get((name, text), 0), text, number, True)
+                for number, (name, text) in in_kernels.items()
+            ),
+        ]
+        return sorted(found, key=lambda one: (-one.number, not one.of_rows))
+
+    def _undivided(self, traced: Traced) -> list[HostCode]:
+        """The quotients whose number is a size of no case, although the launcher takes it.
+
+        For a user's function, whose sizes are few, powers of two are no such numbers. A rotary
+        operation has few widths.
+        """
+        op = self.candidate.problem.op
+        widths, rows = _sizes_of(traced)
+        sizes = {*widths, *rows, *(prod(cell.inputs[0].shape) for cell, _ in traced)}
+        left = [one for one in self._divisions(traced) if one.number not in sizes]
+        if op.is_function:
+            left = [one for one in left if one.number.bit_count() > 1]
+        elif op.kind in ROPE_KINDS:
+            left = [one for one in left if one.of_rows]
+        else:
+            left = [one for one in left if self._takes(op, one.number)]
+        return [
+            HostCode(one.line or None, one.text, f"no test case has the size {one.number:,}")
+            for one in left
+        ]
+
+    def _takes(self, op: Op, columns: int) -> bool:
+        """Whether the launcher takes this number of columns, or may."""
+        if columns > self.most_elements:
+            return True
+        return bool(self._traced([self._cell(op, 1, columns, 0)]))
+
     def note(self, traced: Traced, capabilities: Sequence[Cell] = ()) -> None:
         """Name the outcomes that no case has, a capability's neither. Raises Rejected if strict."""
         candidate, report = self.candidate, self.candidate.report
@@ -102,6 +174,7 @@ class SizeDecisions:
             for (decision, outcome) in sorted(missing - harmless, key=str)
             for line, text in [_shown(decision, lines)]
         ]
+        found += self._undivided(traced)
         if not found:
             report.passes("size_decisions", "every decision on a size is made in a test case")
             return
@@ -194,8 +267,14 @@ class SizeDecisions:
             for function in parse(self.candidate.source).body
             if isinstance(function, ast.FunctionDef)
             for node in ast.walk(function)
-            if isinstance(node, ast.Compare)
+            if isinstance(node, (ast.Compare, ast.BinOp, ast.Call))
         }
+
+
+def _sizes_of(traced: Traced) -> tuple[set[int], set[int]]:
+    """The numbers of columns and of rows of these cases."""
+    shapes = [cell.inputs[0].shape or (1,) for cell, _ in traced]
+    return {shape[-1] for shape in shapes}, {shape[0] for shape in shapes}
 
 
 def _numbers(decision: object) -> tuple[int, ...]:

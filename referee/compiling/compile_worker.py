@@ -46,6 +46,7 @@ FAILED_ITSELF = (
     ": Triton's compiler failed, perhaps through an error in the compiler; write this in "
     "another way"
 )
+RECURSION = "a kernel's function calls itself, and Triton has no recursion; write a loop"
 OUTSIDE = "Did you forget to add @triton.jit"
 OF_NUMBERS = (
     "functions of `triton` take numbers that are known at compile time; use tl.cdiv, or "
@@ -241,6 +242,8 @@ def describe(error: BaseException, what: str, launched: str = "") -> str:
     told = " ".join(str(message).split())[:MAX_MESSAGE] if message else type(error).__name__
     if OUTSIDE in told and "triton." in line:
         return f"{what}{at}: {OF_NUMBERS}"
+    if "KeyError" in told and "'clean_kernels." in told:
+        return f"{what}{at}: {RECURSION}"
     hint = A_NUMBER if NO_METHOD in told else FAILED_ITSELF if COMPILER_FAILED in told else ""
     return f"{what}{at}: {told}{hint}"
 

@@ -3,7 +3,7 @@
 The wrong answers are zeros, a constant, an input passed through, an answer 1 % too large, and a
 missing last column or row. Others are computed from half-precision inputs, or with formulas of the
 caller. A user's reference also gets missing first and middle columns, only
-the largest column, and ignored inputs or signs. Its last wrong answers are computed from inputs on
+the largest column, and ignored inputs, signs or numbers. Its last wrong answers are computed from inputs on
 the other side of a threshold.
 
 If there are several outputs, one at a time is wrong. A wrong answer that equals the right one at a
@@ -138,7 +138,7 @@ def _wrong(
         yield from _inputs_unheeded(task, inputs)
         yield from _on_the_other_side(task, inputs)
     for name, wrong in formulas.items():
-        yield name, (wrong(*inputs),)
+        yield name, _tuple(wrong(*inputs))
 
 
 def _columns_missing(right: Tensors) -> Iterator[tuple[str, Tensors]]:
@@ -203,6 +203,18 @@ def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors
                 continue
 
 
+def _numbers_unheeded(task: Task, cell: Cell) -> Formulas:
+    """Formulas with one number at its usual value, for a cell at which it has another one."""
+    usual = {scalar.name: scalar for scalar in task.scalars}
+    return {
+        f"any {scalar.name}": task.bind(
+            tuple(usual[one.name] if one is scalar else one for one in cell.scalars)
+        )[0]
+        for scalar in cell.scalars
+        if task.bind is not None and scalar != usual.get(scalar.name, scalar)
+    }
+
+
 def _says_nothing(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
     """Whether the outputs are the right answer to the last bit."""
     expected = _tuple(task.oracle(*inputs))
@@ -255,8 +267,9 @@ def check_task(
         if any(prod(spec.shape) for spec in cell.outputs):
             caught = {finding.wrong_answer for finding in findings if once and finding.caught}
             inputs = task.inputs(cell, seed, device)
+            all_formulas = {**formulas, **_numbers_unheeded(task, cell)}
             for name, finding in check_cell(
-                task.at(cell), cell, inputs, compare, formulas=formulas, but=caught
+                task.at(cell), cell, inputs, compare, formulas=all_formulas, but=caught
             ):
                 met[name] = None
                 findings += [finding] if finding else []

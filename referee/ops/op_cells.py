@@ -108,7 +108,16 @@ def _of_kinds(op: Op, cpu: bool, rows: int, columns: int) -> tuple[CellSpec, ...
             if cpu
             else ((columns, F32), (columns, F16), (1000, BF16))
         )
-        more = (*(factors if op.kind == "scale" else ()), *_masks(op, 9 if cpu else rows, of_masks))
+        edges = tuple(
+            CellSpec(8 if cpu else rows, width, dtype, "edges", label="edges")
+            for width, dtype in of_masks
+            if dtype != F16
+        )
+        more = (
+            *edges,
+            *(factors if op.kind == "scale" else ()),
+            *_masks(op, 9 if cpu else rows, of_masks),
+        )
         return (
             *moved,
             *(

@@ -14,6 +14,8 @@
 - mixed: row i uses the i-th of the recipes in MIXTURE. For catalogue operations, normal rows are
   usual ones, and the last of many rows is zero, as padding is.
 - closed: gates from -9 to -7.
+- edges: each row lies close to one of `EDGES`. Exp of a single logit is a float32 number there, and
+  the sum of a row is none.
 
 Masked logits have stand-ins for minus infinity, infinities and NaN:
 
@@ -215,6 +217,17 @@ def _closed(shape: tuple[int, int], g: Generator) -> Tensor:
     return -7.0 - 2.0 * uniform(shape, g)
 
 
+EDGES = (88.5, 86.0, 84.0, 82.0, -86.0, -88.5, -96.0, -103.0)
+"""Numbers around which a sum of a thousand exponentials leaves float32, or single ones do."""
+
+
+def _edges(shape: tuple[int, int], g: Generator) -> Tensor:
+    levels = torch.tensor(EDGES, device=g.device)[
+        torch.arange(shape[0], device=g.device) % len(EDGES)
+    ]
+    return levels.unsqueeze(1) + normal(shape, g) / 64.0
+
+
 RECIPES: dict[str, Draw] = {
     "normal": normal,
     "sorted": _sorted,
@@ -229,5 +242,6 @@ RECIPES: dict[str, Draw] = {
     "mixed": _mixed_and_padding,
     "close": _close,
     "closed": _closed,
+    "edges": _edges,
     **MASKS,
 }

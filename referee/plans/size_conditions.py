@@ -3,29 +3,38 @@
 Each condition compares two integers, and the text writes down one of them. A difference from a
 written number counts as a comparison with it. The arguments and the
 grid of a launch give the bounds of the other. Only a condition whose integer differs between
-launches counts, because others do not depend on sizes. Limits: bounds are wider than the values, so
-an outcome that never occurs may count as possible; numbers that a kernel loads are unknown.
+launches counts, because others do not depend on sizes. Quotients and remainders by written numbers
+are collected too. Limits: bounds are wider than the values, so an outcome that never occurs may
+count as possible; numbers that a kernel loads, and those that a loop counts, are unknown.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from referee.plans.bounds import Bounds, called, combined, is_exact, turned
 from referee.plans.plan import Launch, LaunchConfig, LaunchPlan
-from referee.reading.size_decisions import FALSE, LEAST_NUMBER, MOST_SHOWN, TRUE
+from referee.reading.size_decisions import (
+    DIVIDES,
+    FALSE,
+    LEAST_NUMBER,
+    MOST_SHOWN,
+    TRUE,
+    divisor,
+)
 from referee.reading.source import tree_of
 
 MOST_DEPTH = 4
 LARGEST = 1e4
 
-Bounds = tuple[float, float]
 Key = tuple[str, int, int]
 """Function, line and column in the clean kernel module."""
 
 _THROUGH = frozenset({"to", "cast", "multiple_of", "max_contiguous", "broadcast_to", "expand_dims"})
+_CHOOSE = frozenset({"max", "maximum", "min", "minimum"})
 _MIRRORED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
 
 
@@ -47,6 +56,17 @@ class Condition:
 
 def conditions(text: str, plans: Iterable[LaunchPlan]) -> dict[Key, Condition]:
     """The conditions of a clean kernel module, as the launches of these plans decide them."""
+    return _walked(text, plans)[0]
+
+
+def divisions(text: str, plans: Iterable[LaunchPlan]) -> dict[int, tuple[str, str]]:
+    """The integers that divide sizes in a kernel or are divided by them, with function and text."""
+    return _walked(text, plans)[1]
+
+
+def _walked(
+    text: str, plans: Iterable[LaunchPlan]
+) -> tuple[dict[Key, Condition], dict[int, tuple[str, str]]]:
     functions = {
         node.name: node for node in tree_of(text).body if isinstance(node, ast.FunctionDef)
     }
@@ -57,9 +77,11 @@ def conditions(text: str, plans: Iterable[LaunchPlan]) -> dict[Key, Condition]:
         if (value := _literal(node.value, {})) is not None
     }
     found: dict[Key, Condition] = {}
+    divided: dict[int, tuple[str, str]] = {}
     for launch, config in _launches(plans):
-        _Walk(functions, constants, config, found).walk(launch.kernel, _arguments(config), 0)
-    return found
+        walk = _Walk(functions, constants, config, found, divided)
+        walk.walk(launch.kernel, _arguments(config), 0)
+    return found, divided
 
 
 def compared_numbers(text: str) -> tuple[float, ...]:
@@ -112,44 +134,93 @@ class _Walk:
         constants: Mapping[str, int],
         config: LaunchConfig,
         found: dict[Key, Condition],
+        divided: dict[int, tuple[str, str]],
     ) -> None:
         self._functions, self._constants = functions, constants
-        self._grid, self._found = config.grid, found
+        self._grid, self._found, self._divided = config.grid, found, divided
 
     def walk(self, name: str, known: dict[str, Bounds], depth: int) -> None:
         """Note the conditions of a function whose parameters have these bounds."""
-        function = self._functions[name]
-        times: dict[str, int] = {}
-        for node in ast.walk(function):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                times[node.id] = times.get(node.id, 0) + 1
-        known = {one: bounds for one, bounds in known.items() if one not in times}
-        statements = sorted(
-            (node for node in ast.walk(function) if isinstance(node, (ast.Assign, ast.For))),
-            key=lambda node: node.lineno,
-        )
-        for statement in statements:
-            match statement:
-                case ast.Assign(targets=[ast.Name(id=target)], value=value) if times[target] == 1:
-                    if (bounds := self._bounds(value, known)) is not None:
-                        known[target] = bounds
-                case ast.For(target=ast.Name(id=target), iter=ast.Call(args=given)) if (
-                    times[target] == 1
-                ):
-                    ends = [self._bounds(one, known) for one in given[:2]]
-                    if (last := ends[-1]) is not None:
-                        first = ends[0] if len(ends) > 1 and ends[0] is not None else (0, 0)
-                        known[target] = (first[0], max(first[0], last[1] - 1))
-        for node in ast.walk(function):
-            if isinstance(node, ast.Compare) and len(node.ops) == 1:
-                self._note(name, node, known)
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.BitXor)):
-                number = _literal(node.right, self._constants)
-                if number is not None and number >= LEAST_NUMBER:
-                    self._note(name, _as_equality(node), known)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                if node.func.id in self._functions and depth < MOST_DEPTH:
-                    self.walk(node.func.id, self._given(node, known), depth + 1)
+        self._block(name, self._functions[name].body, known, depth)
+
+    def _block(
+        self, name: str, body: Sequence[ast.stmt], known: dict[str, Bounds], depth: int
+    ) -> dict[str, Bounds]:
+        """Walk statements in their order. Returns the bounds after them."""
+        for statement in body:
+            known = self._statement(name, statement, dict(known), depth)
+        return known
+
+    def _statement(
+        self, name: str, statement: ast.stmt, known: dict[str, Bounds], depth: int
+    ) -> dict[str, Bounds]:
+        match statement:
+            case ast.If(test=test, body=body, orelse=orelse):
+                self._look(name, test, known, depth)
+                one, other = (self._block(name, part, known, depth) for part in (body, orelse))
+                return {
+                    each: (min(one[each][0], other[each][0]), max(one[each][1], other[each][1]))
+                    for each in one.keys() & other.keys()
+                }
+            case ast.For() | ast.While():
+                changed = _stored(statement)
+                known = {each: bounds for each, bounds in known.items() if each not in changed}
+                ahead = statement.iter if isinstance(statement, ast.For) else statement.test
+                self._look(name, ahead, known, depth)
+                inside = known | self._counted(statement, known)
+                self._block(name, statement.body, inside, depth)
+                return known
+        self._look(name, statement, known, depth)
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Name(id=target)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value)
+            ):
+                pass
+            case ast.AugAssign(target=ast.Name(id=target), op=op, value=added):
+                value = ast.BinOp(ast.Name(target, ast.Load()), op, added)
+            case _:
+                stored = _stored(statement)
+                return {each: old for each, old in known.items() if each not in stored}
+        bounds = self._bounds(value, known)
+        others = {each: old for each, old in known.items() if each != target}
+        return others if bounds is None else others | {target: bounds}
+
+    def _counted(self, loop: ast.stmt, known: dict[str, Bounds]) -> dict[str, Bounds]:
+        """The bounds of the variable of a `for` loop."""
+        match loop:
+            case ast.For(target=ast.Name(id=target), iter=ast.Call(args=given)):
+                ends = [self._bounds(one, known) for one in given[:2]]
+                if ends and (last := ends[-1]) is not None:
+                    first = ends[0] if len(ends) > 1 and ends[0] is not None else (0, 0)
+                    return {target: (first[0], max(first[0], last[1] - 1))}
+        return {}
+
+    def _look(self, name: str, part: ast.AST, known: dict[str, Bounds], depth: int) -> None:
+        """Note the conditions and quotients in an expression or a plain statement."""
+        for node in ast.walk(part):
+            match node:
+                case ast.Compare(ops=[_]):
+                    self._note(name, node, known)
+                case ast.BinOp(op=ast.Sub() | ast.BitXor(), right=right):
+                    number = _literal(right, self._constants)
+                    if number is not None and number >= LEAST_NUMBER:
+                        self._note(name, _as_equality(node), known)
+                case ast.BinOp(left=left, op=op, right=right) if isinstance(op, DIVIDES):
+                    for one, other in ((left, right), (right, left)):
+                        number = divisor(op, _literal(one, self._constants), right=one is right)
+                        if number is not None and self._bounds(other, known) is not None:
+                            shown = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
+                            self._divided.setdefault(number, (name, shown))
+                case ast.Call(args=[left, right]) if _name(node) in _CHOOSE:
+                    # `min(N, 4096)` decides as `N <= 4096` does.
+                    numbers = [_literal(one, self._constants) for one in (left, right)]
+                    if any(number is not None and number >= LEAST_NUMBER for number in numbers):
+                        decides = ast.Compare(left, [ast.LtE()], [right])
+                        self._note(name, ast.copy_location(decides, node), known, node)
+                case ast.Call(func=ast.Name(id=called)) if called in self._functions:
+                    if depth < MOST_DEPTH:
+                        self.walk(called, self._given(node, known), depth + 1)
 
     def _given(self, call: ast.Call, known: dict[str, Bounds]) -> dict[str, Bounds]:
         assert isinstance(call.func, ast.Name)
@@ -159,7 +230,9 @@ class _Walk:
         found = {name: self._bounds(value, known) for name, value in given.items()}
         return {name: bounds for name, bounds in found.items() if bounds is not None}
 
-    def _note(self, name: str, node: ast.Compare, known: dict[str, Bounds]) -> None:
+    def _note(
+        self, name: str, node: ast.Compare, known: dict[str, Bounds], shown: ast.expr | None = None
+    ) -> None:
         left, operator, right = node.left, type(node.ops[0]), node.comparators[0]
         constant = _literal(right, self._constants)
         if constant is None:
@@ -169,12 +242,12 @@ class _Walk:
         if constant is None and operator in (ast.Eq, ast.NotEq):
             # Two exact numbers: a threshold may be an argument.
             one, other = self._bounds(node.left, known), self._bounds(right, known)
-            if one is not None and other is not None and _is_exact(one) and _is_exact(other):
+            if one is not None and other is not None and is_exact(one) and is_exact(other):
                 constant, bounds = int(other[0]), (one[0], one[0])
         if constant is None or bounds is None:
             return
         key = (name, node.lineno, node.col_offset)
-        text = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
+        text = " ".join(ast.unparse(shown or node).split())[:MOST_SHOWN]
         condition = self._found.setdefault(key, Condition(name, text, constant))
         condition.seen.add(bounds)
         condition.outcomes |= _outcomes(operator, bounds, constant)
@@ -189,9 +262,12 @@ class _Walk:
                 return known.get(name)
             case ast.Subscript(value=value):
                 return self._bounds(value, known)
+            case ast.UnaryOp(op=op, operand=operand):
+                inside = self._bounds(operand, known)
+                return None if inside is None else turned(op, inside)
             case ast.BinOp(left=left, op=op, right=right):
                 one, other = self._bounds(left, known), self._bounds(right, known)
-                return None if one is None or other is None else _combined(op, one, other)
+                return None if one is None or other is None else combined(op, one, other)
             case ast.Call(func=ast.Attribute(attr=name, value=of), args=given):
                 if name == "program_id":
                     return 0, max(0, self._axis(given) - 1)
@@ -199,25 +275,37 @@ class _Walk:
                     return self._axis(given), self._axis(given)
                 if name in _THROUGH:
                     return self._bounds(given[0] if _is_language(of) and given else of, known)
-                bounds = [self._bounds(one, known) for one in given]
-                return _called(name, [one for one in bounds if one is not None], len(given))
+                return self._of_call(name, given, known)
             case ast.Call(func=ast.Name(id=name), args=given):
-                bounds = [self._bounds(one, known) for one in given]
-                return _called(name, [one for one in bounds if one is not None], len(given))
+                return self._of_call(name, given, known)
         return None
+
+    def _of_call(
+        self, name: str, given: Sequence[ast.expr], known: Mapping[str, Bounds]
+    ) -> Bounds | None:
+        bounds = [self._bounds(one, known) for one in given]
+        return called(name, [one for one in bounds if one is not None], len(given))
 
     def _axis(self, given: list[ast.expr]) -> int:
         axis = _literal(given[0], self._constants) if given else 0
         return self._grid[axis] if axis in (0, 1, 2) else max(self._grid)
 
 
+def _name(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _stored(statement: ast.stmt) -> set[str]:
+    names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
 def _as_equality(node: ast.BinOp) -> ast.Compare:
     """`n == 768` for `n - 768`, with which arithmetic can decide as well."""
     return ast.copy_location(ast.Compare(node.left, [ast.Eq()], [node.right]), node)
-
-
-def _is_exact(bounds: Bounds) -> bool:
-    return bounds[0] == bounds[1]
 
 
 def _is_language(node: ast.expr) -> bool:
@@ -229,6 +317,8 @@ def _literal(node: ast.expr, constants: Mapping[str, int]) -> int | None:
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value
+        case ast.Constant(value=float(value)) if value.is_integer():
+            return int(value)
         case ast.Name(id=name):
             return constants.get(name)
         case ast.Call(func=ast.Attribute(attr="constexpr"), args=[value]):
@@ -239,42 +329,8 @@ def _literal(node: ast.expr, constants: Mapping[str, int]) -> int | None:
         case ast.BinOp(left=left, op=op, right=right):
             one, other = _literal(left, constants), _literal(right, constants)
             if one is not None and other is not None:
-                found = _combined(op, (one, one), (other, other))
+                found = combined(op, (one, one), (other, other))
                 return int(found[0]) if found and math.isfinite(found[0]) else None
-    return None
-
-
-def _combined(op: ast.operator, one: Bounds, other: Bounds) -> Bounds | None:
-    match op:
-        case ast.Add():
-            return one[0] + other[0], one[1] + other[1]
-        case ast.Sub():
-            return one[0] - other[1], one[1] - other[0]
-        case ast.Mult():
-            products = [a * b for a in one for b in other]
-            return min(products), max(products)
-        case ast.FloorDiv() if other[0] > 0:
-            quotients = [a // b for a in one for b in other]
-            return min(quotients), max(quotients)
-        case ast.Mod() if other[0] > 0:
-            if _is_exact(one) and _is_exact(other):
-                return one[0] % other[0], one[0] % other[0]
-            return 0, other[1] - 1
-    return None
-
-
-def _called(name: str, given: list[Bounds], count: int) -> Bounds | None:
-    if len(given) != count or not given:
-        return None
-    match name, given:
-        case "arange", [first, last]:
-            return first[0], last[1] - 1
-        case "cdiv", [one, other] if other[0] > 0:
-            return -(-one[0] // other[1]), -(-one[1] // other[0])
-        case (("minimum" | "min"), [one, other]):
-            return min(one[0], other[0]), min(one[1], other[1])
-        case (("maximum" | "max"), [one, other]):
-            return max(one[0], other[0]), max(one[1], other[1])
     return None
 
 

@@ -26,7 +26,7 @@ TRITON = frozenset({"triton.cdiv", "triton.next_power_of_2"})
 
 MATH = frozenset("math.ceil math.floor math.log2 math.sqrt math.inf math.pi".split())
 
-PROPERTIES = frozenset("T device dtype index is_cuda itemsize mT ndim shape".split())
+PROPERTIES = frozenset("T device dtype is_cuda itemsize mT ndim shape".split())
 """Attributes of tensors, dtypes and devices that are read, not called."""
 
 WRITING = frozenset("copy_ fill_ zero_".split())
@@ -36,7 +36,7 @@ METHODS = WRITING | frozenset(
     """
     bfloat16 chunk clone contiguous dim element_size expand expand_as flatten float half
     is_contiguous movedim narrow new_empty new_full new_ones new_zeros numel permute reshape select
-    size split squeeze storage_offset stride t to transpose unbind unflatten unsqueeze view view_as
+    size split squeeze stride t to transpose unbind unflatten unsqueeze view view_as
     """.split()
 )
 """Methods of tensors that make views, copies and new tensors, or give their sizes."""

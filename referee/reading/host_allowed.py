@@ -41,13 +41,10 @@ from referee.reading.module_scope import Scope
 from referee.reading.names import dotted
 
 __all__ = [
-    "ENTRY", "Finding", "calls_something", "in_expression", "in_function", "is_literal", "is_plain",
-    "needed",
+    "ENTRY", "Finding", "calls_something", "in_expression", "in_function", "is_literal", "is_plain", "needed",
 ]  # fmt: skip
 
 ENTRY = "run"
-
-
 _ALLOWED = (
     ast.arg, ast.arguments, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.boolop,
     ast.cmpop, ast.Load, ast.Store, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.If,
@@ -336,6 +333,8 @@ class _Walk:
                 self._refuse(node, f"`.{name}` is not called", f".{name}")
             case ast.Attribute() as attribute:
                 self._attribute(attribute)
+                if ast.unparse(node).startswith(("torch.device('cuda:", "torch.device('cuda',")):
+                    self._refuse(node, "no answer may depend on the GPU's number")
             case called:
                 word = dotted(called, self._scope.aliases) or ast.unparse(called)
                 self._refuse(node, f"this call is not on the list; {COMPUTES}", word)
@@ -358,6 +357,10 @@ class _Walk:
     def _device_guard(self, node: ast.With, items: list[ast.withitem]) -> None:
         for item in items:
             call = item.context_expr
+            match call:
+                # The number of the GPU may choose the GPU, and nothing else.
+                case ast.Call(func=func, args=[ast.Attribute(attr="index", value=of)]):
+                    call = ast.copy_location(ast.Call(func, [of], []), call)
             guards = (
                 isinstance(call, ast.Call)
                 and dotted(call.func, self._scope.aliases) == "torch.cuda.device"

@@ -3,8 +3,8 @@
 A kernel may be wrong behind one outcome of a decision alone. So every outcome must occur in a test
 case, or the verdict names it. Only functions that `run` reaches are read. A decision on the number
 of dimensions is none, nor is one whose outcome is a `raise`. A difference from a number is one, because
-arithmetic such as `0 ** abs(N - 768)` needs no comparison. Limits: arithmetic on quotients alone is
-no decision here.
+arithmetic such as `0 ** abs(N - 768)` needs no comparison. Quotients such as `768 // N` need none
+either, so the integers in them are listed apart.
 """
 
 from __future__ import annotations
@@ -67,6 +67,34 @@ def decisions(source: str) -> tuple[Decision, ...]:
     return tuple(found[place] for place in sorted(found))
 
 
+@dataclass(frozen=True)
+class Division:
+    """A quotient or remainder of a size, with the integer in it."""
+
+    line: int
+    text: str
+    number: int
+    of_rows: bool
+
+
+DIVIDES = (ast.FloorDiv, ast.Mod, ast.Div, ast.RShift, ast.BitAnd)
+MOST_BITS = 24
+
+
+def divisor(op: ast.operator, number: int | None, *, right: bool) -> int | None:
+    """The size that a quotient, remainder, shift or mask by this number singles out, or None."""
+    if isinstance(op, ast.RShift) and number is not None:
+        return 1 << number if right and 0 < number <= MOST_BITS else None
+    if number is None or number < LEAST_NUMBER:
+        return None
+    return None if isinstance(op, ast.BitAnd) and number >> MOST_BITS else number
+
+
+def divisions(source: str) -> tuple[Division, ...]:
+    """The quotients and remainders of a file. Raises SourceError, ImportRefused."""
+    return tuple(_File(read(parse(source))).divisions())
+
+
 class _File:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -98,6 +126,25 @@ class _File:
                     text = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
                     of_rows = self._is_rowed(node, name)
                     yield Decision(place_of(node), text, constants, wanted, of_rows)
+
+    def divisions(self) -> Iterator[Division]:
+        """The quotients and remainders of sizes in all functions."""
+        for name, function in self._functions.items():
+            for node in ast.walk(function):
+                match node:
+                    case ast.BinOp(left=left, op=op, right=right) if isinstance(op, DIVIDES):
+                        sized = self._is_sized(node, self._sized[name])
+                        for side in (left, right) if sized else ():
+                            value = _integer(self._named(side))
+                            number = divisor(op, value, right=side is right)
+                            if number is not None:
+                                text = " ".join(ast.unparse(node).split())[:MOST_SHOWN]
+                                of_rows = self._is_rowed(node, name)
+                                yield Division(node.lineno, text, number, of_rows)
+
+    def _named(self, node: ast.expr) -> ast.expr:
+        """The value of a constant of the file."""
+        return self._scope.assigned.get(node.id, node) if isinstance(node, ast.Name) else node
 
     def _deciding(
         self, function: ast.FunctionDef, sized: set[str]

@@ -18,10 +18,11 @@ Further cells have 1/64, 8, 256 and 2^-20 times that magnitude, zeros, or both s
 the structures that expose wrong kernels (constant, shifted, cancelling, one-hot rows). A cell is
 left out if the reference fails or is not finite there. At 2^-20 it must also be accurate in fp32.
 
-Masks get a row of each value in some cells, if the reference stays finite and accurate. In one more
-cell, a tenth of each operand equals the numbers that the reference compares it with. If columns are
-independent, the operand with the most elements meets the middle between two rounding steps. Only
-one operand does so, because a quotient of two such operands would distinguish a reciprocal.
+Masks get a row of each value in some cells, if the reference stays finite and accurate. In two more
+cells one value is seldom. In one more cell, a tenth of each operand equals the numbers that the
+reference compares it with. If columns are independent, the operand with the most elements meets the
+middle between two rounding steps. Only one operand does so, because a quotient of two such operands
+would distinguish a reciprocal.
 
 An example of `--input` comes at the sizes of its family (`family.py`): all cells at the least
 sizes, few at the others. A few cells at the least sizes have other numbers among the arguments.
@@ -34,7 +35,7 @@ implementation-defined answers (`implementation_defined.py`) are left out, excep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log2, prod
 
@@ -44,19 +45,41 @@ from referee.ops.operand_recipes import TIE
 from referee.ops.spec import Cell, Role, Scalar, TensorSpec
 from referee.ops.task import inputs_of
 from referee.ops.thresholds import numbers_to_meet
+from referee.ops.torch_compat import computable
 from referee.ops.traits import Traits, traits_of
-from referee.reference.evaluating import CHECKED_ELEMENTS, SEEDS, can_be_judged, is_taken, label_of
-from referee.reference.kinds import FEW, OTHER_INTEGERS, OWN, USUAL_INTEGERS, Kind
+from referee.reference.evaluating import (
+    CHECKED_ELEMENTS,
+    SEEDS,
+    as_tuple,
+    can_be_judged,
+    is_taken,
+    label_of,
+)
+from referee.reference.kinds import (
+    FEW,
+    OTHER_INTEGERS,
+    OWN,
+    SIGNED_INTEGERS,
+    USUAL_INTEGERS,
+    WIDE_INTEGERS,
+    Kind,
+)
 from referee.reference.numbering import numbering
 from referee.reference.reference import Function
 
 MASKS = (FEW, "choice:0.0:1.0")
+SELDOM = {"sparse": "choice:" + "0:" * 95 + "1", "dense": "choice:" + "1:" * 95 + "0"}
+"""Recipes of masks in which one value is seldom, by cell label. Most parts of a row lack it."""
 GRID = "_grid"
 EQUAL = "equal:"
 _FACTORS = {
     "given": 1.0, "small": 1.0 / 64.0, "large": 8.0, "mixed": 1.0, "signed": 1.0,
-    "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "equal": 1.0, "itself": 1.0,
+    "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "equal": 1.0, "itself": 1.0, "sparse": 1.0, "dense": 1.0,
 }  # fmt: skip
+_SHOWING = ("given", "tiny", "small", "zero", "huge")
+"""Labels of cells with other numbers among the arguments, tried in order."""
+CLEARLY = 0.05
+"""Share of an answer that a number must change to count as seen."""
 # Values of whole rows in masks, by cell label, tried in order. A mask of a single row has no other
 # values then, so it gets them in other cells.
 _ROWS = {"large": ("0:1", "1", "0"), "zero": ("0:1", "1", "0")}
@@ -117,7 +140,10 @@ class InstanceCells:
             Kind(recipe) if recipe else kind for recipe, kind in zip(numbered, usual, strict=True)
         ]
         anything = [_any_integer(spec, kind) for spec, kind in zip(self._inputs, rows, strict=True)]
-        for wanted in (anything, rows):
+        signed = [
+            _signed_integer(spec, kind) for spec, kind in zip(self._inputs, rows, strict=True)
+        ]
+        for wanted in (signed, anything, rows):
             if wanted == usual:
                 continue
             self.kinds = wanted
@@ -183,13 +209,18 @@ class InstanceCells:
             "large": large,
             "mixed": mixed,
             "signed": signed,
-            "huge": signed,
+            "huge": [
+                WIDE_INTEGERS[spec.dtype] if recipe == SIGNED_INTEGERS else recipe
+                for spec, recipe in zip(self._inputs, signed, strict=True)
+            ],
         }
         if most is not None:
             recipes["tiny"] = given
         recipes["zero"] = given
         recipes["equal"] = self._equal(given)
-        again = ("mixed", "signed", "equal")
+        for label, recipe in SELDOM.items():
+            recipes[label] = [recipe if one in MASKS else one for one in given]
+        again = ("mixed", "signed", "equal", *SELDOM)
         cells = [
             self.cell(label, wanted)
             for label, wanted in recipes.items()
@@ -255,23 +286,56 @@ class InstanceCells:
         return can_be_judged(self._eager, self._oracle, cell, self.own)
 
 
+Forms = Callable[[tuple[Scalar, ...]], tuple[Function, Function, Function | None]]
+
+
 def with_scalars(
-    cells: InstanceCells, at: Mapping[tuple[Scalar, ...], tuple[Function, Function]]
+    cells: InstanceCells,
+    forms: Forms,
+    usual: tuple[Scalar, ...],
+    others: Sequence[tuple[Scalar, ...]],
 ) -> Iterator[Cell]:
     """The usual cell with other numbers among the arguments, if the reference takes them.
 
-    `at` has the reference's forms for each choice of numbers.
+    `forms` gives the reference's forms for a choice of numbers. A number that hardly changes the
+    answers there, as an epsilon does, also gets a cell of other magnitudes where it changes them.
     """
-    for number, (scalars, (eager, oracle)) in enumerate(at.items()):
-        for usual in cells.usual():
-            cell = replace(
-                usual,
-                name=f"{usual.name.rpartition('-')[0]}-scalars{number + 1}",
-                role="required",
-                scalars=scalars,
-            )
-            if can_be_judged(eager, oracle, cell, cells.own):
-                yield cell
+    for number, scalars in enumerate(others, start=1):
+        left = {one for one in scalars if one not in usual}
+        for label in _SHOWING if left else ("given",):
+            cell = replace(cells.cell(label, cells.recipes), role="required", scalars=scalars)
+            eager, oracle, _ = forms(scalars)
+            if not can_be_judged(eager, oracle, cell, cells.own):
+                continue
+            seen = {
+                one
+                for one in left
+                if _changes(cell, cells.own, oracle, forms(_but(scalars, one, usual))[1])
+            }
+            if label == "given" or seen:
+                left -= seen
+                end = f"scalars{number}" + ("" if label == "given" else f"-{label}")
+                yield replace(cell, name=f"{cell.name.rpartition('-')[0]}-{end}")
+            if not left:
+                break
+
+
+def _but(scalars: tuple[Scalar, ...], one: Scalar, usual: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    """The numbers with this one at its usual value."""
+    return tuple(
+        next(old for old in usual if old.name == one.name) if each is one else each
+        for each in scalars
+    )
+
+
+def _changes(cell: Cell, own: Sequence[Tensor | None], one: Function, other: Function) -> bool:
+    """Whether two forms of the reference have clearly different answers somewhere in the cell."""
+    inputs = inputs_of(cell, own, 0)
+    pairs = zip(as_tuple(one(*inputs)), as_tuple(other(*inputs)), strict=True)
+    return any(
+        bool(((left - right).abs() > CLEARLY * left.abs()).any())
+        for left, right in ((computable(a).double(), computable(b).double()) for a, b in pairs)
+    )
 
 
 def width_of(spec: TensorSpec) -> int:
@@ -282,6 +346,12 @@ def width_of(spec: TensorSpec) -> int:
 def _any_integer(spec: TensorSpec, kind: Kind) -> Kind:
     """The kind that takes any integer, if nothing is known of the integers."""
     return Kind(USUAL_INTEGERS.get(spec.dtype, OTHER_INTEGERS)) if kind.open else kind
+
+
+def _signed_integer(spec: TensorSpec, kind: Kind) -> Kind:
+    """The kind that takes integers of both signs, if nothing is known of the integers."""
+    found = _any_integer(spec, kind)
+    return Kind(SIGNED_INTEGERS) if found.recipe == OTHER_INTEGERS else found
 
 
 def _scale(kind: Kind, recipe: str) -> float:

@@ -22,7 +22,12 @@ OWN = "own"
 FEW = "range:0:1"
 """The recipe of masks, and of integers without a range until trials show their meaning."""
 USUAL_INTEGERS = {"int8": "range:-128:127", "uint8": "range:0:255"}
-OTHER_INTEGERS = "range:0:99"
+OTHER_INTEGERS, SIGNED_INTEGERS = "range:0:99", "range:-99:99"
+WIDE_INTEGERS = {
+    dtype: f"range:{-(1 << bits)}:{1 << bits}"
+    for dtype, bits in (("int16", 12), ("int32", 26), ("int64", 40))
+}
+"""Integers that fewer bits or float32 do not hold, as a kernel that converts them shows."""
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,7 @@ def _cells(
         traits = traits or first.traits()
         more = first.cells(traits) if profile == "gpu" or number < CPU_EXAMPLES else first.usual()
         if number == 0:
-            others = {scalars: forms(scalars)[:2] for scalars in _other_scalars(reference)}
-            more += with_scalars(first, others)
+            more += with_scalars(first, forms, scalars_of(reference), _other_scalars(reference))
         for around in () if files_own else example.family.around:
             more += InstanceCells(
                 _instance(reference, example, around, eager, oracle, usual), eager, oracle

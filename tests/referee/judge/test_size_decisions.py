@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from referee import Referee
-from referee.reading.size_decisions import decisions
+from referee.plans.plan import Argument, Launch, LaunchConfig, LaunchPlan
+from referee.plans.size_conditions import conditions
+from referee.plans.size_conditions import divisions as divisions_in_kernels
+from referee.reading.size_decisions import TRUE, decisions, divisions
 
 KERNEL = """
 import torch
@@ -95,3 +98,81 @@ def test_each_width_meets_each_dtype(referee: Referee, size: int) -> None:
 def test_a_decision_knows_whether_rows_may_make_it(code: str, of_rows: bool) -> None:
     text = f"def width(x):\n    return x.shape[1]\n\n\ndef run(x):\n    {code}\n    return x\n"
     assert {one.of_rows for one in decisions(text) if one.text == "N > 5"} == {of_rows}
+
+
+SOFTMAX = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x, out, M, N, factor, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    mask = columns < N
+    value = tl.load(x + row * N + columns, mask=mask, other=-float("inf")).to(tl.float32)
+    n = N
+    IN_KERNEL
+    value = tl.exp(value * factor - tl.max(value * factor, axis=0))
+    tl.store(out + row * N + columns, value / tl.sum(value, axis=0), mask=mask)
+
+
+def run(x):
+    M, N = x.shape
+    out = torch.empty_like(x)
+    softmax_kernel[(M,)](x, out, M, N, FACTOR, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    "in_kernel, factor",
+    [
+        ("", "1 + N % 1538 // 1537"),
+        ("n += 1\n    factor *= 1 + (n == 774)", "1"),
+        ("", "1 + (M * N) // 3000000"),
+    ],
+)
+def test_arithmetic_that_singles_out_a_size_is_judged_or_named(
+    referee: Referee, in_kernel: str, factor: str
+) -> None:
+    source = SOFTMAX.replace("IN_KERNEL", in_kernel).replace("FACTOR", factor)
+    verdict = referee.judge(source, "softmax", level="correct", strict=True, seed=11)
+    assert verdict.guard in ("wrong_answer", "size_decisions"), verdict.reason
+
+
+def test_a_quotient_of_a_size_is_listed_with_its_number() -> None:
+    text = "SIZE = 300\n\ndef run(x):\n    M, N = x.shape\n    y = N // SIZE + 7 // M + M // N + 9 % 5\n"
+    assert {(one.number, one.of_rows) for one in divisions(text)} == {(300, False), (7, True)}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "n = N + 1\n    n -= 1\n    y = n == 773",
+        "y = -N == -773",
+        "y = ~N == -774",
+        "y = N * 1.0 == 773.0",
+        "y = N << 1 == 1546",
+        "y = (N & 1023) == 773",
+        "y = N == 3 << 8 | 5",
+    ],
+)
+def test_a_condition_of_a_kernel_is_read_in_many_spellings(statement: str) -> None:
+    text = f"@triton.jit\ndef kernel(out, N):\n    {statement}\n    tl.store(out, y)\n"
+    (found,) = conditions(text, map(plan_of, (7, 64, 1000))).values()
+    assert found.missing == TRUE
+    (found,) = conditions(text, map(plan_of, (7, 773, 1000))).values()
+    assert not found.missing
+
+
+def test_a_kernel_s_quotients_are_listed_with_their_numbers() -> None:
+    text = "@triton.jit\ndef kernel(out, N):\n    row = tl.program_id(0)\n    x = tl.load(out + row % 9)\n    tl.store(out, 773 // N + x / 5)\n"
+    assert set(divisions_in_kernels(text, [plan_of(7)])) == {9, 773}
+
+
+def plan_of(columns: int) -> LaunchPlan:
+    """A plan that launches `kernel` with this size."""
+    config = LaunchConfig((4, 1, 1), (Argument("N", columns, constexpr=False),))
+    return LaunchPlan((), (), (Launch("kernel", (config,)),), ())

@@ -277,3 +277,25 @@ def test_what_a_reference_changes_is_told_in_the_reason(referee: Referee, tmp_pa
         referee, tmp_path, KERNEL, [10], change="before = x.clone(); x.add_(1); x = before"
     )
     assert verdict.verdict == "correct" and "changes in place are not judged: x" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "body, told",
+    [
+        ("torch.nan_to_num(x) * w", "`nan_to_num` changes a value"),
+        ("(x * w).clamp(-1e12, 1e12)", "`clamp` lowers a value"),
+        ("torch.where(x + w > 12345.0, w, x)", "`gt` is true"),
+        ("x.masked_fill(torch.isinf(x), 7.0) * w", "`isinf` is true"),
+    ],
+)
+def test_an_outcome_that_no_case_has_is_told(tmp_path: Path, body: str, told: str) -> None:
+    found = accepted_wrong_answers(task(tmp_path, body), 3)
+    assert any(told in name and body in name for name in found), found
+
+
+@pytest.mark.parametrize(
+    "body", ["torch.where(x > 0, x, w)", "x.clamp(-0.5, 0.5) * w", "(x / w.abs().clamp_min(1e-3))"]
+)
+def test_an_outcome_of_a_case_is_not_told(tmp_path: Path, body: str) -> None:
+    found = accepted_wrong_answers(task(tmp_path, body), 3)
+    assert not any("any answer where" in name for name in found), found

@@ -256,3 +256,22 @@ def test_float64_answers_need_float64_arithmetic(tmp_path: Path) -> None:
     task = load_user(write(tmp_path, EIGHT), "narrowed", "cpu", "x=f32[B,40]")
     assert not rejecting(task, lambda x: x.double().flip(-1).cumsum(-1)[:, -1], 1)
     assert rejecting(task, lambda x: x.sum(-1).double(), 1)
+
+
+@pytest.mark.parametrize("dtype, least", [("i32", 1 << 24), ("i64", 1 << 32)])
+def test_integers_of_no_known_range_have_signs_and_many_bits(
+    tmp_path: Path, dtype: str, least: int
+) -> None:
+    file = write(tmp_path, "import torch\ndef f(x):\n    return x // 3\n")
+    task = load_user(file, "f", "cpu", f"x={dtype}[B,256]")
+    drawn = [task.inputs(cell, 1)[0] for cell in task.required]
+    assert any(bool((one < 0).any()) and bool((one > 0).any()) for one in drawn)
+    assert max(int(one.max()) for one in drawn) > least
+
+
+def test_integers_that_number_rows_have_no_sign(tmp_path: Path) -> None:
+    file = write(tmp_path, "import torch\ndef f(x, i):\n    return x[i.abs()]\n")
+    task = load_user(file, "f", "cpu", "x=f32[N,8] i=i64[K]")
+    assert all(
+        int(task.inputs(cell, 1)[1].max()) < cell.inputs[0].shape[0] for cell in task.required
+    )

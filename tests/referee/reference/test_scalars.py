@@ -143,3 +143,10 @@ def values_of(judged: Task) -> set[float]:
     return {
         scalar.value for cell in judged.cells if "-scalars" in cell.name for scalar in cell.scalars
     }
+
+
+def test_an_epsilon_is_judged_where_it_changes_the_answers(tmp_path: Path) -> None:
+    found = task(tmp_path, "norm", "x=f32[B,256] eps=1e-6", fixed=("rounds=2", "dim=-1", "k=3"))
+    assert any(cell.name.endswith("-scalars1-tiny") for cell in found.cells)
+    plain = task(tmp_path, "scaled", "x=f32[B,256] w=f32[256] alpha=2.0", fixed=("beta=0.5",))
+    assert not any(cell.name.endswith("-tiny") and "scalars" in cell.name for cell in plain.cells)
