@@ -110,8 +110,7 @@ def _of_kinds(op: Op, cpu: bool, rows: int, columns: int) -> tuple[CellSpec, ...
         )
         edges = tuple(
             CellSpec(8 if cpu else rows, width, dtype, "edges", label="edges")
-            for width, dtype in of_masks
-            if dtype != F16
+            for width, dtype in ((columns, F32), (1000, BF16))
         )
         more = (
             *edges,

@@ -14,8 +14,7 @@
 - mixed: row i uses the i-th of the recipes in MIXTURE. For catalogue operations, normal rows are
   usual ones, and the last of many rows is zero, as padding is.
 - closed: gates from -9 to -7.
-- edges: each row lies close to one of `EDGES`. Exp of a single logit is a float32 number there, and
-  the sum of a row is none.
+- edges: each row lies close to one of `EDGES`, where few exponentials add up within float32.
 
 Masked logits have stand-ins for minus infinity, infinities and NaN:
 
@@ -225,7 +224,7 @@ def _edges(shape: tuple[int, int], g: Generator) -> Tensor:
     levels = torch.tensor(EDGES, device=g.device)[
         torch.arange(shape[0], device=g.device) % len(EDGES)
     ]
-    return levels.unsqueeze(1) + normal(shape, g) / 64.0
+    return levels.unsqueeze(1) + normal(shape, g) / 4.0
 
 
 RECIPES: dict[str, Draw] = {

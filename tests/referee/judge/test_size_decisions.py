@@ -168,7 +168,8 @@ def test_a_condition_of_a_kernel_is_read_in_many_spellings(statement: str) -> No
 
 
 def test_a_kernel_s_quotients_are_listed_with_their_numbers() -> None:
-    text = "@triton.jit\ndef kernel(out, N):\n    row = tl.program_id(0)\n    x = tl.load(out + row % 9)\n    tl.store(out, 773 // N + x / 5)\n"
+    body = "row = tl.program_id(0)\n    x = tl.load(out + row % 9)\n    tl.store(out, 773 // N + x / 5)"
+    text = f"@triton.jit\ndef kernel(out, N):\n    {body}\n"
     assert set(divisions_in_kernels(text, [plan_of(7)])) == {9, 773}
 
 
