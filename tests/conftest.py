@@ -10,11 +10,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.sampling import EVERY_CASE
+from tests.sampling import EVERY_CASE, SWEEP_STEP
+
+if TYPE_CHECKING:
+    from referee.judge import Referee
 
 # What somebody's shell or a build machine may hold, and what would change what kmint or a child
 # process does.
@@ -22,8 +26,8 @@ _FOREIGN = ("KMINT_", "HF_", "HUGGING", "XDG_", "CLICOLOR", "TEXTUAL")
 _OF_THE_TESTS = "KMINT_TEST_"
 _FOREIGN_NAMES = {
     "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TRITON_INTERPRET", "TRITON_DEFAULT_FP_FUSION",
-    "PYTHONDEVMODE", "PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH",
-    "PYTHONSTARTUP", "PYTHONUTF8", "PYTHONVERBOSE", "PYTHONWARNINGS",
+    "PYTHONDEVMODE", "PYTHONDONTWRITEBYTECODE", "PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE",
+    "PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONUTF8", "PYTHONVERBOSE", "PYTHONWARNINGS",
 }  # fmt: skip
 for _name in list(os.environ):
     if (
@@ -67,6 +71,25 @@ def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return home
 
 
+@pytest.fixture(scope="session")
+def _warm_referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+    from referee.judge import Referee
+
+    with Referee(cache=tmp_path_factory.mktemp("warm")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def warm(_warm_referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kmint` of tests/cli/runner.py runs in this process, and the referee that it opens is open.
+
+    A command of its own process would load torch three times. Where a GPU is, each command does:
+    tests hide the GPU from a command by its environment.
+    """
+    if _warm_referee.no_gpu is not None:
+        monkeypatch.setattr("tests.cli.runner.warm", _warm_referee)
+
+
 @pytest.fixture(autouse=True)
 def _torch_settings() -> Iterator[None]:
     """No test may change how gradients are made in the process that it shares with others."""
@@ -94,7 +117,8 @@ def _group(item: pytest.Item) -> str:
 # The fixtures and the names in a module by which a test starts processes, runs kernels or drives the
 # application.
 _SLOW_FIXTURES = {
-    "interpreter", "make_smith", "open_app", "project", "referee", "servers", "smiths", "zygote",
+    "interpreter", "make_smith", "open_app", "project", "referee", "servers", "smiths", "warm",
+    "zygote",
 }  # fmt: skip
 _SLOW_NAMES = {"Referee", "Workers", "Zygote", "kmint", "subprocess"}
 _SLOW_FOLDERS = ("forge", "tui", "referee/sandbox")
@@ -113,10 +137,12 @@ _SLOW_FILES = {
 # Longest first, so that no worker begins a long one when the others are nearly done.
 _LONGEST = (
     "project",
+    "tests/tui/test_snapshots.py",
+    "tests/docs/test_examples.py",
+    "tests/tui/test_random_keys.py",
     "tests/referee/judge/test_cpu_reach.py",
     "tests/referee/judge/test_judge.py",
     "tests/smith/test_engine.py",
-    "tests/tui/test_snapshots.py",
     "tests/referee/judge/test_interpreter_checks.py",
     "tests/save/test_planted_mistakes.py",
     "tests/save/test_own_reference.py",
@@ -145,7 +171,7 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def _sampled(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """The items without two of three cases of each test marked `sweep`. A case that was asked for
+    """The items with one of `SWEEP_STEP` cases of each test marked `sweep`. A case that was asked for
     by its name stays.
     """
     asked = any("[" in name for name in config.args)
@@ -154,7 +180,7 @@ def _sampled(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Ite
     out: list[pytest.Item] = []
     for item in items:
         test = item.nodeid.partition("[")[0]
-        stays = not item.get_closest_marker("sweep") or seen[test] % 3 == 0 or asked
+        stays = not item.get_closest_marker("sweep") or seen[test] % SWEEP_STEP == 0 or asked
         seen[test] += 1
         (left if stays else out).append(item)
     if out:

@@ -18,6 +18,8 @@ Case = TypeVar("Case")
 EVERY_CASE = os.environ.get("KMINT_TEST_ALL") == "1"
 STEP = 5
 """One of this many cases is in the sample."""
+SWEEP_STEP = 6
+"""One of this many cases of a test marked `sweep` runs."""
 
 
 def sample(cases: Iterable[Case], *, start: int = 0, step: int = STEP) -> tuple[Case, ...]:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_file_stays_in_one_process() -> None:
-    file = "tests/referee/gpu/test_wire.py"
+    file = "tests/test_typed.py"
     command = [sys.executable, "-m", "pytest", "-n", "2", "-v", "-p", "no:cacheprovider", file]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     processes = re.findall(r"^\[(gw\d)\].*PASSED", done.stdout, re.MULTILINE)

@@ -1,13 +1,28 @@
-"""Runs the real command in a process of its own."""
+"""Runs the real command: in a process of its own, or with the fixture `warm` in the process of the
+tests.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from kmint_tui.cli.main import main
+
+if TYPE_CHECKING:
+    from referee.judge import Referee
+
+warm: Referee | None = None
+"""The referee that commands find open where they run in this process."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,8 @@ def kmint(
     `file_limit` is the longest file in bytes that the command may write, which stands in for a full
     disk.
     """
+    if warm is not None and not stdin and file_limit is None:
+        return _here(warm, arguments, environment)
     command = [sys.executable, "-m", "kmint_tui", *arguments]
     if file_limit is not None:
         command = ["prlimit", f"--fsize={file_limit}", *command]
@@ -46,3 +63,32 @@ def kmint(
     out, err = done.stdout.decode(), done.stderr.decode()
     assert "Traceback" not in err, err
     return Done(done.returncode, out, err)
+
+
+# What a process of its own does not show, because only a program's author can mend it.
+_UNSEEN = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+
+
+def _here(referee: Referee, arguments: tuple[str, ...], environment: dict[str, str]) -> Done:
+    @contextmanager
+    def opened(**_: object) -> Iterator[Referee]:
+        yield referee
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n") for _ in range(2))
+    with (
+        patch.dict(os.environ, environment),
+        patch("referee.judge.Referee", opened),
+        warnings.catch_warnings(),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        warnings.resetwarnings()
+        for category in _UNSEEN:
+            warnings.simplefilter("ignore", category)
+        code = main(list(arguments))
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())
+    assert "Traceback" not in texts[1], texts[1]
+    return Done(code, *texts)

@@ -104,6 +104,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.sweep
 @pytest.mark.parametrize(("options", "words"), WRONG)
 @pytest.mark.parametrize("command", COMMANDS)
@@ -116,6 +117,7 @@ def test_wrong_shapes_are_told_first(
     assert [one["id"] for one in kmint("history", "--json").document["sessions"]] == [1]
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_dtype_that_the_operation_lacks_is_told(tmp_path: Path, command: str) -> None:
     verdict = replace(won(timing(WIDE, 1.3)), op="dequant_int8")
@@ -150,6 +152,7 @@ def test_any_rows_are_those_that_fit(monkeypatch: pytest.MonkeyPatch, two: None)
             start_of(history, asked)
 
 
+@pytest.mark.usefixtures("warm")
 def test_any_rows_become_the_table_of_a_saved_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +176,7 @@ def test_any_rows_become_the_table_of_a_saved_file(
     ] == [str(rows) for rows in ROW_COUNTS]
 
 
+@pytest.mark.usefixtures("warm")
 def test_several_crowns_are_claimed_by_one_command(two: None) -> None:
     """One command claims the crown of each shape, or none where the draft did not win at one."""
     asked = ["--shape", WIDE, "--shape", TALL]
@@ -197,6 +201,7 @@ def test_several_crowns_are_claimed_by_one_command(two: None) -> None:
     }
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -229,6 +234,7 @@ def test_drafts_of_two_operations_are_not_saved_together(two: None, tmp_path: Pa
     refused(done, 2, "draft 1.0 is for softmax, and 2.0 for rmsnorm", "one by one")
 
 
+@pytest.mark.usefixtures("warm")
 def test_times_of_the_history_make_a_file(
     two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

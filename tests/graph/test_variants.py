@@ -44,7 +44,6 @@ def in_structure(made: Program, structure: Structure) -> str:
     ("name", "structure"),
     [
         # A loop takes the maximum and the sum of exponentials in one pass.
-        ("softmax", "loop"),
         ("cross_entropy", "loop"),
         ("layernorm", "persist"),
         ("rope", "tile"),

@@ -83,6 +83,7 @@ def mint(url: str, *arguments: str, **environment: str) -> Done:
     return kmint(*words, **environment)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
     done = mint(server.url, "--json", **PROXIES)
     assert done.code == 0, done.err

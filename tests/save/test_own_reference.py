@@ -355,6 +355,7 @@ def test_the_saved_test_finds_a_check_that_is_gone(folder: Path, tmp_path: Path)
         run_test(changed)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_folder_with_kernels_of_both_kinds(
     referee: Referee, folder: Path, tmp_path: Path
 ) -> None:

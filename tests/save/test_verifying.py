@@ -190,6 +190,7 @@ def test_a_receipt_cannot_point_outside_its_folder(folder: Path) -> None:
     assert verify(folder / "rmsnorm.py", None).files["../../etc/hostname"] == "missing"
 
 
+@pytest.mark.usefixtures("warm")
 def test_an_unknown_operation_is_a_problem_of_that_file(folder: Path) -> None:
     change(folder / "rmsnorm.receipt.json", '"op": "rmsnorm"', '"op": "rmsnrom"')
     done = kmint("verify", str(folder), "--json")
@@ -235,6 +236,7 @@ HOSTILE_PARTS = {
 }
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("text", HOSTILE_PARTS.values(), ids=HOSTILE_PARTS)
 def test_a_hostile_judged_part_is_a_problem(folder: Path, text: str) -> None:
     file = folder / "rmsnorm.py"
@@ -257,6 +259,7 @@ HOSTILE_BLOCKS = {
 }
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("text", HOSTILE_BLOCKS.values(), ids=HOSTILE_BLOCKS)
 def test_a_hostile_provenance_block_is_no_block(folder: Path, text: str) -> None:
     file = folder / "rmsnorm.py"

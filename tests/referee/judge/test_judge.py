@@ -183,7 +183,7 @@ def test_forged_and_escaping_kernels_fall_to_their_guard(
 def test_a_hanging_kernel_costs_only_itself(
     referee: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("referee.stages.check_cpu.SECONDS", 5.0)
+    monkeypatch.setattr("referee.stages.check_cpu.SECONDS", 3.0)
     with ThreadPoolExecutor(2) as pool:
         hanging = pool.submit(referee.judge, CHEATS["100_lingering_kernel"].source, "softmax")
         good = referee.judge(SOFTMAX, "softmax")
@@ -192,7 +192,7 @@ def test_a_hanging_kernel_costs_only_itself(
     assert (verdict.verdict, verdict.guard) == (
         "rejected",
         "timeout",
-    ) and "within 5 s" in verdict.reason
+    ) and "within 3 s" in verdict.reason
 
 
 def test_candidates_judged_at_once_do_not_mix(referee: Referee) -> None:
