@@ -24,6 +24,7 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.usefixtures("warm")
 def test_drafts_of_an_agent_are_kept_ranked_and_saved(tmp_path: Path) -> None:
     wrong, good = write(tmp_path / "softmax_1.py", WRONG), write(tmp_path / "softmax_2.py", GOOD)
     first = kmint("judge", wrong, "--keep", "agent one", "--json")

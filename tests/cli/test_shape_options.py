@@ -15,6 +15,7 @@ from tests.save.test_host_code import GOOD
 NARROW = GOOD.replace("x_ptr + row", "(N == 768) + x_ptr + row", 1)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_kernel_is_judged_at_the_asked_width(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
     (tmp_path / "narrow.py").write_text(NARROW, encoding="utf-8")
@@ -39,6 +40,7 @@ def test_a_kernel_is_judged_at_the_asked_width(tmp_path: Path) -> None:
     assert (bad.code, bad.document["verdict"]) == (1, "rejected")
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -257,6 +257,7 @@ def test_times_of_the_history_make_a_file(
     assert kernel.code in (1, 2)
 
 
+@pytest.mark.usefixtures("warm")
 def test_one_kernel_is_saved_as_before(two: None, tmp_path: Path) -> None:
     usual = kmint("save", "1.0", "--to", str(tmp_path / "usual"))
     asked = kmint("save", "1.0", "--shape", WIDE, "--to", str(tmp_path / "asked"))

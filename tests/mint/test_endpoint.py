@@ -102,6 +102,7 @@ def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
     assert f"{server.url}/v1" in kmint("history", "show", str(document["history_id"])).out
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_wire_shows_source_graph_and_shapes(server: Server, tmp_path: Path) -> None:
     """A larger smith sees the function's source, its graph, and the shapes and dtypes of inputs and
     outputs.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from kmint_tui import paths
 from kmint_tui.history.records import NewDraft, NewSession
 from kmint_tui.history.store import History
@@ -50,6 +52,7 @@ def remember(referee: Referee, op: str, text: str, task: TaskName | None = None)
         return history.draft(number, 0).id
 
 
+@pytest.mark.usefixtures("warm")
 def test_from_the_history_to_a_project_and_back(referee: Referee, tmp_path: Path) -> None:
     good = remember(referee, "softmax", GOOD)
     done = kmint("save", good, "--to", str(tmp_path), "--json")
