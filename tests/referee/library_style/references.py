@@ -246,3 +246,49 @@ def sum_float64(x: Tensor) -> Tensor:
 
 def double_columns(x: Tensor) -> Tensor:
     return x * 2
+
+
+def histogram(x: Tensor) -> Tensor:
+    return torch.stack([torch.bincount(row, minlength=16) for row in x.clamp(0, 15)]).to(
+        torch.int32
+    )
+
+
+def gather_columns(x: Tensor, p: Tensor) -> Tensor:
+    return x.gather(-1, p)
+
+
+def quant_int4(x: Tensor, s: Tensor) -> Tensor:
+    return torch.round(x / s).clamp(-8, 7).to(torch.int8)
+
+
+def pack_int4(x: Tensor) -> Tensor:
+    q = (torch.round(x * 4.0).clamp(-8, 7) + 8).to(torch.uint8)
+    return q[:, ::2] | (q[:, 1::2] << 4)
+
+
+def interleaved(x: Tensor, y: Tensor) -> Tensor:
+    return torch.stack([x, y], -1).flatten(-2)
+
+
+def log_cumulated(x: Tensor) -> Tensor:
+    return torch.logcumsumexp(x, -1)
+
+
+def shared_exponent(x: Tensor) -> Tensor:
+    return torch.floor(torch.log2(x.abs().amax(-1).clamp(min=1e-20))).to(torch.int32)
+
+
+def top4(x: Tensor) -> Tensor:
+    return x.topk(4, -1).values
+
+
+def parity(x: Tensor) -> Tensor:
+    y = x[:, 0]
+    for i in range(1, x.shape[1]):
+        y = y ^ x[:, i]
+    return y
+
+
+def truncated_quotient(x: Tensor, s: Tensor) -> Tensor:
+    return torch.trunc(x / s).to(torch.int32)
