@@ -8,16 +8,17 @@ that floats have (`tolerance.py`):
 
 A GPU's division is off by up to two units of the last place, which `b` covers; E covers sums that
 cancel. The function runs again with every such `u` moved up by `b`, and once more with `u` moved
-down, so a clamp or an offset that follows has its effect. The same holds for floor, ceil and trunc,
-whose steps are at the integers.
+down. A clamp or an offset that follows thus has its effect. The same holds for floor, ceil and
+trunc, whose steps are at the integers.
 
 Where arithmetic has no error, `u` does not move: of `x * 4`, every tie has one right answer. Two
 evaluations show the error. They move each result that fp32 cannot hold, at random within one
-rounding, and each quotient of two tensors whose divisor is no power of two. An exact `u` is the same
-in both.
+rounding. They also move each quotient of two tensors whose divisor is no power of two. An exact `u`
+is the same in both.
 
 Limits: if `b` is more than 0.5, integers between `u - b` and `u + b` are not all tried. Comparisons
-and divisions with remainder do not count as steps.
+and divisions with remainder do not count as steps. If a scale comes from the data, halves that are
+rounded away from zero show only in rows whose scale is a power of two.
 """
 
 from __future__ import annotations

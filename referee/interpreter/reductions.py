@@ -49,8 +49,8 @@ class _BlockRead(BaseException):
 class _Unread(np.ndarray):
     """A block that a combiner makes of a number, for many pairs at once.
 
-    Usually only its dtype is asked for, as in `(x + tl.zeros((1,), tl.int1)).dtype`. The elements
-    mean nothing: calculations of whole arrays give the same kind, and any other use raises
+    Usually the combiner only reads its dtype, as in `(x + tl.zeros((1,), tl.int1)).dtype`. The
+    elements mean nothing: calculations of whole arrays give the same kind, and any other use raises
     _BlockRead.
     """
 
