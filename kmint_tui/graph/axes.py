@@ -9,7 +9,7 @@ first axes, and `leaves` returns the present ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,8 @@ def size_of(axes: Iterable[Axis]) -> Size:
 def split(axis: Axis, outer: Size) -> tuple[Axis, Axis]:
     """Make a leaf two axes, the outer of the given size. Raises NotDivisible."""
     inner = axis.size.divided_by(outer)
+    if inner == outer:
+        inner = replace(inner, apart=True)
     axis.parts = (Axis(outer, unrolled=axis.unrolled), Axis(inner, unrolled=axis.unrolled))
     return axis.parts
 

@@ -64,9 +64,11 @@ def capture(function: Callable[..., Any], arguments: Sequence[Argument], mode: M
     examples = [one.value.detach() for one in arguments if isinstance(one.value, Tensor)]
     try:
         with torch.no_grad(), traceback.preserve_node_meta():
-            return make_fx(whole, _decompositions(), tracing_mode=mode)(*examples)
+            made = make_fx(whole, _decompositions(), tracing_mode=mode)(*examples)
     except Exception as error:
         raise NotTraced(_reason(error)) from error
+    made.graph.eliminate_dead_code()
+    return made
 
 
 def operation(node: Node) -> str:

@@ -271,6 +271,13 @@ def _scan_at(
     raise OutOfScope("only a part of a scan's result is used")
 
 
+def number_at(index: Index) -> Expression:
+    """The position as an integer expression."""
+    (value, step) = index.values[0] if len(index.values) == 1 else (None, None)
+    plain = not index.terms and not index.offset.value and step is not None and step.value == 1
+    return value if plain and value is not None else Position("i", index)
+
+
 def _piece_at(
     node: Pieces,
     axis: Axis,
@@ -294,7 +301,11 @@ def _piece_at(
         and not index.offset.value
     ):
         return Pieces(node.kind, index.terms[0][0], made)
-    raise OutOfScope("a concatenation is read at computed places")
+    number, chosen = number_at(index), made[-1]
+    for place in range(len(made) - 2, -1, -1):
+        here = Pointwise("b", "eq", (number, Constant("i", place)))
+        chosen = Pointwise(node.kind, "where", (here, made[place], chosen))
+    return chosen
 
 
 def exact(root: Expression) -> Expression:

@@ -65,15 +65,8 @@ def host_numbers(
         if _operations(graph) != _operations(twin):
             raise OutOfScope(f"`{argument.name}` decides what it does: {fix}")
         for key, one, two in _changes(graph, twin):
-            form = next(
-                (
-                    form
-                    for form, make in _FORMS.items()
-                    if _makes(make, value, one) and _makes(make, other, two)
-                ),
-                None,
-            )
-            if form is None:
+            form = _form(value, one, other, two)
+            if form is None or key in found:
                 raise OutOfScope(f"it computes with `{argument.name}` in Python: {fix}")
             found[key] = form.format(argument.name)
     return found
@@ -106,6 +99,15 @@ def _differences(one: Any, other: Any, path: Path) -> Iterator[tuple[Path, float
             yield from _differences(one[key], other.get(key), (*path, key))
     elif isinstance(one, (int, float)) and isinstance(other, (int, float)) and one != other:
         yield path, one, other
+
+
+def _form(value: float, one: float, other: float, two: float) -> str | None:
+    """The form by which `value` makes `one` and `other` makes `two`; None if there is none."""
+    for form, make in _FORMS.items():
+        if _makes(make, value, one) and _makes(make, other, two):
+            return form
+    factor = one / value if value else 0.0
+    return f"{factor!r} * {{0}}" if _makes(lambda x: factor * x, other, two) else None
 
 
 def _makes(make: Callable[[float], float], given: float, wanted: float) -> bool:

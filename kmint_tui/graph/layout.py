@@ -125,7 +125,7 @@ class _Writer:
         self._writes = _Names[str]("b")
         self._numbers = _Names[str]("s")
         self._constants = _Names[_Number]("k")
-        self._sizes: dict[Size, str] = {}
+        self._sizes: dict[tuple[Size, bool], str] = {}
         self._lines: dict[tuple[str, tuple[str, ...]], Line] = {}
         self._stores: list[Store] = []
         self._done: dict[int, str] = {}
@@ -143,7 +143,7 @@ class _Writer:
         lines, stores = _loads_first(tuple(self._lines.values()), self._stores)
         main = [("M", self._rows.size)] if self._rows.axes else []
         main.append(("N", self._columns.size))
-        named = [*main, *((name, size) for size, name in self._sizes.items())]
+        named = [*main, *((name, size) for (size, _), name in self._sizes.items())]
         return Stage(
             reads=tuple(self._reads.known),
             writes=tuple(self._writes.known),
@@ -169,7 +169,10 @@ class _Writer:
             case Scalar(value=str() as name):
                 return self._single(self._numbers.of(name))
             case Scalar(value=Size() as size):
-                return self._single(self._size(size))
+                name = self._size(size)
+                if name.isdigit():
+                    name = self._constants.of(_Number(node.kind, name, size.value))
+                return self._single(name)
             case Position(index=index):
                 address = self._address(index.resolved())
                 return self._line(INDEX, (address,), self._address_over(address), node.kind)
@@ -226,7 +229,7 @@ class _Writer:
             return str(size.value)
         if len(self._sizes) >= MOST_NAMES:
             raise OutOfScope("a kernel with too many different sizes: split the function")
-        return self._sizes.setdefault(size, f"K{len(self._sizes)}")
+        return self._sizes.setdefault((size, size.apart), f"K{len(self._sizes)}")
 
     def _address(self, index: Index) -> str:
         """A place as text: the parts that rows, values and columns add, in that order."""

@@ -25,6 +25,16 @@ from kmint_tui.graph.sizes import NotDivisible, Size, SizeNames, symbol_value
 from kmint_tui.graph.stages import groups_of
 from kmint_tui.graph.values import Value
 
+_PRODUCTS = {
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "mv",
+    "dot",
+    "convolution",
+    "convolution_overrideable",
+}
 _SIZES = {"sym_size", "sym_numel", "sym_stride"}
 _OF_NO_VALUE = ("layout", "device", "pin_memory", "memory_format", "requires_grad", "implicit")
 """Options of ATen operations that change no value."""
@@ -229,7 +239,9 @@ class _Reader:
 def _entered(name: str, given: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """The result of the table's entry for the arguments."""
     if name not in TABLE:
-        raise OutOfScope(f"{name} is no operation of the graph")
+        if name in _PRODUCTS:
+            raise OutOfScope(f"`{name}` multiplies matrices, and kmint writes no such kernel")
+        raise OutOfScope(f"`{name}` is not among the operations that kmint fuses")
     kept = {key: value for key, value in options.items() if key not in _OF_NO_VALUE}
     try:
         return TABLE[name](*given, **kept)

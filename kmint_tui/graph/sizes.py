@@ -27,11 +27,15 @@ class NotDivisible(ValueError):
 
 @dataclass(frozen=True)
 class Size:
-    """An integer known as an expression. Two sizes are equal when their values are."""
+    """An integer known as an expression. Two sizes are equal when their values are.
+
+    `apart` marks one that equals another only by chance, so that it has a separate name in a text.
+    """
 
     expression: sympy.Expr
     value: int
     example: int
+    apart: bool = False
 
     @classmethod
     def of(cls, number: int) -> Size:
@@ -54,6 +58,7 @@ class Size:
             self.expression * other.expression,
             self.value * other.value,
             self.example * other.example,
+            self.apart or other.apart,
         )
 
     def __add__(self, other: Size) -> Size:
@@ -82,6 +87,18 @@ class Size:
 
             quotient = FloorDiv(self.expression, other.expression)
         return Size(quotient, self.value // other.value, self.example // other.example)
+
+    def over(self, number: int) -> Size:
+        """The quotient by a constant, rounded down."""
+        if self.value % number == 0:
+            return self.divided_by(Size.of(number))
+        from torch.utils._sympy.functions import FloorDiv
+
+        return Size(
+            FloorDiv(self.expression, sympy.Integer(number)),
+            self.value // number,
+            self.example // number,
+        )
 
     @property
     def is_constant(self) -> bool:

@@ -24,8 +24,9 @@ from referee.ops.reference import eager
 from referee.ops.signatures import KINDS
 from referee.problem import TaskName
 from referee.reference.asked import Asked
+from referee.reference.inputs import Sizes
 from referee.reference.load import load_reference
-from referee.reference.reference import Reference
+from referee.reference.reference import Example, Reference
 from referee.reference.user_torch import user_code
 
 _MODES: tuple[Mode, ...] = ("symbolic", "fake")
@@ -101,7 +102,7 @@ def traced_reference(asked: Asked) -> Program:
 
 def _traced(reference: Reference) -> Program:
     example = reference.examples[0]
-    tensors = dict(zip(reference.tensors, example.tensors(), strict=True))
+    tensors = dict(zip(reference.tensors, example.tensors(_unlike(example)), strict=True))
     arguments = [
         Argument(one.name, tensors[one.name] if one.kind == "tensor" else one.usual)
         for one in reference.arguments
@@ -109,3 +110,16 @@ def _traced(reference: Reference) -> Program:
     program = trace(reference.name, reference.function, arguments)
     timed = example.specs(reference.tensors, example.family.timed)
     return at_shapes(program, {spec.name: spec.shape for spec in timed})
+
+
+def _unlike(example: Example) -> Sizes:
+    """The small sizes at which the fewest dimensions have the same number by chance, or one.
+
+    PyTorch traces equal numbers as one size, and 1 as a dimension to broadcast.
+    """
+    dims = {dim for tensor in example.family.tensors for dim in tensor.dims if dim.symbol}
+
+    def alike(sizes: Sizes) -> int:
+        return len(dims) - len({dim.at(sizes) for dim in dims} - {1})
+
+    return min(example.sizes, key=alike)

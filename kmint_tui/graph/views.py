@@ -9,10 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kmint_tui.graph.axes import Axis, Index, all_leaves, regroup, size_of, split
-from kmint_tui.graph.expressions import Expression, Pieces, Position, substitute
+from kmint_tui.graph.expressions import (
+    Expression,
+    Pieces,
+    Pointwise,
+    Position,
+    Scalar,
+    number_at,
+    substitute,
+)
 from kmint_tui.graph.program import OutOfScope
-from kmint_tui.graph.sizes import ONE, Size
-from kmint_tui.graph.values import Value, align, constant, pointwise, scalar
+from kmint_tui.graph.sizes import ONE, ZERO, Size
+from kmint_tui.graph.values import Value, align, constant, pointwise, scalar, to_float
 from kmint_tui.graph.vocabulary import Kind
 
 MOST_PIECES = 8
@@ -58,12 +66,18 @@ def at(value: Value, place: int, index: Index, dim: tuple[Axis, ...]) -> Value:
 
 
 def _spread(old: list[Axis], index: Index) -> dict[Axis, Index]:
-    """The position along the axis of a dimension. Raises OutOfScope if it has several axes."""
-    if not old:
-        return {}
-    if len(old) > 1:
-        raise OutOfScope("a part of a dimension that a reshape has cut")
-    return {old[0]: index}
+    """The positions along the axes of a dimension, whose position is `index`."""
+    if len(old) < 2:
+        return dict.fromkeys(old, index)
+    number, step = number_at(index), ONE
+    positions: dict[Axis, Index] = {}
+    for axis in reversed(old):
+        place = number if step == ONE else Pointwise("i", "floor_div", (number, Scalar("i", step)))
+        if axis is not old[0]:
+            place = Pointwise("i", "mod", (place, Scalar("i", axis.size)))
+        positions[axis] = Index(values=((place, ONE),))
+        step = step * axis.size
+    return positions
 
 
 def select(value: Value, place: int, position: Size) -> Value:
@@ -139,17 +153,49 @@ def every(value: Value, place: int, start: int, step: int) -> Value:
 
 
 def concatenate(values: Sequence[Value], place: int) -> Value:
-    """Pieces of equal size one after the other along a dimension."""
+    """Pieces one after the other along a dimension."""
     lengths = {size_of(value.dims[place]).value for value in values}
     if len(values) == 1:
         return values[0]
-    if len(lengths) != 1 or len(values) > MOST_PIECES:
-        raise OutOfScope(
-            "a concatenation of pieces of different sizes"
-            if len(lengths) > 1
-            else "a concatenation of many pieces"
+    if len(values) > MOST_PIECES:
+        raise OutOfScope("a concatenation of many pieces")
+    return _joined(values, place) if len(lengths) == 1 else _chosen(values, place)
+
+
+def _chosen(values: Sequence[Value], place: int) -> Value:
+    """Pieces of different sizes: the position along the dimension chooses one for each element."""
+    sizes = [size_of(value.dims[place]) for value in values]
+    total = ZERO
+    for size in sizes:
+        total = total + size
+    axis = Axis(total)
+    behind = ((),) * (len(values[0].dims) - place - 1)
+    number = Value(Position("i", Index(((axis, ONE),))), ((axis,), *behind), "int64")
+    kinds = {value.kind for value in values}
+    made: Value | None = None
+    end = total
+    for value, size in zip(reversed(values), reversed(sizes), strict=True):
+        start = end - size
+        inside = number
+        if start.value:
+            inside = pointwise("maximum", _less(inside, start), constant(0))
+        if made is not None:
+            inside = pointwise("minimum", inside, _less(scalar(size, "i"), ONE))
+        moved = at(value, place, Index(values=((inside.expression, ONE),)), (axis,))
+        moved = to_float(moved) if "f" in kinds else moved
+        made = (
+            moved
+            if made is None
+            else pointwise("where", pointwise("lt", number, scalar(end, "i")), moved, made)
         )
-    return _joined(values, place)
+        end = start
+    assert made is not None
+    return replace(made, dtype=values[0].dtype)
+
+
+def _less(value: Value, size: Size) -> Value:
+    """An integer less a size."""
+    return pointwise("sub", value, scalar(size, "i"))
 
 
 def stack(values: Sequence[Value], place: int) -> Value:

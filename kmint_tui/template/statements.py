@@ -51,7 +51,7 @@ _BINARY: dict[str, str] = {
     "minimum": "tl.minimum({0}, {1})",
     "pow": "libdevice.pow({0}, {1})",
     "mod": "{0} - tl.floor({0} / {1}) * {1}",
-    "floor_div": "{0} // {1}",
+    "floor_div": "tl.floor({0} / {1})",
     "eq": "{0} == {1}",
     "ne": "{0} != {1}",
     "lt": "{0} < {1}",
@@ -63,6 +63,11 @@ _BINARY: dict[str, str] = {
     "xor": "{0} ^ {1}",
     "where": "tl.where({0}, {1}, {2})",
 }
+_OF_INTEGERS = {
+    "mod": "({0} % {1} + {1}) % {1}",
+    "floor_div": "({0} - ({0} % {1} + {1}) % {1}) // {1}",
+}
+"""Triton rounds a quotient of integers to zero, PyTorch downwards."""
 _SIZES = ("M", "N", "K")
 
 
@@ -81,9 +86,8 @@ def pointwise_statements(line: Line, address: Callable[[str], str]) -> list[str]
         ]
     if line.op == "to_float" and line.arguments[0].startswith(_SIZES):
         return [f"{line.name} = {line.arguments[0]} * 1.0"]
-    if line.op == "mod" and line.kind == "i":
-        return [f"{line.name} = {line.arguments[0]} % {line.arguments[1]}"]
-    form = _UNARY.get(line.op) or _BINARY[line.op]
+    whole = _OF_INTEGERS.get(line.op) if line.kind == "i" else None
+    form = whole or _UNARY.get(line.op) or _BINARY[line.op]
     return [f"{line.name} = {form.format(*line.arguments)}"]
 
 

@@ -18,6 +18,8 @@ IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 SHORT, LONG = 1024, 16384
 """Columns: a program takes several rows up to the first, and a row in blocks beyond the second."""
+NARROW = 32
+"""Columns up to which a tile has more rows, so that a program has enough elements."""
 _CONSTANT = re.compile(r"\bk(\d+)\b")
 _STRIDED = re.compile(r"\bc \*")
 
@@ -50,7 +52,7 @@ def usual_structure(stage: Stage) -> tuple[Structure, Settings]:
             else ("row", Settings(warps="16"))
         )
     if any(_STRIDED.search(address) for address in stage.addresses) and "tile" in possible:
-        return "tile", Settings(rows=64, elements=16384, warps="8")
+        return "tile", Settings(rows=64 if columns > NARROW else 512, elements=16384, warps="8")
     if columns <= SHORT and "tile" in possible:
         return "tile", Settings(rows=16, elements=4096, warps="4")
     return "row", Settings(warps="4" if columns <= 2048 else "8" if columns <= 8192 else "16")

@@ -16,7 +16,7 @@ TORCH = frozenset(
     """
     torch.Tensor torch.empty torch.empty_like torch.empty_strided torch.zeros torch.zeros_like torch.ones torch.ones_like
     torch.full torch.full_like
-    torch.float16 torch.bfloat16 torch.float32 torch.float64 torch.int8 torch.int16 torch.int32 torch.int64 torch.bool
+    torch.float16 torch.bfloat16 torch.float32 torch.float64 torch.int8 torch.int16 torch.int32 torch.int64 torch.bool torch.uint8
     torch.float8_e4m3fn torch.float8_e5m2
     torch.float torch.half torch.int torch.long torch.dtype torch.device torch.cuda.device torch.contiguous_format
     """.split()

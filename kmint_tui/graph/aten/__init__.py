@@ -14,12 +14,13 @@ from kmint_tui.graph.aten import (
     indexing,
     norms,
     pointwise,
+    pooling,
     reductions,
     shapes,
 )
 from kmint_tui.graph.aten.table import TABLE, Entry
 
-FAMILIES = (activations, casts, creation, indexing, norms, pointwise, reductions, shapes)
+FAMILIES = (activations, casts, creation, indexing, norms, pointwise, pooling, reductions, shapes)
 """Modules whose import fills the table."""
 
 __all__ = ["FAMILIES", "TABLE", "Entry"]

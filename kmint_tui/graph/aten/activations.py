@@ -33,9 +33,12 @@ def _log_sigmoid(x: Value) -> tuple[Value, Value]:
 
 
 @entry("elu")
-def _elu(x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
-    below = binary("mul", unary("expm1", binary("mul", x, input_scale)), alpha * scale)
-    return where(binary("gt", x, 0.0), binary("mul", x, scale), below)
+def _elu(x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
+    factor = alpha if scale == 1 else binary("mul", alpha, scale)
+    inner = x if input_scale == 1 else binary("mul", x, input_scale)
+    above = x if scale == 1 else binary("mul", x, scale)
+    below = binary("mul", unary("expm1", inner), factor)
+    return where(binary("gt", x, 0.0), above, below)
 
 
 @entry("leaky_relu")

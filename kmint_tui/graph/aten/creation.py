@@ -86,9 +86,9 @@ def _arange(
         raise OutOfScope("an arange from a computed start")
     length = size(end) if not start else size(end) - Size.of(start)
     if step != 1:
-        if not isinstance(end, int) or not isinstance(step, int):
-            raise OutOfScope("an arange with a step over a size that varies")
-        length = Size.of(len(range(start, end, step)))
+        if not isinstance(step, int) or step < 1:
+            raise OutOfScope("an arange with a step that is no positive whole number")
+        length = (length if length.value % step == 0 else length + Size.of(step - 1)).over(step)
     return v.arange(length, start, step, dtype or "int64")
 
 

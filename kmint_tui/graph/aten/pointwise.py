@@ -8,6 +8,8 @@ from typing import Any
 
 from kmint_tui.graph import values as v
 from kmint_tui.graph.aten.table import entry, value_of
+from kmint_tui.graph.expressions import Constant
+from kmint_tui.graph.program import OutOfScope
 from kmint_tui.graph.values import Value
 
 _UNARY = {
@@ -15,13 +17,12 @@ _UNARY = {
     "log": "log", "log2": "log2", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
     "reciprocal": "recip", "sin": "sin", "cos": "cos", "erf": "erf", "tanh": "tanh",
     "sigmoid": "sigmoid", "silu": "silu", "floor": "floor", "ceil": "ceil", "round": "round",
-    "trunc": "trunc", "sign": "sign", "relu": "relu", "bitwise_not": "not", "logical_not": "not",
+    "trunc": "trunc", "sign": "sign", "relu": "relu", "logical_not": "not",
 }  # fmt: skip
 _BINARY = {
     "mul": "mul", "div": "div", "true_divide": "div", "maximum": "maximum", "minimum": "minimum",
     "fmax": "maximum", "fmin": "minimum", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
-    "le": "le", "gt": "gt", "ge": "ge", "bitwise_and": "and", "bitwise_or": "or",
-    "bitwise_xor": "xor", "logical_and": "and", "logical_or": "or", "logical_xor": "xor",
+    "le": "le", "gt": "gt", "ge": "ge", "logical_and": "and", "logical_or": "or", "logical_xor": "xor",
     "remainder": "mod",
 }  # fmt: skip
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -62,6 +63,48 @@ def _rounded(op: str, x: Any, y: Any, *, rounding_mode: str | None = None) -> Va
     return unary({"floor": "floor", "trunc": "trunc"}[rounding_mode], made)
 
 
+def _of_bits(op: str, x: Any, y: Any) -> Value:
+    """Logic of truth values. On integers: an `and` with consecutive bits, as in packed numbers.
+
+    Raises OutOfScope for other operations on bits.
+    """
+    first, second = value_of(x), value_of(y)
+    if first.kind == second.kind == "b":
+        return binary(op, first, second)
+    if isinstance(first.expression, Constant):
+        first, second = second, first
+    mask = second.expression
+    if op != "and" or not isinstance(mask, Constant) or first.kind != "i" or mask.value < 1:
+        raise OutOfScope(f"a bitwise {op} of integers")
+    low = (int(mask.value) & -int(mask.value)).bit_length() - 1
+    high = int(mask.value).bit_length()
+    if int(mask.value) != (1 << high) - (1 << low):
+        raise OutOfScope("a bitwise and with bits that are apart")
+    kept = v.pointwise("mod", first, v.constant(1 << high))
+    return (
+        v.pointwise("sub", kept, v.pointwise("mod", first, v.constant(1 << low))) if low else kept
+    )
+
+
+def _shifted(op: str, x: Any, y: Any) -> Value:
+    """Bits moved by a constant: a product with a power of two, or a quotient."""
+    count = value_of(y).expression
+    if not isinstance(count, Constant) or not 0 <= count.value < 63:
+        raise OutOfScope("a shift of bits by a number that values decide")
+    return v.pointwise(op, value_of(x), v.constant(1 << int(count.value)))
+
+
+@entry("bitwise_not")
+def _bitwise_not(x: Value) -> Value:
+    if x.kind == "b":
+        return unary("not", x)
+    return v.pointwise("sub", v.constant(-1), x)
+
+
+for _name in ("and", "or", "xor"):
+    entry(f"bitwise_{_name}", f"__{_name}__")(partial(_of_bits, _name))
+entry("__rshift__", "bitwise_right_shift")(partial(_shifted, "floor_div"))
+entry("__lshift__", "bitwise_left_shift")(partial(_shifted, "mul"))
 for _name, _op in _UNARY.items():
     entry(_name)(partial(unary, _op))
 for _name, _op in _BINARY.items():
@@ -91,6 +134,28 @@ def _square(x: Value) -> Value:
 @entry("log10")
 def _log10(x: Value) -> Value:
     return binary("mul", unary("log", x), 1 / math.log(10))
+
+
+@entry("tan")
+def _tan(x: Value) -> Value:
+    return binary("div", unary("sin", x), unary("cos", x))
+
+
+@entry("sinh")
+def _sinh(x: Value) -> Value:
+    power = unary("expm1", x)
+    return binary("mul", binary("add", power, binary("div", power, binary("add", power, 1.0))), 0.5)
+
+
+@entry("cosh")
+def _cosh(x: Value) -> Value:
+    return binary("mul", binary("add", unary("exp", x), unary("exp", unary("neg", x))), 0.5)
+
+
+@entry("atanh")
+def _atanh(x: Value) -> Value:
+    both = binary("sub", unary("log1p", x), unary("log1p", unary("neg", x)))
+    return binary("mul", both, 0.5)
 
 
 @entry("isnan")

@@ -173,8 +173,8 @@ def _vector_norm(
         return v.reduce("sum", magnitude, chosen, keep=keepdim)
     if order == 2:
         return unary("sqrt", v.reduce("sum", binary("mul", x, x), chosen, keep=keepdim))
-    total = v.reduce("sum", binary("pow", magnitude, float(order)), chosen, keep=keepdim)
-    return binary("pow", total, 1.0 / order)
+    total = v.reduce("sum", binary("pow", magnitude, order), chosen, keep=keepdim)
+    return binary("pow", total, binary("div", 1.0, order))
 
 
 @entry("cumsum")

@@ -9,8 +9,9 @@ from typing import Any
 from kmint_tui.graph import views
 from kmint_tui.graph.aten.table import entry, size
 from kmint_tui.graph.program import OutOfScope
-from kmint_tui.graph.sizes import ZERO, Size, product
+from kmint_tui.graph.sizes import ONE, ZERO, Size, product
 from kmint_tui.graph.values import Value
+from kmint_tui.graph.windows import put, rolled
 
 _WHOLE = 2**62
 """PyTorch writes an end from here on for "to the end"."""
@@ -164,6 +165,38 @@ def _flip(x: Value, places: Sequence[int]) -> Value:
     for place in places:
         x = views.flip(x, place % len(x.dims))
     return x
+
+
+@entry("roll")
+def _roll(x: Value, shifts: Any, places: Any = ()) -> Value:
+    pairs = list(zip(_list(shifts), _list(places), strict=False))
+    if len(pairs) != len(_list(shifts)) or not all(isinstance(one, int) for one, _ in pairs):
+        raise OutOfScope("a roll without a dimension, or by a size that varies")
+    for shift, place in pairs:
+        x = rolled(x, place % len(x.dims), shift)
+    return x
+
+
+def _list(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+@entry("slice_scatter")
+def _slice_scatter(
+    x: Value, part: Value, place: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    whole = x.sizes[place]
+    return put(
+        x, part, place % len(x.dims), _bound(start, whole, ZERO), _bound(end, whole, whole), step
+    )
+
+
+@entry("select_scatter")
+def _select_scatter(x: Value, part: Value, place: int, position: Any) -> Value:
+    at, found = place % len(x.dims), size(position)
+    start = x.sizes[at] + found if found.value < 0 else found
+    wide = replace(part, dims=(*part.dims[:at], (), *part.dims[at:]))
+    return put(x, wide, at, start, start + ONE)
 
 
 @entry("constant_pad_nd")
