@@ -7,7 +7,7 @@ an existing tensor are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -39,18 +39,12 @@ class _Joined(Mode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.widths: Any = WeakTensorKeyDictionary()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         name = str(func).removeprefix("aten.").partition(".")[0]
         if name in ("cat", "stack"):
             tensors = args[0]
-            along = args[1] if len(args) > 1 else (kwargs or {}).get("dim", 0)
+            along = args[1] if len(args) > 1 else kwargs.get("dim", 0)
             if along in (-1, result.dim() - 1) and 1 < len(tensors) <= MOST_PARTS:
                 self.widths[result] = [
                     tensor.shape[-1] if name == "cat" else 1 for tensor in tensors

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from math import prod
-from types import TracebackType
 from typing import Self, TypeVar
 
 from referee.candidate import Candidate, Traced
@@ -177,14 +176,9 @@ class ReplayedCapabilities:
         self._earned = self._scope.submit(self._earn)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._compiled.cancel()
-        self._scope.__exit__(kind, error, trace)
+        self._scope.__exit__(*error)
 
     def go_on(self, compiled: CompiledCandidate) -> None:
         """Start the replay, because `compiled` has passed a required case. Later calls do nothing."""

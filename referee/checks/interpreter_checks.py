@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from referee.candidate import Candidate, Traced, unless_rejected
@@ -75,14 +74,9 @@ class SmallCases:
         self._scope.submit(self._draw)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._drawing = False
-        self._scope.__exit__(kind, error, trace)
+        self._scope.__exit__(*error)
 
     def traced(self) -> Traced:
         """The traced required cases, in order. Raises Rejected, or the error of the tracing."""

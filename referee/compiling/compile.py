@@ -21,7 +21,6 @@ from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from referee.compiling.binaries import Binaries, Binary, CompileCache
@@ -67,13 +66,8 @@ class CompileAhead:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._scope.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._scope.__exit__(*error)
 
     @contextlib.contextmanager
     def listening(self, cells: Sequence[Cell]) -> Iterator[int]:

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from referee.case_runs import out_of_time
@@ -78,12 +77,7 @@ class Replayer:
     def __enter__(self) -> Replayer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @staticmethod

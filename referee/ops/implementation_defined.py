@@ -27,11 +27,7 @@ class _OtherWay(Mode):  # type: ignore[no-untyped-call]
 
     met = False
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Evaluate one operation."""
-        kwargs = kwargs or {}
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         packet = function.overloadpacket
         if function in (_ATEN.topk.default, _ATEN.sort.default):
             self.met = True

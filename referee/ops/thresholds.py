@@ -7,7 +7,7 @@ an input count as the input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -112,19 +112,13 @@ class _Compared(Mode):
             if tensor.is_floating_point():
                 self._position[tensor] = position
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         position = self._position.get(args[0]) if args and isinstance(args[0], Tensor) else None
         if position is not None and func in _OTHER_WAY:
             found = Threshold(position, float(args[1]))
             self.seen.append(found)
             func = _OTHER_WAY[func] if found == self._turned else func
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         written = (
             [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
             if position is not None

@@ -8,7 +8,7 @@ for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,15 +45,9 @@ class _Called(Mode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         self.names.add(str(func).removeprefix("aten.").partition(".")[0].removesuffix("_"))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def traits_of(

@@ -6,7 +6,7 @@ of softmax are tried. For other functions, `traits.py` decides by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -152,16 +152,10 @@ def _is_right_by_logits(eager: Function, inputs: Sequence[Tensor], exact: Sequen
 
 
 class _ByLogits(Mode):  # type: ignore[no-untyped-call]
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = str(func)
         if name not in ("aten._softmax.default", "aten._log_softmax.default"):
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         logits, dimension = args[:2]
         logarithm = logits - torch.logsumexp(logits, dimension, keepdim=True)
         return logarithm if "log" in name else torch.exp(logarithm)

@@ -42,11 +42,8 @@ Answer = tuple[Tensor, ...] | None
 class _OnCpuOnly(Mode):  # type: ignore[no-untyped-call]
     """Raises RuntimeError if a tensor is on another device."""
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Evaluate one operation and check the devices of its tensors."""
-        found = function(*args, **(kwargs or {}))
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        found = function(*args, **kwargs)
         if any(
             isinstance(leaf, Tensor) and leaf.device.type != "cpu"
             for leaf in tree_leaves((args, kwargs, found))

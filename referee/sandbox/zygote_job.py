@@ -16,7 +16,6 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 from referee.concurrency import CancelToken
@@ -130,12 +129,7 @@ class Job:
     def __enter__(self) -> Job:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._report.close()
         while self._open:
             os.close(self._open.pop())

@@ -186,14 +186,8 @@ class Recorder(Mode):
             outputs=tuple(renumber(view) for view in views),
         )
 
-    def __torch_dispatch__(
-        self,
-        function: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Record or refuse an ATen operation. torch calls this while the mode is on."""
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Record or refuse an ATen operation."""
         name = function.overloadpacket.__name__
         if name in _READS_VALUES:
             raise self.violations.add(
@@ -210,9 +204,9 @@ class Recorder(Mode):
             )
         if not _is_known(function, name):
             raise self.violations.add("torch_compute", f"`aten.{name}`: {IN_TRITON}")
-        result = function(*args, **(kwargs or {}))
+        result = function(*args, **kwargs)
         if isinstance(result, torch.Tensor):
-            self._record(name, args, kwargs or {}, result)
+            self._record(name, args, kwargs, result)
         return result
 
     def _record(
