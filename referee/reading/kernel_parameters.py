@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Container
 
-from referee.reading.kernel_error import KernelError
+from referee.reading.kernel_error import syntax_error
 from referee.reading.kernel_vocabulary import TL_DTYPES
 from referee.reading.module_scope import Scope
 
@@ -67,11 +67,7 @@ def check_annotation(annotation: ast.expr, scope: Scope, known: Container[str]) 
         )
         if root is None or not plain or root in known:
             reason = "Triton evaluates a variable's annotation: only a type's name may stand there"
-            raise KernelError(
-                f"annotation `{ast.unparse(annotation)[:60]}`: {reason}",
-                guard="kernel_syntax",
-                node=annotation,
-            )
+            raise syntax_error(f"annotation `{ast.unparse(annotation)[:60]}`: {reason}", annotation)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
