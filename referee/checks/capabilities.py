@@ -190,17 +190,14 @@ class ReplayedCapabilities:
         return self._earned.result()
 
     def _earn(self) -> tuple[CellResult, ...]:
-        traced, untraced = trace_capabilities(
-            self._candidate, self._cells, cancel=self._scope.cancel
-        )
-        jobs, uncompiled = compile_capabilities(
-            self._candidate, traced, self._ahead, cancel=self._scope.cancel
-        )
+        candidate, cancel = self._candidate, self._scope.cancel
+        traced, untraced = trace_capabilities(candidate, self._cells, cancel=cancel)
+        jobs, uncompiled = compile_capabilities(candidate, traced, self._ahead, cancel=cancel)
         try:
             compiled = self._compiled.result()
         except CancelledError:
             return ()
-        found = self._replayer.check(replace(compiled, jobs=tuple(jobs)), seed=self._candidate.seed)
+        found = self._replayer.check(replace(compiled, jobs=tuple(jobs)), seed=candidate.seed)
         return (*found.cells, *untraced, *uncompiled)
 
 

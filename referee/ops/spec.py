@@ -7,10 +7,10 @@ output only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 Dtype = Literal[
     "float32",
@@ -38,6 +38,11 @@ class TensorSpec:
     dtype: Dtype
     strides: tuple[int, ...]
     offset: int = 0
+
+
+def spec_from_json(data: Mapping[str, Any]) -> TensorSpec:
+    """A tensor from `asdict` through JSON."""
+    return TensorSpec(**{**data, "shape": tuple(data["shape"]), "strides": tuple(data["strides"])})
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ and CUDA builds of torch. Runs in the trace worker only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -181,16 +182,8 @@ def pretended_cuda(target: Target, violations: Violations) -> Iterator[TorchAnsw
     answers += [*torch_answers.answers(), *registered.answers()]
     if torch.version.cuda is None:
         answers.append((torch.version, "cuda", _CUDA_BUILD))
-    missing = object()
-    saved = [(module, name, getattr(module, name, missing)) for module, name, _ in answers]
-    for module, name, answer in answers:
-        setattr(module, name, answer)
-    try:
-        with PretendedDevice(violations, torch_answers):
-            yield torch_answers
-    finally:
-        for module, name, original in saved:
-            if original is missing:
-                delattr(module, name)
-            else:
-                setattr(module, name, original)
+    with ExitStack() as stack:
+        for module, name, answer in answers:
+            stack.enter_context(patch.object(module, name, answer, create=True))
+        stack.enter_context(PretendedDevice(violations, torch_answers))
+        yield torch_answers
