@@ -43,9 +43,7 @@ TIMEOUT = "timeout"
 
 @dataclass(frozen=True)
 class CaseRun:
-    """One run of a case. `when` describes it, `repeats` demands the bits of the first run, and
-    `rehearsed` marks an autotuner's first call.
-    """
+    """One run of a case. It `repeats` the first run's bits, or is an autotuner's (`rehearsed`)."""
 
     execution: Execution
     when: str = ""

@@ -43,15 +43,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SECONDS = 20.0
-"""Processor seconds for the cases of one process. The slowest correct kernels of the selftest took
-four when this was chosen.
-"""
+"""Processor seconds for the cases of one process; the slowest correct kernels took four."""
 ROUNDS = 4
 """Time budgets granted to a slow kernel as long as each one completes at least one case."""
 PROGRAMS_TWICE = 128
-"""Maximum number of programs of a case that runs twice. Dependence on program order or on
-uninitialised memory shows with few programs.
-"""
+"""Maximum number of programs of a case that runs twice. Most faults show with few programs."""
 FIRST, ELEMENTS = 9, 2048
 """Start-up cost of a run in programs, and the number of elements that cost as much as one program.
 """
@@ -129,9 +125,7 @@ class CpuPath:
         return tuple(results), None
 
     def _chosen(self, among: Traced) -> tuple[Sequence[Cell], Collection[Cell]]:
-        """The cells that also run with every configuration, and those that run in both numeric
-        modes.
-        """
+        """The cells that run with every configuration, and those that run in both numeric modes."""
         others = cells_for_every_configuration([cell for cell, _ in among], self.seed)
         # Per dtype and kernel sequence, one cell runs in both modes of FMA contraction and
         # reassociation.
@@ -295,9 +289,7 @@ class CpuPath:
         return runs
 
     def _usable(self, plan: LaunchPlan) -> dict[int, list[int]]:
-        """The configurations of every launch. As in `Execution.config`, the last one replaces
-        missing ones.
-        """
+        """The configurations of every launch, the last one in place of missing ones."""
         return {
             number: sorted({min(config, len(launch.configs) - 1) for config in self.configs})
             for number, launch in plan.launches()

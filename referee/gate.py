@@ -53,9 +53,7 @@ class GateRun:
 
 @dataclass(frozen=True)
 class GateReport:
-    """All runs. `ratio` is the geometric mean of their ratios, and `spread` the largest divided by
-    the smallest, minus 1.
-    """
+    """All runs. `ratio` is their geometric mean, `spread` the largest by the smallest, minus 1."""
 
     stable: bool
     reason: str

@@ -76,9 +76,7 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class GridSummary:
-    """All cells: the geometric mean of the `timed` ratios, the share of wins, and every losing
-    cell.
-    """
+    """All cells: the geometric mean of the `timed` ratios, the share of wins, all losing cells."""
 
     cells: int
     timed: int

@@ -290,9 +290,7 @@ class Referee:
     def _settle(
         self, report: Report, problem: Problem, wanted: Target | None
     ) -> tuple[Target, str | None]:
-        """The target, and the reason why it cannot be replayed on or None. Both go into
-        the report.
-        """
+        """The target, and why it cannot be replayed on, or None. Both go into the report."""
         protections = self._workers.protections
         report.environment = describe_host(protections)
         report.weakness = weakness_text(protections)

@@ -46,9 +46,7 @@ class TaskName:
     inputs: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
-    """Texts of `AskedShape`: shapes at which an operation with a formula is timed instead of its
-    usual one.
-    """
+    """Texts of `AskedShape`: shapes at which an operation with a formula is timed."""
     timed: tuple[str, ...] = ()
     """Those of `shapes` to time; the others are only checked. Empty means all."""
     wide: bool = False
@@ -264,9 +262,7 @@ class Taken:
 
 
 def parameters_of_run(source: str) -> Taken | None:
-    """The parameters of the last `run` at the top level; None where there is none, or it takes any
-    number of arguments.
-    """
+    """The parameters of the last top-level `run`; None for none, or any number of them."""
     try:
         tree = parse(source)
     except SourceError:

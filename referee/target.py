@@ -17,9 +17,7 @@ GIB = 1024 * MIB
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Device properties: sizes in bytes, clocks in kHz, names as in
-    `torch.cuda.get_device_properties`.
-    """
+    """Sizes in bytes, clocks in kHz, names as in `torch.cuda.get_device_properties`."""
 
     name: str
     multi_processor_count: int
@@ -56,9 +54,7 @@ class UnknownTarget(ValueError):
 
 @dataclass(frozen=True)
 class Target:
-    """The compilation target. `arch` is the compute capability without the dot; `device` None means
-    a typical card.
-    """
+    """The compilation target. `arch` is 90 for 9.0; `device` None means a typical card."""
 
     backend: str = "cuda"
     arch: int = 90
@@ -109,9 +105,7 @@ class Target:
 
     @staticmethod
     def of_device(index: int = 0) -> Target:
-        """The CUDA device `index` of this process as a target. Raises torch's errors
-        without one.
-        """
+        """The CUDA device `index` of this process. Raises torch's errors without one."""
         import torch
 
         found: Any = torch.cuda.get_device_properties(index)

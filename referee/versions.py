@@ -34,9 +34,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a version that the referee needs before its import. Source: Triton's files of
-    that version.
-    """
+    """Facts about a version that the referee needs before its import, from Triton's files."""
 
     blackwell_assembler_from: int
     """Compute capability (90 for 9.0) from which Triton assembles with `ptxas-blackwell`."""
@@ -115,9 +113,7 @@ class UnknownTriton(RuntimeError):
 
 
 def triton_version() -> str | None:
-    """The version of the first Triton on the import path, without importing it; None without
-    one.
-    """
+    """The version of the first Triton on the import path, without importing it."""
     spec = find_spec("triton")
     if spec is None or spec.origin is None:
         return None
@@ -126,9 +122,7 @@ def triton_version() -> str | None:
 
 
 def check_triton(found: str | None = None) -> str:
-    """The version (by default the installed one). Raises UnknownTriton if it is missing or too
-    old.
-    """
+    """The version (by default the installed one). Raises UnknownTriton."""
     found = found or triton_version()
     if found is None:
         raise UnknownTriton(
@@ -207,9 +201,7 @@ def switches(triton: str, environment: Mapping[str, str] | None = None) -> dict[
 
 
 def left_out(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Names of the set switches that do not reach the workers, with unknown values of
-    known ones.
-    """
+    """Names of set switches that do not reach the workers, or that have unknown values."""
     given = os.environ if environment is None else environment
     unknown = [name for name in HONOURED if given.get(name) and _value(name, given[name]) is None]
     return (*unknown, *(name for name in LEFT_OUT if given.get(name)))
@@ -282,9 +274,7 @@ class Toolchain:
 
 
 def toolchain(target: Target) -> Toolchain:
-    """The compiler for a target. Raises ToolchainError, or UnknownTriton for an unsupported
-    version.
-    """
+    """The compiler for a target. Raises ToolchainError or UnknownTriton."""
     triton = check_triton()
     spec = find_spec("triton")
     if spec is None or spec.origin is None:
@@ -349,9 +339,7 @@ def describe_host(protections: Sequence[Protection] = ()) -> dict[str, Any]:
 
 
 def describe_triton() -> dict[str, Any]:
-    """The installed Triton, whether kmint was tested with it, and the compiler switches
-    in effect.
-    """
+    """The installed Triton, whether it is a tested one, and its compiler switches."""
     triton = triton_version()
     return {
         "triton": triton,

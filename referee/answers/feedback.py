@@ -109,9 +109,7 @@ def _arithmetic(expected: Expected) -> str:
 
 
 def _half(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor) -> str | None:
-    """Errors below one half-precision rounding of the row's largest answer, as from cancelled
-    products.
-    """
+    """Errors below one half-precision rounding of the row's largest answer, after cancellation."""
     if not output.is_floating_point() or output.dtype.itemsize >= 4 or not output.dim():
         return None
     value = expected.value.double()

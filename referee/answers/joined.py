@@ -23,9 +23,7 @@ _SAME = frozenset("alias detach clone contiguous _to_copy".split())
 def with_parts(
     function: Callable[..., Any], inputs: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], list[list[int]]]:
-    """The outputs as a tuple, and for each the widths of its parts: a single one if it is not
-    joined.
-    """
+    """The outputs as a tuple, and for each the widths of its parts: one if it is not joined."""
     with _Joined() as joined:
         result = function(*inputs)
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)

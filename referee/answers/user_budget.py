@@ -101,9 +101,7 @@ def _of_one_part(
     largest: Sequence[tuple[int, Tensor]],
     unit: float,
 ) -> Tensor:
-    """The second and third term for an output, or one joined part of it, whose rows share their
-    rounding.
-    """
+    """The second and third term for an output, or for one joined part of it."""
     moves = reduce(torch.logical_or, (error > 0 for error in errors[:-2]))
     shared = moves | (row_max(moves) == 0)
     spread = reduce(torch.maximum, (row_max_of(error, shared) for error in (*errors, *noise)))

@@ -175,9 +175,7 @@ def _about(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 USER_SECONDS = 5.0
-"""Processor seconds for the cases of a user's task, whose sizes are arbitrary. Catalogue operations
-get as many as on the CPU path.
-"""
+"""Processor seconds for a user's task, of any size. Catalogue operations get more."""
 WAITING_SECONDS = 2.0
 AT_ONCE = 10
 """Maximum number of interpreter processes, also limited by the CPU count. Starting a process costs
@@ -199,9 +197,7 @@ class InterpreterFindings:
     open_lanes: Check | None = None
     """The check of masked-off lanes; None if no load has any."""
     capabilities: tuple[CellResult, ...] = ()
-    """Results at capability cases. Only their faults count, because the replay decides
-    capabilities.
-    """
+    """Results at capability cases. Only faults count, because the replay decides the rest."""
 
 
 def run_interpreter_checks(
@@ -281,9 +277,7 @@ def run_interpreter_checks(
 
 
 def _shares(path: CpuPath, groups: Sequence[Traced], wanted: int) -> list[tuple[Traced, Traced]]:
-    """Split the groups into about `wanted` shares of equal cost. Returns each share
-    with its group.
-    """
+    """Split the groups into about `wanted` shares of equal cost, each with its group."""
     efforts = [[path.effort(*one) for one in group] for group in groups]
     total = sum(map(sum, efforts))
     return [
@@ -307,9 +301,7 @@ def _shown(path: CpuPath, share: Traced, cancel: CancelToken | None) -> tuple[Ce
 
 
 def _programs(path: CpuPath, group: Traced, cancel: CancelToken | None) -> Rejection | None:
-    """As `check_sampled_programs`. An unsupported kernel and a busy machine are reported as a
-    timeout, which rejects nothing here.
-    """
+    """As `check_sampled_programs`. An unsupported kernel or a busy machine rejects nothing here."""
     try:
         return check_sampled_programs(path, group, cancel=cancel)
     except (InterpreterUnsupported, MachineBusy) as error:

@@ -59,9 +59,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Binaries:
-    """A plan's compiled kernels by (step number, configuration number), and the reasons for missing
-    ones.
-    """
+    """A plan's compiled kernels by (step, configuration), and the reasons for missing ones."""
 
     found: Mapping[tuple[int, int], Binary]
     dropped: Mapping[tuple[int, int], str]
@@ -169,9 +167,7 @@ UNFINISHED = "unfinished"
 
 
 class CompileCache:
-    """A directory with one file per compiled kernel, named by its key. A full one loses its oldest
-    quarter.
-    """
+    """A directory with one file per compiled kernel. A full one loses its oldest quarter."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -186,9 +182,7 @@ class CompileCache:
             return None
 
     def store(self, binary: Binary) -> None:
-        """Keeps a kernel. An unwritable directory is no error: the next judgement compiles
-        again.
-        """
+        """Keeps a kernel. In an unwritable directory, the next judgement compiles again."""
         try:
             unfinished = self._directory / UNFINISHED
             unfinished.mkdir(parents=True, exist_ok=True)
@@ -204,9 +198,7 @@ class CompileCache:
             return
 
     def prune(self) -> None:
-        """Drops the oldest quarter if there are more than MAX_ENTRIES entries, and files of killed
-        writers.
-        """
+        """Drops the oldest quarter of too many entries, and files of killed writers."""
         try:
             files = [entry for entry in os.scandir(self._directory) if entry.is_file()]
             entries = sorted((entry.stat().st_mtime, entry.path) for entry in files)

@@ -71,9 +71,7 @@ class CompileAhead:
 
     @contextlib.contextmanager
     def listening(self, cells: Sequence[Cell]) -> Iterator[int]:
-        """A file descriptor to which a trace of `cells` writes early plans, one per line: the
-        case's number, and its plan.
-        """
+        """A file descriptor to which a trace of `cells` writes lines of case number and plan."""
         read, write = os.pipe()
         listener = threading.Thread(target=self._listen, args=(read, cells), name="listening")
         listener.start()

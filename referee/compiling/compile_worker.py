@@ -53,9 +53,7 @@ OF_NUMBERS = (
 )
 
 SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
-"""Errors for which an autotuner skips a configuration: it needs too much, or a kernel's assertion
-excludes it.
-"""
+"""Errors for which an autotuner skips a configuration: its needs, or a kernel's assertion."""
 
 
 class ToolLost(Exception):
@@ -184,9 +182,7 @@ def argument(value: Any, wrapped: bool) -> Any:
 def passed(
     signature: tuple[tuple[str, Any], ...],
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-    """Types of the arguments that a launch passes, in order, and the path to each, without
-    constants.
-    """
+    """Types of the arguments that a launch passes, in order, with their paths; no constants."""
     found: list[tuple[str, tuple[int, ...]]] = []
 
     def walk(kind: Any, path: tuple[int, ...]) -> None:
@@ -221,9 +217,7 @@ def specialised(arguments: Sequence[tuple[str, Any, bool]]) -> str:
 
 
 def describe(error: BaseException, what: str, launched: str = "") -> str:
-    """One line: the kernel, the innermost line in Triton's error (or how it is `launched`), and the
-    innermost message.
-    """
+    """One line: the kernel, the innermost line of Triton's error, and the innermost message."""
     line = ""
     innermost: BaseException | None = error
     message = str(error)

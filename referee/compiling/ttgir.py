@@ -23,9 +23,7 @@ _LINE = re.compile(r'"([^"]*)":(\d+):\d+')
 
 
 def takes_addresses(text: str) -> bool:
-    """True if a pointer becomes an integer. Addresses differ between the judge's and a user's
-    memory.
-    """
+    """True if a pointer becomes an integer. A user's addresses differ from the judge's."""
     return "tt.ptr_to_int" in text
 
 

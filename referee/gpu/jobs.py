@@ -67,9 +67,7 @@ def replay_jobs(
 def other_configurations(
     jobs: Sequence[ReplayJob], choice: Mapping[int, int], seed: int
 ) -> Iterator[tuple[int, list[ReplayJob]]]:
-    """Each configuration that is not chosen everywhere, with the representative jobs that use
-    it.
-    """
+    """Each configuration that is not chosen everywhere, with representative jobs that use it."""
     several = any(job.plan.has_configs for job in jobs)
     where = representative_cells([job.cell for job in jobs], seed) if several else []
     chosen = [job for job in jobs if job.cell in where]
@@ -108,9 +106,7 @@ def pack_jobs(jobs: Sequence[ReplayJob]) -> tuple[list[dict[str, Any]], list[byt
 
 
 def unpack_jobs(packed: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]) -> list[ReplayJob]:
-    """The inverse of `pack_jobs`. Raises PlanError for a plan that breaks a rule at its test
-    case.
-    """
+    """The inverse of `pack_jobs`. Raises PlanError for a plan that breaks a rule."""
     jobs = []
     for item in packed:
         cell = cell_from_json(item["cell"])

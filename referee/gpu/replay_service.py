@@ -85,9 +85,7 @@ class Service:
         self._memory = torch.cuda.get_device_properties(0).total_memory if driver else 0
 
     def answer(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
-        """The answer to one request. Raises only for kmint's mistakes; a candidate's faults are
-        answers.
-        """
+        """The answer to one request. A candidate's faults are answers; kmint's mistakes raise."""
         handlers: Mapping[str, Callable[[wire.Message, list[bytes]], wire.Message]] = {
             "hello": self._hello,
             "check": self._check,

@@ -118,9 +118,7 @@ class Replayer:
         return self._first.turn.locked() or self._earning.turn.locked()
 
     def environment(self) -> dict[str, Any]:
-        """Device, driver and versions as the worker sees them, and the process of capability
-        cases.
-        """
+        """Device, driver and versions as the worker sees them, and the capabilities' process."""
         found = dict(self._ask({"do": "hello"})["environment"])
         memory = int(found.get("memory_bytes", 0))
         if self._apart is None:
@@ -162,9 +160,7 @@ class Replayer:
         return Checked(ordered, rejection, guard_reports(rejection, prepared.atomics), seconds)
 
     def tune(self, prepared: CompiledCandidate, *, seed: int) -> ChosenConfigs | Rejection:
-        """Times every configuration of the timed case's autotuned launches and picks the fastest.
-        Raises ReplayerError.
-        """
+        """Times all configurations, and picks the fastest of each launch. Raises ReplayerError."""
         packed, blobs = pack_jobs([_bench(prepared)])
         try:
             answer = self._ask(
@@ -231,9 +227,7 @@ class Replayer:
         return dict(answer["missing"])
 
     def interrupt(self) -> None:
-        """Ends the current requests by ending the workers; the requests raise ReplayerError. Call
-        it from another thread.
-        """
+        """Ends the workers from another thread; their requests raise ReplayerError."""
         for worker in (self._first, self._earning):
             worker.interrupt()
 
@@ -310,9 +304,7 @@ class Replayer:
         return as_first_call_rejection(rejection) if rejection else None
 
     def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
-        """Makes one request. Raises WorkerLost if a candidate's kernel ran too long, else
-        ReplayerError.
-        """
+        """Makes one request. Raises WorkerLost if a kernel ran too long, else ReplayerError."""
         earns = message["do"] == "check" and all(
             job["cell"]["role"] == "capability" for job in message["jobs"]
         )

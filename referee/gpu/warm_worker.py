@@ -88,9 +88,7 @@ class WarmWorker:
                 self.turn.release()
 
     def interrupt(self) -> None:
-        """Ends the current requests by ending the process; they raise ReplayerError. Call it from
-        another thread.
-        """
+        """Ends the process from another thread; its requests raise ReplayerError."""
         self.interrupts += 1
         if process := self._process:
             process.kill()
@@ -146,9 +144,7 @@ class WarmWorker:
         return self._process
 
     def _replace(self) -> None:
-        """Starts the next process at once: loading torch takes seconds, and other stages continue
-        meanwhile.
-        """
+        """Starts the next process at once, because loading torch takes seconds."""
         self._drop()
         self._running()
 

@@ -82,9 +82,7 @@ def blocking_reader(fd: int) -> Read:
 
 
 def deadline_reader(fd: int, deadline: Callable[[], float]) -> Read:
-    """A `read` that raises WireTimeout at `deadline()` (time.monotonic seconds), which may move
-    meanwhile. It is asked again when it has come.
-    """
+    """A `read` that raises WireTimeout at `deadline()` (monotonic seconds), which may move."""
     return lambda count: _read(fd, count, deadline)
 
 

@@ -112,9 +112,7 @@ def _typed(name: str, value: Value, typing: Typing, places: Layout, base: int) -
 
 
 def _device(value: Value, places: Layout, base: int) -> Any:
-    """A run-time argument of its value's type; pointers and scalars become tensors of the GPU's
-    types.
-    """
+    """A run-time argument of its value's type; pointers and scalars become tensors."""
     if isinstance(value, View):
         pointer = tl.str_to_ty("*" + _TRITON_NAMES[value.dtype], None)
         return _scalar(np.array([_address(value, places, base)], np.uint64), pointer)

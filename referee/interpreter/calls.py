@@ -31,9 +31,7 @@ def is_volatile(node: ast.AST) -> bool:
 
 
 def leaves_lanes_open(node: ast.AST) -> bool:
-    """Whether the node is a load with a mask or boundary check and without a value for hidden
-    lanes.
-    """
+    """Whether the node is a load with a mask or boundary check and without a value for others."""
     if not isinstance(node, ast.Call) or callee_and_args(node)[0] != "tl.load":
         return False
     masked = _given(node, _MASK_PLACE, "mask") and not _given(node, _MASK_PLACE + 1, "other")

@@ -64,9 +64,7 @@ class InterleavingScheduler:
         self._running: _ProgramThread | None = None
 
     def pause(self) -> None:
-        """Lets a drawn program continue. A running program calls it; at other times it does
-        nothing.
-        """
+        """Lets a drawn program continue, if a running program calls it."""
         if self._running:
             self._running.wait()
 
@@ -121,7 +119,5 @@ class InterleavingScheduler:
 
 
 def group_by_first_atomic(programs: Iterable[Program], met: Mapping[Program, int]) -> list[Program]:
-    """Sorts programs by the address of their first atomic (`met`); programs without one come
-    first.
-    """
+    """Sorts programs by the address of their first atomic (`met`), or before all others."""
     return sorted(programs, key=lambda program: met.get(program, -1))

@@ -44,9 +44,7 @@ ANSWER_BYTES = 1 << 20
 # for its memory and its disk.
 PATIENCE = 10.0
 UNDECIDED = frozenset({"timeout", "memory_limit"})
-"""Guards that do not reject a kernel which also runs in another way. An interpreter may be too slow
-or too small for a right kernel.
-"""
+"""Guards of an interpreter that may be too slow or too small; alone they reject nothing."""
 WAITS = (
     "`{}` waits for another program, which need not run before this one ends: use a second launch"
 )
@@ -88,9 +86,7 @@ class Executed:
 
 
 class _Shared:
-    """The arenas of several runs in one sealed memory file, which a worker can map but not
-    resize.
-    """
+    """The arenas of several runs in one sealed memory file, which a worker cannot resize."""
 
     def __init__(self, executions: Sequence[Execution]) -> None:
         import torch

@@ -119,9 +119,7 @@ def rewrite_kernels(text: str, unread: frozenset[int] = frozenset()) -> str:
 
 
 def larger(value1: Any, index1: Any, value2: Any, index2: Any, tie_break_left: Any) -> Any:
-    """The combiner of `tl.argmax` and `tl.max(..., return_indices=True)`; Triton's uses `and` and
-    `or`.
-    """
+    """The combiner of `tl.argmax` and `tl.max(..., return_indices=True)`, without `and`."""
     return _picked(value1 > value2, value1, index1, value2, index2, tie_break_left)
 
 
@@ -181,9 +179,7 @@ class _Calls(ast.NodeTransformer):
         )
 
     def rewrite(self) -> None:
-        """Rewrites the function. One with several returns records whether a tensor decides about
-        one of them.
-        """
+        """Rewrites the function, and records whether a tensor decides on one of several returns."""
         self._function.body = [self.visit(statement) for statement in self._function.body]
         if self._joins:
             self._function.body.insert(
@@ -230,9 +226,7 @@ class _Calls(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """Wraps the assigned value in a call, and an atomic in one more if its name is never
-        read.
-        """
+        """Wraps the assigned value in a call, and an atomic in one more if it is never read."""
         self.generic_visit(node)
         if is_atomic(node.value) and not any(
             isinstance(target, ast.Name) and target.id in self._read for target in node.targets
@@ -262,9 +256,7 @@ class _Calls(ast.NodeTransformer):
         )
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Replaces the builtins `min` and `max`, and wraps an atomic whose result the compiler
-        drops.
-        """
+        """Replaces `min` and `max`, and wraps an atomic whose result the compiler drops."""
         self.generic_visit(node)
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         if is_atomic(node) and not self._unread.isdisjoint((NOWHERE, *lines)):

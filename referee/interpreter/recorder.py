@@ -49,9 +49,7 @@ _PLAIN = (type(None), bool, int, float, str, tl.dtype)
 
 @dataclass
 class _Mark:
-    """The recorder's knowledge of a value in recording `number`: whether it is constant, and its
-    place.
-    """
+    """A value in recording `number`: whether it is constant, and its place."""
 
     number: int
     constant: bool
@@ -160,9 +158,7 @@ class Recorder:
         *,
         pure: bool = False,
     ) -> bool:
-        """Whether the call could be recorded, or has constant operands and results because it is
-        `pure`.
-        """
+        """Whether the call could be recorded, or is `pure` with constant operands and results."""
         single = {
             position: one for position, one in enumerate(given) if isinstance(one, self._handle)
         }

@@ -271,9 +271,7 @@ def catalogue() -> tuple[Op, ...]:
 
 
 def functions() -> tuple[Op, ...]:
-    """Every listed operation that is a function: with several results, or other shapes
-    and dtypes.
-    """
+    """Every listed operation that is a function: several results, or other shapes and dtypes."""
     return tuple(one.op for one in shipped().values())
 
 

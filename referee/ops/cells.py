@@ -118,9 +118,7 @@ _SHORT_NAMES: dict[Dtype, str] = {"float32": "f32", "float16": "f16", "bfloat16"
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements, as torch gives a fresh tensor. A dimension of size 0 counts as
-    1.
-    """
+    """Row-major strides in elements, as torch gives them: a dimension of size 0 counts as 1."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -160,9 +158,7 @@ def _scale(op: Op, name: str, cell_spec: CellSpec) -> float:
 
 
 def cell_of(op: Op, cell_spec: CellSpec) -> Cell:
-    """The spec bound to the operation's signature: shapes and dtypes of every operand, and scales
-    that keep a correct answer finite.
-    """
+    """The spec bound to the operation's signature, with scales that keep correct answers finite."""
     kind = KINDS[op.kind]
     sizes: dict[Symbol, int] = {
         "M": cell_spec.rows,

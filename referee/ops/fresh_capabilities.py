@@ -69,9 +69,7 @@ def _first(cells: Sequence[Cell], label: str) -> Cell | None:
 
 
 def _of_many_rows(op: Op, cell: Cell, label: str, chance: random.Random, gpu: bool) -> Cell:
-    """A cell of many rows. On a GPU it has the width and dtype of the fixed cell, whose kernels are
-    compiled already; cells of head sizes may have any dtype.
-    """
+    """A cell of many rows. A replay keeps width and dtype, for which kernels are compiled."""
     columns, dtype = cell.inputs[0].shape[-1], cell.outputs[0].dtype
     if label == "head80" or not gpu:
         dtype = chance.choice(DTYPES)
@@ -113,9 +111,7 @@ def _of_long_rows(op: Op, cell: Cell, label: str, chance: random.Random, gpu: bo
 
 
 def _with_a_layout(cell: Cell, chance: random.Random) -> Cell:
-    """The cell with drawn gaps and offsets, equal for all operands. They are odd, except that
-    aligned rows stay aligned.
-    """
+    """The cell with drawn odd gaps and offsets, equal for all operands; aligned rows stay so."""
     if "-halves-" in cell.name:
         return cell
     gap, moved, more = chance.choice(ODD_GAPS), chance.choice(ODD_GAPS), chance.choice(MORE_ALIGNED)

@@ -243,9 +243,7 @@ def of_any_values(
 
 
 def _some_operands(op: Op, chance: random.Random) -> tuple[str, ...]:
-    """Random operands to scale. Scaling one operand alone catches other kernels than scaling all,
-    which () means.
-    """
+    """Random operands to scale, because scaling one alone catches other kernels than ()."""
     return tuple(name for name in signature(op) if chance.random() < 0.5)
 
 

@@ -48,9 +48,7 @@ HEAD_ROWS = (257, 600)
 DOZENS, WIDE_COLUMNS, WIDE_DIVISORS = (129, 144), (1025, 1800), (6, 7, 8, 9)
 LONG = (8193, 32768)
 SPIKES = (1.3125, 1.625), (2.125,)
-"""Heights of spikes, times 8. Float32 still shows whether thousands of equal values so far below
-were left out. One of each group.
-"""
+"""Heights of spikes, times 8, at which float32 still shows thousands of left out values."""
 
 
 def fresh_widths(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
@@ -91,9 +89,7 @@ def fresh_widths(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
 
 
 def fresh_middle(op: Op, seed: int) -> tuple[Cell, ...]:
-    """Cells of hundreds of rows of medium width: whole tiles, odd row counts, and odd counts of
-    wide rows.
-    """
+    """Cells of hundreds of rows of medium width: whole tiles, odd row counts, wide rows."""
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0middle".encode()).digest())
@@ -158,9 +154,7 @@ def _of_width(op: Op, chance: random.Random, power: int, turn: int) -> list[Cell
 
 
 def _divided(op: Op, chance: random.Random, gpu: bool) -> list[CellSpec]:
-    """Rows whose width has a power of two as divisor: one of each order, and every divisor for the
-    longest.
-    """
+    """Rows whose width has a power of two as divisor: one of each order, and every long one."""
     short = [
         (power, chance.choice(range(LEAST_DIVISOR, power)))
         for power in DIVIDED
@@ -190,9 +184,7 @@ def _divided(op: Op, chance: random.Random, gpu: bool) -> list[CellSpec]:
 
 
 def _of_rows(op: Op, chance: random.Random, turn: int) -> list[CellSpec]:
-    """Dozens of rows with a power of two as largest divisor; small tiles divide half of
-    the widths.
-    """
+    """Dozens of rows with a power of two as largest divisor; small tiles divide some widths."""
     made = []
     for power in ROW_DIVISORS:
         rows = odd_multiple(chance, 1 << power, 9, max(3 << power, between(chance, *MANY)))
@@ -254,9 +246,7 @@ def fresh_long(op: Op, seed: int) -> tuple[Cell, ...]:
 
 
 def wide_cells(op: Op) -> tuple[Cell, ...]:
-    """Fixed cells of long rows, as capabilities. A GPU decides by them how long a saved kernel's
-    rows may be. None for a user's task.
-    """
+    """Fixed cells of long rows, by which a GPU decides how long a saved kernel's rows may be."""
     if op.kind not in KINDS or op.kind in ROPE_KINDS or op.regime == "wide":
         return ()
     specs = list(_WIDE)

@@ -21,9 +21,7 @@ _ATEN = torch.ops.aten
 
 
 class _OtherWay(Mode):  # type: ignore[no-untyped-call]
-    """Evaluates implementation-defined operations in another way; `met` says whether there were
-    any.
-    """
+    """Evaluates implementation-defined operations otherwise; `met` says whether any ran."""
 
     met = False
 

@@ -30,9 +30,7 @@ from referee.ops.spec import Dtype, Op
 
 
 def _tiny(op: Op, rows: int, widths: dict[Dtype, int]) -> tuple[CellSpec, ...]:
-    """Rows of tiny numbers, for operations that neither add others to them nor
-    normalise them away.
-    """
+    """Rows of tiny numbers, for operations that neither add to them nor normalise them away."""
     norm = op.eps is not None
     if op.kind in ("bias", "dequant") or base_name(op) in (*FROM_THE_LARGEST, "softcap_softmax"):
         return ()

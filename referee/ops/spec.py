@@ -81,9 +81,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number among the arguments of `run`: name, position among all arguments, value
-    in one cell.
-    """
+    """A number among the arguments of `run`: name, position, and value in one cell."""
 
     name: str
     position: int

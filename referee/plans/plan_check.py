@@ -73,9 +73,7 @@ def check_plan(
     outputs: Sequence[TensorSpec],
     module: KernelModule | None,
 ) -> None:
-    """Raises PlanError for the first rule that `plan` breaks at a test case with these inputs and
-    outputs.
-    """
+    """Raises PlanError for the first rule that `plan` breaks with these inputs and outputs."""
     _check_buffers(plan, inputs, outputs)
     for view in (
         *plan.inputs,
@@ -303,9 +301,7 @@ def _is_dense(view: View) -> bool:
 
 
 def _check_alone(view: View, held: int, name: str) -> None:
-    """Checks one output's address, which later operations receive, and the memory that it keeps
-    alive.
-    """
+    """Checks one output's address, which later operations receive, and its memory."""
     if math.prod(view.shape) and view.offset % OUTPUT_ALIGNMENT:
         where = f"byte {view.offset} of its memory, which is no multiple of {OUTPUT_ALIGNMENT}"
         raise PlanError(

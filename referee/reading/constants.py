@@ -32,9 +32,7 @@ _BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant: its expression with canonical names, its kind, and the other constants it
-    mentions.
-    """
+    """One constant: its expression, its kind, and the other constants in it."""
 
     value: ast.expr
     kind: Kind

@@ -91,9 +91,7 @@ class _File:
                 )
 
     def _run_at_import(self) -> Iterator[str]:
-        """The names in decorators. A function of the file that decorates another one runs at
-        import.
-        """
+        """The names in decorators. A function of the file that decorates runs at import."""
         for statement in self._body:
             methods = statement.body if isinstance(statement, ast.ClassDef) else []
             for one in (statement, *methods):
@@ -122,9 +120,7 @@ class _File:
                 yield from in_expression(given, self._scope)
 
     def _only_defined(self, function: ast.FunctionDef, usual: frozenset[str]) -> Iterator[Finding]:
-        """Findings in the parts of an uncalled function that run at import: its decorators,
-        defaults and annotations.
-        """
+        """Findings in an uncalled function's decorators, defaults and annotations."""
         for decorator in function.decorator_list:
             if not (
                 isinstance(decorator, ast.Name) and decorator.id in usual

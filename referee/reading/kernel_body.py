@@ -39,9 +39,7 @@ RESERVED = frozenset({"tl", "triton", "libdevice", "math"})
 
 
 class BodyChecker(ast.NodeTransformer):
-    """Checks and rewrites one function body. Raises KernelError; collects the helpers and atomics
-    it uses.
-    """
+    """Checks and rewrites one function body, and notes its helpers. Raises KernelError."""
 
     def __init__(
         self,
@@ -130,9 +128,7 @@ class BodyChecker(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """`x: tl.constexpr = ...` stays. Triton does not read any other annotation, but then it
-        evaluates the value twice.
-        """
+        """`x: tl.constexpr = ...` stays. With any other annotation, Triton evaluates twice."""
         if node.value is None:
             raise syntax_error("a declaration without a value", node)
         self._check_target(node.target)
@@ -282,9 +278,7 @@ class BodyChecker(ast.NodeTransformer):
         return node
 
     def _word(self, full: str, node: ast.expr) -> ast.expr:
-        """The canonical node of a word of a known module, followed by value attributes
-        (`tl.float32.primitive_bitwidth`).
-        """
+        """The canonical node of a module's word, perhaps followed by value attributes."""
         if self._dropping and full in TYPES:
             return node
         parts = full.split(".")

@@ -6,9 +6,7 @@ import ast
 
 
 class KernelError(ValueError):
-    """A kernel steps outside what the judge compiles. `guard` is stable; the message is one line of
-    advice.
-    """
+    """The judge cannot compile this kernel. `guard` is stable, the message one line of advice."""
 
     def __init__(
         self, reason: str, *, guard: str = "kernel_vocabulary", node: ast.AST | None = None

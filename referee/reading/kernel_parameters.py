@@ -14,9 +14,7 @@ _NUMBERS = TL_DTYPES | {"bool_", "half", "double", "short", "long", "char", "boo
 
 
 def means_nothing(node: ast.expr) -> bool:
-    """True for an annotation such as `Optional[torch.Tensor]` or `tl.pointer_type`, which Triton
-    does not look at.
-    """
+    """True for an annotation such as `Optional[torch.Tensor]`, which Triton ignores."""
     text = ast.unparse(node)
     return (
         not any(isinstance(part, ast.Call) for part in ast.walk(node))
@@ -55,9 +53,7 @@ def reaches(name: str, calls: dict[str, set[str]], wanted: set[str]) -> bool:
 
 
 def check_annotation(annotation: ast.expr, scope: Scope, known: Container[str]) -> None:
-    """Raise KernelError unless a variable's annotation is a type of a module or of Python, perhaps
-    with others in brackets.
-    """
+    """Raise KernelError unless a variable's annotation is a type, perhaps of others."""
     for node in _parts(annotation):
         if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str)):
             continue

@@ -85,9 +85,7 @@ class KernelModule:
 
 
 def extract(source: str) -> KernelModule:
-    """Cut the kernels out of `source`. Raises KernelError, whatever the text, with one line of
-    advice.
-    """
+    """Cut the kernels out of `source`. Raises KernelError with one line of advice."""
     try:
         tree = parse(source)
         scope = read(tree)
@@ -148,9 +146,7 @@ class _Extraction:
             raise syntax_error(f"more than {MAX_KERNELS} kernels")
 
     def _check_makers(self, tree: ast.Module) -> None:
-        """Check that kernels are made at the top level only. A plan names a kernel, and the judge
-        must find it in the text by this name.
-        """
+        """Check that kernels are made at the top level only, where the judge can find them."""
         decorators = [
             node for function in self._kernels.values() for node in function.decorator_list
         ]
@@ -230,9 +226,7 @@ class _Extraction:
         return constant
 
     def _jit(self, function: ast.FunctionDef) -> ast.expr:
-        """The decorator to write: triton.jit with its harmless options, but without autotuning and
-        launch metadata.
-        """
+        """The decorator to write: triton.jit with its harmless options alone."""
         *above, last = function.decorator_list
         if _decorator(last, self._scope) != "triton.jit":
             raise syntax_error("@triton.jit must be the decorator next to the function", function)

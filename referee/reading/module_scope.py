@@ -32,9 +32,7 @@ _TAKEN = frozenset({*PRELUDE, *BUILTINS, "bool", "abs"})
 
 @dataclass(frozen=True)
 class Scope:
-    """Names of the top level. `aliases` maps names to canonical dotted names, `rebound` has the
-    names that are bound more than once.
-    """
+    """Names of the top level: `aliases` have canonical names, `rebound` several values."""
 
     aliases: dict[str, str]
     assigned: dict[str, ast.expr]
@@ -113,9 +111,7 @@ def _decorates(
 
 
 def is_main_guard(statement: ast.stmt) -> bool:
-    """True for `if __name__ == "__main__":`, which is never true in a judgement: the file is
-    imported under another name.
-    """
+    """True for `if __name__ == "__main__":`, which is never true in a judgement."""
     match statement:
         case ast.If(
             test=ast.Compare(
@@ -202,9 +198,7 @@ def _instead_of_libdevice(statement: ast.stmt) -> Iterator[tuple[str, ast.stmt]]
 
 
 def _is_math(statement: ast.AST, name: str, aliases: dict[str, str]) -> bool:
-    """True for `libdevice = tl.math`, as an assignment or an import. The names that kernels use
-    mean the same in both modules.
-    """
+    """True for `libdevice = tl.math`, whose functions mean the same in both."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=bound)], value=value):
             return bound == name and dotted(value, aliases) == "tl.math"
@@ -266,9 +260,7 @@ def _single_assignment(statement: ast.AST) -> tuple[str | None, ast.expr | None]
 
 
 def bound_names(statement: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement binds or deletes at any depth. Names in the scopes
-    of functions and classes do not count.
-    """
+    """The module's names that a statement binds or deletes, at any depth."""
     # Each node comes with True if it is in a comprehension, whose targets stay inside. `:=` in a
     # comprehension binds a name around it.
     pending: list[tuple[ast.AST, bool]] = [(statement, False)]
@@ -300,9 +292,7 @@ def _named(node: ast.AST) -> Iterator[str]:
 
 
 def _evaluated_outside(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a function or class that Python evaluates in the scope around it: all but the
-    body.
-    """
+    """The parts of a function or class that Python evaluates around it: all but the body."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield from node.decorator_list
     if isinstance(node, ast.ClassDef):

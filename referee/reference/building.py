@@ -213,9 +213,7 @@ class Builder:
 
     @contextmanager
     def _around(self) -> Iterator[None]:
-        """Set the file's default dtype, run compiled code eagerly, and use the CPU for cuda without
-        a GPU.
-        """
+        """Set the default dtype, leave out compilers, and take the CPU for a missing GPU."""
         text = self.file.text
         with ExitStack() as stack:
             if self.dtype != torch.get_default_dtype():
@@ -227,9 +225,7 @@ class Builder:
             yield
 
     def _of_tensors(self, example: int = 0, numbers: dict[str, Number] | None = None) -> Function:
-        """The reference as a function of its tensors, with other values from this example or
-        `numbers`.
-        """
+        """The reference as a function of its tensors, with this example's other values."""
         call = self.calls[example][1]
 
         def function(*tensors: Tensor) -> Any:
@@ -328,9 +324,7 @@ class Builder:
         raise first
 
     def _trial(self, number: int, example: Example, sizes: Sizes) -> str:
-        """The reason why the reference refuses the sizes, or "". The first success fixes the
-        outputs.
-        """
+        """Why the reference refuses the sizes, or "". The first success fixes the outputs."""
         try:
             tensors = example.tensors(sizes)
         except UnusableReference as error:

@@ -103,9 +103,7 @@ class InstanceCells:
         )
 
     def _number_rows(self) -> None:
-        """Let operands that number rows take every number, unless the reference refuses them
-        together.
-        """
+        """Let operands that number rows take every number, unless the reference refuses."""
         shapes, usual = [spec.shape for spec in self._outputs], self.kinds
         numbered = [
             ""
@@ -235,9 +233,7 @@ class InstanceCells:
         return found
 
     def _equal(self, recipes: Sequence[str]) -> list[str]:
-        """The recipes, with some elements equal to the numbers that the reference compares them
-        with.
-        """
+        """The recipes, with some elements equal to numbers that the reference compares with."""
         found = list(recipes)
         try:
             met = numbers_to_meet(self._eager, inputs_of(self.cell("given", recipes), self.own, 0))

@@ -131,9 +131,7 @@ def numbering(
 def _sizes(
     example: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], position: int
 ) -> list[int]:
-    """Candidate numbers of rows: dimensions above all numbers, ascending, the operand's
-    own last.
-    """
+    """Candidate numbers of rows: dimensions above all numbers, the operand's own last."""
     tensor = example[position]
     # Numbers of two rows are masks too, which have rows of one value.
     least, most = max(int(tensor.max()), MASKED), torch.iinfo(tensor.dtype).max
@@ -231,9 +229,7 @@ def order_shows(
 
 
 def _alike(new: Tensor, old: Tensor, length: int) -> bool:
-    """Whether both are equal where finite, or one is the other reversed along a dimension of
-    `length`.
-    """
+    """Whether both are equal where finite, or one is the other reversed along a dimension."""
     if new.shape != old.shape:
         return False
     before, after = (tensor.double().nan_to_num(0.0, 0.0, 0.0) for tensor in (old, new))

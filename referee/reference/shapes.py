@@ -61,9 +61,7 @@ def _like(known: Sequence[tuple[Sizes, int]], sizes: Sizes) -> int | None:
 
 
 def shapes_in_symbols(family: Family, cells: Sequence[Cell]) -> tuple[tuple[str, ...], ...]:
-    """The outputs' shapes in symbols: `M`, `2*N`, or a number; `?` if the cells do not determine
-    it.
-    """
+    """The outputs' shapes in symbols: `M`, `2*N`, or a number; `?` if they are not known."""
     known = [
         (family.sizes_of([spec.shape for spec in cell.inputs]), cell.outputs) for cell in cells
     ]

@@ -8,9 +8,7 @@ from typing import Any
 
 
 def source_of(made_of: Any, text: str) -> str:
-    """The part of the file's text for this object; its own text alone if it is from
-    another file.
-    """
+    """The part of the file's text for this object; its own text from another one."""
     name = getattr(made_of, "__name__", "")
     try:
         tree = ast.parse(text)

@@ -38,9 +38,7 @@ class UserFile:
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
-        """Names (from the file's folder) and sha256 of all files read: the file first, others by
-        name.
-        """
+        """Names (from the file's folder) and sha256 of all files read: the file comes first."""
         others = sorted(
             (_relative(file, self.path.parent), digest)
             for file, digest in self.read.items()

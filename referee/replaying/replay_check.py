@@ -33,9 +33,7 @@ KEPT_BYTES = 1 << 32
 """Bytes above which both runs of a capability case share one region."""
 MEMORY_SHARE = 0.7
 ONCE_MORE = 0.15
-"""Share of the required untimed test cases that are run once more in used memory. The interpreter
-checks uninitialized reads of their launches too.
-"""
+"""Share of the required untimed test cases that run once more in used memory."""
 
 WRAPPED = (
     "{} bytes outside every buffer were overwritten: a tensor of 2^31 elements needs "

@@ -46,9 +46,7 @@ __all__ = [
 
 DEFAULT_PRELOAD = ("torch", "triton", "triton.language")
 INTERPRETING_PRELOAD = ("triton", "triton.language")
-"""Modules for Triton's interpreter. It needs no torch, which takes a second to load; a job can
-still import it.
-"""
+"""Modules for Triton's interpreter. A job can still import torch, which takes a second."""
 COMPILERS_NICE = 10
 """For jobs next to a process that fills a GPU's queue: every candidate waits for that process."""
 STARTUP_SECONDS = 180.0
@@ -131,9 +129,7 @@ class Zygote:
 
     @property
     def protections(self) -> tuple[Protection, ...]:
-        """Every layer of the sandbox, active or not. Waits for the server. Raises ZygoteError if it
-        cannot start.
-        """
+        """Every layer of the sandbox, active or not. Waits for the server. Raises ZygoteError."""
         return self._ready().protections or ()
 
     @property
@@ -203,9 +199,7 @@ class Zygote:
         )
 
     def close(self) -> None:
-        """Kills every job and ends the server, also during its start. May be called more than
-        once.
-        """
+        """Kills every job and ends the server, also at its start. May be called repeatedly."""
         self._closed = True
         starting = self._server
         if starting is not None and starting.protections is None:

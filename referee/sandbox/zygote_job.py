@@ -56,9 +56,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class _Ordered:
-    """The parent's decision to end a job, and its reason; an empty reason if the job's result
-    explains it.
-    """
+    """The parent's decision to end a job, with a reason unless the job's result explains it."""
 
     status: Status
     reason: str
@@ -207,9 +205,7 @@ class Job:
         return report
 
     def _kill(self) -> Clock:
-        """Makes the server kill the job; returns the clock for that. A job that has already ended
-        is no error.
-        """
+        """Makes the server kill the job, which may have ended; returns the clock for that."""
         with contextlib.suppress(OSError):
             self._report.send(b"kill")
         return Clock(KILL_SECONDS, self._server_threads)

@@ -137,9 +137,7 @@ def _check(
     batches: _Batches,
     variants: Variants,
 ) -> None:
-    """Run every case and report all checks. Only compiled candidates get here, so others cost no
-    work for capabilities.
-    """
+    """Run every case and report all checks. Only a compiled candidate gets here."""
     report, traced = candidate.report, candidate.traced
     plan, binaries = candidate.compiled[0]
     configs = usable_configurations(plan, binaries.found)

@@ -143,9 +143,7 @@ class OnGpu:
         return prepared
 
     def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> Traced:
-        """Trace all cells in one worker, or those of `many` rows alone if a grid exceeds CUDA's
-        limits.
-        """
+        """Trace all cells in one worker, or those of `many` rows alone if a grid is too large."""
         candidate, cells = self.candidate, [*_longest_rows_first(usual), *many]
         with self._report.during("trace"), ahead.listening(cells) as early:
             plans = trace_cells(candidate, cells, early=early)
@@ -180,9 +178,7 @@ class OnGpu:
         ahead: CompileAhead,
         capability_checks: ReplayedCapabilities,
     ) -> CompiledCandidate:
-        """Compile, and check each cell as soon as its kernels are ready. The slowest compilations
-        come last.
-        """
+        """Check each cell as soon as its kernels are compiled, the slowest ones last."""
         order = sorted(range(len(traced)), key=lambda number: effort(traced[number][1]))
         checking = OrderedCheck(
             self.replayer, compiled, [cell for cell, _ in traced], order, seed=self.candidate.seed
@@ -255,9 +251,7 @@ class OnGpu:
         *,
         cancel: CancelToken,
     ) -> InterpreterFindings:
-        """Run small cases and a few programs of large ones in the interpreter. The report does not
-        change.
-        """
+        """Run small cases, and programs of large ones, in the interpreter; no report."""
         small, shown, path = (
             beside.traced(),
             beside.traced_capabilities(),
@@ -301,9 +295,7 @@ class OnGpu:
     def _of_atomics(
         self, groups: Sequence[Sequence[tuple[Cell, LaunchPlan]]], wanted: bool
     ) -> list[Traced]:
-        """The groups without pairs of the other kind: with atomics if `wanted`, without them
-        otherwise.
-        """
+        """The groups without pairs of the other kind: with atomics if `wanted`, or without."""
         return [
             some
             for group in groups
@@ -343,9 +335,7 @@ class OnGpu:
 
 
 def _longest_rows_first(cells: Sequence[Cell]) -> list[Cell]:
-    """The first cell, which finds most failures, then the others by compilation time, longest
-    first.
-    """
+    """The first cell, which finds most failures, then those that compile longest."""
     return [*cells[:1], *sorted(cells[1:], key=attrgetter("width"), reverse=True)]
 
 

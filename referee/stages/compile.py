@@ -41,9 +41,7 @@ def compile_launches(
 def compile_parts(
     candidate: Candidate, plans: Sequence[LaunchPlan], ahead: CompileAhead
 ) -> Generator[Part | Rejection, None, None]:
-    """As `compile_launches`, but yields each part as soon as it is ready. The report does not
-    change.
-    """
+    """As `compile_launches`, but yields each part when it is ready, without a report."""
     return compile_in_parts(
         candidate.workers,
         candidate.module,
@@ -81,9 +79,7 @@ def compile_only(candidate: Candidate) -> Verdict:
 
 
 def _figures(compiled: Sequence[Binaries], plans: Sequence[LaunchPlan]) -> dict[str, float]:
-    """Figures that compare kernels without timing: spilled bytes and registers of a thread, and
-    memory traffic relative to the minimum.
-    """
+    """Spilled bytes and registers of a thread, and memory traffic relative to the minimum."""
     kernels = _kernels(compiled)
     return {
         "spills": max((binary.spills or 0 for binary in kernels), default=0),

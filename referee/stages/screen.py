@@ -34,9 +34,7 @@ def screen(source: str) -> tuple[tuple[Check, ...], Rejection | None]:
 
 
 def _run(source: str, checks: list[Check]) -> Rejection | None:
-    """Add a check for each test that passes, in the order of SCREEN_GUARDS. Return the first
-    rejection.
-    """
+    """Add a check for each test that passes, in order. Return the first rejection."""
     try:
         tree = parse(source)
         checks.append(Check("parse", "pass"))

@@ -61,9 +61,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Baselines:
-    """The callables by name, the reasons for missing ones, build times in seconds, and their
-    kernels.
-    """
+    """The callables by name, reasons for missing ones, build times in seconds, kernels."""
 
     ready: dict[str, Callee]
     missing: dict[str, str]
@@ -89,9 +87,7 @@ class BaselineStore:
         self.built = 0
 
     def get(self, task: Task, key: str, cell: Cell, *, graphed: bool = False) -> Baselines:
-        """Eager and the compiled baselines of `task` at `cell`, checked against the oracle; `key`
-        names the task.
-        """
+        """Eager and the compiled baselines of the task named `key`, checked against the oracle."""
         names = (EAGER, COMPILE, AUTOTUNE, *((GRAPHED,) if graphed else ()))
         ready: dict[str, Callee] = {}
         missing: dict[str, str] = {}
@@ -133,9 +129,7 @@ class BaselineStore:
         return self._kept[slot]
 
     def _fastest(self, task: Task, cell: Cell, name: str) -> Callee | str:
-        """The fastest of the builds, or the reason why the first failed. Raises
-        torch.OutOfMemoryError.
-        """
+        """The fastest build, or why the first failed. Raises torch.OutOfMemoryError."""
         inputs = task.inputs(cell, 0, "cuda")
         ready: list[Callee] = []
         failures: list[str] = []
@@ -157,9 +151,7 @@ class BaselineStore:
 
 @contextmanager
 def picks_of(number: int) -> Iterator[None]:
-    """Separate caches on disk for the build of this number, so that it chooses configurations
-    independently.
-    """
+    """Separate caches on disk for the build of this number, which then chooses anew."""
     kept = os.environ.get(CACHE_VARIABLE)
     if number and kept:
         os.environ[CACHE_VARIABLE] = f"{kept}-{number}"

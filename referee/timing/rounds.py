@@ -53,9 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Block:
-    """Microseconds by entry name, one per round; NaN for no part or a dry queue (`starved` counts
-    those).
-    """
+    """Microseconds by entry name, one per round; NaN for no part or a dry queue (`starved`)."""
 
     times: dict[str, Floats]
     starved: int
@@ -89,9 +87,7 @@ class Flush:
 
 
 def wait_until_idle() -> None:
-    """Polls the current stream until it is idle: a blocking wait added 2.4 ms on a virtual
-    machine.
-    """
+    """Polls the current stream until it is idle, because a blocking wait may add 2.4 ms."""
     stream = torch.cuda.current_stream()
     while not stream.query():
         pass
@@ -191,9 +187,7 @@ def _event() -> Any:
 
 
 def host_times(entry: Entry, repeats: int) -> Floats:
-    """Microseconds of a polling caller for one call and its result, with host work and warm
-    caches.
-    """
+    """Microseconds of a polling caller for one call, with host work and warm caches."""
     found = np.empty(repeats)
     for number in range(repeats):
         if entry.before:

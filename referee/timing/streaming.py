@@ -65,9 +65,7 @@ class Stream:
 
 
 def stream(read: int, written: int) -> Stream:
-    """A stream of that many bytes; it times each of SHAPES a few times. Raises
-    torch.OutOfMemoryError.
-    """
+    """A stream of that many bytes, of the fastest shape. Raises torch.OutOfMemoryError."""
     pairs = tuple(
         (_numbers(read), _numbers(written))
         for _ in range(place_count(read + written, free_bytes()))
@@ -77,9 +75,7 @@ def stream(read: int, written: int) -> Stream:
 
 
 def place_count(size: int, free: int) -> int:
-    """Number of allocations of `size` bytes: PLACES, or fewer if their share of `free` bytes is
-    short.
-    """
+    """Number of allocations of `size` bytes: PLACES, or fewer if `free` bytes are short."""
     return max(1, min(PLACES, int(MEMORY_SHARE * free) // max(1, size)))
 
 

@@ -29,9 +29,7 @@ RACE_SHARE = 0.25  # of the free memory of the GPU, which others may need
 
 
 def tune(host: Host, runner: Runner, cell: Cell, seed: int, flush: Flush) -> ChosenConfigs:
-    """Times every configuration briefly. Raises PlanFault if no configuration of a launch can
-    run.
-    """
+    """Times every configuration briefly. Raises PlanFault if a launch has none that runs."""
     host.progress("drawing inputs to tune with", REFEREE_SECONDS, "referee")
     region = Region(runner.plan, host.device)
     region.fill(draw(cell, seed, host.device), NAN)

@@ -27,9 +27,7 @@ _ASKING = """
 
 
 class Absent:
-    """The modules that a file needs and that are not installed. `used` has those that `run`, or a
-    choice at import, has reached.
-    """
+    """The missing modules that a file imports; `used` has those that `run` or a choice reached."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.running = False

@@ -151,9 +151,7 @@ class Calls:
     def _called(
         self, cell: CellShape, circumstances: Circumstances, copied: tuple[int, ...]
     ) -> tuple[Plan, tuple[int, ...]]:
-        """The plan of a call with copies at these positions, and the positions of those that are
-        outputs.
-        """
+        """The plan of a call with copies at these positions, and those that are outputs."""
         recorder = Recorder(self.violations, cell.inputs)
         tensors = [
             circumstances.make(recorder.copy_of(place) if place in copied else x)

@@ -66,9 +66,7 @@ def describe(error: BaseException, path: str) -> str:
 
 @contextmanager
 def within(seconds: float, path: str, late: Callable[[str], BaseException]) -> Iterator[None]:
-    """Raise the error that `late` makes when time is up. `late` gets the running line of the file
-    at `path`.
-    """
+    """Raise the error that `late` makes of the running line at `path` when time is up."""
 
     begun = time.process_time()
 

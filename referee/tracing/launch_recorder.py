@@ -54,9 +54,7 @@ class LaunchRecorder:
     def launch(
         self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
     ) -> object:
-        """Add one launch step. Raises Violation for a launch that no plan can hold, and the error
-        that Triton would raise for misuse.
-        """
+        """Add one launch step. Raises Violation if no plan can hold it, or as Triton would."""
         recorder = self._running()
         before = recorder.done
         self._tuning = None
@@ -79,9 +77,7 @@ class LaunchRecorder:
         raise self._fail("launch_feature", f"kernel.warmup is not supported: {how}")
 
     def _check_kernels(self, launched: list[Any]) -> None:
-        """Refuse a launch of any kernel except the one that is compiled from the text under its
-        name.
-        """
+        """Refuse a launch of any kernel but the one that the text has under its name."""
         if self.kernels is None or any(jit is not launched[0] for jit in launched):
             raise self._fail("launch_feature", "a launch is of one kernel of the file")
         if not self.kernels.has(launched[0]):

@@ -130,9 +130,7 @@ class PretendedDevice(TorchFunctionMode):
             raise self._violations.add("torch_compute", f"{reason}; {instead}")
 
     def _address(self, tensor: torch.Tensor) -> int:
-        """The address of a tensor's first element: another one in each call, aligned as PyTorch's
-        allocator aligns memory.
-        """
+        """The address of a tensor's first element, aligned as by PyTorch; it changes per call."""
         with torch._C.DisableTorchFunction():
             if tensor.numel() == 0:
                 return 0

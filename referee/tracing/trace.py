@@ -38,9 +38,7 @@ Outcomes = dict[Cell, tuple[int, ...]]
 """Bits of every decision on sizes, for each cell (`reading/size_decisions.py`)."""
 
 MISSING = "missing_module"
-"""Guard of a file that cannot be traced because a module is missing. It is no fault of the
-candidate.
-"""
+"""Guard of a file that cannot be traced without a module. It is no fault of the file."""
 GUARDS = frozenset(
     {"torch_compute", "needs_value", "device", "state", "module_level", "launch_feature", "output_contract", "plan_size", "trace_error",
      MISSING}
