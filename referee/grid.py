@@ -12,15 +12,16 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from referee.gpu.jobs import CompiledCandidate
 from referee.gpu.replayer import Replayer, ReplayerError
-from referee.ops.cells import contiguous_strides, fit_scales
-from referee.ops.signatures import KINDS, ROPE_KINDS, Symbol
-from referee.ops.spec import Cell, Dtype, Op, TensorSpec
+from referee.ops.cell_spec import CellSpec
+from referee.ops.cells import cell_of
+from referee.ops.signatures import KINDS, ROPE_KINDS
+from referee.ops.spec import Cell, Dtype, Op
 from referee.timing.measurement import CANDIDATE, Timing, TimingOptions
 from referee.timing.spent import Spent
 from referee.timing.stats import geometric_mean
@@ -282,25 +283,8 @@ def measured_point(
 
 def grid_cell(op: Op, rows: int, columns: int, dtype: Dtype) -> Cell:
     """One timed cell of any shape."""
-    kind = KINDS[op.kind]
-    sizes: dict[Symbol, int] = {"M": rows, "N": columns, "H": columns // 2, "1": 1}
-
-    def tensor(name: str, symbols: Sequence[Symbol], of: Dtype) -> TensorSpec:
-        shape = tuple(sizes[symbol] for symbol in symbols)
-        return TensorSpec(name, shape, of, contiguous_strides(shape))
-
-    inputs = tuple(
-        tensor(p.name, p.shape, dtype if p.dtype == "x" else p.dtype) for p in kind.parameters
-    )
-    scales = fit_scales(op, (1.0,) * len(inputs), columns=columns, values="normal", dtype=dtype)
-    return Cell(
-        f"grid-{rows}x{columns}-{dtype}",
-        inputs,
-        (tensor("out", kind.output, dtype),),
-        "normal",
-        scales,
-        "bench",
-    )
+    cell = cell_of(op, CellSpec(rows, columns, dtype, "normal", role="bench"))
+    return replace(cell, name=f"grid-{rows}x{columns}-{dtype}")
 
 
 def _append(fd: int, data: dict[str, Any]) -> None:
