@@ -72,16 +72,8 @@ class TaskName:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaskName:
         """The inverse of `asdict` through JSON."""
-        return cls(
-            data["op"],
-            data["file"],
-            data["function"],
-            tuple(data["inputs"]),
-            tuple(data["fixed"]),
-            tuple(data["shapes"]),
-            tuple(data["timed"]),
-            data["wide"],
-        )
+        listed = {name: tuple(data[name]) for name in ("inputs", "fixed", "shapes", "timed")}
+        return cls(**{**data, **listed})
 
 
 class Problem:
@@ -188,13 +180,8 @@ class Problem:
 
 def _varied(task: Task) -> set[str]:
     """Numbers with several values in the reference's own examples."""
-    values = {
-        (scalar.name, scalar.value)
-        for cell in task.cells
-        if "-scalars" not in cell.name
-        for scalar in cell.scalars
-    }
-    names = [name for name, _ in values]
+    own = (cell for cell in task.cells if "-scalars" not in cell.name)
+    names = [name for name, _ in {(one.name, one.value) for cell in own for one in cell.scalars}]
     return {name for name in names if names.count(name) > 1}
 
 
@@ -205,13 +192,8 @@ def required(cells: Sequence[Cell]) -> list[Cell]:
 
 def partition_by_rows(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
     """The cells whose rows fit every axis of a grid, and those with more rows."""
-    many = [
-        cell
-        for cell in cells
-        if len(cell.inputs[0].shape) == 2
-        and cell.role == "required"
-        and cell.inputs[0].shape[0] > MOST_ROWS
-    ]
+    plain = [one for one in cells if len(one.inputs[0].shape) == 2 and one.role == "required"]
+    many = [cell for cell in plain if cell.rows > MOST_ROWS]
     return [cell for cell in cells if cell not in many], many
 
 

@@ -8,7 +8,7 @@ of that architecture. NVIDIA only.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 MIB = 1024 * 1024
@@ -46,6 +46,9 @@ _TYPICAL = {
     120: DeviceProperties("NVIDIA GeForce RTX 5090", 170, 32 * GIB, 101376, 102400, 1536, 96 * MIB),
     121: DeviceProperties("NVIDIA GB10", 48, 119 * GIB, 101376, 102400, 1536, 24 * MIB),
 }
+
+
+_CLOCKS = ("clock_rate", "memory_clock_rate", "memory_bus_width")
 
 
 class UnknownTarget(ValueError):
@@ -96,12 +99,7 @@ class Target:
     def from_json(data: dict[str, Any]) -> Target:
         """The inverse of `to_json`."""
         device = data["device"]
-        return Target(
-            data["backend"],
-            data["arch"],
-            data["warp_size"],
-            None if device is None else DeviceProperties(**device),
-        )
+        return Target(**{**data, "device": device and DeviceProperties(**device)})
 
     @staticmethod
     def of_device(index: int = 0) -> Target:
@@ -109,20 +107,13 @@ class Target:
         import torch
 
         found: Any = torch.cuda.get_device_properties(index)
-        device = DeviceProperties(
-            name=found.name,
-            multi_processor_count=found.multi_processor_count,
-            total_memory=found.total_memory,
-            shared_memory_per_block_optin=found.shared_memory_per_block_optin,
-            shared_memory_per_multiprocessor=found.shared_memory_per_multiprocessor,
-            max_threads_per_multi_processor=found.max_threads_per_multi_processor,
-            L2_cache_size=found.L2_cache_size,
-            regs_per_multiprocessor=found.regs_per_multiprocessor,
-            shared_memory_per_block=found.shared_memory_per_block,
-            clock_rate=getattr(found, "clock_rate", DeviceProperties.clock_rate),
-            memory_clock_rate=getattr(
-                found, "memory_clock_rate", DeviceProperties.memory_clock_rate
-            ),
-            memory_bus_width=getattr(found, "memory_bus_width", DeviceProperties.memory_bus_width),
-        )
+        # Some versions of torch do not show the clocks.
+        usual = {name: getattr(DeviceProperties, name) for name in _CLOCKS}
+        given = {
+            field.name: getattr(found, field.name, usual[field.name])
+            if field.name in usual
+            else getattr(found, field.name)
+            for field in fields(DeviceProperties)
+        }
+        device = DeviceProperties(**given)
         return Target(arch=found.major * 10 + found.minor, warp_size=found.warp_size, device=device)

@@ -128,11 +128,6 @@ def cell_from_json(data: Mapping[str, Any]) -> Cell:
     )  # fmt: skip
 
 
-def result_from_json(data: Mapping[str, Any]) -> CellResult:
-    """The result of a test case from `asdict` through JSON."""
-    return CellResult(**data)
-
-
 def rejection_from_json(data: Mapping[str, Any] | None) -> Rejection | None:
     """A rejection from `asdict` through JSON, or None."""
     return Rejection(**data) if data else None

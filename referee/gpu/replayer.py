@@ -28,7 +28,6 @@ from referee.gpu.jobs import (
     other_configurations,
     pack_jobs,
     rejection_from_json,
-    result_from_json,
     unreached,
 )
 from referee.gpu.warm_worker import HostBusy, ReplayerError, WarmWorker
@@ -123,12 +122,8 @@ class Replayer:
         memory = int(found.get("memory_bytes", 0))
         if self._apart is None:
             self._apart = memory >= APART_BYTES
-        return found | {
-            "badges": (
-                f"{'a process of their own' if self._apart else 'the same process'}: "
-                f"{memory / (1 << 30):.0f} GiB"
-            )
-        }
+        where = "a process of their own" if self._apart else "the same process"
+        return found | {"badges": f"{where}: {memory / (1 << 30):.0f} GiB"}
 
     def expect_capabilities(self) -> None:
         """Starts the separate worker for capability cases, if there is one, to be loaded in time."""
@@ -161,15 +156,10 @@ class Replayer:
 
     def tune(self, prepared: CompiledCandidate, *, seed: int) -> ChosenConfigs | Rejection:
         """Times all configurations, and picks the fastest of each launch. Raises ReplayerError."""
-        packed, blobs = pack_jobs([_bench(prepared)])
-        try:
-            answer = self._ask(
-                {"do": "tune", "jobs": packed, "seed": seed, **prepared.message()}, blobs
-            )
-        except WorkerLost as lost:
-            return _timed_out(lost, "correct")
-        if rejection := rejection_from_json(answer["rejection"]):
-            return rejection
+        message = {"do": "tune", "seed": seed, **prepared.message()}
+        answer = self._judged(message, [_bench(prepared)], "correct")
+        if isinstance(answer, Rejection):
+            return answer
         choice = {int(step): int(config) for step, config in answer["choice"].items()}
         return ChosenConfigs(choice, _by_step(answer["times"]), _by_step(answer["refused"]))
 
@@ -181,14 +171,11 @@ class Replayer:
         Returns (microseconds, time of the first divided by this time) for each; NaN where nothing
         could be measured. Raises ReplayerError.
         """
-        packed, blobs = pack_jobs([_bench(one) for one in prepared])
-        try:
-            answer = self._ask({"do": "race", "jobs": packed, "seed": seed}, blobs)
-        except WorkerLost as lost:
-            return _timed_out(lost, "timing")
-        return rejection_from_json(answer["rejection"]) or [
-            (float(us), float(ratio)) for us, ratio in answer["times"]
-        ]
+        jobs = [_bench(one) for one in prepared]
+        answer = self._judged({"do": "race", "seed": seed}, jobs, "timing")
+        if isinstance(answer, Rejection):
+            return answer
+        return [(float(us), float(ratio)) for us, ratio in answer["times"]]
 
     def time(
         self, prepared: CompiledCandidate, *, seed: int, options: TimingOptions | None = None
@@ -198,22 +185,14 @@ class Replayer:
         Raises ReplayerError, also for a time below the physical floor, which counts as a measuring
         error.
         """
-        packed, blobs = pack_jobs([_bench(prepared)])
-        message = {
-            "do": "time",
-            "jobs": packed,
-            "seed": seed,
-            "options": asdict(options or TimingOptions()),
-            **prepared.message(),
-        }
-        try:
-            answer = self._ask(message, blobs)
-        except WorkerLost as lost:
-            return _timed_out(lost, "timing")
-        rejection = rejection_from_json(answer["rejection"])
-        if rejection and rejection.guard == BELOW_FLOOR:
-            raise ReplayerError(rejection.reason)
-        return rejection or timing_from_json(answer["timing"])
+        chosen = asdict(options or TimingOptions())
+        message = {"do": "time", "seed": seed, "options": chosen, **prepared.message()}
+        answer = self._judged(message, [_bench(prepared)], "timing")
+        if isinstance(answer, Rejection):
+            if answer.guard == BELOW_FLOOR:
+                raise ReplayerError(answer.reason)
+            return answer
+        return timing_from_json(answer["timing"])
 
     def warm(self, task: TaskName, cell: Cell, *, graphed: bool = False) -> dict[str, str]:
         """Builds the baselines of a test case ahead of time, and compiles kernels that timing
@@ -221,10 +200,8 @@ class Replayer:
 
         Returns the reasons for missing baselines by name.
         """
-        answer = self._ask(
-            {"do": "warm", "task": asdict(task), "cell": asdict(cell), "graphed": graphed}
-        )
-        return dict(answer["missing"])
+        named = {"task": asdict(task), "cell": asdict(cell)}
+        return dict(self._ask({"do": "warm", "graphed": graphed, **named})["missing"])
 
     def interrupt(self) -> None:
         """Ends the workers from another thread; their requests raise ReplayerError."""
@@ -235,6 +212,17 @@ class Replayer:
         """Ends the workers. The object can be used again."""
         for worker in (self._earning, self._first):
             worker.close()
+
+    def _judged(
+        self, message: dict[str, Any], jobs: Sequence[ReplayJob], stage: Stage
+    ) -> dict[str, Any] | Rejection:
+        """The answer to a request with these jobs, or the rejection of the candidate."""
+        packed, blobs = pack_jobs(jobs)
+        try:
+            answer = self._ask({**message, "jobs": packed}, blobs)
+        except WorkerLost as lost:
+            return _timed_out(lost, stage)
+        return rejection_from_json(answer["rejection"]) or answer
 
     def _check_some(
         self, common: Mapping[str, Any], jobs: Sequence[ReplayJob]
@@ -247,16 +235,12 @@ class Replayer:
         except WorkerLost as lost:
             rejection = _timed_out(lost, "correct")
             # The text of a step contains the name of its test case, which is a single word.
-            hung = next(
-                (job.cell for job in jobs if job.cell.name in lost.step.text.split()), jobs[0].cell
-            )
-            return (
-                [CellResult(hung.name, hung.role, "fail", detail=rejection.reason)],
-                rejection,
-                {},
-            )
-        cells = [result_from_json(cell) for cell in answer["cells"]]
-        return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
+            words, cells = lost.step.text.split(), [job.cell for job in jobs]
+            hung = next((cell for cell in cells if cell.name in words), cells[0])
+            failed = CellResult(hung.name, hung.role, "fail", detail=rejection.reason)
+            return [failed], rejection, {}
+        results = [CellResult(**cell) for cell in answer["cells"]]
+        return results, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
 
     def _check_capabilities(
         self, common: Mapping[str, Any], jobs: Sequence[ReplayJob]
@@ -288,10 +272,8 @@ class Replayer:
             _, rejection, _ = self._check_some({**common, "choice": {}}, others)
             # Triton skips a configuration that cannot be launched.
             if rejection and rejection.guard != "kernel_error":
-                return replace(
-                    rejection,
-                    reason=f"with configuration {which}, which Triton may pick: {rejection.reason}",
-                )
+                when = f"with configuration {which}, which Triton may pick"
+                return replace(rejection, reason=f"{when}: {rejection.reason}")
         return None
 
     def _check_first_calls(
@@ -308,9 +290,9 @@ class Replayer:
         earns = message["do"] == "check" and all(
             job["cell"]["role"] == "capability" for job in message["jobs"]
         )
-        who, other = (
-            (self._earning, self._first) if earns and self._apart else (self._first, self._earning)
-        )
+        who, other = self._first, self._earning
+        if earns and self._apart:
+            who, other = other, who
         interrupts = who.interrupts
         # Packed before the lock is taken, so that the worker does not wait for it.
         framed = wire.frame(message, blobs)
@@ -355,11 +337,8 @@ def _first_call(job: ReplayJob, choice: Mapping[int, int]) -> ReplayJob | None:
     first = autotune_first_call(job.plan, usable, choice)
     if first is None:
         return None
-    return ReplayJob(
-        job.cell,
-        first.plan,
-        {(step, 0): job.binaries[origin] for step, origin in first.origin.items()},
-    )
+    binaries = {(step, 0): job.binaries[origin] for step, origin in first.origin.items()}
+    return ReplayJob(job.cell, first.plan, binaries)
 
 
 def _bench(prepared: CompiledCandidate) -> ReplayJob:
@@ -376,8 +355,5 @@ def _by_step(found: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[int, Any]
 
 
 def _timed_out(lost: WorkerLost, stage: Stage) -> Rejection:
-    return Rejection(
-        stage,
-        "timeout",
-        f"the kernel did not end in time while {lost.step.text}: look for a loop that never ends",
-    )
+    reason = f"the kernel did not end in time while {lost.step.text}"
+    return Rejection(stage, "timeout", f"{reason}: look for a loop that never ends")

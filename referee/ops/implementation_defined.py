@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 
 _ATEN = torch.ops.aten
 
@@ -88,7 +88,7 @@ def is_implementation_defined(eager: Callable[..., Any], inputs: Sequence[Tensor
         raise
     if not mode.met:
         return False
-    both = [one if isinstance(one, tuple) else (one,) for one in (eager(*inputs), other)]
+    both = map(as_tuple, (eager(*inputs), other))
     return not all(
         torch.equal(*(torch.nan_to_num(computable(one)) for one in (a, b)))
         for a, b in zip(*both, strict=True)

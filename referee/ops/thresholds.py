@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 
 _SAME = frozenset(
     "alias detach clone contiguous _to_copy view _unsafe_view reshape expand permute transpose t squeeze unsqueeze select slice unbind "
@@ -85,14 +85,14 @@ def other_way(
 ) -> tuple[Tensor, ...]:
     """The outputs if equality with the threshold counts for the other side."""
     with _Compared(inputs, threshold):
-        return _tuple(function(*inputs))
+        return as_tuple(function(*inputs))
 
 
 def _jumps(function: Callable[..., Any], inputs: Sequence[Tensor], threshold: Threshold) -> bool:
     at = list(inputs)
     at[threshold.position] = torch.full_like(inputs[threshold.position], threshold.number)
     try:
-        one, other = _tuple(function(*at)), other_way(function, at, threshold)
+        one, other = as_tuple(function(*at)), other_way(function, at, threshold)
     except Exception:
         # The function does not take such values.
         return False
@@ -132,7 +132,3 @@ class _Compared(Mode):
                 (tensor, position) for tensor in written if tensor.is_floating_point()
             )
         return result
-
-
-def _tuple(result: Any) -> tuple[Tensor, ...]:
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)

@@ -19,6 +19,11 @@ def equal(one: Tensor, other: Tensor) -> bool:
     return torch.equal(computable(one), computable(other))
 
 
+def as_tuple(result: Any) -> tuple[Tensor, ...]:
+    """The results of a function as a tuple, even if there is only one."""
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+
 class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that does not import torch's compiler. `operation` runs each ATen operation."""
 

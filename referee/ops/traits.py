@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 
 _CANCELLING = frozenset(
     "tanh elu gelu softplus mish expm1 log1p log_sigmoid log_sigmoid_forward logaddexp binary_cross_entropy_with_logits".split()
@@ -64,7 +64,7 @@ def traits_of(
 
 
 def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool, ...]:
-    before = _tuple(oracle(*inputs))
+    before = as_tuple(oracle(*inputs))
     found = [not _has_columns(output) for output in before]
     moved = [
         number
@@ -78,7 +78,7 @@ def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool
             changed = computable(inputs[number]).clone()
             changed[..., column] = changed[..., column] * 1.5 + 1.0
             try:
-                after = _tuple(oracle(*inputs[:number], changed, *inputs[number + 1 :]))
+                after = as_tuple(oracle(*inputs[:number], changed, *inputs[number + 1 :]))
             except Exception:
                 # The reference does not take such values, so nothing is known.
                 return ()
@@ -100,7 +100,3 @@ def _elsewhere(old: Tensor, new: Tensor, column: int) -> bool:
 
 def _has_columns(output: Tensor) -> bool:
     return output.dim() > 1 and output.shape[-1] > 1
-
-
-def _tuple(result: Any) -> tuple[Tensor, ...]:
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from referee.ops.promote import in_float64
+from referee.ops.torch_compat import as_tuple
 from referee.reference.answers import Answers, answers_of
 from referee.reference.batches import is_batch
 from referee.reference.call import Call
 from referee.reference.choice import Chosen
-from referee.reference.evaluating import as_tuple
 from referee.reference.example_inputs import input_of, named_shapes, whole_size
 from referee.reference.exploring import explored
 from referee.reference.family import symbolic

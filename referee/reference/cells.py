@@ -46,7 +46,7 @@ from referee.ops.task import inputs_of
 from referee.ops.thresholds import numbers_to_meet
 from referee.ops.traits import Traits, traits_of
 from referee.reference.evaluating import CHECKED_ELEMENTS, SEEDS, can_be_judged, is_taken, label_of
-from referee.reference.kinds import FEW, OTHER_INTEGERS, OWN, USUAL_INTEGERS, Kind
+from referee.reference.kinds import FEW, OTHER_INTEGERS, OWN, USUAL_INTEGERS, Kind, joined
 from referee.reference.numbering import numbering
 from referee.reference.reference import Function
 
@@ -86,11 +86,7 @@ class InstanceCells:
 
     def __init__(self, instance: Instance, eager: Function, oracle: Function) -> None:
         self._instance, self._eager, self._oracle = instance, eager, oracle
-        self._example, self._inputs, self._outputs = (
-            instance.tensors,
-            instance.inputs,
-            instance.outputs,
-        )
+        self._example, self._inputs = instance.tensors, instance.inputs
         self.kinds = list(instance.kinds)
         self._number_rows()
 
@@ -104,7 +100,7 @@ class InstanceCells:
 
     def _number_rows(self) -> None:
         """Let operands that number rows take every number, unless the reference refuses."""
-        shapes, usual = [spec.shape for spec in self._outputs], self.kinds
+        shapes, usual = [spec.shape for spec in self._instance.outputs], self.kinds
         numbered = [
             ""
             if kind.recipe.startswith(("index", "distinct"))
@@ -128,11 +124,8 @@ class InstanceCells:
         if sum(tensor.numel() for tensor in self._example) > CHECKED_ELEMENTS:
             return Traits()
         drawn = self.cell("given", self.recipes)
-        return traits_of(
-            self._eager,
-            self._oracle,
-            inputs_of(drawn, self.own, 0) if self._judges(drawn) else self._example,
-        )
+        inputs = inputs_of(drawn, self.own, 0) if self._judges(drawn) else self._example
+        return traits_of(self._eager, self._oracle, inputs)
 
     @property
     def recipes(self) -> list[str]:
@@ -142,14 +135,13 @@ class InstanceCells:
     def cell(self, label: str, recipes: Sequence[str]) -> Cell:
         """The cell of that label with these recipes."""
         role: Role = "bench" if self._instance.timed and label == "given" else "required"
-        kinds = zip(self.kinds, recipes, strict=True)
-        scales = tuple(
-            _scale(kind, recipe) * _FACTORS[label] if kind.scaled else 1.0 for kind, recipe in kinds
-        )
-        tied = zip(self.kinds, recipes, strict=True)
-        values = "".join(f"{kind.tied(recipe)}|" for kind, recipe in tied)
+        kinds, factor = list(zip(self.kinds, recipes, strict=True)), _FACTORS[label]
+        scales = tuple(_scale(kind, one) * factor if kind.scaled else 1.0 for kind, one in kinds)
+        values = "".join(f"{kind.tied(recipe)}|" for kind, recipe in kinds)
         name = f"{self._instance.label}-{label}"
-        return Cell(name, self._inputs, self._outputs, values, scales, role, self._instance.scalars)
+        return Cell(
+            name, self._inputs, self._instance.outputs, values, scales, role, self._instance.scalars
+        )
 
     def itself(self) -> Cell:
         """The cell of the example as it is."""
@@ -171,22 +163,12 @@ class InstanceCells:
         signed = self._signed(given)
         mixed = ["mixed" if recipe == "normal" else recipe for recipe in given]
         large, most = list(given), self._largest()
-        if most is not None:
-            large[most] = (
-                large[most] + GRID if traits.mixes and not any(traits.mixes) else large[most]
-            )
-        recipes = {
-            "given": given,
-            "small": given,
-            "large": large,
-            "mixed": mixed,
-            "signed": signed,
-            "huge": signed,
-        }
-        if most is not None:
-            recipes["tiny"] = given
-        recipes["zero"] = given
-        recipes["equal"] = self._equal(given)
+        if most is not None and traits.mixes and not any(traits.mixes):
+            large[most] += GRID
+        recipes = {"given": given, "small": given, "large": large}
+        recipes |= {"mixed": mixed, "signed": signed, "huge": signed}
+        recipes |= {} if most is None else {"tiny": given}
+        recipes |= {"zero": given, "equal": self._equal(given)}
         again = ("mixed", "signed", "equal")
         cells = [
             self.cell(label, wanted)
@@ -242,9 +224,8 @@ class InstanceCells:
             return found
         for position, numbers in met.items():
             if self.kinds[position].scaled and self._example[position].numel():
-                found[position] = (
-                    f"{EQUAL}{recipes[position]}:{self.kinds[position].scale!r}:{_joined(numbers)}"
-                )
+                scale = self.kinds[position].scale
+                found[position] = f"{EQUAL}{recipes[position]}:{scale!r}:{joined(numbers)}"
         return found
 
     def _judges(self, cell: Cell) -> bool:
@@ -260,12 +241,8 @@ def with_scalars(
     """
     for number, (scalars, (eager, oracle)) in enumerate(at.items()):
         for usual in cells.usual():
-            cell = replace(
-                usual,
-                name=f"{usual.name.rpartition('-')[0]}-scalars{number + 1}",
-                role="required",
-                scalars=scalars,
-            )
+            name = f"{usual.name.rpartition('-')[0]}-scalars{number + 1}"
+            cell = replace(usual, name=name, role="required", scalars=scalars)
             if can_be_judged(eager, oracle, cell, cells.own):
                 yield cell
 
@@ -288,7 +265,3 @@ def _scale(kind: Kind, recipe: str) -> float:
     if recipe.startswith(EQUAL):
         return 1.0
     return 2.0 ** round(log2(kind.scale)) if recipe.endswith(GRID) and kind.scale else kind.scale
-
-
-def _joined(values: Sequence[float]) -> str:
-    return ":".join(repr(value) for value in values)

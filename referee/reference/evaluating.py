@@ -15,7 +15,7 @@ from torch import Tensor
 from referee.ops.implementation_defined import is_implementation_defined
 from referee.ops.spec import Cell
 from referee.ops.task import inputs_of
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 from referee.ops.traits import traits_of
 from referee.reference.reference import Function
 from referee.reference.unusable import UnusableReference, one_line
@@ -124,11 +124,6 @@ def evaluated(eager: Function, oracle: Function, inputs: Sequence[Tensor]) -> tu
     return outputs
 
 
-def as_tuple(result: Any) -> tuple[Tensor, ...]:
-    """The outputs as a tuple, even for a single one."""
-    return result if isinstance(result, tuple) else (result,)
-
-
 def _is_accurate(eager: Function, inputs: Sequence[Tensor], exact: Sequence[Tensor]) -> bool:
     """Whether fp32 arithmetic is accurate at tiny inputs, so that the budget is meaningful.
 
@@ -170,7 +165,7 @@ def _are_close(found: Tensor | tuple[Tensor, ...], exact: Sequence[Tensor]) -> b
 
     Values that are not finite are ignored.
     """
-    for out, want in zip(found if isinstance(found, tuple) else (found,), exact, strict=True):
+    for out, want in zip(as_tuple(found), exact, strict=True):
         if want.is_floating_point() and want.numel():
             difference = (out.double() - want).abs().nan_to_num(posinf=0.0)
             if not bool(

@@ -61,7 +61,7 @@ class Host:
             try:
                 self.driver.synchronize()
             except CudaError as error:
-                raise fault(error) from error
+                raise as_fault(error) from error
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,21 @@ class CellOutcome:
     rejection: Rejection | None = None
 
 
-def fault(error: CudaError) -> PlanFault:
-    """A driver error as the candidate's fault."""
-    guard = "out_of_bounds" if error.code == ILLEGAL_ADDRESS else "kernel_error"
-    return PlanFault(
-        guard, f"the GPU stopped the kernel: {error.meaning or error.name}", sticky=error.sticky
-    )
+FAULTS = (PlanFault, CudaError, torch.AcceleratorError)
 
 
-def torch_fault(error: torch.AcceleratorError) -> PlanFault:
-    """The same for an error that torch raised; the context is lost."""
-    text = first_line(error)
-    return PlanFault(
-        "out_of_bounds" if "illegal memory" in text else "kernel_error",
-        f"the GPU stopped the kernel: {text}",
-        sticky=True,
-    )
+def as_fault(error: PlanFault | CudaError | torch.AcceleratorError) -> PlanFault:
+    """The candidate's fault. After an error that torch raised, the context is lost."""
+    if isinstance(error, PlanFault):
+        return error
+    if isinstance(error, CudaError):
+        illegal, sticky = error.code == ILLEGAL_ADDRESS, error.sticky
+        text = error.meaning or error.name
+    else:
+        text, sticky = first_line(error), True
+        illegal = "illegal memory" in text
+    guard = "out_of_bounds" if illegal else "kernel_error"
+    return PlanFault(guard, f"the GPU stopped the kernel: {text}", sticky=sticky)
 
 
 def out_of_memory(error: torch.OutOfMemoryError) -> str:
@@ -299,7 +298,7 @@ def queue(host: Host, runner: Runner, region: Region, choice: Choice) -> None:
     try:
         runner.bind(region, choice).run(host.stream())
     except CudaError as error:
-        raise fault(error) from error
+        raise as_fault(error) from error
 
 
 def outputs_of(region: Region) -> list[Tensor]:

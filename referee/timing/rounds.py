@@ -99,7 +99,7 @@ def run_block(
     flush: Flush,
     generator: np.random.Generator,
     *,
-    during: Callable[[], None],
+    during: Callable[[], None] = lambda: None,
     steps: int = STEPS,
 ) -> Block:
     """Times every entry once in each of its rounds, in random order.
@@ -153,6 +153,15 @@ def run_block(
     )
 
 
+def usable_medians(block: Block) -> dict[int, float]:
+    """Median microseconds by entry, where names are numbers; none for one without a sample."""
+    return {
+        int(name): float(np.nanmedian(found))
+        for name, found in block.times.items()
+        if np.isfinite(found).any()
+    }
+
+
 def _orders(
     entries: Sequence[Entry], rounds: int, generator: np.random.Generator
 ) -> list[list[int]]:
@@ -204,7 +213,5 @@ def host_times(entry: Entry, repeats: int) -> Floats:
 def empty_window(flush: Flush, repeats: int = 9) -> float:
     """Median microseconds between two events with nothing between them, under the same protocol."""
     entry = Entry("nothing", lambda _: None)
-    times = run_block([entry], repeats, flush, np.random.default_rng(0), during=lambda: None).times[
-        "nothing"
-    ]
+    times = run_block([entry], repeats, flush, np.random.default_rng(0)).times["nothing"]
     return float(np.nanmedian(times)) if np.isfinite(times).any() else float("nan")

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from referee.answers.compare import compare
+from referee.ops.torch_compat import as_tuple
 from referee.plans.arena import HUGE, NAN
 from referee.replaying.replay import (
     PlanFault,
@@ -37,7 +38,6 @@ from referee.replaying.replay import (
 )
 from referee.replaying.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 from referee.timing.baselines import Callee
-from referee.timing.baselines import outputs_of as returned_by
 from referee.timing.contest import CHANGED, DRAWS, Contest, Draws, TimedCall, any_true, by_tensor
 from referee.timing.fingerprint import DigestBuffer, Noted, fingerprint, fingerprints, read
 from referee.timing.mixing import Drawn, Mixed, Values
@@ -208,7 +208,7 @@ class Stage:
                 places[index % share][position].copy_(self._lent[index % DRAWS][position])
 
         def call(index: int) -> object:
-            made[:] = returned_by(callee(*places[index % share]))
+            made[:] = as_tuple(callee(*places[index % share]))
             return tuple(made)
 
         def end(index: int) -> None:
