@@ -152,12 +152,10 @@ class _Renamer(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
-        """Rename a parameter. Its annotation binds nothing."""
         node.arg = self._names[node.arg]
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Rename a name, if the function binds it."""
         node.id = self._names.get(node.id, node.id)
         return node
 

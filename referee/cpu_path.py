@@ -200,7 +200,6 @@ class CpuPath:
     def _capabilities(
         self, traced: Traced, cancel: CancelToken | None
     ) -> tuple[tuple[CellResult, ...], bool]:
-        """A result for each cell, and whether a run ended early."""
         found: list[CellResult] = []
         left, ended = list(traced), False
         while left:

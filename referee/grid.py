@@ -199,7 +199,6 @@ _TYPES = {
 
 
 def _is_point(data: Any) -> bool:
-    """Whether `data` has the fields of a GridPoint with the right types."""
     kinds = {field.name: _TYPES[str(field.type)] for field in fields(GridPoint)}
     return (
         isinstance(data, dict)

@@ -179,7 +179,6 @@ class Problem:
 
 
 def _varied(task: Task) -> set[str]:
-    """Numbers with several values in the reference's own examples."""
     own = (cell for cell in task.cells if "-scalars" not in cell.name)
     names = [name for name, _ in {(one.name, one.value) for cell in own for one in cell.scalars}]
     return {name for name in names if names.count(name) > 1}

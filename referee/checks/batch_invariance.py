@@ -83,16 +83,16 @@ def check(
     InterpreterUnsupported.
     """
     if path.data.task.op.is_function:
-        return _unknown("the rows of a user's reference are not known")
+        return unknown("the rows of a user's reference are not known")
     if path.atomic:
-        return _unknown("the kernels use atomic operations, whose order is open")
+        return unknown("the kernels use atomic operations, whose order is open")
     wanted = [plans[cell] for part in parts for cell in (part.whole, part.cell) if cell in plans]
     if any(plan.has_configs for plan in wanted):
-        return _unknown("which configuration runs is decided by timing, for each shape")
+        return unknown("which configuration runs is decided by timing, for each shape")
     parts = [part for part in parts if part.whole in plans and part.cell in plans]
     wholes = list(dict.fromkeys(part.whole for part in parts))
     if not wholes:
-        return _unknown("no case has rows that differ from its columns in number")
+        return unknown("no case has rows that differ from its columns in number")
     runs = []
     for whole in wholes:
         inputs = path.data.inputs(whole)
@@ -107,9 +107,9 @@ def check(
     except MachineBusy as busy:
         if required:
             raise
-        return _unknown(str(busy))
+        return unknown(str(busy))
     if isinstance(answers[-1], Rejection):
-        return _unknown(answers[-1].reason)
+        return unknown(answers[-1].reason)
     outputs = [answer.outputs for answer in answers if isinstance(answer, Executed)]
     found = dict(zip(wholes, zip(outputs[::2], outputs[1::2], strict=False), strict=False))
     for whole, (plain, moved) in found.items():
@@ -132,7 +132,8 @@ def demanded(found: Check) -> Rejection | None:
     return Rejection("honest", CHECK, f"batch invariance is required: {found.detail}")
 
 
-def _unknown(why: str) -> Check:
+def unknown(why: str) -> Check:
+    """The report of a check that did not run."""
     return Check(CHECK, "skipped", f"{UNKNOWN}: {why}")
 
 

@@ -223,7 +223,6 @@ def unsound(
 
 
 def _usual(spec: TensorSpec) -> bool:
-    """Whether the tensor is contiguous, starts its memory, and has fewer than 2^31 elements."""
     strides = zip(spec.shape, spec.strides, contiguous_strides(spec.shape), strict=True)
     dense = all(size <= 1 or stride == wanted for size, stride, wanted in strides)
     return dense and spec.offset == 0 and prod(spec.shape) < OFFSETS_END

@@ -288,7 +288,6 @@ def _shares(path: CpuPath, groups: Sequence[Traced], wanted: int) -> list[tuple[
 
 
 def _halves(path: CpuPath, group: Traced) -> list[Traced]:
-    """The group in two parts of about equal cost."""
     return split_by_cost([path.effort(*one) for one in group], group, 2) if group else []
 
 

@@ -95,7 +95,6 @@ def _fails(cell: Cell, why: str) -> Check:
 
 
 def _fills(width: int) -> bool:
-    """Whether a row of this width is likely to fill its block (a power of two)."""
     return width & (width - 1) == 0
 
 
@@ -136,7 +135,6 @@ def _lanes(path: CpuPath, failed: Traced) -> str:
 
 
 def _example_is_right(path: CpuPath, traced: Traced, results: Sequence[CellResult]) -> bool:
-    """Whether a case with the values of the user's example exists and passes."""
     itself = [pair for pair in traced if pair[0].name.endswith(ITSELF)]
     if not itself or not path.data.task.op.is_function:
         return False

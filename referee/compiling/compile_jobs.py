@@ -287,7 +287,6 @@ def compile_jobs(
 
 
 def _for_groups(limits: Limits) -> Limits:
-    """The limits of a worker of several kernels."""
     assert limits.processor_seconds is not None
     return replace(
         limits,

@@ -41,7 +41,6 @@ def unread_atomics(text: str, file: str) -> tuple[int, ...]:
 
 
 def _line(name: str, locations: Mapping[str, str], file: str) -> int:
-    """The line of an operation, or of its function in the file."""
     told = locations.get(name, "")
     for path, line in _LINE.findall(told):
         if path == file:

@@ -177,7 +177,6 @@ class Match:
                 raise PlanFault(found.guard, reason) from found
 
     def _fails_alone(self, stage: Stage, name: str) -> bool:
-        """Whether this side also fails in a block without the other side."""
         self._host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         stage.refill(ALONE, self._rounds, {})
         self._host.progress(f"replaying the {name} alone", 6 * CANDIDATE_SECONDS, "candidate")
@@ -226,13 +225,11 @@ class Match:
         return enough(found.interval(0.95), found.interval(SETTLED), options)
 
     def _between(self, name: str, other: str) -> stats.Resampled:
-        """The speed ratio of two timed entries, resampled."""
         mine, theirs = ([block[one] for block in self._blocks] for one in (name, other))
         return stats.resample(stats.log_ratios(mine, theirs))
 
 
 def _median(times: stats.Floats) -> float:
-    """The median time in microseconds; infinite without measurements."""
     return found.median if (found := stats.summarise(times)) else math.inf
 
 

@@ -322,7 +322,6 @@ def _refused(stage: Stage, error: PlanFault | CudaError | torch.AcceleratorError
 
 
 def _key(named: Mapping[str, Any]) -> str:
-    """A name of a task that changes with the user's file."""
     asked = TaskName.from_json(named).asked
     return str(named["op"]) if asked is None else f"{asked}@{load_reference(asked).digest}"
 

@@ -122,8 +122,8 @@ class Replayer:
         memory = int(found.get("memory_bytes", 0))
         if self._apart is None:
             self._apart = memory >= APART_BYTES
-        where = "a process of their own" if self._apart else "the same process"
-        return found | {"badges": f"{where}: {memory / (1 << 30):.0f} GiB"}
+        process = "a separate process" if self._apart else "the same process"
+        return found | {"badges": f"{process}: {memory / (1 << 30):.0f} GiB"}
 
     def expect_capabilities(self) -> None:
         """Starts the separate worker for capability cases, if there is one, to be loaded in time."""
@@ -330,7 +330,6 @@ def _torch_has_cuda() -> bool:
 
 
 def _first_call(job: ReplayJob, choice: Mapping[int, int]) -> ReplayJob | None:
-    """The job of the plan's first call, or None if nothing in it is autotuned."""
     usable: dict[int, list[int]] = {}
     for step, config in sorted(job.binaries):
         usable.setdefault(step, []).append(config)

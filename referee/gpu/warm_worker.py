@@ -130,7 +130,6 @@ class WarmWorker:
         self.spent[part] = self.spent.get(part, 0.0) + seconds
 
     def _count(self, spent: dict[str, float]) -> None:
-        """Adds the difference since the last answer of this process."""
         for part, seconds in spent.items():
             self.spend(part, seconds - self._counted.get(part, 0.0))
         self._counted = spent

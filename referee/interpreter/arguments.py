@@ -82,7 +82,6 @@ def _constant(value: Any, numbers: bool) -> Hashable:
 
 
 def _host(value: Value) -> Any:
-    """A constexpr argument as the kernel sees it."""
     if isinstance(value, DtypeValue):
         return tl.str_to_ty(value.name, None)
     return tuple(_host(part) for part in value) if isinstance(value, tuple) else value

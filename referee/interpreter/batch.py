@@ -120,7 +120,6 @@ class _Batch:
         self._rows = len(programs)
 
     def replay(self, recorded: RecordedProgram, arguments: Sequence[Any]) -> None:
-        """Goes through the steps. Raises NotBatchable, or the exception of a step."""
         places = recorded.places(arguments)
         left_open = self._freedom.left_open
         for step in recorded.steps:

@@ -42,7 +42,6 @@ def leaves_lanes_open(node: ast.AST) -> bool:
 
 
 def _given(call: ast.Call, place: int, name: str) -> list[ast.expr]:
-    """The argument, by position or by name, unless it is None."""
     given = [
         *callee_and_args(call)[1][place:][:1],
         *(keyword.value for keyword in call.keywords if keyword.arg == name),

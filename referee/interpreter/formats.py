@@ -44,7 +44,6 @@ def converted(values: Array, given: str, wanted: str) -> Array:
 
 @functools.cache
 def _values_of_float8(kind: str) -> Array:
-    """The value of every code from 0 to 255, as float32."""
     codes = np.arange(256, dtype=np.uint16)
     if kind == "float8_e5m2":
         # The codes are the upper halves of float16; some of its NaNs are signalling.

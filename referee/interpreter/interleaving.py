@@ -46,12 +46,10 @@ class _ProgramThread:
         self._waits.release()
 
     def resume(self) -> None:
-        """Lets the program run until it waits or ends."""
         self._go.release()
         self._waits.acquire()
 
     def wait(self) -> None:
-        """Lets other programs run. The program calls it."""
         self._waits.release()
         self._go.acquire()
 

@@ -206,7 +206,6 @@ class _Calls(ast.NodeTransformer):
         return node
 
     def visit_While(self, node: ast.While) -> ast.While:
-        """Wraps the condition in a call."""
         self.generic_visit(node)
         node.test = self._condition(node, node.test)
         return node
@@ -219,7 +218,6 @@ class _Calls(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        """Wraps an atomic in a call."""
         self.generic_visit(node)
         if is_atomic(node.value):
             node.value = _unread(node.value)
@@ -243,13 +241,11 @@ class _Calls(ast.NodeTransformer):
         return ast.Assign([node.target], _call("__assigned", node.value))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
-        """Becomes a plain assignment."""
         assert isinstance(node.target, ast.Name)
         calculation = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
         return self.visit_Assign(ast.Assign([node.target], calculation))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        """Becomes a call with a function of each value."""
         self.generic_visit(node)
         return _call(
             "__chosen", self._condition(node, node.test), _later(node.body), _later(node.orelse)
@@ -273,7 +269,6 @@ class _Calls(ast.NodeTransformer):
         )
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """A chain becomes a call."""
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
@@ -282,7 +277,6 @@ class _Calls(ast.NodeTransformer):
         return _call("__chain", _later(node.left), *rest)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        """`not` becomes a call."""
         self.generic_visit(node)
         return _call("__negated", node.operand) if isinstance(node.op, ast.Not) else node
 

@@ -207,7 +207,6 @@ class Recorder:
         )
 
     def _plain(self, value: Any) -> bool:
-        """Whether the value contains nothing that a program computed."""
         if isinstance(value, (list, tuple)):
             return all(self._plain(part) for part in value)
         return isinstance(value, self._owners + _PLAIN) or type(value).__module__ == self._native

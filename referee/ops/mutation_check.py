@@ -176,7 +176,6 @@ def _on_the_other_side(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tenso
 
 
 def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
-    """Answers that ignore one of the inputs or its sign."""
     for position, (spec, tensor) in enumerate(zip(task.cells[0].inputs, inputs, strict=True)):
         if not tensor.numel():
             continue
@@ -200,7 +199,6 @@ def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors
 
 
 def _says_nothing(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
-    """Whether the outputs are the right answer to the last bit."""
     expected = as_tuple(task.oracle(*inputs))
     right = as_tuple(task.eager(*inputs))
     return all(

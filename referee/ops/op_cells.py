@@ -48,7 +48,6 @@ def _tiny(op: Op, rows: int, widths: dict[Dtype, int]) -> tuple[CellSpec, ...]:
 
 
 def _masks(op: Op, rows: int, shapes: tuple[tuple[int, Dtype], ...]) -> tuple[CellSpec, ...]:
-    """Logits with some or all values replaced by numbers that stand for minus infinity."""
     values = "masks_in_range" if op.kind == "scale" else "masks"
     return tuple(CellSpec(rows, columns, dtype, values, label="masks") for columns, dtype in shapes)
 

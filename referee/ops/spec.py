@@ -144,6 +144,20 @@ def arguments(
     return tuple(found)
 
 
+def are_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each dimension, by growing stride, steps over everything that the smaller ones reach.
+
+    Then no two elements share memory.
+    """
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+    return True
+
+
 def rows_are_told_apart(rows: int, shapes: Iterable[Sequence[int]]) -> bool:
     """Whether no other dimension equals `rows`, so that a first dimension of `rows` means rows."""
     return not any(rows in shape[1:] for shape in shapes)

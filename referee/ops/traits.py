@@ -92,7 +92,6 @@ def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool
 
 
 def _elsewhere(old: Tensor, new: Tensor, column: int) -> bool:
-    """Whether another column than this one differs."""
     same = (old == new) | (old.isnan() & new.isnan())
     same[..., column] = True
     return not bool(same.all())

@@ -161,7 +161,6 @@ class _Walk:
         self._found: list[Finding] = []
 
     def findings(self) -> list[Finding]:
-        """Everything that is not on the list, in the order of the text."""
         taken = self._locals & (
             set(self._scope.functions) | set(self._scope.aliases) | BUILTINS | ERRORS | RESERVED
         )
@@ -252,7 +251,6 @@ class _Walk:
                 self._refuse(node, f"the name `{node.id}` cannot be used here")
 
     def _message(self, node: ast.expr) -> None:
-        """Visit the parts of an error message, whose text nothing depends on."""
         match node:
             case ast.JoinedStr(values=parts):
                 pass

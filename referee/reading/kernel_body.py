@@ -115,7 +115,6 @@ class BodyChecker(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Check that there is one target: a name or a tuple of names."""
         if len(node.targets) != 1:
             raise syntax_error("Triton does not support `a = b = ...`; assign one at a time", node)
         self._check_target(node.targets[0])
@@ -123,7 +122,6 @@ class BodyChecker(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        """Check that the target is a name."""
         self._check_target(node.target)
         return self.generic_visit(node)
 
@@ -161,13 +159,11 @@ class BodyChecker(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> ast.AST:
-        """Check that the loop has no else."""
         if node.orelse:
             raise syntax_error("a kernel's while loop has no else", node)
         return self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        """Check that the literal is bounded."""
         if not self._dropping:
             check_literal(node)
         node.kind = None
@@ -308,7 +304,6 @@ class BodyChecker(ast.NodeTransformer):
 
 
 def _helper(function: ast.FunctionDef) -> str:
-    """The kind of a function that is no kernel, and the advice for it."""
     if any(ast.unparse(one).endswith("constexpr_function") for one in function.decorator_list):
         return "a @triton.constexpr_function, which is never run here: give its result to the kernel as a tl.constexpr"
     return "a plain function: decorate it with @triton.jit"

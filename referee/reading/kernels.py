@@ -106,7 +106,6 @@ def _decorator(node: ast.expr, scope: Scope) -> str | None:
 
 
 def _with_inner_imports(tree: ast.Module, scope: Scope) -> dict[str, str]:
-    """The aliases of the top level and of imports in functions."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -170,7 +169,6 @@ class _Extraction:
                         raise syntax_error(f"`{inner.name}` {reason}", inner)
 
     def module(self) -> KernelModule:
-        """Check everything and write the clean text."""
         functions: list[str] = []
         parameters: dict[str, tuple[Parameter, ...]] = {}
         calls: dict[str, set[str]] = {}

@@ -128,7 +128,6 @@ class Builder:
         return tuple(found)
 
     def _function(self, judged: dict[str, Judged]) -> Function:
-        """The reference as a function of its arguments."""
         slots, call = self.slots, self.calls[0][1]
         is_argument = self._are_arguments(judged)
         usual = [slot.values[0] for slot in slots]
@@ -142,7 +141,6 @@ class Builder:
         return function
 
     def _are_arguments(self, judged: dict[str, Judged]) -> list[bool]:
-        """For each slot, whether it is an argument of `run`."""
         return [
             slot.kind == "tensor" or (slot.kind == "number" and not judged[slot.name].why)
             for slot in self.slots
@@ -343,8 +341,6 @@ class Builder:
         return [*own, *given]
 
     def _judged_values(self, slot: Slot, tensors: Sequence[Tensor]) -> Judged:
-        """The values at which a number is judged."""
-
         def evaluate(value: Number) -> tuple[tuple[Tensor, ...], Observed]:
             function = in_float64(self._of_tensors(numbers={slot.name: value}))
             result, seen = observe(function, [tensor.clone() for tensor in tensors], self.file.path)

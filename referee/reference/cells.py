@@ -178,7 +178,6 @@ class InstanceCells:
         return [self._with_whole_rows(cell) for cell in cells if self._judges(cell)]
 
     def _largest(self) -> int | None:
-        """The position of the operand with the most elements among those with a scale."""
         scaled = [
             (prod(spec.shape), -position)
             for position, spec in enumerate(self._inputs)

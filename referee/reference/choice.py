@@ -175,7 +175,6 @@ class _Maker:
         return made
 
     def other(self, sizes: Mapping[int, int]) -> Any:
-        """An instance with these numbers replaced among its arguments; None if there are none."""
         key = tuple(sorted(sizes.items()))
         if key not in self._others:
             cls, values, named = self._made or (None, (), {})
@@ -196,7 +195,6 @@ class _Calling(torch.nn.Module):
         self.inner, self.method = inner, method
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the method."""
         return getattr(self.inner, self.method)(*args, **kwargs)
 
 
@@ -245,7 +243,6 @@ def _of_module(
 def _of_sizes(
     maker: _Maker, own: Sequence[tuple[int, ...]], given: Sequence[tuple[int, ...]]
 ) -> torch.nn.Module | None:
-    """A module for parameters of other sizes; None if the sizes are its own."""
     if list(own) == list(given):
         return None
     pairs = (zip(before, now, strict=True) for before, now in zip(own, given, strict=True))

@@ -115,7 +115,6 @@ def _declared(family: Family, multiples: Sizes) -> dict[str, int]:
 
 
 def _over(family: Family) -> dict[str, int]:
-    """The divisor of each symbol."""
     found = dict.fromkeys([*family.declared, *family.numbers], 1)
     for dim in (dim for tensor in family.tensors for dim in tensor.dims if dim.symbol):
         found[dim.symbol] = lcm(found[dim.symbol], dim.over)
@@ -188,7 +187,6 @@ def _small(sizes: Sizes, last: set[str], declared: Sizes, *, odd: bool) -> dict[
 
 
 def _halvable(sizes: Sizes) -> str | None:
-    """The largest even size above a few, or None."""
     return max(
         (symbol for symbol, size in sizes.items() if size % 2 == 0 and size > 4),
         key=lambda symbol: sizes[symbol],
@@ -240,7 +238,6 @@ def _timed(family: Family, wanted: Sizes) -> Sizes:
 
 
 def _around(family: Family, symbols: Sequence[str]) -> Iterator[Sizes]:
-    """Other small sizes for these symbols."""
     base, last = dict(family.base), _last(family)
     inner = [
         symbol

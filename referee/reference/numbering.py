@@ -60,7 +60,6 @@ class _Tried:
         self._example = [operand.cpu() for operand in example]
 
     def at_first(self, number: int) -> tuple[Tensor, ...] | None:
-        """The answer if the first element is that number."""
         tried = self._example[self._position].clone(memory_format=torch.contiguous_format)
         tried.view(-1)[0] = number
         return self.of(tried)

@@ -37,7 +37,6 @@ def source_of(made_of: Any, text: str) -> str:
 
 
 def _bound(tree: ast.Module) -> dict[str, list[ast.stmt]]:
-    """The top-level statements that bind each name."""
     found: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         match statement:

@@ -263,7 +263,6 @@ def _label(example: Example, sizes: Sizes) -> str:
 
 
 def _reservations(reference: Reference, left_out: int, profile: Profile) -> list[str]:
-    """The reservations of a passing verdict."""
     found = []
     if left_out:
         which = f"{left_out} of the reference's examples were not judged"

@@ -116,7 +116,6 @@ def pack(kind: str, value: int | float | None) -> Packed:
 
 
 def _half_bits(kind: str, value: float) -> int:
-    """A 16-bit float's bits, rounded to nearest even."""
     try:
         word = struct.unpack("<I", struct.pack("<f", value))[0]
         if kind == "fp16":

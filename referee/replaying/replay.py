@@ -216,7 +216,6 @@ def bands(regions: Iterable[Region]) -> list[Tensor]:
 
 
 def _has_gaps(view: View, nbytes: int) -> bool:
-    """Whether the elements of a view cover less than the `nbytes` of its buffer."""
     dtype: torch.dtype = getattr(torch, view.dtype)
     return math.prod(view.shape) * dtype.itemsize != nbytes
 

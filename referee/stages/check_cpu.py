@@ -213,7 +213,6 @@ def _variants(candidate: Candidate, there: Traced | Rejection) -> Variants:
 
 
 def _of(traced: Traced, cells: Sequence[Cell]) -> Traced:
-    """The traced pairs of these cells, in their order."""
     plans = dict(traced)
     return [(cell, plans[cell]) for cell in cells if cell in plans]
 
@@ -255,6 +254,5 @@ def _largest(cells: Sequence[Cell]) -> str:
 
 
 def _more_than(programs: int, cell: Cell) -> bool:
-    """Whether the cell has more rows or more large tiles than `programs`."""
     shape = cell.inputs[0].shape
     return (len(shape) > 1 and shape[0] > programs) or math.prod(shape) > programs * LARGE_TILE

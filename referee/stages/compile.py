@@ -89,7 +89,6 @@ def _figures(compiled: Sequence[Binaries], plans: Sequence[LaunchPlan]) -> dict[
 
 
 def _kernels(compiled: Sequence[Binaries]) -> Sequence[Binary]:
-    """Every kernel once."""
     found = (binary for binaries in compiled for binary in binaries.found.values())
     return list({binary.key: binary for binary in found}.values())
 

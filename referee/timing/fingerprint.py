@@ -183,7 +183,6 @@ def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
 
 
 def _words(tensor: Tensor) -> Tensor:
-    """The tensor's bits as the largest possible integers."""
     tensor = tensor.contiguous().flatten()
     size = widest(
         tensor.numel() * tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size()
@@ -192,7 +191,6 @@ def _words(tensor: Tensor) -> Tensor:
 
 
 def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
-    """The fingerprints of tensors on the CPU, all of one size and type."""
     pads = _pads(len(tensors))
     masks = _mixed(torch.arange(tensors[0].numel(), dtype=torch.int64) * STEP + key)
     found = [_products(words.to(torch.int64), masks).sum() for words in tensors]

@@ -42,7 +42,6 @@ def graph_times(
 
 
 def _first(step: Callable[[int], object] | None) -> Callable[[int], object] | None:
-    """The step of round 0 in every round."""
     return step and (lambda _: step(0))
 
 

@@ -165,7 +165,6 @@ def usable_medians(block: Block) -> dict[int, float]:
 def _orders(
     entries: Sequence[Entry], rounds: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """The entries of each round, in random order."""
     orders = generator.random((rounds, len(entries))).argsort(axis=1).tolist()
     taking = [rounds if entry.rounds is None else entry.rounds for entry in entries]
     return [
@@ -185,7 +184,6 @@ def stepping() -> Callable[[int], None]:
 
 
 def _get_ahead(flush: Flush, lead: int) -> None:
-    """Queues work that takes the device far longer than the host's queueing."""
     for _ in range(lead):
         flush()
 

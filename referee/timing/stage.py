@@ -179,7 +179,6 @@ class Stage:
         self._calls[index].give(self._values(index), self._mixed)
 
     def _end(self, index: int) -> None:
-        """Takes fingerprints of the outputs of call `index`."""
         index %= len(self._calls)
         self._ended[index] = self._outputs(self._calls[index])
 

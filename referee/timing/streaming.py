@@ -94,7 +94,6 @@ def _launch(source: torch.Tensor, target: torch.Tensor, block: int, warps: int) 
 
 
 def _median(places: Pairs, block: int, warps: int) -> float:
-    """Milliseconds of one pass with a full queue, over all places in turn."""
     _launch(*places[0], block, warps)
     event: Any = torch.cuda.Event
     events = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(TRIALS)]

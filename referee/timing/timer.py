@@ -125,7 +125,6 @@ class Timer:
         return self._report(record, window, notes, options.least_rounds)
 
     def _own(self) -> float:
-        """Seconds spent so far on filling memory and on checks."""
         return self._spent.get("preparing", 0.0) + self._spent.get("checking", 0.0)
 
     def _paced(self, record: Record) -> tuple[TimingOptions, str]:
@@ -179,7 +178,6 @@ class Timer:
         self._stage.refill(number, rounds, shares)
 
     def _needed(self, shares: Mapping[str, int]) -> float:
-        """Seconds that this many calls of each baseline take."""
         return 1e-6 * sum(share * self._slow[name] for name, share in shares.items())
 
     def _timing(self, what: str, baselines: Mapping[str, int]) -> None:

@@ -126,7 +126,6 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _parts(name: str) -> Iterator[str]:
-    """`a` and `a.b` of `a.b`."""
     words = name.split(".")
     return (".".join(words[:end]) for end in range(1, len(words) + 1))
 
@@ -138,7 +137,6 @@ def _tried_imports(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _plain_imports(body: list[ast.stmt]) -> list[ast.Import | ast.ImportFrom]:
-    """The imports outside of every `try`."""
     found, pending = list[ast.Import | ast.ImportFrom](), list[ast.AST](body)
     while pending:
         node = pending.pop()

@@ -131,6 +131,5 @@ class Kernels:
 
 
 def _text_of(function: ast.FunctionDef, source: str) -> str:
-    """A function's tree without its decorators, as Triton reads it: from the lines of the file."""
     lines = ast.get_source_segment(source.removeprefix("\ufeff"), function, padded=True)
     return ast.dump(ast.parse(textwrap.dedent(lines or "")))

@@ -162,7 +162,6 @@ def _as_to(
 
 
 def _device_named(text: str) -> torch.device | None:
-    """The device of that name, "meta" too; None for any other text."""
     try:
         return torch.device(text)
     except RuntimeError:

@@ -62,7 +62,6 @@ class _Noting(ast.NodeTransformer):
         self._places, self._names = places, (truth, choice)
 
     def visit(self, node: ast.AST) -> Any:
-        """Put the call around a decision."""
         number = self._places.get(place_of(node)) if isinstance(node, ast.expr) else None
         self.generic_visit(node)
         if number is None or not isinstance(node, ast.expr):
