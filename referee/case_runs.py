@@ -64,9 +64,8 @@ class RunKeys:
     def key(self, plan: LaunchPlan) -> Hashable | None:
         """The key of a plan, or None if its runs cannot be shared."""
         steps = [self._step(step) for step in plan.steps]
-        if None in steps or any(
-            view.dtype == "bool" for step in plan.steps for view in views_of(step)
-        ):
+        views = (view for step in plan.steps for view in views_of(step))
+        if None in steps or any(view.dtype == "bool" for view in views):
             return None
         return repr(replace(plan, steps=())), tuple(steps)
 

@@ -177,11 +177,8 @@ def read_record(record: Path, identity: dict[str, Any]) -> list[GridPoint]:
         return []
     try:
         head, points = json.loads(lines[0]), [json.loads(line) for line in lines[1:]]
-        if (
-            head["schema"] == SCHEMA
-            and head["identity"] == identity
-            and all(map(_is_point, points))
-        ):
+        known = head["schema"] == SCHEMA and head["identity"] == identity
+        if known and all(map(_is_point, points)):
             return [GridPoint(**point) for point in points]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise GridError(f"{record} is not a grid record: {error}") from error
@@ -200,14 +197,10 @@ _TYPES = {
 
 def _is_point(data: Any) -> bool:
     kinds = {field.name: _TYPES[str(field.type)] for field in fields(GridPoint)}
-    return (
-        isinstance(data, dict)
-        and data.keys() == kinds.keys()
-        and all(
-            isinstance(data[name], kind) and not isinstance(data[name], bool)
-            for name, kind in kinds.items()
-        )
-    )
+    if not isinstance(data, dict) or data.keys() != kinds.keys():
+        return False
+    fits = all(isinstance(data[name], kind) for name, kind in kinds.items())
+    return fits and not any(isinstance(value, bool) for value in data.values())
 
 
 def summarise(points: Sequence[GridPoint]) -> GridSummary:
@@ -239,29 +232,21 @@ def measured_point(
     try:
         with spent.during("preparing"):
             prepared = prepare(cell)
+        found: Rejection | Timing | None = None
         if isinstance(prepared, Rejection):
-            return GridPoint(
-                rows,
-                columns,
-                dtype,
-                "rejected",
-                reason=f"{prepared.guard}: {prepared.reason}",
-                seed=seed,
-            )
-        found: Rejection | Timing | None
-        with spent.during("checking"):
-            found = replayer.check(prepared, seed=seed).rejection
-        if found is None:
-            with spent.during("timing"):
-                found = replayer.time(prepared, seed=seed, options=options)
+            found = prepared
+        else:
+            with spent.during("checking"):
+                found = replayer.check(prepared, seed=seed).rejection
+            if found is None:
+                with spent.during("timing"):
+                    found = replayer.time(prepared, seed=seed, options=options)
     except ReplayerError as error:
-        return GridPoint(
-            rows, columns, dtype, "error", reason=str(error).splitlines()[0], seed=seed
-        )
+        reason = str(error).splitlines()[0]
+        return GridPoint(rows, columns, dtype, "error", reason=reason, seed=seed)
     if isinstance(found, Rejection):
-        return GridPoint(
-            rows, columns, dtype, "rejected", reason=f"{found.guard}: {found.reason}", seed=seed
-        )
+        reason = f"{found.guard}: {found.reason}"
+        return GridPoint(rows, columns, dtype, "rejected", reason=reason, seed=seed)
     ratio, mine, bar = found.ratio, found.device.get(CANDIDATE), found.device.get(found.bar or "")
     return GridPoint(
         rows,

@@ -63,11 +63,9 @@ class TaskName:
     @property
     def asked(self) -> Asked | None:
         """The reference in a file; None for an operation with a formula."""
-        return (
-            Asked(self.file, self.function, self.inputs, self.fixed)
-            if self.file is not None
-            else None
-        )
+        if self.file is None:
+            return None
+        return Asked(self.file, self.function, self.inputs, self.fixed)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaskName:
@@ -255,9 +253,5 @@ def parameters_of_run(source: str) -> Taken | None:
         return None
     positional = [*found[-1].posonlyargs, *found[-1].args]
     named = found[-1].kwonlyargs
-    needed = (
-        len(positional)
-        - len(found[-1].defaults)
-        + sum(default is None for default in found[-1].kw_defaults)
-    )
+    needed = len(positional) - len(found[-1].defaults) + found[-1].kw_defaults.count(None)
     return Taken(tuple(one.arg for one in (*positional, *named)), needed)

@@ -224,9 +224,7 @@ def compile_in_parts(
                         cache.store(result)
             results.update(made)
             complete = [
-                number
-                for number, places in waiting.items()
-                if all(key in results for key in places.values())
+                number for number, places in waiting.items() if results.keys() >= {*places.values()}
             ]
             assembled = {
                 number: _assemble(plans[number], waiting.pop(number), results, target)
@@ -275,11 +273,6 @@ def _assemble(
 def _within_limits(result: Binary | tuple[str, bool], target: Target) -> Binary | tuple[str, bool]:
     limit = target.properties.shared_memory_per_block_optin
     if isinstance(result, Binary) and result.shared > limit:
-        return (
-            (
-                f"kernel `{result.kernel}` needs {result.shared} bytes of shared memory; "
-                f"{target.name} has {limit}: use smaller blocks"
-            ),
-            True,
-        )
+        needs = f"kernel `{result.kernel}` needs {result.shared} bytes of shared memory"
+        return f"{needs}; {target.name} has {limit}: use smaller blocks", True
     return result

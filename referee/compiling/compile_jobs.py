@@ -33,12 +33,13 @@ BASE_ALIGNMENT = 16
 
 def request(kernel: str, config: LaunchConfig) -> dict[str, Any]:
     """The JSON form of one compilation: kernel, [name, value, constexpr] lists, launch options."""
+    arguments = [
+        [a.name, dump_value(a.value) if a.constexpr else _reduced(a.value), a.constexpr]
+        for a in config.arguments
+    ]
     return {
         "kernel": kernel,
-        "arguments": [
-            [a.name, dump_value(a.value) if a.constexpr else _reduced(a.value), a.constexpr]
-            for a in config.arguments
-        ],
+        "arguments": arguments,
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
         "maxnreg": config.maxnreg,
@@ -322,19 +323,13 @@ def _results(outcome: Outcome, wanted: Mapping[str, Request]) -> Results | Rejec
     if outcome.status == "starved":
         raise MachineBusy(outcome.detail)
     if outcome.status != "ok":
-        return Rejection(
-            "compile",
-            "compile_error" if outcome.status == "exited" else outcome.status,
-            _ENDINGS[outcome.status],
-        )
+        guard = "compile_error" if outcome.status == "exited" else outcome.status
+        return Rejection("compile", guard, _ENDINGS[outcome.status])
     try:
         return _read(outcome.data, wanted)
     except (BinaryError, ValueError, RecursionError) as error:
-        return Rejection(
-            "compile",
-            "compile_error",
-            f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON],
-        )
+        reason = f"the compile worker sent an unreadable answer: {error}"
+        return Rejection("compile", "compile_error", reason[:MAX_REASON])
 
 
 def _read(data: bytes, wanted: Mapping[str, Request]) -> Results:

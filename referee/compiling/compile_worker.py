@@ -128,13 +128,8 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
                 kernel.run(grid=(1,), warmup=True, **{**options, **arguments})
             )
         if compiled.needs:
-            return {
-                "error": (
-                    f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which "
-                    "is not supported"
-                ),
-                "skippable": False,
-            }
+            needs = f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}"
+            return {"error": f"{needs}, which is not supported", "skippable": False}
         if takes_addresses(compiled.ttgir):
             return {"error": f"kernel `{request['kernel']}` {ADDRESSES}", "skippable": False}
     except Exception as error:
@@ -241,8 +236,5 @@ def describe(error: BaseException, what: str, launched: str = "") -> str:
 
 def _last_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return (
-        f"{type(error).__name__}: {lines[0] if type(error).__name__ == 'PTXASError' else lines[-1]}"
-        if lines
-        else ""
-    )
+    kind = type(error).__name__
+    return f"{kind}: {lines[0] if kind == 'PTXASError' else lines[-1]}" if lines else ""

@@ -63,11 +63,8 @@ def read(tree: ast.Module) -> Scope:
                 aliases[name] = canonical
             continue
         if _decorates(statement, functions, aliases):
-            times.update(
-                name
-                for child in ast.iter_child_nodes(statement.value)
-                for name in bound_names(child)
-            )
+            for child in ast.iter_child_nodes(statement.value):
+                times.update(bound_names(child))
             continue
         times.update(bound_names(statement))
         if isinstance(statement, ast.FunctionDef):
@@ -98,10 +95,8 @@ def _decorates(
             targets=[ast.Name(id=name)],
             value=ast.Call(func=decorator, args=[ast.Name(id=same)], keywords=[]),
         ):
-            known = (
-                dotted(decorator.func if isinstance(decorator, ast.Call) else decorator, aliases)
-                in _DECORATORS
-            )
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            known = dotted(called, aliases) in _DECORATORS
             if name == same and name in functions and known:
                 above = functions[name].decorator_list
                 if not any(node is decorator for node in above):
@@ -152,11 +147,8 @@ def rewords(statement: ast.stmt, handler: ast.ExceptHandler) -> str | None:
             | ast.Call(func=ast.Name(id=name), args=[] | [_], keywords=[]) as exc,
             cause=cause,
         ):
-            shown = [
-                part
-                for text in (exc.args if isinstance(exc, ast.Call) else ())
-                for part in _parts(text)
-            ]
+            texts = exc.args if isinstance(exc, ast.Call) else ()
+            shown = [part for text in texts for part in _parts(text)]
             given = [*shown, *([] if cause is None else [cause])]
             if all(
                 isinstance(part, ast.Constant)
@@ -209,10 +201,8 @@ def _is_math(statement: ast.AST, name: str, aliases: dict[str, str]) -> bool:
 
 def _caught(handler: ast.ExceptHandler) -> Iterator[str]:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    yield from (
-        kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else ""
-        for kind in kinds
-    )
+    for kind in kinds:
+        yield kind.id if isinstance(kind, ast.Name) else "" if kind else "Exception"
 
 
 def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.AST, str]]:
@@ -229,15 +219,11 @@ def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.AS
             yield statement.test, choice
             yield from _statements([*statement.body, *statement.orelse], choice or "if")
         elif is_optional_import(statement) and isinstance(statement, ast.Try):
-            yield from (
-                (ast.Name(handler.name, ast.Store()), choice)
-                for handler in statement.handlers
-                if handler.name
-            )
-            parts = [
-                *statement.body,
-                *(part for handler in statement.handlers for part in handler.body),
-            ]
+            parts = list(statement.body)
+            for handler in statement.handlers:
+                parts += handler.body
+                if handler.name:
+                    yield ast.Name(handler.name, ast.Store()), choice
             yield from _statements([*parts, *statement.orelse, *statement.finalbody], "try")
         else:
             yield statement, choice
@@ -248,12 +234,9 @@ def _last(canonical: str) -> str:
 
 
 def _single_assignment(statement: ast.AST) -> tuple[str | None, ast.expr | None]:
-    if (
-        isinstance(statement, ast.Assign)
-        and len(statement.targets) == 1
-        and isinstance(statement.targets[0], ast.Name)
-    ):
-        return statement.targets[0].id, statement.value
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         return statement.target.id, statement.value
     return None, None
