@@ -28,7 +28,7 @@ from bench.peer_timing import NO_SAMPLE, PeerTimer, needed_bytes  # noqa: E402
 from referee.answers.compare import compare  # noqa: E402
 from referee.asked_shape import AskedShape, with_shapes  # noqa: E402
 from referee.ops.task import load  # noqa: E402
-from referee.timing.baselines import outputs_of  # noqa: E402
+from referee.ops.torch_compat import as_tuple  # noqa: E402
 
 Say = Callable[[dict[str, Any]], None]
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HELION_CACHE_DIR")
@@ -106,7 +106,7 @@ class Worker:
             self._wait()
             began = time.perf_counter()
             made = prepare(peer, place)
-            outputs = outputs_of(made.callee(*inputs))
+            outputs = as_tuple(made.callee(*inputs))
             self._wait()
             seconds = time.perf_counter() - began
             problem = self._problem(place, inputs, outputs)

@@ -27,13 +27,9 @@ SHORT: dict[str, str] = {dtype: name for name, dtype in reversed(DTYPES.items())
 MOST_ELEMENTS = 1 << 31
 """Maximum number of elements of one tensor, about that of the catalogue's largest case."""
 COPIES = 8
-"""GPU memory of a verdict as a multiple of its tensors: float64 answers and the outputs of every
-baseline included.
-"""
+"""GPU memory of a verdict as a multiple of its tensors, with float64 and baselines' answers."""
 ANY_ROWS, ROW_COUNTS = "M", (1, 64, 2048, 32768)
-"""The rows of `Mx4096`, and the numbers of rows that it is: decoding, a small batch, and blocks of
-inference and training.
-"""
+"""The rows of `Mx4096`, and the numbers that it stands for: decoding to blocks of training."""
 FEW_ROWS, MOST_INTERPRETED = 3, 1 << 18
 """Maximum number of rows, and of elements, of the case that replaces a shape in the interpreter."""
 GIB = 1 << 30
@@ -57,9 +53,7 @@ class AskedShape:
 
     @classmethod
     def parse(cls, text: str, dtype: Dtype = "float16") -> AskedShape:
-        """Read `32768x1024` or `32768x1024:bf16`; the first form gets `dtype`. Raises
-        ShapeError.
-        """
+        """Read `32768x1024` or `32768x1024:bf16`; `dtype` is the default. Raises ShapeError."""
         found = shapes_of(text, dtype)
         if len(found) > 1:
             raise ShapeError(f"{text!r} is several shapes")

@@ -106,11 +106,8 @@ def canary(
             chosen = [specimen for specimen in specimens() if specimen.name in kernels]
             if len(chosen) != len(kernels):
                 raise LookupError(f"the canary's kernels are not all there: {', '.join(kernels)}")
-            wrong = [
-                one
-                for one in run(chosen, mode=mode, behind=False, demand=demand).results
-                if one.status != "right"
-            ]
+            results = run(chosen, mode=mode, behind=False, demand=demand).results
+            wrong = [one for one in results if one.status != "right"]
             probes.append(Probe(name, not wrong, "; ".join(map(_told, wrong))))
     return CanaryReport(found, about, tuple(probes))
 

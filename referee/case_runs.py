@@ -43,9 +43,7 @@ TIMEOUT = "timeout"
 
 @dataclass(frozen=True)
 class CaseRun:
-    """One run of a case. `when` describes it, `repeats` demands the bits of the first run, and
-    `rehearsed` marks an autotuner's first call.
-    """
+    """One run of a case. It `repeats` the first run's bits, or is an autotuner's (`rehearsed`)."""
 
     execution: Execution
     when: str = ""
@@ -66,9 +64,8 @@ class RunKeys:
     def key(self, plan: LaunchPlan) -> Hashable | None:
         """The key of a plan, or None if its runs cannot be shared."""
         steps = [self._step(step) for step in plan.steps]
-        if None in steps or any(
-            view.dtype == "bool" for step in plan.steps for view in views_of(step)
-        ):
+        views = (view for step in plan.steps for view in views_of(step))
+        if None in steps or any(view.dtype == "bool" for view in views):
             return None
         return repr(replace(plan, steps=())), tuple(steps)
 
@@ -154,12 +151,10 @@ class _Renamer(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
-        """Rename a parameter. Its annotation binds nothing."""
         node.arg = self._names[node.arg]
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Rename a name, if the function binds it."""
         node.id = self._names.get(node.id, node.id)
         return node
 

@@ -92,9 +92,7 @@ def replayed(
 
 
 def beside_replay(problem: Problem, seed: int) -> CaseList:
-    """The small cases that the interpreter runs next to a replay. A user's task has fixed cases
-    only.
-    """
+    """The small cases next to a replay. A user's task has fixed cases only."""
     cells, op = [cell for cell in problem.cells("cpu") if feasible(cell)], problem.op
     fixed = required(cells)
     if op.is_function:

@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import accumulate
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 
@@ -33,12 +32,7 @@ class CancelToken:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def fileno(self) -> int:
@@ -81,12 +75,7 @@ class TaskScope:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # The queue is emptied first, because a thread whose task is cancelled takes the next one.
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.cancel.cancel()

@@ -43,15 +43,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SECONDS = 20.0
-"""Processor seconds for the cases of one process. The slowest correct kernels of the selftest took
-four when this was chosen.
-"""
+"""Processor seconds for the cases of one process; the slowest correct kernels took four."""
 ROUNDS = 4
 """Time budgets granted to a slow kernel as long as each one completes at least one case."""
 PROGRAMS_TWICE = 128
-"""Maximum number of programs of a case that runs twice. Dependence on program order or on
-uninitialised memory shows with few programs.
-"""
+"""Maximum number of programs of a case that runs twice. Most faults show with few programs."""
 FIRST, ELEMENTS = 9, 2048
 """Start-up cost of a run in programs, and the number of elements that cost as much as one program.
 """
@@ -129,15 +125,12 @@ class CpuPath:
         return tuple(results), None
 
     def _chosen(self, among: Traced) -> tuple[Sequence[Cell], Collection[Cell]]:
-        """The cells that also run with every configuration, and those that run in both numeric
-        modes.
-        """
+        """The cells that run with every configuration, and those that run in both numeric modes."""
         others = cells_for_every_configuration([cell for cell, _ in among], self.seed)
         # Per dtype and kernel sequence, one cell runs in both modes of FMA contraction and
         # reassociation.
-        both = {
-            (cell.inputs[0].dtype, plan.kernels): cell for cell, plan in reversed(among)
-        }.values()
+        pairs = reversed(among)
+        both = {(cell.inputs[0].dtype, plan.kernels): cell for cell, plan in pairs}.values()
         return others, both
 
     def _required(
@@ -155,22 +148,16 @@ class CpuPath:
         for turn in range(self.rounds):
             begun = len(results)
             left = [run.execution for group in groups[begun:] for run in group]
-            answers = iter(self._execute(left, cancel))
+            answers = iter(self.execute(left, cancel))
             for (cell, _), runs in zip(traced[begun:], groups[begun:], strict=True):
                 result, rejection = self._judge_case(cell, runs, answers)
-                if (
-                    rejection
-                    and rejection.guard == "timeout"
-                    and len(results) > begun
-                    and turn + 1 < self.rounds
-                ):
+                again = len(results) > begun and turn + 1 < self.rounds
+                if rejection and rejection.guard == TIMEOUT and again:
                     break
                 results.append(result)
                 if rejection:
-                    return (
-                        *results,
-                        *(unreached(cell) for cell, _ in traced[len(results) :]),
-                    ), rejection
+                    left_out = (unreached(cell) for cell, _ in traced[len(results) :])
+                    return (*results, *left_out), rejection
             else:
                 break
         return tuple(results), None
@@ -213,15 +200,12 @@ class CpuPath:
     def _capabilities(
         self, traced: Traced, cancel: CancelToken | None
     ) -> tuple[tuple[CellResult, ...], bool]:
-        """A result for each cell, and whether a run ended early."""
         found: list[CellResult] = []
         left, ended = list(traced), False
         while left:
             groups = [self._runs(cell, plan, first=False) for cell, plan in left]
             try:
-                answers = self._execute(
-                    [run.execution for group in groups for run in group], cancel
-                )
+                answers = self.execute([run.execution for group in groups for run in group], cancel)
             except MachineBusy as busy:
                 return (*found, *(out_of_time(cell, str(busy)) for cell, _ in left)), True
             begun = 0
@@ -249,9 +233,10 @@ class CpuPath:
     def _twice(self, cell: Cell, plan: LaunchPlan) -> bool:
         return cell.name not in self.once and plan.programs(self.configs[0]) <= PROGRAMS_TWICE
 
-    def _execute(
+    def execute(
         self, executions: Sequence[Execution], cancel: CancelToken | None = None
     ) -> list[Executed | Rejection]:
+        """The results of these runs. `cancel` as in `required`."""
         return execute(
             self.workers,
             self.text,
@@ -277,59 +262,33 @@ class CpuPath:
         configuration. `first` adds an autotuner's first call, which spoils memory in ways that only
         some values show.
         """
-        inputs = self.data.inputs(cell)
-        config = self.configs[0]
-        runs = [CaseRun(Execution(plan, inputs, NAN, config=config))]
+        # All runs use one numeric mode, so that their bits are comparable. The seed decides it.
+        relaxed = random.Random(f"{self.seed} {cell.name}").random() < 0.5
+        inputs, config = self.data.inputs(cell), self.configs[0]
+        usual = Execution(plan, inputs, NAN, config=config, relaxed=relaxed)
+        runs = [CaseRun(usual)]
         if both or self._twice(cell, plan):
-            runs.append(
-                CaseRun(
-                    Execution(
-                        plan,
-                        inputs,
-                        second_fill_pattern(cell.name),
-                        reverse=True,
-                        backwards=True,
-                        config=config,
-                    ),
-                    repeats=True,
-                )
-            )
+            pattern = second_fill_pattern(cell.name)
+            second = replace(usual, poison=pattern, reverse=True, backwards=True)
+            runs.append(CaseRun(second, repeats=True))
             if self.atomic:
-                runs.append(
-                    CaseRun(
-                        Execution(plan, inputs, NAN, config=config, interleaving_seed=self.seed),
-                        " with its programs in turns",
-                    )
-                )
+                interleaved = replace(usual, interleaving_seed=self.seed)
+                runs.append(CaseRun(interleaved, " with its programs in turns"))
         if cell.name in self.variants:
             variant, when = self.variants[cell.name]
-            runs.append(CaseRun(Execution(variant, inputs, config=config), f" {when}"))
+            runs.append(CaseRun(replace(usual, plan=variant), f" {when}"))
         if others:
-            different = distinct_configurations(plan, self.configs)
-            runs += [
-                CaseRun(Execution(plan, inputs, config=other), f" with configuration {other}")
-                for other in different[1:]
-            ]
+            for other in distinct_configurations(plan, self.configs)[1:]:
+                when = f" with configuration {other}"
+                runs.append(CaseRun(replace(usual, config=other), when))
         if first and (made := autotune_first_call(plan, self._usable(plan), {})):
-            runs.append(CaseRun(Execution(made.plan, inputs), rehearsed=True))
-        # All other runs use one mode, so that their bits are comparable. The seed decides it.
-        relaxed = random.Random(f"{self.seed} {cell.name}").random() < 0.5
-        runs = [replace(run, execution=replace(run.execution, relaxed=relaxed)) for run in runs]
-        return (
-            [
-                *runs,
-                CaseRun(
-                    Execution(plan, inputs, config=config, relaxed=not relaxed), WAYS[not relaxed]
-                ),
-            ]
-            if both
-            else runs
-        )
+            runs.append(CaseRun(replace(usual, plan=made.plan, config=0), rehearsed=True))
+        if both:
+            runs.append(CaseRun(replace(usual, relaxed=not relaxed), WAYS[not relaxed]))
+        return runs
 
     def _usable(self, plan: LaunchPlan) -> dict[int, list[int]]:
-        """The configurations of every launch. As in `Execution.config`, the last one replaces
-        missing ones.
-        """
+        """The configurations of every launch, the last one in place of missing ones."""
         return {
             number: sorted({min(config, len(launch.configs) - 1) for config in self.configs})
             for number, launch in plan.launches()
@@ -351,10 +310,9 @@ class CpuPath:
         for number, run in enumerate(runs):
             answer = next(answers)
             if isinstance(answer, Rejection):
+                failed = CellResult(cell.name, cell.role, "fail", detail=answer.reason)
                 reason = f"at {cell.name}{run.when}: {answer.reason}"
-                return CellResult(cell.name, cell.role, "fail", detail=answer.reason), Rejection(
-                    answer.stage, answer.guard, reason
-                )
+                return failed, replace(answer, reason=reason)
             outputs.append(answer.outputs)
             # Atomics change the order of additions, so the second run is compared by value, not by
             # bits.
@@ -362,9 +320,8 @@ class CpuPath:
                 continue
             found = self.data.compare(cell, answer.outputs)
             if found.status != "pass":
-                rejection = Rejection(
-                    "correct", "wrong_answer", f"at {cell.name}{run.when}: {found.detail}"
-                )
+                reason = f"at {cell.name}{run.when}: {found.detail}"
+                rejection = Rejection("correct", "wrong_answer", reason)
                 return found, as_first_call_rejection(rejection) if run.rehearsed else rejection
             result = found if number == 0 else result
         if not self.atomic and any(

@@ -38,10 +38,10 @@ class GateRun:
 
     seed: int
     decision: Decision | None
-    bar: str | None
-    ratio: Interval | None
-    candidate_us: float | None
-    bar_us: float | None
+    bar: str | None = None
+    ratio: Interval | None = None
+    candidate_us: float | None = None
+    bar_us: float | None = None
     reason: str = ""
     guard: str | None = None
 
@@ -53,9 +53,7 @@ class GateRun:
 
 @dataclass(frozen=True)
 class GateReport:
-    """All runs. `ratio` is the geometric mean of their ratios, and `spread` the largest divided by
-    the smallest, minus 1.
-    """
+    """All runs. `ratio` is their geometric mean, `spread` the largest by the smallest, minus 1."""
 
     stable: bool
     reason: str
@@ -136,13 +134,5 @@ def _one(fresh: Replayer, prepare: Prepare, seed: int, options: TimingOptions) -
 
 
 def _rejected(seed: int, why: Rejection) -> GateRun:
-    return GateRun(
-        seed=seed,
-        decision=None,
-        bar=None,
-        ratio=None,
-        candidate_us=None,
-        bar_us=None,
-        reason=f"rejected by {why.guard}: {why.reason}",
-        guard=why.guard,
-    )
+    reason = f"rejected by {why.guard}: {why.reason}"
+    return GateRun(seed=seed, decision=None, reason=reason, guard=why.guard)

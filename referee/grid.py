@@ -12,15 +12,16 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from referee.gpu.jobs import CompiledCandidate
 from referee.gpu.replayer import Replayer, ReplayerError
-from referee.ops.cells import contiguous_strides, fit_scales
-from referee.ops.signatures import KINDS, ROPE_KINDS, Symbol
-from referee.ops.spec import Cell, Dtype, Op, TensorSpec
+from referee.ops.cell_spec import CellSpec
+from referee.ops.cells import cell_of
+from referee.ops.signatures import KINDS, ROPE_KINDS
+from referee.ops.spec import Cell, Dtype, Op
 from referee.timing.measurement import CANDIDATE, Timing, TimingOptions
 from referee.timing.spent import Spent
 from referee.timing.stats import geometric_mean
@@ -76,9 +77,7 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class GridSummary:
-    """All cells: the geometric mean of the `timed` ratios, the share of wins, and every losing
-    cell.
-    """
+    """All cells: the geometric mean of the `timed` ratios, the share of wins, all losing cells."""
 
     cells: int
     timed: int
@@ -178,11 +177,8 @@ def read_record(record: Path, identity: dict[str, Any]) -> list[GridPoint]:
         return []
     try:
         head, points = json.loads(lines[0]), [json.loads(line) for line in lines[1:]]
-        if (
-            head["schema"] == SCHEMA
-            and head["identity"] == identity
-            and all(map(_is_point, points))
-        ):
+        known = head["schema"] == SCHEMA and head["identity"] == identity
+        if known and all(map(_is_point, points)):
             return [GridPoint(**point) for point in points]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise GridError(f"{record} is not a grid record: {error}") from error
@@ -200,16 +196,11 @@ _TYPES = {
 
 
 def _is_point(data: Any) -> bool:
-    """Whether `data` has the fields of a GridPoint with the right types."""
     kinds = {field.name: _TYPES[str(field.type)] for field in fields(GridPoint)}
-    return (
-        isinstance(data, dict)
-        and data.keys() == kinds.keys()
-        and all(
-            isinstance(data[name], kind) and not isinstance(data[name], bool)
-            for name, kind in kinds.items()
-        )
-    )
+    if not isinstance(data, dict) or data.keys() != kinds.keys():
+        return False
+    fits = all(isinstance(data[name], kind) for name, kind in kinds.items())
+    return fits and not any(isinstance(value, bool) for value in data.values())
 
 
 def summarise(points: Sequence[GridPoint]) -> GridSummary:
@@ -241,29 +232,21 @@ def measured_point(
     try:
         with spent.during("preparing"):
             prepared = prepare(cell)
+        found: Rejection | Timing | None = None
         if isinstance(prepared, Rejection):
-            return GridPoint(
-                rows,
-                columns,
-                dtype,
-                "rejected",
-                reason=f"{prepared.guard}: {prepared.reason}",
-                seed=seed,
-            )
-        found: Rejection | Timing | None
-        with spent.during("checking"):
-            found = replayer.check(prepared, seed=seed).rejection
-        if found is None:
-            with spent.during("timing"):
-                found = replayer.time(prepared, seed=seed, options=options)
+            found = prepared
+        else:
+            with spent.during("checking"):
+                found = replayer.check(prepared, seed=seed).rejection
+            if found is None:
+                with spent.during("timing"):
+                    found = replayer.time(prepared, seed=seed, options=options)
     except ReplayerError as error:
-        return GridPoint(
-            rows, columns, dtype, "error", reason=str(error).splitlines()[0], seed=seed
-        )
+        reason = str(error).splitlines()[0]
+        return GridPoint(rows, columns, dtype, "error", reason=reason, seed=seed)
     if isinstance(found, Rejection):
-        return GridPoint(
-            rows, columns, dtype, "rejected", reason=f"{found.guard}: {found.reason}", seed=seed
-        )
+        reason = f"{found.guard}: {found.reason}"
+        return GridPoint(rows, columns, dtype, "rejected", reason=reason, seed=seed)
     ratio, mine, bar = found.ratio, found.device.get(CANDIDATE), found.device.get(found.bar or "")
     return GridPoint(
         rows,
@@ -284,25 +267,8 @@ def measured_point(
 
 def grid_cell(op: Op, rows: int, columns: int, dtype: Dtype) -> Cell:
     """One timed cell of any shape."""
-    kind = KINDS[op.kind]
-    sizes: dict[Symbol, int] = {"M": rows, "N": columns, "H": columns // 2, "1": 1}
-
-    def tensor(name: str, symbols: Sequence[Symbol], of: Dtype) -> TensorSpec:
-        shape = tuple(sizes[symbol] for symbol in symbols)
-        return TensorSpec(name, shape, of, contiguous_strides(shape))
-
-    inputs = tuple(
-        tensor(p.name, p.shape, dtype if p.dtype == "x" else p.dtype) for p in kind.parameters
-    )
-    scales = fit_scales(op, (1.0,) * len(inputs), columns=columns, values="normal", dtype=dtype)
-    return Cell(
-        f"grid-{rows}x{columns}-{dtype}",
-        inputs,
-        (tensor("out", kind.output, dtype),),
-        "normal",
-        scales,
-        "bench",
-    )
+    cell = cell_of(op, CellSpec(rows, columns, dtype, "normal", role="bench"))
+    return replace(cell, name=f"grid-{rows}x{columns}-{dtype}")
 
 
 def _append(fd: int, data: dict[str, Any]) -> None:

@@ -21,14 +21,8 @@ def text_map(points: Sequence[GridPoint]) -> str:
     lines = ["".join(["rows x columns".ljust(16), *(dtype.rjust(16) for dtype in dtypes)])]
     for shape in shapes:
         found = [table.get((shape, dtype)) for dtype in dtypes]
-        lines.append(
-            "".join(
-                [
-                    f"{shape[0]} x {shape[1]}".ljust(16),
-                    *(cell_text(point).rjust(16) for point in found),
-                ]
-            )
-        )
+        texts = (cell_text(point).rjust(16) for point in found)
+        lines.append("".join([f"{shape[0]} x {shape[1]}".ljust(16), *texts]))
     return "\n".join([*lines, "", *summary_lines(points)])
 
 

@@ -42,9 +42,7 @@ class HeadToHeadRefused(Exception):
 
 @dataclass(frozen=True)
 class HeadToHeadResult:
-    """`ratio` is champion / challenger, so above 1 the challenger is faster. Times are device
-    microseconds with a cold L2.
-    """
+    """`ratio` is champion / challenger. Times are device microseconds with a cold L2."""
 
     decision: Decision
     reason: str

@@ -215,9 +215,8 @@ class Referee:
         fails.
         """
         if self._replayer is None:
-            raise VariantsNotTimed(
-                f"a race needs a GPU: {self.no_gpu or 'the referee was opened without one'}"
-            )
+            why = self.no_gpu or "the referee was opened without one"
+            raise VariantsNotTimed(f"a race needs a GPU: {why}")
         problem = Problem(op).fitting(sources[0]) if sources else Problem(op)
         cell, name = problem.bench(), problem.name
         if cell is None or name is None:
@@ -290,9 +289,7 @@ class Referee:
     def _settle(
         self, report: Report, problem: Problem, wanted: Target | None
     ) -> tuple[Target, str | None]:
-        """The target, and the reason why it cannot be replayed on or None. Both go into
-        the report.
-        """
+        """The target, and why it cannot be replayed on, or None. Both go into the report."""
         protections = self._workers.protections
         report.environment = describe_host(protections)
         report.weakness = weakness_text(protections)
@@ -337,18 +334,13 @@ class Referee:
         for words in task.reservations:
             report.reserve(words)
         report.tell("testing whether the reference tells right answers from wrong ones")
-        found = self._accepted_wrong_answers(problem)
+        found, whose = self._accepted_wrong_answers(problem), "reference supplied by the user"
         if found:
-            report.fails(
-                "vacuity", f"reference supplied by the user: this task accepts {', '.join(found)}"
-            )
+            report.fails("vacuity", f"{whose}: this task accepts {', '.join(found)}")
             more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-            report.reserve(
-                f"reference supplied by the user: it also accepts {', '.join(found[:MOST_NAMED])}{more}"
-            )
+            report.reserve(f"{whose}: it also accepts {', '.join(found[:MOST_NAMED])}{more}")
         else:
-            caught = "reference supplied by the user: every wrong answer was caught"
-            report.passes("vacuity", caught)
+            report.passes("vacuity", f"{whose}: every wrong answer was caught")
 
     def _accepted_wrong_answers(self, problem: Problem) -> tuple[str, ...]:
         from referee.answers.user_task import accepted_wrong_answers

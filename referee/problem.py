@@ -46,9 +46,7 @@ class TaskName:
     inputs: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
-    """Texts of `AskedShape`: shapes at which an operation with a formula is timed instead of its
-    usual one.
-    """
+    """Texts of `AskedShape`: shapes at which an operation with a formula is timed."""
     timed: tuple[str, ...] = ()
     """Those of `shapes` to time; the others are only checked. Empty means all."""
     wide: bool = False
@@ -65,25 +63,15 @@ class TaskName:
     @property
     def asked(self) -> Asked | None:
         """The reference in a file; None for an operation with a formula."""
-        return (
-            Asked(self.file, self.function, self.inputs, self.fixed)
-            if self.file is not None
-            else None
-        )
+        if self.file is None:
+            return None
+        return Asked(self.file, self.function, self.inputs, self.fixed)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaskName:
         """The inverse of `asdict` through JSON."""
-        return cls(
-            data["op"],
-            data["file"],
-            data["function"],
-            tuple(data["inputs"]),
-            tuple(data["fixed"]),
-            tuple(data["shapes"]),
-            tuple(data["timed"]),
-            data["wide"],
-        )
+        listed = {name: tuple(data[name]) for name in ("inputs", "fixed", "shapes", "timed")}
+        return cls(**{**data, **listed})
 
 
 class Problem:
@@ -189,14 +177,8 @@ class Problem:
 
 
 def _varied(task: Task) -> set[str]:
-    """Numbers with several values in the reference's own examples."""
-    values = {
-        (scalar.name, scalar.value)
-        for cell in task.cells
-        if "-scalars" not in cell.name
-        for scalar in cell.scalars
-    }
-    names = [name for name, _ in values]
+    own = (cell for cell in task.cells if "-scalars" not in cell.name)
+    names = [name for name, _ in {(one.name, one.value) for cell in own for one in cell.scalars}]
     return {name for name in names if names.count(name) > 1}
 
 
@@ -207,13 +189,8 @@ def required(cells: Sequence[Cell]) -> list[Cell]:
 
 def partition_by_rows(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
     """The cells whose rows fit every axis of a grid, and those with more rows."""
-    many = [
-        cell
-        for cell in cells
-        if len(cell.inputs[0].shape) == 2
-        and cell.role == "required"
-        and cell.inputs[0].shape[0] > MOST_ROWS
-    ]
+    plain = [one for one in cells if len(one.inputs[0].shape) == 2 and one.role == "required"]
+    many = [cell for cell in plain if cell.rows > MOST_ROWS]
     return [cell for cell in cells if cell not in many], many
 
 
@@ -264,9 +241,7 @@ class Taken:
 
 
 def parameters_of_run(source: str) -> Taken | None:
-    """The parameters of the last `run` at the top level; None where there is none, or it takes any
-    number of arguments.
-    """
+    """The parameters of the last top-level `run`; None for none, or any number of them."""
     try:
         tree = parse(source)
     except SourceError:
@@ -278,9 +253,5 @@ def parameters_of_run(source: str) -> Taken | None:
         return None
     positional = [*found[-1].posonlyargs, *found[-1].args]
     named = found[-1].kwonlyargs
-    needed = (
-        len(positional)
-        - len(found[-1].defaults)
-        + sum(default is None for default in found[-1].kw_defaults)
-    )
+    needed = len(positional) - len(found[-1].defaults) + found[-1].kw_defaults.count(None)
     return Taken(tuple(one.arg for one in (*positional, *named)), needed)

@@ -233,17 +233,8 @@ class Report:
         self._fill(unreached)
         correct = self.checks["wrong_answer"].status == "pass"
         holds = self.holds.words if self.holds else ""
-        reason = "; ".join(
-            filter(
-                None,
-                (
-                    holds if correct else "",
-                    reason,
-                    self.reservation if correct else "",
-                    self.weakness,
-                ),
-            )
-        )
+        parts = [holds, reason, self.reservation] if correct else [reason]
+        reason = "; ".join(filter(None, (*parts, self.weakness)))
         return self._verdict(outcome, "done" if correct else self.stage, reason, None)
 
     def _fill(self, why: str) -> None:

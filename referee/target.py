@@ -8,7 +8,7 @@ of that architecture. NVIDIA only.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 MIB = 1024 * 1024
@@ -17,9 +17,7 @@ GIB = 1024 * MIB
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Device properties: sizes in bytes, clocks in kHz, names as in
-    `torch.cuda.get_device_properties`.
-    """
+    """Sizes in bytes, clocks in kHz, names as in `torch.cuda.get_device_properties`."""
 
     name: str
     multi_processor_count: int
@@ -50,15 +48,16 @@ _TYPICAL = {
 }
 
 
+_CLOCKS = ("clock_rate", "memory_clock_rate", "memory_bus_width")
+
+
 class UnknownTarget(ValueError):
     """Triton cannot compile for this target; the message lists the known ones."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The compilation target. `arch` is the compute capability without the dot; `device` None means
-    a typical card.
-    """
+    """The compilation target. `arch` is 90 for 9.0; `device` None means a typical card."""
 
     backend: str = "cuda"
     arch: int = 90
@@ -100,35 +99,21 @@ class Target:
     def from_json(data: dict[str, Any]) -> Target:
         """The inverse of `to_json`."""
         device = data["device"]
-        return Target(
-            data["backend"],
-            data["arch"],
-            data["warp_size"],
-            None if device is None else DeviceProperties(**device),
-        )
+        return Target(**{**data, "device": device and DeviceProperties(**device)})
 
     @staticmethod
     def of_device(index: int = 0) -> Target:
-        """The CUDA device `index` of this process as a target. Raises torch's errors
-        without one.
-        """
+        """The CUDA device `index` of this process. Raises torch's errors without one."""
         import torch
 
         found: Any = torch.cuda.get_device_properties(index)
-        device = DeviceProperties(
-            name=found.name,
-            multi_processor_count=found.multi_processor_count,
-            total_memory=found.total_memory,
-            shared_memory_per_block_optin=found.shared_memory_per_block_optin,
-            shared_memory_per_multiprocessor=found.shared_memory_per_multiprocessor,
-            max_threads_per_multi_processor=found.max_threads_per_multi_processor,
-            L2_cache_size=found.L2_cache_size,
-            regs_per_multiprocessor=found.regs_per_multiprocessor,
-            shared_memory_per_block=found.shared_memory_per_block,
-            clock_rate=getattr(found, "clock_rate", DeviceProperties.clock_rate),
-            memory_clock_rate=getattr(
-                found, "memory_clock_rate", DeviceProperties.memory_clock_rate
-            ),
-            memory_bus_width=getattr(found, "memory_bus_width", DeviceProperties.memory_bus_width),
-        )
+        # Some versions of torch do not show the clocks.
+        usual = {name: getattr(DeviceProperties, name) for name in _CLOCKS}
+        given = {
+            field.name: getattr(found, field.name, usual[field.name])
+            if field.name in usual
+            else getattr(found, field.name)
+            for field in fields(DeviceProperties)
+        }
+        device = DeviceProperties(**given)
         return Target(arch=found.major * 10 + found.minor, warp_size=found.warp_size, device=device)

@@ -85,7 +85,6 @@ def too_costly(costs: Sequence[Cost | None]) -> dict[int, str]:
 
 
 def _fitting(binary: Binary, card: DeviceProperties) -> int:
-    """The number of programs that a multiprocessor holds at once."""
     limits = [
         card.max_threads_per_multi_processor // (binary.num_warps * WARP),
         MOST_PROGRAMS,

@@ -24,9 +24,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Check:
-    """The report of one guard. A guard that did not run is "skipped", with the reason
-    in `detail`.
-    """
+    """The report of one guard. One that did not run is "skipped", `detail` says why."""
 
     name: str
     status: Status
@@ -53,9 +51,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class HostCode:
-    """Host code that the verdict does not vouch for: its line, the code in short, and
-    the reason.
-    """
+    """Host code that the verdict does not vouch for: its line, its text, and the reason."""
 
     line: int | None
     what: str
@@ -108,9 +104,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the kernel is known to be correct and honest, at any speed; false below
-        "correct".
-        """
+        """Whether the kernel is known to be correct and honest; false below "correct"."""
         return self.survived and self.stage == "done"
 
     @property

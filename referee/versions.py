@@ -17,8 +17,8 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -34,9 +34,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a version that the referee needs before its import. Source: Triton's files of
-    that version.
-    """
+    """Facts about a version that the referee needs before its import, from Triton's files."""
 
     blackwell_assembler_from: int
     """Compute capability (90 for 9.0) from which Triton assembles with `ptxas-blackwell`."""
@@ -115,9 +113,7 @@ class UnknownTriton(RuntimeError):
 
 
 def triton_version() -> str | None:
-    """The version of the first Triton on the import path, without importing it; None without
-    one.
-    """
+    """The version of the first Triton on the import path, without importing it."""
     spec = find_spec("triton")
     if spec is None or spec.origin is None:
         return None
@@ -126,19 +122,16 @@ def triton_version() -> str | None:
 
 
 def check_triton(found: str | None = None) -> str:
-    """The version (by default the installed one). Raises UnknownTriton if it is missing or too
-    old.
-    """
+    """The version (by default the installed one). Raises UnknownTriton."""
     found = found or triton_version()
+    needed = f"the referee needs triton {'.'.join(map(str, min(KNOWN)))} or later"
     if found is None:
-        raise UnknownTriton(
-            f"triton is not installed: the referee needs triton {_first()} or later"
-        )
-    if _release(found) < min(KNOWN):
-        raise UnknownTriton(
-            f"triton {found} is not supported: the referee needs triton {_first()} or "
-            "later; install one"
-        )
+        raise UnknownTriton(f"triton is not installed: {needed}")
+    if (release := _release(found)) is None:
+        reason = "its version is no number"
+        raise UnknownTriton(f"triton {found} is not supported: {reason}; {needed}")
+    if release < min(KNOWN):
+        raise UnknownTriton(f"triton {found} is not supported: {needed}; install one")
     return found
 
 
@@ -149,7 +142,8 @@ def is_tested(version: str) -> bool:
 
 def facts(version: str) -> Facts:
     """The facts of a version that `check_triton` accepts."""
-    return KNOWN.get(_release(version), _NEWER)
+    release = _release(version)
+    return KNOWN.get(release, _NEWER) if release else _NEWER
 
 
 def tested_versions() -> str:
@@ -158,18 +152,9 @@ def tested_versions() -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _release(version: str) -> tuple[int, int]:
+def _release(version: str) -> tuple[int, int] | None:
     numbers = _NUMBERS.match(version)
-    if numbers is None:
-        raise UnknownTriton(
-            f"triton {version} is not supported: its version is no number; the referee "
-            f"needs triton {_first()} or later"
-        )
-    return int(numbers[1]), int(numbers[2])
-
-
-def _first() -> str:
-    return ".".join(map(str, min(KNOWN)))
+    return (int(numbers[1]), int(numbers[2])) if numbers else None
 
 
 FP_FUSION = "TRITON_DEFAULT_FP_FUSION"
@@ -200,16 +185,13 @@ def switches(triton: str, environment: Mapping[str, str] | None = None) -> dict[
     """
     given = os.environ if environment is None else environment
     found = {FP_FUSION: "1" if facts(triton).fp_fusion else "0"}
-    found |= {
-        name: value for name in HONOURED if (value := _value(name, given.get(name, ""))) is not None
-    }
+    values = {name: _value(name, given.get(name, "")) for name in HONOURED}
+    found |= {name: value for name, value in values.items() if value is not None}
     return {name: value for name, value in found.items() if name == FP_FUSION or value != "0"}
 
 
 def left_out(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Names of the set switches that do not reach the workers, with unknown values of
-    known ones.
-    """
+    """Names of set switches that do not reach the workers, or that have unknown values."""
     given = os.environ if environment is None else environment
     unknown = [name for name in HONOURED if given.get(name) and _value(name, given[name]) is None]
     return (*unknown, *(name for name in LEFT_OUT if given.get(name)))
@@ -228,21 +210,17 @@ def compiler_name(environment: Mapping[str, Any]) -> str:
     """
     given = environment.get("switches")
     found = unusual_switches(given) if isinstance(given, Mapping) else {}
-    return " ".join(
-        (
-            str(environment.get("triton")),
-            *(f"{name}={value}" for name, value in sorted(found.items())),
-        )
-    )
+    return " ".join((str(environment.get("triton")), *_settings(found.items())))
+
+
+def _settings(given: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(given)]
 
 
 def compiler_reservation(environment: Mapping[str, Any]) -> str:
     """The verdict's reservations about its compiler, in words, or ""."""
-    untested = (
-        ""
-        if environment.get("triton_tested", True)
-        else f"triton {environment.get('triton')} is not a tested version"
-    )
+    tested = environment.get("triton_tested", True)
+    untested = "" if tested else f"triton {environment.get('triton')} is not a tested version"
     names = ", ".join(environment.get("switches_left_out") or ())
     ignored = f"set in the environment and left out: {names}" if names else ""
     return "; ".join(filter(None, (untested, ignored)))
@@ -272,19 +250,12 @@ class Toolchain:
     @property
     def identity(self) -> str:
         """Versions and switches, for cache keys and reports."""
-        return ", ".join(
-            (
-                f"triton {self.triton}",
-                f"ptxas {self.ptxas_version}",
-                *(f"{name}={value}" for name, value in self.switches),
-            )
-        )
+        versions = f"triton {self.triton}", f"ptxas {self.ptxas_version}"
+        return ", ".join((*versions, *_settings(self.switches)))
 
 
 def toolchain(target: Target) -> Toolchain:
-    """The compiler for a target. Raises ToolchainError, or UnknownTriton for an unsupported
-    version.
-    """
+    """The compiler for a target. Raises ToolchainError or UnknownTriton."""
     triton = check_triton()
     spec = find_spec("triton")
     if spec is None or spec.origin is None:
@@ -293,9 +264,8 @@ def toolchain(target: Target) -> Toolchain:
     path = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / name
     if not path.is_file():
         raise ToolchainError(f"triton was installed without {name}")
-    return Toolchain(
-        triton, str(path), _ptxas_version(str(path)), tuple(sorted(switches(triton).items()))
-    )
+    given = tuple(sorted(switches(triton).items()))
+    return Toolchain(triton, str(path), _ptxas_version(str(path)), given)
 
 
 PTXAS_SECONDS = 600
@@ -341,17 +311,12 @@ def describe_host(protections: Sequence[Protection] = ()) -> dict[str, Any]:
         "switches_left_out": list(left_out()),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "sandbox": [
-            {"name": layer.name, "active": layer.active, "detail": layer.detail}
-            for layer in protections
-        ],
+        "sandbox": [asdict(layer) for layer in protections],
     }
 
 
 def describe_triton() -> dict[str, Any]:
-    """The installed Triton, whether kmint was tested with it, and the compiler switches
-    in effect.
-    """
+    """The installed Triton, whether it is a tested one, and its compiler switches."""
     triton = triton_version()
     return {
         "triton": triton,

@@ -113,7 +113,6 @@ def compute_ahead(task: Task, cell: Cell, inputs: Sequence[Tensor], memo: Memo) 
 
 
 def _exact(task: Task, cell: Cell, inputs: Tensors, first_row: int, memo: Memo | None) -> Tensors:
-    """The oracle's answers for a piece of a cell."""
     evaluated = partial(evaluate, task.oracle, inputs)
     return evaluated() if memo is None else memo.get(("exact", cell, first_row), evaluated)
 
@@ -183,7 +182,6 @@ def _worst(error: Tensor, budget: Tensor) -> tuple[float | None, float | None]:
 
 
 def _errors_and_wrong(expected: Expected, output: Tensor) -> tuple[Tensor, Tensor]:
-    """|output - expected|, and a mask of the wrong elements, for a floating output."""
     value, budget = expected.value, expected.budget
     answer = output.double()
     error = (answer - value).abs()
@@ -218,7 +216,6 @@ def _contract(cell: Cell, outputs: Sequence[Tensor]) -> str | None:
 
 
 def _layouts(task: Task, cell: Cell) -> str:
-    """The numbers and unusual strides of a user's example, for the message."""
     numbers = ", ".join(f"{scalar.name}={scalar.value:g}" for scalar in cell.scalars)
     odd = [
         spec
@@ -232,7 +229,6 @@ def _layouts(task: Task, cell: Cell) -> str:
 def _pieces(
     task: Task, inputs: Sequence[Tensor], outputs: Tensors
 ) -> Iterator[tuple[Tensors, Tensors, int]]:
-    """The whole cell, or pieces of its rows if it is huge and the operation is row-wise."""
     given = tuple(inputs)
     rows = outputs[0].shape[0] if outputs and outputs[0].dim() else 0
     largest = max((tensor.numel() for tensor in (*given, *outputs)), default=0)

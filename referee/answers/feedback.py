@@ -109,9 +109,7 @@ def _arithmetic(expected: Expected) -> str:
 
 
 def _half(expected: Expected, output: Tensor, error: Tensor, wrong: Tensor) -> str | None:
-    """Errors below one half-precision rounding of the row's largest answer, as from cancelled
-    products.
-    """
+    """Errors below one half-precision rounding of the row's largest answer, after cancellation."""
     if not output.is_floating_point() or output.dtype.itemsize >= 4 or not output.dim():
         return None
     value = expected.value.double()
@@ -143,11 +141,8 @@ def _unwritten(output: Tensor, wrong: Tensor) -> str | None:
     untouched = int(((bits == poison) & wrong).sum())
     if not untouched:
         return None
-    share = (
-        "no element was"
-        if untouched == output.numel()
-        else f"only {output.numel() - untouched} of {output.numel()} elements were"
-    )
+    written, whole = output.numel() - untouched, output.numel()
+    share = f"only {written} of {whole} elements were" if written else "no element was"
     return f"{share} written, or memory outside a tensor was read: check the grid and the masks"
 
 
@@ -158,11 +153,8 @@ def _not_finite(expected: Expected, output: Tensor, wrong: Tensor) -> str | None
     bad = ~output.isfinite() & expected.value.isfinite() & wrong
     if not bool(bad.any()):
         missing = output.isfinite() & ~expected.value.isfinite() & wrong
-        return (
-            "a NaN or infinity is missing: where the input or the formula has one, the output must"
-            if bool(missing.any())
-            else None
-        )
+        missed = "a NaN or infinity is missing: where the input or the formula has one"
+        return f"{missed}, the output must" if bool(missing.any()) else None
     kind = "NaN" if bool(output[bad].isnan().any()) else "infinity"
     rows = int(_rows(bad).sum()) if bad.dim() > 1 else int(bad.sum())
     return (
@@ -181,11 +173,8 @@ def _region(wrong: Tensor) -> str | None:
         return None
     columns = wrong.any(0).nonzero().flatten()
     first, last, width = int(columns[0]), int(columns[-1]), wrong.shape[1]
-    if (
-        len(columns) < width
-        and len(columns) == last - first + 1
-        and _dense(wrong[:, first : last + 1])
-    ):
+    solid = len(columns) == last - first + 1 and _dense(wrong[:, first : last + 1])
+    if len(columns) < width and solid:
         if last == width - 1:
             return (
                 f"only columns from {first} on are wrong: check the column loop's end and the mask"

@@ -7,7 +7,7 @@ an existing tensor are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -23,9 +23,7 @@ _SAME = frozenset("alias detach clone contiguous _to_copy".split())
 def with_parts(
     function: Callable[..., Any], inputs: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], list[list[int]]]:
-    """The outputs as a tuple, and for each the widths of its parts: a single one if it is not
-    joined.
-    """
+    """The outputs as a tuple, and for each the widths of its parts: one if it is not joined."""
     with _Joined() as joined:
         result = function(*inputs)
     outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
@@ -39,18 +37,12 @@ class _Joined(Mode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.widths: Any = WeakTensorKeyDictionary()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         name = str(func).removeprefix("aten.").partition(".")[0]
         if name in ("cat", "stack"):
             tensors = args[0]
-            along = args[1] if len(args) > 1 else (kwargs or {}).get("dim", 0)
+            along = args[1] if len(args) > 1 else kwargs.get("dim", 0)
             if along in (-1, result.dim() - 1) and 1 < len(tensors) <= MOST_PARTS:
                 self.widths[result] = [
                     tensor.shape[-1] if name == "cat" else 1 for tensor in tensors

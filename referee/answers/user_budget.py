@@ -47,18 +47,13 @@ def user_allowance(
     traits, unit = task.traits, unit_of(dtype)
     alone = traits.alone(index)
     errors = [difference(other, value) for other in others]
-    largest = (
-        []
-        if alone and not traits.probabilities
-        else _largest_that_count(task, index, value, inputs)
-    )
+    needed = traits.probabilities or not alone
+    largest = _largest_that_count(task, index, value, inputs) if needed else []
     if alone:
         # A rounding to eight bits is no error of the reference.
         half = 0.5 if dtype.itemsize > 1 else 0.0
-        native = torch.minimum(
-            torch.maximum(errors[-1], half * ulp(value, dtype).nan_to_num(posinf=0.0)),
-            row_max(errors[-1]),
-        )
+        least = half * ulp(value, dtype).nan_to_num(posinf=0.0)
+        native = torch.minimum(torch.maximum(errors[-1], least), row_max(errors[-1]))
         one_by_one = _one_by_one(task, index, value, inputs, unit)
         spread = torch.stack([*errors[:-1], *noise, native, one_by_one]).amax(0)
         allowance = ERRORS * spread + FLOOR * unit * _unless_cancelling(
@@ -101,9 +96,7 @@ def _of_one_part(
     largest: Sequence[tuple[int, Tensor]],
     unit: float,
 ) -> Tensor:
-    """The second and third term for an output, or one joined part of it, whose rows share their
-    rounding.
-    """
+    """The second and third term for an output, or for one joined part of it."""
     moves = reduce(torch.logical_or, (error > 0 for error in errors[:-2]))
     shared = moves | (row_max(moves) == 0)
     spread = reduce(torch.maximum, (row_max_of(error, shared) for error in (*errors, *noise)))
@@ -115,11 +108,9 @@ def _of_one_part(
 
 
 def _unless_cancelling(traits: Traits, magnitude: Tensor, value: Tensor) -> Tensor:
-    return (
-        torch.maximum(magnitude, (64.0 * row_max(finite_size(value))).clamp(max=1.0))
-        if traits.cancelling
-        else magnitude
-    )
+    if not traits.cancelling:
+        return magnitude
+    return torch.maximum(magnitude, (64.0 * row_max(finite_size(value))).clamp(max=1.0))
 
 
 def _one_by_one(
@@ -135,11 +126,8 @@ def _one_by_one(
         if tensor.is_floating_point():
             exact, most = tensor.double(), torch.zeros_like(value)
             for some in (torch.ones_like(exact, dtype=torch.bool), exact > 0, exact < 0):
-                moved = [
-                    *inputs[:position],
-                    torch.where(some, exact * (1.0 - unit / 2), exact),
-                    *inputs[position + 1 :],
-                ]
+                rounded = torch.where(some, exact * (1.0 - unit / 2), exact)
+                moved = [*inputs[:position], rounded, *inputs[position + 1 :]]
                 most = torch.maximum(
                     most, difference(evaluate(without_steps(task, inputs), moved)[index], value)
                 )

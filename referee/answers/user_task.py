@@ -51,7 +51,6 @@ def _what(name: str) -> str:
 
 
 def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, evaluated once for equal inputs."""
     known: dict[bytes, Any] = {}
 
     @wraps(function)

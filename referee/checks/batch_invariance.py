@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from referee.case_runs import same_bits
 from referee.cpu_path import CpuPath
-from referee.interpreter.interpret import Executed, Execution, execute
+from referee.interpreter.interpret import Executed, Execution
 from referee.ops.cells import contiguous_strides
 from referee.ops.spec import Cell, TensorSpec, rows_are_told_apart
 from referee.plans.plan import LaunchPlan
@@ -52,18 +52,16 @@ def parts_of(cells: Sequence[Cell], seed: int, *, long: bool) -> list[Part]:
     With `long`, parts of the longest case as well. `seed` chooses the rows.
     """
     chance = random.Random(f"{seed}\0batch")
-    several = [cell for cell in cells if cell.rows >= SEVERAL - long and _dense_rows(cell)]
-    usual = [
-        cell
+    ordered = sorted(cells, key=attrgetter("columns"))
+    several = [cell for cell in ordered if cell.rows >= SEVERAL - long and _dense_rows(cell)]
+    widest = {
+        cell.outputs[0].dtype: cell
         for cell in several
         if cell.rows >= SEVERAL and prod(cell.inputs[0].shape) <= USUAL_ELEMENTS
-    ]
-    widest = {cell.outputs[0].dtype: cell for cell in sorted(usual, key=attrgetter("columns"))}
-    wholes = dict.fromkeys(
-        [*widest.values(), *([max(several, key=attrgetter("columns"))] if several and long else [])]
-    )
+    }
     made = []
-    for whole in wholes:
+    longest = [max(several, key=attrgetter("columns"))] if several and long else []
+    for whole in dict.fromkeys([*widest.values(), *longest]):
         rows = whole.rows
         for count in dict.fromkeys((1, chance.randint(2, rows - 1))):
             starts = range(rows - count + 1)
@@ -85,47 +83,33 @@ def check(
     InterpreterUnsupported.
     """
     if path.data.task.op.is_function:
-        return Check(
-            CHECK,
-            "skipped",
-            f"{UNKNOWN}: the rows of a user's reference are not known",
-        )
+        return unknown("the rows of a user's reference are not known")
     if path.atomic:
-        return Check(
-            CHECK, "skipped", f"{UNKNOWN}: the kernels use atomic operations, whose order is open"
-        )
+        return unknown("the kernels use atomic operations, whose order is open")
     wanted = [plans[cell] for part in parts for cell in (part.whole, part.cell) if cell in plans]
     if any(plan.has_configs for plan in wanted):
-        return Check(
-            CHECK,
-            "skipped",
-            f"{UNKNOWN}: which configuration runs is decided by timing, for each shape",
-        )
+        return unknown("which configuration runs is decided by timing, for each shape")
     parts = [part for part in parts if part.whole in plans and part.cell in plans]
     wholes = list(dict.fromkeys(part.whole for part in parts))
     if not wholes:
-        return Check(
-            CHECK, "skipped", f"{UNKNOWN}: no case has rows that differ from its columns in number"
-        )
+        return unknown("no case has rows that differ from its columns in number")
     runs = []
     for whole in wholes:
         inputs = path.data.inputs(whole)
-        runs += [
-            Execution(plans[whole], inputs),
-            Execution(plans[whole], _rolled(inputs, whole.rows)),
-        ]
+        turned = _rolled(inputs, whole.rows)
+        runs += [Execution(plans[whole], inputs), Execution(plans[whole], turned)]
     placed = [(part, first) for part in parts for first in part.places]
     for part, first in placed:
         some = _some(path.data.inputs(part.whole), part.whole.rows, first, part.cell.rows)
         runs.append(Execution(plans[part.cell], some))
     try:
-        answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread)
+        answers = path.execute(runs)
     except MachineBusy as busy:
         if required:
             raise
-        return Check(CHECK, "skipped", f"{UNKNOWN}: {busy}")
+        return unknown(str(busy))
     if isinstance(answers[-1], Rejection):
-        return Check(CHECK, "skipped", f"{UNKNOWN}: {answers[-1].reason}")
+        return unknown(answers[-1].reason)
     outputs = [answer.outputs for answer in answers if isinstance(answer, Executed)]
     found = dict(zip(wholes, zip(outputs[::2], outputs[1::2], strict=False), strict=False))
     for whole, (plain, moved) in found.items():
@@ -135,15 +119,10 @@ def check(
         count = part.cell.rows
         among = _some(found[part.whole][0], part.whole.rows, first, count)
         if not same_bits(among, alone):
-            return _fails(
-                part.whole,
-                f"where {f'{count} of its rows are' if count > 1 else 'one of its rows is'} alone",
-            )
-    return Check(
-        CHECK,
-        "pass",
-        f"the bits of rows are the same alone, among others and in another order, at {len(wholes)} cases",
-    )
+            which = f"{count} of its rows are" if count > 1 else "one of its rows is"
+            return _fails(part.whole, f"where {which} alone")
+    same = "the bits of rows are the same alone, among others and in another order"
+    return Check(CHECK, "pass", f"{same}, at {len(wholes)} cases")
 
 
 def demanded(found: Check) -> Rejection | None:
@@ -153,6 +132,11 @@ def demanded(found: Check) -> Rejection | None:
     return Rejection("honest", CHECK, f"batch invariance is required: {found.detail}")
 
 
+def unknown(why: str) -> Check:
+    """The report of a check that did not run."""
+    return Check(CHECK, "skipped", f"{UNKNOWN}: {why}")
+
+
 def _fails(cell: Cell, when: str) -> Check:
     how = "do not choose blocks, splits or kernels by the number of rows"
     return Check(CHECK, "fail", f"at {cell.name} the bits of a row differ {when}: {how}")
@@ -160,9 +144,7 @@ def _fails(cell: Cell, when: str) -> Check:
 
 def _dense_rows(cell: Cell) -> bool:
     specs = (*cell.inputs, *cell.outputs)
-    dense = all(
-        spec.strides == contiguous_strides(spec.shape) and not spec.offset for spec in specs
-    )
+    dense = all(one.strides == contiguous_strides(one.shape) and not one.offset for one in specs)
     return dense and rows_are_told_apart(cell.rows, (spec.shape for spec in specs))
 
 
@@ -183,6 +165,4 @@ def _rolled(tensors: Sequence[Tensor], rows: int) -> tuple[Tensor, ...]:
 
 def _some(tensors: Sequence[Tensor], rows: int, first: int, count: int) -> tuple[Tensor, ...]:
     piece = slice(first, first + count)
-    return tuple(
-        tensor[piece].clone() if tensor.shape[:1] == (rows,) else tensor for tensor in tensors
-    )
+    return tuple(one[piece].clone() if one.shape[:1] == (rows,) else one for one in tensors)

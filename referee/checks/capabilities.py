@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from math import prod
-from types import TracebackType
 from typing import Self, TypeVar
 
 from referee.candidate import Candidate, Traced
@@ -177,14 +176,9 @@ class ReplayedCapabilities:
         self._earned = self._scope.submit(self._earn)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._compiled.cancel()
-        self._scope.__exit__(kind, error, trace)
+        self._scope.__exit__(*error)
 
     def go_on(self, compiled: CompiledCandidate) -> None:
         """Start the replay, because `compiled` has passed a required case. Later calls do nothing."""
@@ -196,17 +190,14 @@ class ReplayedCapabilities:
         return self._earned.result()
 
     def _earn(self) -> tuple[CellResult, ...]:
-        traced, untraced = trace_capabilities(
-            self._candidate, self._cells, cancel=self._scope.cancel
-        )
-        jobs, uncompiled = compile_capabilities(
-            self._candidate, traced, self._ahead, cancel=self._scope.cancel
-        )
+        candidate, cancel = self._candidate, self._scope.cancel
+        traced, untraced = trace_capabilities(candidate, self._cells, cancel=cancel)
+        jobs, uncompiled = compile_capabilities(candidate, traced, self._ahead, cancel=cancel)
         try:
             compiled = self._compiled.result()
         except CancelledError:
             return ()
-        found = self._replayer.check(replace(compiled, jobs=tuple(jobs)), seed=self._candidate.seed)
+        found = self._replayer.check(replace(compiled, jobs=tuple(jobs)), seed=candidate.seed)
         return (*found.cells, *untraced, *uncompiled)
 
 
@@ -232,7 +223,6 @@ def unsound(
 
 
 def _usual(spec: TensorSpec) -> bool:
-    """Whether the tensor is contiguous, starts its memory, and has fewer than 2^31 elements."""
     strides = zip(spec.shape, spec.strides, contiguous_strides(spec.shape), strict=True)
     dense = all(size <= 1 or stride == wanted for size, stride, wanted in strides)
     return dense and spec.offset == 0 and prod(spec.shape) < OFFSETS_END

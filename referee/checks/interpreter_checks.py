@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from referee.candidate import Candidate, Traced, unless_rejected
@@ -33,7 +32,7 @@ from referee.checks.capabilities import trace_capabilities
 from referee.checks.masked_lanes import check_masked_lanes, has_masked_lanes
 from referee.concurrency import CancelToken, TaskScope, single_torch_thread, split_by_cost
 from referee.cpu_path import CpuPath
-from referee.interpreter.interpret import UNDECIDED, Execution, InterpreterUnsupported, execute
+from referee.interpreter.interpret import UNDECIDED, Execution, InterpreterUnsupported
 from referee.ops.spec import Cell, TensorSpec, rows_are_told_apart
 from referee.plans.plan import LaunchPlan
 from referee.plans.sampling import LaunchSpecialization, kernel_branches, launch_specializations
@@ -65,24 +64,15 @@ class SmallCases:
         trace = partial(trace_cells, self._candidate, cancel=self._scope.cancel)
         halves = split_by_cost([1.0] * len(self.cells), self.cells, TRACERS)
         self._traces = [self._scope.submit(partial(trace, some)) for some in halves]
-        few = partial(
-            trace_capabilities,
-            self._candidate,
-            self.capabilities,
-            cancel=self._scope.cancel,
-        )
+        cancel = self._scope.cancel
+        few = partial(trace_capabilities, self._candidate, self.capabilities, cancel=cancel)
         self._shown = self._scope.submit(few)
         self._scope.submit(self._draw)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._drawing = False
-        self._scope.__exit__(kind, error, trace)
+        self._scope.__exit__(*error)
 
     def traced(self) -> Traced:
         """The traced required cases, in order. Raises Rejected, or the error of the tracing."""
@@ -152,36 +142,25 @@ def check_sampled_programs(
 
     `cancel` ends the run early. Raises JobLost or InterpreterUnsupported.
     """
+    config, seed = path.configs[0], path.seed
     runs = [
-        Execution(
-            plan,
-            _few(path.data.task, cell, path.seed),
-            config=path.configs[0],
-            sample_seed=path.seed,
-        )
+        Execution(plan, _few(path.data.task, cell, seed), config=config, sample_seed=seed)
         for cell, plan in group
     ]
-    answers = execute(
-        path.workers, path.text, runs, seconds=path.seconds, unread=path.unread, cancel=cancel
-    )
+    answers = path.execute(runs, cancel)
     cell, last = group[len(answers) - 1][0], answers[-1]
-    return (
-        replace(last, reason=f"at {cell.name}: {last.reason}")
-        if isinstance(last, Rejection)
-        else None
-    )
+    if not isinstance(last, Rejection):
+        return None
+    return replace(last, reason=f"at {cell.name}: {last.reason}")
 
 
 def _few(task: Task, cell: Cell, seed: int) -> tuple[Tensor, ...]:
     """Inputs with only `ROWS` distinct rows."""
-    rows = cell.rows
-    if rows > ROWS and rows_are_told_apart(
-        rows, (spec.shape for spec in (*cell.inputs, *cell.outputs))
-    ):
-        inputs, outputs = (
-            tuple(_shorter(spec, rows) for spec in specs) for specs in (cell.inputs, cell.outputs)
-        )
-        cell = replace(cell, inputs=inputs, outputs=outputs)
+    rows, specs = cell.rows, (*cell.inputs, *cell.outputs)
+    if rows > ROWS and rows_are_told_apart(rows, (spec.shape for spec in specs)):
+        made = tuple(_shorter(spec, rows) for spec in specs)
+        count = len(cell.inputs)
+        cell = replace(cell, inputs=made[:count], outputs=made[count:])
     return task.inputs(cell, seed)
 
 
@@ -196,9 +175,7 @@ def _about(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 USER_SECONDS = 5.0
-"""Processor seconds for the cases of a user's task, whose sizes are arbitrary. Catalogue operations
-get as many as on the CPU path.
-"""
+"""Processor seconds for a user's task, of any size. Catalogue operations get more."""
 WAITING_SECONDS = 2.0
 AT_ONCE = 10
 """Maximum number of interpreter processes, also limited by the CPU count. Starting a process costs
@@ -220,9 +197,7 @@ class InterpreterFindings:
     open_lanes: Check | None = None
     """The check of masked-off lanes; None if no load has any."""
     capabilities: tuple[CellResult, ...] = ()
-    """Results at capability cases. Only their faults count, because the replay decides
-    capabilities.
-    """
+    """Results at capability cases. Only faults count, because the replay decides the rest."""
 
 
 def run_interpreter_checks(
@@ -248,15 +223,13 @@ def run_interpreter_checks(
     excused = UNDECIDED if path.data.task.op.is_function else frozenset[str]()
     groups: dict[tuple[str, ...], list[tuple[Cell, LaunchPlan]]] = {}
     for cell, plan in traced:
-        groups.setdefault(tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs)), []).append(
-            (cell, plan)
-        )
+        dtypes = tuple(spec.dtype for spec in (*cell.inputs, *cell.outputs))
+        groups.setdefault(dtypes, []).append((cell, plan))
     opened = has_masked_lanes(path.text)
     halves = _halves(path, capabilities)
     beside = len(large) + len(waiting) + len(halves) + opened
-    shares = _shares(
-        path, list(groups.values()), min(AT_ONCE, len(os.sched_getaffinity(0))) - beside
-    )
+    wanted = min(AT_ONCE, len(os.sched_getaffinity(0))) - beside
+    shares = _shares(path, list(groups.values()), wanted)
     threads = min(len(shares) + beside, AT_ONCE)
     with TaskScope("look", threads, one_torch_thread=True) as scope:
         # The slowest jobs start first.
@@ -281,17 +254,13 @@ def run_interpreter_checks(
         # A timeout or an unsupported kernel in one part does not excuse a failure in another part.
         rejection = min(rejections, key=lambda one: one.guard in UNDECIDED, default=None)
         programs = [one.result() for one in picked]
-        wrong = [
-            one
-            for one in (*programs, *(one.result() for one in patient))
-            if one is not None and one.guard not in UNDECIDED
-        ]
+        every = (*programs, *(one.result() for one in patient))
+        wrong = [one for one in every if one is not None and one.guard not in UNDECIDED]
         if wrong and (rejection is None or rejection.guard in UNDECIDED):
             rejection = wrong[0]
         if rejection is not None and rejection.guard not in excused:
-            return InterpreterFindings(
-                cells, replace(rejection, reason=f"in Triton's interpreter {rejection.reason}")
-            )
+            reason = f"in Triton's interpreter {rejection.reason}"
+            return InterpreterFindings(cells, replace(rejection, reason=reason))
         try:
             depends = lanes.result() if lanes else None
         except InterpreterUnsupported as error:
@@ -299,9 +268,8 @@ def run_interpreter_checks(
         if why_not or rejection:
             return InterpreterFindings(why_not=why_not or (rejection.reason if rejection else None))
         unseen = next((one.reason for one in programs if one is not None), None)
-        looked_at = sum(
-            len(group) for group, one in zip(large, programs, strict=True) if one is None
-        )
+        pairs = zip(large, programs, strict=True)
+        looked_at = sum(len(group) for group, one in pairs if one is None)
         earned = tuple(result for one in shown for result in one.result())
         return InterpreterFindings(
             cells, programs=looked_at, unseen=unseen, open_lanes=depends, capabilities=earned
@@ -309,9 +277,7 @@ def run_interpreter_checks(
 
 
 def _shares(path: CpuPath, groups: Sequence[Traced], wanted: int) -> list[tuple[Traced, Traced]]:
-    """Split the groups into about `wanted` shares of equal cost. Returns each share
-    with its group.
-    """
+    """Split the groups into about `wanted` shares of equal cost, each with its group."""
     efforts = [[path.effort(*one) for one in group] for group in groups]
     total = sum(map(sum, efforts))
     return [
@@ -322,7 +288,6 @@ def _shares(path: CpuPath, groups: Sequence[Traced], wanted: int) -> list[tuple[
 
 
 def _halves(path: CpuPath, group: Traced) -> list[Traced]:
-    """The group in two parts of about equal cost."""
     return split_by_cost([path.effort(*one) for one in group], group, 2) if group else []
 
 
@@ -335,9 +300,7 @@ def _shown(path: CpuPath, share: Traced, cancel: CancelToken | None) -> tuple[Ce
 
 
 def _programs(path: CpuPath, group: Traced, cancel: CancelToken | None) -> Rejection | None:
-    """As `check_sampled_programs`. An unsupported kernel and a busy machine are reported as a
-    timeout, which rejects nothing here.
-    """
+    """As `check_sampled_programs`. An unsupported kernel or a busy machine rejects nothing here."""
     try:
         return check_sampled_programs(path, group, cancel=cancel)
     except (InterpreterUnsupported, MachineBusy) as error:

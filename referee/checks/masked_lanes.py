@@ -23,13 +23,7 @@ from referee.candidate import Traced
 from referee.case_runs import same_bits
 from referee.cpu_path import CpuPath
 from referee.interpreter.calls import leaves_lanes_open
-from referee.interpreter.interpret import (
-    UNDECIDED,
-    Executed,
-    Execution,
-    InterpreterUnsupported,
-    execute,
-)
+from referee.interpreter.interpret import UNDECIDED, Executed, Execution, InterpreterUnsupported
 from referee.ops.spec import Cell
 from referee.plans.plan import LaunchPlan
 from referee.reading.idle_loops import idle_loop
@@ -69,31 +63,24 @@ def check_masked_lanes(path: CpuPath, traced: Traced) -> Check:
     for cell, plan in sorted(traced, key=lambda one: (_fills(one[0].width), path.effort(*one))):
         smallest.setdefault(cell.width, (cell, plan))
     chosen = list(smallest.values())[:WIDTHS]
-    executions = [
-        Execution(plan, path.data.inputs(cell), config=path.configs[0], open_lanes=True)
-        for cell, plan in chosen
-    ]
     try:
-        answers = execute(
-            path.workers, path.text, executions, seconds=path.seconds, unread=path.unread
-        )
+        answers = path.execute([_open(path, cell, plan) for cell, plan in chosen])
     except MachineBusy as busy:
         return Check(CHECK, "skipped", str(busy))
     for (cell, _), answer in zip(chosen, answers, strict=False):
         if isinstance(answer, Rejection):
-            return (
-                Check(CHECK, "skipped", answer.reason)
-                if answer.guard in UNDECIDED
-                else _fails(cell, answer.reason)
-            )
+            undecided = answer.guard in UNDECIDED
+            reason = answer.reason
+            return Check(CHECK, "skipped", reason) if undecided else _fails(cell, reason)
         found = path.data.compare(cell, answer.outputs)
         if found.status != "pass":
             return _fails(cell, found.detail)
-    return Check(
-        CHECK,
-        "pass",
-        f"some loads hide lanes without `other`; at {len(chosen)} cases no answer depends on these lanes",
-    )
+    cases = f"at {len(chosen)} cases no answer depends on these lanes"
+    return Check(CHECK, "pass", f"some loads hide lanes without `other`; {cases}")
+
+
+def _open(path: CpuPath, cell: Cell, plan: LaunchPlan) -> Execution:
+    return Execution(plan, path.data.inputs(cell), config=path.configs[0], open_lanes=True)
 
 
 def note(report: Report, found: Check) -> None:
@@ -108,7 +95,6 @@ def _fails(cell: Cell, why: str) -> Check:
 
 
 def _fills(width: int) -> bool:
-    """Whether a row of this width is likely to fill its block (a power of two)."""
     return width & (width - 1) == 0
 
 
@@ -137,12 +123,9 @@ def _lanes(path: CpuPath, failed: Traced) -> str:
     if not loads or not failed:
         return ""
     cell, plan = failed[0]
-    runs = [
-        Execution(plan, path.data.inputs(cell), config=path.configs[0], open_lanes=open_lanes)
-        for open_lanes in (False, True)
-    ]
+    runs = [replace(_open(path, cell, plan), open_lanes=False), _open(path, cell, plan)]
     try:
-        answers = execute(path.workers, path.text, runs, seconds=path.seconds, unread=path.unread)
+        answers = path.execute(runs)
     except (InterpreterUnsupported, MachineBusy):
         return ""
     done = [answer for answer in answers if isinstance(answer, Executed)]
@@ -152,7 +135,6 @@ def _lanes(path: CpuPath, failed: Traced) -> str:
 
 
 def _example_is_right(path: CpuPath, traced: Traced, results: Sequence[CellResult]) -> bool:
-    """Whether a case with the values of the user's example exists and passes."""
     itself = [pair for pair in traced if pair[0].name.endswith(ITSELF)]
     if not itself or not path.data.task.op.is_function:
         return False

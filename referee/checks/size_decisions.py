@@ -261,7 +261,6 @@ class SizeDecisions:
         return [] if isinstance(found, Rejection) else found
 
     def _lines(self) -> dict[tuple[str, str], int]:
-        """The lines of the comparisons in each function of the file."""
         return {
             (function.name, " ".join(ast.unparse(node).split())): node.lineno
             for function in parse(self.candidate.source).body

@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +59,13 @@ class Binary:
 
 @dataclass(frozen=True)
 class Binaries:
-    """A plan's compiled kernels by (step number, configuration number), and the reasons for missing
-    ones.
-    """
+    """A plan's compiled kernels by (step, configuration), and the reasons for missing ones."""
 
     found: Mapping[tuple[int, int], Binary]
     dropped: Mapping[tuple[int, int], str]
+
+
+_FIELDS = tuple(one.name for one in fields(Binary) if one.name not in ("kernel", "key"))
 
 
 def unread_lines(binaries: Iterable[Binary]) -> frozenset[int]:
@@ -74,52 +75,20 @@ def unread_lines(binaries: Iterable[Binary]) -> frozenset[int]:
 
 def dump_binary(binary: Binary) -> dict[str, Any]:
     """The JSON form of a compiled kernel, without its kernel name and key."""
-    return {
-        "image": base64.b64encode(binary.image).decode(),
-        "name": binary.name,
-        "shared": binary.shared,
-        "num_warps": binary.num_warps,
-        "registers": binary.registers,
-        "spills": binary.spills,
-        "parameters": list(binary.parameters),
-        "paths": [list(path) for path in binary.paths],
-        "unread": list(binary.unread),
-    }
+    found = {name: vars(binary)[name] for name in _FIELDS}
+    return found | {"image": base64.b64encode(binary.image).decode()}
 
 
 def parse_binary(data: object, kernel: str, key: str) -> Binary:
     """The inverse of `dump_binary`. Raises BinaryError for anything else."""
-    fields = (
-        "image",
-        "name",
-        "shared",
-        "num_warps",
-        "registers",
-        "spills",
-        "parameters",
-        "paths",
-        "unread",
-    )
-    if (
-        not isinstance(data, dict)
-        or len(data) != len(fields)
-        or any(field not in data for field in fields)
-    ):
+    if not isinstance(data, dict) or data.keys() != set(_FIELDS):
         raise BinaryError("a compiled kernel does not have the expected fields")
-    name, parameters, paths, unread = (
-        data["name"],
-        data["parameters"],
-        data["paths"],
-        data["unread"],
-    )
+    name, unread = data["name"], data["unread"]
+    parameters, paths = data["parameters"], data["paths"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BinaryError("a compiled kernel has no proper name")
-    if (
-        not isinstance(parameters, list)
-        or not isinstance(paths, list)
-        or len(parameters) != len(paths)
-        or len(parameters) > MAX_PARAMETERS
-    ):
+    lists = isinstance(parameters, list) and isinstance(paths, list)
+    if not lists or len(parameters) != len(paths) or len(parameters) > MAX_PARAMETERS:
         raise BinaryError("a compiled kernel's parameters are not listed")
     if not all(isinstance(kind, str) and KIND.fullmatch(kind) for kind in parameters):
         raise BinaryError("a compiled kernel has a parameter of a kind that no plan can pass")
@@ -169,9 +138,7 @@ UNFINISHED = "unfinished"
 
 
 class CompileCache:
-    """A directory with one file per compiled kernel, named by its key. A full one loses its oldest
-    quarter.
-    """
+    """A directory with one file per compiled kernel. A full one loses its oldest quarter."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -179,16 +146,13 @@ class CompileCache:
     def load(self, key: str, kernel: str) -> Binary | None:
         """The kernel with this key, or None; an unreadable entry counts as missing."""
         try:
-            return parse_binary(
-                json.loads((self._directory / f"{key}.json").read_bytes()), kernel, key
-            )
+            text = (self._directory / f"{key}.json").read_bytes()
+            return parse_binary(json.loads(text), kernel, key)
         except (OSError, ValueError, RecursionError, BinaryError):
             return None
 
     def store(self, binary: Binary) -> None:
-        """Keeps a kernel. An unwritable directory is no error: the next judgement compiles
-        again.
-        """
+        """Keeps a kernel. In an unwritable directory, the next judgement compiles again."""
         try:
             unfinished = self._directory / UNFINISHED
             unfinished.mkdir(parents=True, exist_ok=True)
@@ -204,9 +168,7 @@ class CompileCache:
             return
 
     def prune(self) -> None:
-        """Drops the oldest quarter if there are more than MAX_ENTRIES entries, and files of killed
-        writers.
-        """
+        """Drops the oldest quarter of too many entries, and files of killed writers."""
         try:
             files = [entry for entry in os.scandir(self._directory) if entry.is_file()]
             entries = sorted((entry.stat().st_mtime, entry.path) for entry in files)
@@ -219,7 +181,6 @@ class CompileCache:
 
 
 def _drop_abandoned(path: str) -> None:
-    """Removes a part whose writer has ended."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(path)

@@ -21,7 +21,6 @@ from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from referee.compiling.binaries import Binaries, Binary, CompileCache
@@ -67,19 +66,12 @@ class CompileAhead:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._scope.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._scope.__exit__(*error)
 
     @contextlib.contextmanager
     def listening(self, cells: Sequence[Cell]) -> Iterator[int]:
-        """A file descriptor to which a trace of `cells` writes early plans, one per line: the
-        case's number, and its plan.
-        """
+        """A file descriptor to which a trace of `cells` writes lines of case number and plan."""
         read, write = os.pipe()
         listener = threading.Thread(target=self._listen, args=(read, cells), name="listening")
         listener.start()
@@ -232,9 +224,7 @@ def compile_in_parts(
                         cache.store(result)
             results.update(made)
             complete = [
-                number
-                for number, places in waiting.items()
-                if all(key in results for key in places.values())
+                number for number, places in waiting.items() if results.keys() >= {*places.values()}
             ]
             assembled = {
                 number: _assemble(plans[number], waiting.pop(number), results, target)
@@ -283,11 +273,6 @@ def _assemble(
 def _within_limits(result: Binary | tuple[str, bool], target: Target) -> Binary | tuple[str, bool]:
     limit = target.properties.shared_memory_per_block_optin
     if isinstance(result, Binary) and result.shared > limit:
-        return (
-            (
-                f"kernel `{result.kernel}` needs {result.shared} bytes of shared memory; "
-                f"{target.name} has {limit}: use smaller blocks"
-            ),
-            True,
-        )
+        needs = f"kernel `{result.kernel}` needs {result.shared} bytes of shared memory"
+        return f"{needs}; {target.name} has {limit}: use smaller blocks", True
     return result

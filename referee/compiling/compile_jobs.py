@@ -32,15 +32,14 @@ BASE_ALIGNMENT = 16
 
 
 def request(kernel: str, config: LaunchConfig) -> dict[str, Any]:
-    """The JSON form of one compilation: kernel, arguments as [name, value, constexpr], launch
-    options.
-    """
+    """The JSON form of one compilation: kernel, [name, value, constexpr] lists, launch options."""
+    arguments = [
+        [a.name, dump_value(a.value) if a.constexpr else _reduced(a.value), a.constexpr]
+        for a in config.arguments
+    ]
     return {
         "kernel": kernel,
-        "arguments": [
-            [a.name, dump_value(a.value) if a.constexpr else _reduced(a.value), a.constexpr]
-            for a in config.arguments
-        ],
+        "arguments": arguments,
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
         "maxnreg": config.maxnreg,
@@ -87,29 +86,19 @@ ENTRY = "referee.compiling.compile_worker:compile_entry"
 SECONDS = 60.0
 """Seconds of processor time for each process of a worker."""
 PATIENCE = 4.0
-"""Limit by the job's clock as a multiple of the processor seconds: a worker waits for its disk and
-for ptxas.
-"""
+"""Limit by the job's clock, in processor seconds: a worker waits for its disk and ptxas."""
 CHECKED = "addresses"
-"""Name of the checks on compiled kernels. It is part of cache keys, so that a cache never returns a
-kernel without these checks.
-"""
+"""Name of the checks on compiled kernels, as part of the cache's keys."""
 MEMORY_BYTES = 3 << 30
 OUTPUT_BYTES = 64 << 20
 MAX_WORKERS = 16
 MOST_TOGETHER = 4
-"""Maximum number of kernels per worker when all processors are busy; one more kernel costs three
-quarters of a new worker's time.
-"""
+"""Maximum number of kernels per worker; one more takes three quarters of a new worker's time."""
 PART_FOR_GROUPS = 3.0
-"""A worker of several kernels gets this fraction of the time; a kernel that needs more gets a
-separate worker.
-"""
+"""A worker of several kernels gets this fraction of the time; a slow kernel is repeated alone."""
 MAX_REASON = 400
 FINAL = frozenset({"timeout", "memory", "flood"})
-"""Ends of a worker of one kernel that reject the candidate at once. The rest of its compilations
-stop, because each of them may take as long.
-"""
+"""Ends of a worker of one kernel that reject the candidate at once, because all may be slow."""
 
 _ENDINGS = {
     "crash": "the compiler crashed on this kernel; simplify it",
@@ -125,9 +114,7 @@ Results = dict[str, Binary | tuple[str, bool]]
 
 
 class Begun:
-    """The kernels of one candidate whose compilation has begun or ended, by the keys of their
-    requests.
-    """
+    """The kernels of one candidate whose compilation has begun, by the keys of their requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -301,7 +288,6 @@ def compile_jobs(
 
 
 def _for_groups(limits: Limits) -> Limits:
-    """The limits of a worker of several kernels."""
     assert limits.processor_seconds is not None
     return replace(
         limits,
@@ -337,19 +323,13 @@ def _results(outcome: Outcome, wanted: Mapping[str, Request]) -> Results | Rejec
     if outcome.status == "starved":
         raise MachineBusy(outcome.detail)
     if outcome.status != "ok":
-        return Rejection(
-            "compile",
-            "compile_error" if outcome.status == "exited" else outcome.status,
-            _ENDINGS[outcome.status],
-        )
+        guard = "compile_error" if outcome.status == "exited" else outcome.status
+        return Rejection("compile", guard, _ENDINGS[outcome.status])
     try:
         return _read(outcome.data, wanted)
     except (BinaryError, ValueError, RecursionError) as error:
-        return Rejection(
-            "compile",
-            "compile_error",
-            f"the compile worker sent an unreadable answer: {error}"[:MAX_REASON],
-        )
+        reason = f"the compile worker sent an unreadable answer: {error}"
+        return Rejection("compile", "compile_error", reason[:MAX_REASON])
 
 
 def _read(data: bytes, wanted: Mapping[str, Request]) -> Results:

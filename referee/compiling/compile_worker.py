@@ -54,9 +54,7 @@ OF_NUMBERS = (
 )
 
 SKIPPABLE = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
-"""Errors for which an autotuner skips a configuration: it needs too much, or a kernel's assertion
-excludes it.
-"""
+"""Errors for which an autotuner skips a configuration: its needs, or a kernel's assertion."""
 
 
 class ToolLost(Exception):
@@ -131,13 +129,8 @@ def compile_one(module: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
                 kernel.run(grid=(1,), warmup=True, **{**options, **arguments})
             )
         if compiled.needs:
-            return {
-                "error": (
-                    f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}, which "
-                    "is not supported"
-                ),
-                "skippable": False,
-            }
+            needs = f"kernel `{request['kernel']}` needs {', '.join(compiled.needs)}"
+            return {"error": f"{needs}, which is not supported", "skippable": False}
         if takes_addresses(compiled.ttgir):
             return {"error": f"kernel `{request['kernel']}` {ADDRESSES}", "skippable": False}
     except Exception as error:
@@ -185,9 +178,7 @@ def argument(value: Any, wrapped: bool) -> Any:
 def passed(
     signature: tuple[tuple[str, Any], ...],
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-    """Types of the arguments that a launch passes, in order, and the path to each, without
-    constants.
-    """
+    """Types of the arguments that a launch passes, in order, with their paths; no constants."""
     found: list[tuple[str, tuple[int, ...]]] = []
 
     def walk(kind: Any, path: tuple[int, ...]) -> None:
@@ -222,9 +213,7 @@ def specialised(arguments: Sequence[tuple[str, Any, bool]]) -> str:
 
 
 def describe(error: BaseException, what: str, launched: str = "") -> str:
-    """One line: the kernel, the innermost line in Triton's error (or how it is `launched`), and the
-    innermost message.
-    """
+    """One line: the kernel, the innermost line of Triton's error, and the innermost message."""
     line = ""
     innermost: BaseException | None = error
     message = str(error)
@@ -250,8 +239,5 @@ def describe(error: BaseException, what: str, launched: str = "") -> str:
 
 def _last_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return (
-        f"{type(error).__name__}: {lines[0] if type(error).__name__ == 'PTXASError' else lines[-1]}"
-        if lines
-        else ""
-    )
+    kind = type(error).__name__
+    return f"{kind}: {lines[0] if kind == 'PTXASError' else lines[-1]}" if lines else ""

@@ -23,9 +23,7 @@ _LINE = re.compile(r'"([^"]*)":(\d+):\d+')
 
 
 def takes_addresses(text: str) -> bool:
-    """True if a pointer becomes an integer. Addresses differ between the judge's and a user's
-    memory.
-    """
+    """True if a pointer becomes an integer. A user's addresses differ from the judge's."""
     return "tt.ptr_to_int" in text
 
 
@@ -43,7 +41,6 @@ def unread_atomics(text: str, file: str) -> tuple[int, ...]:
 
 
 def _line(name: str, locations: Mapping[str, str], file: str) -> int:
-    """The line of an operation, or of its function in the file."""
     told = locations.get(name, "")
     for path, line in _LINE.findall(told):
         if path == file:

@@ -34,9 +34,7 @@ def compile_candidate(
     *,
     cache: Path | None = None,
 ) -> CompiledCandidate | Rejection:
-    """The candidate's plans and kernels at `cells`. Raises ZygoteError, ToolchainError or
-    UnknownTriton.
-    """
+    """The candidate at `cells`. Raises ZygoteError, ToolchainError or UnknownTriton."""
     try:
         module = extract(source)
     except KernelError as error:
@@ -55,9 +53,7 @@ def compile_candidate(
 def choose_autotune_config(
     replayer: Replayer, prepared: CompiledCandidate, *, seed: int
 ) -> CompiledCandidate | Rejection:
-    """The candidate with the fastest configuration of each autotuned launch. Raises
-    ReplayerError.
-    """
+    """The candidate with the fastest configuration of each launch. Raises ReplayerError."""
     bench = prepared.bench
     if bench is None or not bench.plan.has_configs:
         return prepared
@@ -88,9 +84,7 @@ class CandidateSource:
         self._workers, self._cache, self._target = workers, cache, target
 
     def everywhere(self, replayer: Replayer, seed: int) -> CompiledCandidate | Rejection:
-        """The candidate compiled at every test case: the timed one and the fresh ones of this seed
-        included.
-        """
+        """The candidate at every test case, the timed one and the seed's fresh ones included."""
         fresh = fresh_cells(
             self._problem.op,
             seed,
@@ -100,9 +94,7 @@ class CandidateSource:
         return self._ready(replayer, [*required(self._problem.cells("gpu")), *fresh], seed)
 
     def at(self, replayer: Replayer, cell: Cell, seed: int) -> CompiledCandidate | Rejection:
-        """The candidate compiled at one test case, with autotune configurations chosen for that
-        case.
-        """
+        """The candidate at one test case, with autotune configurations chosen for it."""
         return self._ready(replayer, [cell], seed)
 
     def _ready(

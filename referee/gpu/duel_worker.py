@@ -25,15 +25,15 @@ from referee.ops.task import load
 from referee.plans.plan_parse import PlanError
 from referee.problem import TaskName
 from referee.reference.task import load_task
-from referee.replaying.driver import CudaError, Driver
+from referee.replaying.driver import Driver
 from referee.replaying.replay import PlanFault
 from referee.replaying.replay_check import (
     CANDIDATE_SECONDS,
+    FAULTS,
     REFEREE_SECONDS,
     Host,
-    fault,
+    as_fault,
     out_of_memory,
-    torch_fault,
 )
 from referee.timing import floor, stats
 from referee.timing.baselines import Baselines
@@ -49,7 +49,7 @@ from referee.timing.timer import MOST_DROPPED, WARM_UP, call_us
 from referee.verdict import Rejection
 
 NOBODY = Baselines({}, {}, {})
-ALONE = -1  # the number of the block that only the side which went wrong takes part in
+ALONE = -1
 """The block number for a block with only the failing side."""
 
 
@@ -105,13 +105,8 @@ class Match:
         self._disbelieve(summaries)
         plain = {name: asdict(summary) if summary else None for name, summary in summaries.items()}
         decision, reason = firm(stats.decide(ratio), found.interval(SETTLED), options.least_rounds)
-        return {
-            "rejection": None,
-            "decision": decision,
-            "reason": reason,
-            "ratio": asdict(ratio),
-            **plain,
-        }
+        plain |= {"rejection": None, "ratio": asdict(ratio)}
+        return {**plain, "decision": decision, "reason": reason}
 
     def _paced(self) -> TimingOptions:
         """The options, with few rounds where calls are slow; sizes the next block."""
@@ -143,13 +138,8 @@ class Match:
         self._own += time.monotonic() - started
         self._host.progress(f"timing block {number}", 6 * CANDIDATE_SECONDS, "candidate")
         samples: list[Sample] = []
-        block = run_block(
-            self._entries(),
-            rounds,
-            self._flush,
-            self._generator,
-            during=lambda: self._meanwhile(samples),
-        )
+        meanwhile = partial(self._meanwhile, samples)
+        block = run_block(self._entries(), rounds, self._flush, self._generator, during=meanwhile)
         self._host.wait()
         # A first call may be slow because it loads code; the measured median is better.
         self._slow = min(self._slow, max(_median(block.times[name]) for name in self._contests))
@@ -182,20 +172,15 @@ class Match:
                 if found.sticky or self._fails_alone(stage, name):
                     raise
                 self.failing = next(other for other in self._stages if other != name)
-                reason = (
-                    f"together with this kernel, and not without it, the {name} goes wrong: "
-                    f"{found.reason}"
-                )
+                together = "together with this kernel, and not without it"
+                reason = f"{together}, the {name} goes wrong: {found.reason}"
                 raise PlanFault(found.guard, reason) from found
 
     def _fails_alone(self, stage: Stage, name: str) -> bool:
-        """Whether this side also fails in a block without the other side."""
         self._host.progress("drawing inputs to time", REFEREE_SECONDS, "referee")
         stage.refill(ALONE, self._rounds, {})
         self._host.progress(f"replaying the {name} alone", 6 * CANDIDATE_SECONDS, "candidate")
-        run_block(
-            [stage.entry(name)], self._rounds, self._flush, self._generator, during=lambda: None
-        )
+        run_block([stage.entry(name)], self._rounds, self._flush, self._generator)
         self._host.wait()
         try:
             stage.check()
@@ -233,25 +218,18 @@ class Match:
             stage.ahead()
 
     def _times(self, name: str) -> stats.Floats:
-        return (
-            np.concatenate([block[name] for block in self._blocks]) if self._blocks else np.empty(0)
-        )
+        return np.concatenate([np.empty(0), *(block[name] for block in self._blocks)])
 
     def _enough(self, options: TimingOptions) -> bool:
         found = self._between(*self._contests)
         return enough(found.interval(0.95), found.interval(SETTLED), options)
 
     def _between(self, name: str, other: str) -> stats.Resampled:
-        """The speed ratio of two timed entries, resampled."""
-        return stats.resample(
-            stats.log_ratios(
-                [block[name] for block in self._blocks], [block[other] for block in self._blocks]
-            )
-        )
+        mine, theirs = ([block[one] for block in self._blocks] for one in (name, other))
+        return stats.resample(stats.log_ratios(mine, theirs))
 
 
 def _median(times: stats.Floats) -> float:
-    """The median time in microseconds; infinite without measurements."""
     return found.median if (found := stats.summarise(times)) else math.inf
 
 
@@ -281,16 +259,13 @@ def answer(host: Host, message: wire.Message, blobs: list[bytes]) -> wire.Messag
                 )
             match = Match(host, contests, TimingOptions(**message["options"]))
             return match.measure()
-    except (PlanFault, PlanError) as error:
-        rejection = Rejection("timing", error.guard, str(getattr(error, "reason", error)))
+    except PlanError as error:
+        rejection = Rejection("timing", error.guard, str(error))
     except ImpossibleTime as error:
         return {"broken": str(error)}
-    except CudaError as error:
-        lost = fault(error)
-        rejection = Rejection("timing", lost.guard, lost.reason)
-    except torch.AcceleratorError as error:
-        lost = torch_fault(error)
-        rejection = Rejection("timing", lost.guard, lost.reason)
+    except FAULTS as error:
+        found = as_fault(error)
+        rejection = Rejection("timing", found.guard, found.reason)
     # A lost context does not name the faulty kernel. Both passed before, so the newcomer gets the
     # blame.
     whose = match.failing if match and match.failing else sides[0]["name"]

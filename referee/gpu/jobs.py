@@ -13,7 +13,7 @@ from typing import Any
 
 from referee.compiling.binaries import Binaries, Binary
 from referee.gpu import wire
-from referee.ops.spec import Cell, Scalar, TensorSpec
+from referee.ops.spec import Cell, Scalar, spec_from_json
 from referee.plans.autotune import representative_cells
 from referee.plans.plan import Launch, LaunchPlan
 from referee.plans.plan_parse import dump, parse
@@ -67,9 +67,7 @@ def replay_jobs(
 def other_configurations(
     jobs: Sequence[ReplayJob], choice: Mapping[int, int], seed: int
 ) -> Iterator[tuple[int, list[ReplayJob]]]:
-    """Each configuration that is not chosen everywhere, with the representative jobs that use
-    it.
-    """
+    """Each configuration that is not chosen everywhere, with representative jobs that use it."""
     several = any(job.plan.has_configs for job in jobs)
     where = representative_cells([job.cell for job in jobs], seed) if several else []
     chosen = [job for job in jobs if job.cell in where]
@@ -101,22 +99,14 @@ def pack_jobs(jobs: Sequence[ReplayJob]) -> tuple[list[dict[str, Any]], list[byt
         binaries = []
         for (step, config), binary in job.binaries.items():
             fields = {name: value for name, value in vars(binary).items() if name != "image"}
-            binaries.append(
-                {
-                    "step": step,
-                    "config": config,
-                    "blob": images.setdefault(binary.image, len(images)),
-                    "binary": fields,
-                }
-            )
+            blob = images.setdefault(binary.image, len(images))
+            binaries.append({"step": step, "config": config, "blob": blob, "binary": fields})
         packed.append({"cell": asdict(job.cell), "plan": dump(job.plan), "binaries": binaries})
     return packed, list(images)
 
 
 def unpack_jobs(packed: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]) -> list[ReplayJob]:
-    """The inverse of `pack_jobs`. Raises PlanError for a plan that breaks a rule at its test
-    case.
-    """
+    """The inverse of `pack_jobs`. Raises PlanError for a plan that breaks a rule."""
     jobs = []
     for item in packed:
         cell = cell_from_json(item["cell"])
@@ -130,17 +120,12 @@ def unpack_jobs(packed: Sequence[Mapping[str, Any]], blobs: Sequence[bytes]) -> 
 
 def cell_from_json(data: Mapping[str, Any]) -> Cell:
     """A test case from `asdict` through JSON."""
-    inputs, outputs = (tuple(map(_spec, data[side])) for side in ("inputs", "outputs"))
+    inputs, outputs = (tuple(map(spec_from_json, data[side])) for side in ("inputs", "outputs"))
     scalars = tuple(Scalar(**one) for one in data["scalars"])
     return Cell(
         data["name"], inputs, outputs, data["values"], tuple(data["scales"]), data["role"], scalars,
         tuple(data["changes"]),
     )  # fmt: skip
-
-
-def result_from_json(data: Mapping[str, Any]) -> CellResult:
-    """The result of a test case from `asdict` through JSON."""
-    return CellResult(**data)
 
 
 def rejection_from_json(data: Mapping[str, Any] | None) -> Rejection | None:
@@ -155,12 +140,7 @@ def _binary(fields: Mapping[str, Any], image: bytes) -> Binary:
     return Binary(**{**fields, **listed, "image": image})
 
 
-def _spec(data: Mapping[str, Any]) -> TensorSpec:
-    return TensorSpec(
-        data["name"], tuple(data["shape"]), data["dtype"], tuple(data["strides"]), data["offset"]
-    )
-
-
+ATOMICS = "the kernels use atomic operations; each run was compared on its own"
 CHECKS = {
     "output_contract": "outputs have the operation's dtype, shape and own memory",
     "wrong_answer": "answers agree with float64",
@@ -197,13 +177,7 @@ def guard_reports(rejection: Rejection | None, atomics: bool) -> tuple[Check, ..
         elif rejection:
             reports.append(Check(guard, "skipped", f"stopped by {rejection.guard}"))
         elif guard == "not_deterministic" and atomics:
-            reports.append(
-                Check(
-                    guard,
-                    "skipped",
-                    "the kernels use atomic operations; each run was compared on its own",
-                )
-            )
+            reports.append(Check(guard, "skipped", ATOMICS))
         else:
             reports.append(Check(guard, "pass", meaning))
     if rejection and rejection.guard not in CHECKS:

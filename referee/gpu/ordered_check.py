@@ -40,9 +40,7 @@ class OrderedCheck:
         self._checks: tuple[Check, ...] = ()
 
     def take(self, jobs: Mapping[int, ReplayJob]) -> None:
-        """Checks the compiled cases that are next in order, unless one has failed. Raises
-        ReplayerError.
-        """
+        """Checks the compiled cases that are next, unless one has failed. Raises ReplayerError."""
         self._ready |= jobs
         due = []
         while self._waiting and self._waiting[0] in self._ready:

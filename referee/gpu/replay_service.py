@@ -28,13 +28,13 @@ from referee.reference.task import load_task
 from referee.replaying.driver import CudaError, Driver, Kernel
 from referee.replaying.replay import PlanFault, Runner
 from referee.replaying.replay_check import (
+    FAULTS,
     CellOutcome,
     Host,
     Progress,
+    as_fault,
     check_cell,
-    fault,
     out_of_memory,
-    torch_fault,
 )
 from referee.timing.baselines import Baselines, BaselineStore, load_compilers
 from referee.timing.contest import Contest
@@ -85,9 +85,7 @@ class Service:
         self._memory = torch.cuda.get_device_properties(0).total_memory if driver else 0
 
     def answer(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
-        """The answer to one request. Raises only for kmint's mistakes; a candidate's faults are
-        answers.
-        """
+        """The answer to one request. A candidate's faults are answers; kmint's mistakes raise."""
         handlers: Mapping[str, Callable[[wire.Message, list[bytes]], wire.Message]] = {
             "hello": self._hello,
             "check": self._check,
@@ -103,11 +101,8 @@ class Service:
             # The error's frames keep memory until this process ends.
             return {"broken": out_of_memory(error), "ends": True}
         # A language model may share this GPU.
-        if (
-            self.host.driver
-            and not answer.get("ends")
-            and torch.cuda.mem_get_info()[0] < FREE_SHARE * self._memory
-        ):
+        goes_on = self.host.driver and not answer.get("ends")
+        if goes_on and torch.cuda.mem_get_info()[0] < FREE_SHARE * self._memory:
             self.rest(KEPT_SHARE)
         return answer
 
@@ -152,13 +147,9 @@ class Service:
         rejected = last.rejection if last and last.result.role != "capability" else None
         cells = [asdict(_with_guard(outcome)) for outcome in outcomes]
         short = any(outcome.result.status == "skipped" for outcome in outcomes)
-        return {
-            "cells": cells,
-            "rejection": asdict(rejected) if rejected else None,
-            "seconds": seconds,
-            "ends": ends,
-            "short": short,
-        }
+        rejection = asdict(rejected) if rejected else None
+        flags = {"ends": ends, "short": short}
+        return {"cells": cells, "rejection": rejection, "seconds": seconds, **flags}
 
     def _one_cell(
         self, job: ReplayJob, task: Task, message: wire.Message
@@ -166,39 +157,22 @@ class Service:
         choice = {int(step): int(config) for step, config in message["choice"].items()}
         try:
             with Loaded(self.host, job) as runner:
-                outcome = check_cell(
-                    self.host,
-                    runner,
-                    task,
-                    job.cell,
-                    message["seed"],
-                    choice=choice,
-                    atomics=message["atomics"],
-                )
-                return outcome, False
-        except PlanFault as error:
-            result = CellResult(job.cell.name, job.cell.role, "fail", detail=error.reason)
-            return CellOutcome(
-                result, Rejection("correct", error.guard, f"at {job.cell.name}: {error.reason}")
-            ), error.sticky
-        except torch.AcceleratorError as error:
-            lost = torch_fault(error)
+                seed, atomics = message["seed"], message["atomics"]
+                return check_cell(
+                    self.host, runner, task, job.cell, seed, choice=choice, atomics=atomics
+                ), False
+        except (PlanFault, torch.AcceleratorError) as error:
+            lost = as_fault(error)
             result = CellResult(job.cell.name, job.cell.role, "fail", detail=lost.reason)
-            return CellOutcome(
-                result, Rejection("correct", lost.guard, f"at {job.cell.name}: {lost.reason}")
-            ), True
+            why = Rejection("correct", lost.guard, f"at {job.cell.name}: {lost.reason}")
+            return CellOutcome(result, why), lost.sticky
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             if job.cell.role != "capability":
                 raise
-            return CellOutcome(
-                CellResult(
-                    job.cell.name,
-                    job.cell.role,
-                    "skipped",
-                    detail="not enough GPU memory for this cell",
-                )
-            ), False
+            short = "not enough GPU memory for this cell"
+            result = CellResult(job.cell.name, job.cell.role, "skipped", detail=short)
+            return CellOutcome(result), False
 
     def _tune(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         jobs = self._jobs(message, blobs)
@@ -207,12 +181,8 @@ class Service:
         try:
             with Loaded(self.host, jobs[0]) as runner:
                 found = tune(self.host, runner, jobs[0].cell, message["seed"], self._flushing())
-        except PlanFault as error:
+        except FAULTS as error:
             return _refused("correct", error)
-        except CudaError as error:
-            return _refused("correct", fault(error))
-        except torch.AcceleratorError as error:
-            return _refused("correct", torch_fault(error))
         return {"rejection": None, **asdict(found)}
 
     def _race(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
@@ -223,12 +193,8 @@ class Service:
             with ExitStack() as loaded:
                 runners = [loaded.enter_context(Loaded(self.host, job)) for job in jobs]
                 found = race(self.host, runners, jobs[0].cell, message["seed"], self._flushing())
-        except PlanFault as error:
+        except FAULTS as error:
             return _refused("timing", error)
-        except CudaError as error:
-            return _refused("timing", fault(error))
-        except torch.AcceleratorError as error:
-            return _refused("timing", torch_fault(error))
         return {"rejection": None, "times": found}
 
     def _time(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
@@ -249,19 +215,11 @@ class Service:
                     baselines=baselines,
                     seed=message["seed"],
                 )
-                found = Timer(
-                    self.host, contest, options, self._flushing(), self._clocks()
-                ).measure()
-        except PlanFault as error:
+                timer = Timer(self.host, contest, options, self._flushing(), self._clocks())
+                found = replace(timer.measure(), environment=self._environment)
+        except FAULTS as error:
             return _refused("timing", error)
-        except CudaError as error:
-            return _refused("timing", fault(error))
-        except torch.AcceleratorError as error:
-            return _refused("timing", torch_fault(error))
-        return {
-            "rejection": None,
-            "timing": replace(found, environment=self._environment).to_json(),
-        }
+        return {"rejection": None, "timing": found.to_json()}
 
     def _warm(self, message: wire.Message, blobs: list[bytes]) -> wire.Message:
         task, cell = self._task(message["task"]), cell_from_json(message["cell"])
@@ -330,11 +288,8 @@ class Loaded:
                 binary.image, binary.name, num_warps=binary.num_warps, shared=binary.shared
             )
         except CudaError as error:
-            raise PlanFault(
-                "kernel_error",
-                f"kernel {binary.kernel} cannot be loaded: {error}",
-                sticky=error.sticky,
-            ) from error
+            reason = f"kernel {binary.kernel} cannot be loaded: {error}"
+            raise PlanFault("kernel_error", reason, sticky=error.sticky) from error
         self._kernels.append(kernel)
         return kernel
 
@@ -361,12 +316,12 @@ def keep_loaded() -> None:
     gc.freeze()
 
 
-def _refused(stage: Stage, error: PlanFault) -> wire.Message:
-    return {"rejection": asdict(Rejection(stage, error.guard, error.reason)), "ends": error.sticky}
+def _refused(stage: Stage, error: PlanFault | CudaError | torch.AcceleratorError) -> wire.Message:
+    lost = as_fault(error)
+    return {"rejection": asdict(Rejection(stage, lost.guard, lost.reason)), "ends": lost.sticky}
 
 
 def _key(named: Mapping[str, Any]) -> str:
-    """A name of a task that changes with the user's file."""
     asked = TaskName.from_json(named).asked
     return str(named["op"]) if asked is None else f"{asked}@{load_reference(asked).digest}"
 

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from referee.case_runs import out_of_time
@@ -29,7 +28,6 @@ from referee.gpu.jobs import (
     other_configurations,
     pack_jobs,
     rejection_from_json,
-    result_from_json,
     unreached,
 )
 from referee.gpu.warm_worker import HostBusy, ReplayerError, WarmWorker
@@ -78,12 +76,7 @@ class Replayer:
     def __enter__(self) -> Replayer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @staticmethod
@@ -124,19 +117,13 @@ class Replayer:
         return self._first.turn.locked() or self._earning.turn.locked()
 
     def environment(self) -> dict[str, Any]:
-        """Device, driver and versions as the worker sees them, and the process of capability
-        cases.
-        """
+        """Device, driver and versions as the worker sees them, and the capabilities' process."""
         found = dict(self._ask({"do": "hello"})["environment"])
         memory = int(found.get("memory_bytes", 0))
         if self._apart is None:
             self._apart = memory >= APART_BYTES
-        return found | {
-            "badges": (
-                f"{'a process of their own' if self._apart else 'the same process'}: "
-                f"{memory / (1 << 30):.0f} GiB"
-            )
-        }
+        process = "a separate process" if self._apart else "the same process"
+        return found | {"badges": f"{process}: {memory / (1 << 30):.0f} GiB"}
 
     def expect_capabilities(self) -> None:
         """Starts the separate worker for capability cases, if there is one, to be loaded in time."""
@@ -168,18 +155,11 @@ class Replayer:
         return Checked(ordered, rejection, guard_reports(rejection, prepared.atomics), seconds)
 
     def tune(self, prepared: CompiledCandidate, *, seed: int) -> ChosenConfigs | Rejection:
-        """Times every configuration of the timed case's autotuned launches and picks the fastest.
-        Raises ReplayerError.
-        """
-        packed, blobs = pack_jobs([_bench(prepared)])
-        try:
-            answer = self._ask(
-                {"do": "tune", "jobs": packed, "seed": seed, **prepared.message()}, blobs
-            )
-        except WorkerLost as lost:
-            return _timed_out(lost, "correct")
-        if rejection := rejection_from_json(answer["rejection"]):
-            return rejection
+        """Times all configurations, and picks the fastest of each launch. Raises ReplayerError."""
+        message = {"do": "tune", "seed": seed, **prepared.message()}
+        answer = self._judged(message, [_bench(prepared)], "correct")
+        if isinstance(answer, Rejection):
+            return answer
         choice = {int(step): int(config) for step, config in answer["choice"].items()}
         return ChosenConfigs(choice, _by_step(answer["times"]), _by_step(answer["refused"]))
 
@@ -191,14 +171,11 @@ class Replayer:
         Returns (microseconds, time of the first divided by this time) for each; NaN where nothing
         could be measured. Raises ReplayerError.
         """
-        packed, blobs = pack_jobs([_bench(one) for one in prepared])
-        try:
-            answer = self._ask({"do": "race", "jobs": packed, "seed": seed}, blobs)
-        except WorkerLost as lost:
-            return _timed_out(lost, "timing")
-        return rejection_from_json(answer["rejection"]) or [
-            (float(us), float(ratio)) for us, ratio in answer["times"]
-        ]
+        jobs = [_bench(one) for one in prepared]
+        answer = self._judged({"do": "race", "seed": seed}, jobs, "timing")
+        if isinstance(answer, Rejection):
+            return answer
+        return [(float(us), float(ratio)) for us, ratio in answer["times"]]
 
     def time(
         self, prepared: CompiledCandidate, *, seed: int, options: TimingOptions | None = None
@@ -208,22 +185,14 @@ class Replayer:
         Raises ReplayerError, also for a time below the physical floor, which counts as a measuring
         error.
         """
-        packed, blobs = pack_jobs([_bench(prepared)])
-        message = {
-            "do": "time",
-            "jobs": packed,
-            "seed": seed,
-            "options": asdict(options or TimingOptions()),
-            **prepared.message(),
-        }
-        try:
-            answer = self._ask(message, blobs)
-        except WorkerLost as lost:
-            return _timed_out(lost, "timing")
-        rejection = rejection_from_json(answer["rejection"])
-        if rejection and rejection.guard == BELOW_FLOOR:
-            raise ReplayerError(rejection.reason)
-        return rejection or timing_from_json(answer["timing"])
+        chosen = asdict(options or TimingOptions())
+        message = {"do": "time", "seed": seed, "options": chosen, **prepared.message()}
+        answer = self._judged(message, [_bench(prepared)], "timing")
+        if isinstance(answer, Rejection):
+            if answer.guard == BELOW_FLOOR:
+                raise ReplayerError(answer.reason)
+            return answer
+        return timing_from_json(answer["timing"])
 
     def warm(self, task: TaskName, cell: Cell, *, graphed: bool = False) -> dict[str, str]:
         """Builds the baselines of a test case ahead of time, and compiles kernels that timing
@@ -231,15 +200,11 @@ class Replayer:
 
         Returns the reasons for missing baselines by name.
         """
-        answer = self._ask(
-            {"do": "warm", "task": asdict(task), "cell": asdict(cell), "graphed": graphed}
-        )
-        return dict(answer["missing"])
+        named = {"task": asdict(task), "cell": asdict(cell)}
+        return dict(self._ask({"do": "warm", "graphed": graphed, **named})["missing"])
 
     def interrupt(self) -> None:
-        """Ends the current requests by ending the workers; the requests raise ReplayerError. Call
-        it from another thread.
-        """
+        """Ends the workers from another thread; their requests raise ReplayerError."""
         for worker in (self._first, self._earning):
             worker.interrupt()
 
@@ -247,6 +212,17 @@ class Replayer:
         """Ends the workers. The object can be used again."""
         for worker in (self._earning, self._first):
             worker.close()
+
+    def _judged(
+        self, message: dict[str, Any], jobs: Sequence[ReplayJob], stage: Stage
+    ) -> dict[str, Any] | Rejection:
+        """The answer to a request with these jobs, or the rejection of the candidate."""
+        packed, blobs = pack_jobs(jobs)
+        try:
+            answer = self._ask({**message, "jobs": packed}, blobs)
+        except WorkerLost as lost:
+            return _timed_out(lost, stage)
+        return rejection_from_json(answer["rejection"]) or answer
 
     def _check_some(
         self, common: Mapping[str, Any], jobs: Sequence[ReplayJob]
@@ -259,16 +235,12 @@ class Replayer:
         except WorkerLost as lost:
             rejection = _timed_out(lost, "correct")
             # The text of a step contains the name of its test case, which is a single word.
-            hung = next(
-                (job.cell for job in jobs if job.cell.name in lost.step.text.split()), jobs[0].cell
-            )
-            return (
-                [CellResult(hung.name, hung.role, "fail", detail=rejection.reason)],
-                rejection,
-                {},
-            )
-        cells = [result_from_json(cell) for cell in answer["cells"]]
-        return cells, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
+            words, cells = lost.step.text.split(), [job.cell for job in jobs]
+            hung = next((cell for cell in cells if cell.name in words), cells[0])
+            failed = CellResult(hung.name, hung.role, "fail", detail=rejection.reason)
+            return [failed], rejection, {}
+        results = [CellResult(**cell) for cell in answer["cells"]]
+        return results, rejection_from_json(answer["rejection"]), dict(answer["seconds"])
 
     def _check_capabilities(
         self, common: Mapping[str, Any], jobs: Sequence[ReplayJob]
@@ -300,10 +272,8 @@ class Replayer:
             _, rejection, _ = self._check_some({**common, "choice": {}}, others)
             # Triton skips a configuration that cannot be launched.
             if rejection and rejection.guard != "kernel_error":
-                return replace(
-                    rejection,
-                    reason=f"with configuration {which}, which Triton may pick: {rejection.reason}",
-                )
+                when = f"with configuration {which}, which Triton may pick"
+                return replace(rejection, reason=f"{when}: {rejection.reason}")
         return None
 
     def _check_first_calls(
@@ -316,15 +286,13 @@ class Replayer:
         return as_first_call_rejection(rejection) if rejection else None
 
     def _ask(self, message: dict[str, Any], blobs: Sequence[bytes] = ()) -> dict[str, Any]:
-        """Makes one request. Raises WorkerLost if a candidate's kernel ran too long, else
-        ReplayerError.
-        """
+        """Makes one request. Raises WorkerLost if a kernel ran too long, else ReplayerError."""
         earns = message["do"] == "check" and all(
             job["cell"]["role"] == "capability" for job in message["jobs"]
         )
-        who, other = (
-            (self._earning, self._first) if earns and self._apart else (self._first, self._earning)
-        )
+        who, other = self._first, self._earning
+        if earns and self._apart:
+            who, other = other, who
         interrupts = who.interrupts
         # Packed before the lock is taken, so that the worker does not wait for it.
         framed = wire.frame(message, blobs)
@@ -362,18 +330,14 @@ def _torch_has_cuda() -> bool:
 
 
 def _first_call(job: ReplayJob, choice: Mapping[int, int]) -> ReplayJob | None:
-    """The job of the plan's first call, or None if nothing in it is autotuned."""
     usable: dict[int, list[int]] = {}
     for step, config in sorted(job.binaries):
         usable.setdefault(step, []).append(config)
     first = autotune_first_call(job.plan, usable, choice)
     if first is None:
         return None
-    return ReplayJob(
-        job.cell,
-        first.plan,
-        {(step, 0): job.binaries[origin] for step, origin in first.origin.items()},
-    )
+    binaries = {(step, 0): job.binaries[origin] for step, origin in first.origin.items()}
+    return ReplayJob(job.cell, first.plan, binaries)
 
 
 def _bench(prepared: CompiledCandidate) -> ReplayJob:
@@ -390,8 +354,5 @@ def _by_step(found: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[int, Any]
 
 
 def _timed_out(lost: WorkerLost, stage: Stage) -> Rejection:
-    return Rejection(
-        stage,
-        "timeout",
-        f"the kernel did not end in time while {lost.step.text}: look for a loop that never ends",
-    )
+    reason = f"the kernel did not end in time while {lost.step.text}"
+    return Rejection(stage, "timeout", f"{reason}: look for a loop that never ends")

@@ -88,9 +88,7 @@ class WarmWorker:
                 self.turn.release()
 
     def interrupt(self) -> None:
-        """Ends the current requests by ending the process; they raise ReplayerError. Call it from
-        another thread.
-        """
+        """Ends the process from another thread; its requests raise ReplayerError."""
         self.interrupts += 1
         if process := self._process:
             process.kill()
@@ -132,7 +130,6 @@ class WarmWorker:
         self.spent[part] = self.spent.get(part, 0.0) + seconds
 
     def _count(self, spent: dict[str, float]) -> None:
-        """Adds the difference since the last answer of this process."""
         for part, seconds in spent.items():
             self.spend(part, seconds - self._counted.get(part, 0.0))
         self._counted = spent
@@ -146,9 +143,7 @@ class WarmWorker:
         return self._process
 
     def _replace(self) -> None:
-        """Starts the next process at once: loading torch takes seconds, and other stages continue
-        meanwhile.
-        """
+        """Starts the next process at once, because loading torch takes seconds."""
         self._drop()
         self._running()
 

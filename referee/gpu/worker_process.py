@@ -40,9 +40,7 @@ Device = Literal["cuda", "cpu"]
 
 @dataclass(frozen=True)
 class WorkerStep:
-    """The worker's current step, and whether the candidate's kernels ("candidate") or kmint's code
-    runs.
-    """
+    """The worker's step, and whose code runs: the candidate's kernels or kmint ("referee")."""
 
     text: str
     whose: Literal["candidate", "referee"]
@@ -168,9 +166,7 @@ class WorkerProcess:
 
 
 def _hold_more(pipe: int) -> None:
-    """Enlarges a pipe for most requests, because another thread may run for milliseconds between
-    two writes.
-    """
+    """Enlarges a pipe to take most requests in one write."""
     try:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
@@ -179,9 +175,7 @@ def _hold_more(pipe: int) -> None:
 
 
 def _inductor_folder(given: dict[str, str]) -> str:
-    """Inductor's cache keys leave Triton's switches out, so every unusual set has its own
-    folder.
-    """
+    """Inductor's cache keys lack Triton's switches, so every unusual set has its own folder."""
     unusual = unusual_switches(given)
     if not unusual:
         return "inductor"

@@ -82,7 +82,6 @@ def _constant(value: Any, numbers: bool) -> Hashable:
 
 
 def _host(value: Value) -> Any:
-    """A constexpr argument as the kernel sees it."""
     if isinstance(value, DtypeValue):
         return tl.str_to_ty(value.name, None)
     return tuple(_host(part) for part in value) if isinstance(value, tuple) else value
@@ -112,9 +111,7 @@ def _typed(name: str, value: Value, typing: Typing, places: Layout, base: int) -
 
 
 def _device(value: Value, places: Layout, base: int) -> Any:
-    """A run-time argument of its value's type; pointers and scalars become tensors of the GPU's
-    types.
-    """
+    """A run-time argument of its value's type; pointers and scalars become tensors."""
     if isinstance(value, View):
         pointer = tl.str_to_ty("*" + _TRITON_NAMES[value.dtype], None)
         return _scalar(np.array([_address(value, places, base)], np.uint64), pointer)

@@ -30,9 +30,7 @@ Array = NDArray[Any]
 Program = tuple[int, ...]
 
 ELEMENTS = 1 << 15
-"""Maximum number of elements of the largest array of a batch, so that it fits into a processor's
-cache.
-"""
+"""Maximum number of elements of a batch's largest array, for a processor's cache."""
 
 _ROWS = "_rows"
 """Attribute of a value that has one row per program; other values are the same for all programs."""
@@ -87,9 +85,7 @@ class Batches:
     def replay(
         self, recorded: RecordedProgram, arguments: Sequence[Any], programs: Sequence[Program]
     ) -> bool:
-        """Does the work of these programs. Returns False, with no effect, where a batch is
-        impossible.
-        """
+        """Does the work of these programs. Returns False, with no effect, if it cannot."""
         size = max((prod(shape) for step in recorded.steps for shape in step.shapes), default=1)
         count = max(1, ELEMENTS // max(size, 1))
         # Only a single program can replace masked-off lanes by NaN (`memory_patches`).
@@ -124,7 +120,6 @@ class _Batch:
         self._rows = len(programs)
 
     def replay(self, recorded: RecordedProgram, arguments: Sequence[Any]) -> None:
-        """Goes through the steps. Raises NotBatchable, or the exception of a step."""
         places = recorded.places(arguments)
         left_open = self._freedom.left_open
         for step in recorded.steps:

@@ -24,9 +24,7 @@ class NotBatchable(Exception):
 
 
 class BatchMemory:
-    """The accesses of a batch of programs, after the launch's accesses that `memory` has seen so
-    far.
-    """
+    """The accesses of a batch of programs, after those that `memory` has seen in the launch."""
 
     def __init__(self, memory: CheckedMemory) -> None:
         self._memory = memory
@@ -36,9 +34,7 @@ class BatchMemory:
         self._waiting: list[tuple[int, Array, Array]] = []
 
     def load(self, pointers: Array, mask: Array, other: Array, dtype: Any) -> Array:
-        """The elements at `pointers`, one row per program; all arrays have one shape. Raises
-        NotBatchable.
-        """
+        """The elements at `pointers`, one row per program; one shape. Raises NotBatchable."""
         memory, kind = self._memory, np.dtype(dtype)
         touched, everywhere = _lanes(pointers, mask)
         if not touched.size:
@@ -82,18 +78,14 @@ class BatchMemory:
             self._memory.note_stored(home, at, value.dtype.itemsize)
 
     def _home(self, touched: Array, item: int) -> int:
-        """The buffer that holds all items, at multiples of their size. Raises NotBatchable if there
-        is none.
-        """
+        """The buffer that holds all items, at multiples of their size. Raises NotBatchable."""
         home = self._memory.buffer_of(int(touched.min()), int(touched.max()) + item)
         if home is None or int(np.bitwise_or.reduce(touched)) % item:
             raise NotBatchable
         return home
 
     def _stored_once(self, home: int, item: int) -> Array:
-        """Marks the stored elements of the buffer. Raises NotBatchable for a buffer with other
-        accesses.
-        """
+        """Marks the stored elements. Raises NotBatchable for a buffer with other accesses."""
         if home not in self._stored:
             found = self._memory.races.only_stored(home, self._memory.size(home), item)
             if found is None:

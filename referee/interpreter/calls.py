@@ -31,9 +31,7 @@ def is_volatile(node: ast.AST) -> bool:
 
 
 def leaves_lanes_open(node: ast.AST) -> bool:
-    """Whether the node is a load with a mask or boundary check and without a value for hidden
-    lanes.
-    """
+    """Whether the node is a load with a mask or boundary check and without a value for others."""
     if not isinstance(node, ast.Call) or callee_and_args(node)[0] != "tl.load":
         return False
     masked = _given(node, _MASK_PLACE, "mask") and not _given(node, _MASK_PLACE + 1, "other")
@@ -44,7 +42,6 @@ def leaves_lanes_open(node: ast.AST) -> bool:
 
 
 def _given(call: ast.Call, place: int, name: str) -> list[ast.expr]:
-    """The argument, by position or by name, unless it is None."""
     given = [
         *callee_and_args(call)[1][place:][:1],
         *(keyword.value for keyword in call.keywords if keyword.arg == name),

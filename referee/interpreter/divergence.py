@@ -36,9 +36,7 @@ _LONGEST = 80
 
 
 def raise_divergence(value: Any, message: str) -> Any:
-    """The condition, if it is a constant. Raises Race for a tensor, at which threads may
-    diverge.
-    """
+    """The condition, if it is a constant. Raises Race for a tensor: threads may diverge."""
     if isinstance(value, tl.tensor):
         # The judge reads the cause of a launch's end there.
         memory: Any = triton_interpreter._interpreter
@@ -81,9 +79,7 @@ Holds = Callable[[ast.AST], bool]
 
 
 class _TaintPropagation:
-    """Propagates taint from certain calls by name, through assignments, helpers and, optionally,
-    branches.
-    """
+    """Propagates taint from calls by name, through assignments, helpers and perhaps branches."""
 
     def __init__(
         self, functions: Sequence[ast.FunctionDef], starts: Holds, *, branches: bool

@@ -44,7 +44,6 @@ def converted(values: Array, given: str, wanted: str) -> Array:
 
 @functools.cache
 def _values_of_float8(kind: str) -> Array:
-    """The value of every code from 0 to 255, as float32."""
     codes = np.arange(256, dtype=np.uint16)
     if kind == "float8_e5m2":
         # The codes are the upper halves of float16; some of its NaNs are signalling.
@@ -102,9 +101,7 @@ def cut_to_bfloat16(values: Array) -> Array:
 
 
 def cut_to_float16(values: Array) -> Array:
-    """To float16, towards zero: too large numbers become the largest finite value; infinity
-    stays.
-    """
+    """To float16, towards zero: large numbers become the largest finite one; infinity stays."""
     nearest = values.astype(np.float16)
     result: Array = np.where(
         np.abs(nearest) > np.abs(values), np.nextafter(nearest, np.float16(0)), nearest
@@ -125,9 +122,7 @@ def from_float8(bits: Array, kind: str) -> Array:
 
 
 def to_float8(values: Array, kind: str) -> Array:
-    """The bits of floats, to nearest, as by `cvt.rn.satfinite`: infinity and too large numbers
-    become the largest finite value.
-    """
+    """The bits of floats, as by `cvt.rn.satfinite`: large numbers become the largest finite one."""
     limit = LARGEST[kind]
     bits = converted(np.clip(values.astype(np.float32), -limit, limit), "float32", kind)
     return np.where(np.isnan(values), np.uint8(_NAN8), bits)

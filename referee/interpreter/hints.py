@@ -56,9 +56,7 @@ def install(interpreter: Any) -> None:
 
 
 def check(name: str, values: Sequence[int], data: Array, step: int) -> None:
-    """Raises FalseHint unless the hint holds for `data`, whose consecutive values differ by
-    `step`.
-    """
+    """Raises FalseHint unless the hint holds for `data`, whose values differ by `step`."""
     if name not in _WORDS:
         return
     numbers = data.astype(np.int64)

@@ -23,9 +23,7 @@ _ALL = -1
 
 
 class InitMap:
-    """The init map of one run. `base` is the address of its memory, a multiple of every item
-    size.
-    """
+    """The init map of one run. `base` is its memory's address, a multiple of every item size."""
 
     def __init__(self, places: Layout, base: int) -> None:
         self._places, self._base = places, base
@@ -37,9 +35,7 @@ class InitMap:
         self._elements(target)[...] = _ALL
 
     def copy(self, source: View, target: View) -> None:
-        """Marks the elements of `target` as written where those of `source` are; shapes
-        broadcast.
-        """
+        """Marks the elements of `target` as written where those of `source` are, broadcast."""
         if self._places.slots[source.buffer].input is not None:
             self.fill(target)
         else:

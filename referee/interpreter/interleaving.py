@@ -46,12 +46,10 @@ class _ProgramThread:
         self._waits.release()
 
     def resume(self) -> None:
-        """Lets the program run until it waits or ends."""
         self._go.release()
         self._waits.acquire()
 
     def wait(self) -> None:
-        """Lets other programs run. The program calls it."""
         self._waits.release()
         self._go.acquire()
 
@@ -64,9 +62,7 @@ class InterleavingScheduler:
         self._running: _ProgramThread | None = None
 
     def pause(self) -> None:
-        """Lets a drawn program continue. A running program calls it; at other times it does
-        nothing.
-        """
+        """Lets a drawn program continue, if a running program calls it."""
         if self._running:
             self._running.wait()
 
@@ -121,7 +117,5 @@ class InterleavingScheduler:
 
 
 def group_by_first_atomic(programs: Iterable[Program], met: Mapping[Program, int]) -> list[Program]:
-    """Sorts programs by the address of their first atomic (`met`); programs without one come
-    first.
-    """
+    """Sorts programs by the address of their first atomic (`met`), or before all others."""
     return sorted(programs, key=lambda program: met.get(program, -1))

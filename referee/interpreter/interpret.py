@@ -44,12 +44,11 @@ ANSWER_BYTES = 1 << 20
 # for its memory and its disk.
 PATIENCE = 10.0
 UNDECIDED = frozenset({"timeout", "memory_limit"})
-"""Guards that do not reject a kernel which also runs in another way. An interpreter may be too slow
-or too small for a right kernel.
-"""
+"""Guards of an interpreter that may be too slow or too small; alone they reject nothing."""
 WAITS = (
     "`{}` waits for another program, which need not run before this one ends: use a second launch"
 )
+OWN_TENSORS = "write only to new tensors, and within their bounds"
 SLOW = "look for a loop that never ends, or take larger blocks"
 
 
@@ -88,16 +87,13 @@ class Executed:
 
 
 class _Shared:
-    """The arenas of several runs in one sealed memory file, which a worker can map but not
-    resize.
-    """
+    """The arenas of several runs in one sealed memory file, which a worker cannot resize."""
 
     def __init__(self, executions: Sequence[Execution]) -> None:
         import torch
 
         self.places = [
-            layout(execution.plan, reverse=execution.reverse, guard=GUARD_BYTES)
-            for execution in executions
+            layout(one.plan, reverse=one.reverse, guard=GUARD_BYTES) for one in executions
         ]
         self.starts: list[int] = []
         end = HEADER_BYTES
@@ -111,29 +107,18 @@ class _Shared:
             self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         )
         self.region = torch.frombuffer(mmap.mmap(self.fd, end), dtype=torch.uint8)
-        self.periodic: list[dict[int, int]] = []
-        for index, execution in enumerate(executions):
-            if execution.sample_seed is None:
-                prepare(
-                    self.arena(index),
-                    self.places[index],
-                    execution.plan,
-                    execution.inputs,
-                    execution.poison,
-                )
-                self.periodic.append({})
+        self.periodic: list[dict[int, int]] = [{} for _ in executions]
+        for index, one in enumerate(executions):
+            arena, places = self.arena(index), self.places[index]
+            if one.sample_seed is None:
+                prepare(arena, places, one.plan, one.inputs, one.poison)
             else:
-                self.periodic.append(
-                    _write_few(
-                        self.arena(index), self.places[index], execution.plan, execution.inputs
-                    )
-                )
+                self.periodic[index] = _write_few(arena, places, one.plan, one.inputs)
 
     def arena(self, index: int) -> Tensor:
         return self.region[self.starts[index] : self.starts[index] + self.places[index].total]
 
     def begun(self) -> int:
-        """The number of runs that the worker reports as begun."""
         import torch
 
         return int(self.region[:8].view(torch.int64))
@@ -200,19 +185,11 @@ def execute(
                 executions, shared.places, shared.starts, shared.periodic, strict=True
             )
         )
-        memory = (
-            WORKER_MEMORY
-            + (SHADOW_FACTOR if any(e.sample_seed is not None for e in executions) else 1)
-            * shared.size
-        )
+        sampled = any(execution.sample_seed is not None for execution in executions)
+        memory = WORKER_MEMORY + (SHADOW_FACTOR if sampled else 1) * shared.size
         limits = Limits(PATIENCE * seconds, memory, ANSWER_BYTES, processor_seconds=seconds)
-        outcome = zygote.run(
-            ENTRY,
-            pickle.dumps(Request(text, runs, shared.size, unread)),
-            limits=limits,
-            fds=(shared.fd,),
-            cancel=cancel,
-        )
+        wanted = pickle.dumps(Request(text, runs, shared.size, unread))
+        outcome = zygote.run(ENTRY, wanted, limits=limits, fds=(shared.fd,), cancel=cancel)
         done, failure = _answer(outcome, len(executions), shared.begun(), seconds)
         if failure and failure.guard == "timeout" and (loop := find_spin_loop(text)):
             failure = replace(failure, reason=failure.reason.replace(SLOW, WAITS.format(loop)))
@@ -245,20 +222,16 @@ def _answer(
             return len(answers), None
         return len(answers) - 1, _explained(failures[0]["kind"], failures[0]["message"])
     done = max(0, min(begun, count) - 1)
-    reasons = {
-        "timeout": (
-            "timeout",
-            f"the kernel did not end within {seconds:g} s of the CPU path: {SLOW}",
-        ),
-        "memory": (
-            "memory_limit",
-            "the kernel took more memory than the CPU path allows: use smaller blocks",
-        ),
-        "flood": ("output_flood", "the kernel printed too much: remove prints"),
-    }
-    guard, reason = reasons.get(
-        outcome.status, ("kernel_crash", f"the kernel crashed the worker ({outcome.detail})")
-    )
+    guard, reason = "kernel_crash", f"the kernel crashed the worker ({outcome.detail})"
+    match outcome.status:
+        case "timeout":
+            guard = "timeout"
+            reason = f"the kernel did not end within {seconds:g} s of the CPU path: {SLOW}"
+        case "memory":
+            guard = "memory_limit"
+            reason = "the kernel took more memory than the CPU path allows: use smaller blocks"
+        case "flood":
+            guard, reason = "output_flood", "the kernel printed too much: remove prints"
     return done, Rejection("correct", guard, reason)
 
 
@@ -271,15 +244,11 @@ def _parsed(data: bytes, count: int) -> list[dict[str, str] | None]:
         raise JobLost("the interpreter worker gave a malformed answer")
     for index, answer in enumerate(answers):
         last = index == len(answers) - 1
-        if answer is None and (not last or len(answers) == count):
-            continue
-        if (
-            last
-            and isinstance(answer, dict)
-            and all(isinstance(answer.get(key), str) for key in ("kind", "message"))
-        ):
-            continue
-        raise JobLost("the interpreter worker gave a malformed answer")
+        texts = [answer.get("kind"), answer.get("message")] if isinstance(answer, dict) else [None]
+        fails = last and all(isinstance(text, str) for text in texts)
+        passes = answer is None and (not last or len(answers) == count)
+        if not fails and not passes:
+            raise JobLost("the interpreter worker gave a malformed answer")
     return answers
 
 
@@ -289,51 +258,28 @@ def _explained(kind: str, message: str) -> Rejection:
     if kind == "out_of_bounds":
         return Rejection("correct", "out_of_bounds", f"{message}: check offsets and masks")
     if kind == "input_changed":
-        return Rejection(
-            "honest",
-            "input_mutated",
-            f"{message}: write only to new tensors, and within their bounds",
-        )
+        return Rejection("honest", "input_mutated", f"{message}: {OWN_TENSORS}")
     if kind == "unwritten":
-        return Rejection(
-            "honest",
-            "not_deterministic",
-            f"{message}: fill the tensor first (torch.zeros), or mask the load",
-        )
+        advice = "fill the tensor first (torch.zeros), or mask the load"
+        return Rejection("honest", "not_deterministic", f"{message}: {advice}")
     if kind == "race":
+        advice = ": check offsets and masks, or use atomics, a barrier or a second launch"
         # Some messages already contain the advice.
         helps = "add tl.debug_barrier()" in message
-        reason = (
-            message
-            if helps
-            else f"{message}: check offsets and masks, or use atomics, a barrier or a second launch"
-        )
-        return Rejection("honest", "not_deterministic", reason)
+        return Rejection("honest", "not_deterministic", f"{message}{'' if helps else advice}")
     return Rejection("correct", "kernel_error", f"the kernel failed while running: {message}")
 
 
 def _collect(execution: Execution, places: Layout, arena: Tensor) -> Executed | Rejection:
     found = damage(arena, places, execution.plan, execution.inputs, execution.poison)
     if found is None:
-        return Executed(
-            tuple(window(arena, places, view).clone() for view in execution.plan.outputs)
-        )
+        outputs = execution.plan.outputs
+        return Executed(tuple(window(arena, places, view).clone() for view in outputs))
     if found.kind == "input":
         index = execution.plan.buffers[found.buffer].input
-        reason = (
-            f"input {index} was changed ({found.count} bytes): write only to new tensors, "
-            "and within their bounds"
-        )
+        reason = f"input {index} was changed ({found.count} bytes): {OWN_TENSORS}"
         return Rejection("honest", "input_mutated", reason)
-    where = (
-        f"{abs(found.offset)} bytes {'before' if found.offset < 0 else 'from'} the start of "
-        f"buffer {found.buffer}"
-    )
-    return Rejection(
-        "correct",
-        "guard_band",
-        (
-            f"{found.count} bytes outside every buffer were overwritten, {where}: check the "
-            "store's mask"
-        ),
-    )
+    side = "before" if found.offset < 0 else "from"
+    where = f"{abs(found.offset)} bytes {side} the start of buffer {found.buffer}"
+    fault = f"{found.count} bytes outside every buffer were overwritten, {where}"
+    return Rejection("correct", "guard_band", f"{fault}: check the store's mask")

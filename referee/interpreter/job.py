@@ -83,17 +83,13 @@ class Interpreter:
 
     def run(self, run: Run, region: Array) -> None:
         """Executes every step of the plan in order. Raises the exceptions of kernels."""
-        self.freedom.relaxed, self.freedom.second_order, self.memory.open_lanes = (
-            run.relaxed,
-            run.backwards,
-            run.open_lanes,
-        )
+        self.freedom.relaxed, self.freedom.second_order = run.relaxed, run.backwards
+        self.memory.open_lanes = run.open_lanes
         base = region.ctypes.data
         written = InitMap(run.places, base)
         slots = [(run.places.slots[buffer], every) for buffer, every in run.periodic_inputs.items()]
-        self.memory.start_run(
-            region, written, [(base + slot.start, base + slot.end, every) for slot, every in slots]
-        )
+        periods = [(base + slot.start, base + slot.end, every) for slot, every in slots]
+        self.memory.start_run(region, written, periods)
         # Buffers that skipped programs may write.
         partly: set[int] = set()
         for number, step in enumerate(run.plan.steps):
@@ -105,14 +101,8 @@ class Interpreter:
                 partly |= {step.target.buffer} if step.source.buffer in partly else set()
                 copy(step.source, step.target, region, run.places)
             elif not self._launch(number, step, run, region, partly):
-                partly |= _buffers(
-                    [
-                        argument.value
-                        for argument in step.configs[
-                            min(run.config, len(step.configs) - 1)
-                        ].arguments
-                    ]
-                )
+                config = step.configs[min(run.config, len(step.configs) - 1)]
+                partly |= _buffers([argument.value for argument in config.arguments])
 
     def _launch(
         self, number: int, step: Launch, run: Run, region: Array, partly: Collection[int]
@@ -121,26 +111,20 @@ class Interpreter:
         config = step.configs[min(run.config, len(step.configs) - 1)]
         base = region.ctypes.data
         names = _buffer_names(config)
-        slots = {
-            names.get(number, f"buffer {number}"): slot
-            for number, slot in enumerate(run.places.slots)
-        }
+        numbered = enumerate(run.places.slots)
+        slots = {names.get(number, f"buffer {number}"): slot for number, slot in numbered}
         ranges = {name: (base + slot.start, base + slot.end) for name, slot in slots.items()}
-        inputs, unsure = (
-            [name for name, slot in slots.items() if slot.input is not None],
-            [run.places.slots[one] for one in partly],
-        )
-        self.memory.start_launch(
-            ranges, inputs, [name for name, slot in slots.items() if slot in unsure]
-        )
+        inputs = [name for name, slot in slots.items() if slot.input is not None]
+        skipped = [run.places.slots[one] for one in partly]
+        unsure = [name for name, slot in slots.items() if slot in skipped]
+        self.memory.start_launch(ranges, inputs, unsure)
         kernel = getattr(self._kernels, step.kernel)
         function, given = kernel.rewrite(), arguments(kernel, config, run.places, base)
         self._builder.set_grid_dim(*config.grid)
-        few = (
-            None if run.sample_seed is None else list(sample_programs(config.grid, run.sample_seed))
-        )
-        order = _programs(config.grid, run.backwards) if few is None else iter(few)
-        complete = few is None or len(few) == math.prod(config.grid)
+        order, complete = _programs(config.grid, run.backwards), True
+        if run.sample_seed is not None:
+            few = list(sample_programs(config.grid, run.sample_seed))
+            order, complete = iter(few), len(few) == math.prod(config.grid)
         met = self._met.setdefault((number, config.grid), {})
         if run.interleaving_seed is None:
             self.memory.at_atomic = lambda address: met.setdefault(
@@ -151,9 +135,8 @@ class Interpreter:
                 name, tuple(given.values()), order, lambda: function(**given)
             )
         else:
-            self._interleaved(
-                run.interleaving_seed, group_by_first_atomic(order, met), lambda: function(**given)
-            )
+            groups = group_by_first_atomic(order, met)
+            self._interleaved(run.interleaving_seed, groups, lambda: function(**given))
         self.memory.end_launch()
         return complete
 
@@ -170,10 +153,8 @@ class Interpreter:
         end.
         """
         handles = [(one.handle, one.dtype.is_ptr()) for one in tensors(given)]
-        varying, numbers = (
-            [handle for handle, _ in handles],
-            [handle for handle, is_pointer in handles if not is_pointer],
-        )
+        varying = [handle for handle, _ in handles]
+        numbers = [handle for handle, is_pointer in handles if not is_pointer]
         complete = True
 
         def recorded_for(
@@ -203,7 +184,6 @@ class Interpreter:
         return complete
 
     def _alone(self, program: Program, run: Callable[[], None]) -> bool:
-        """Runs one program; True if it ran to its end."""
         self._builder.set_grid_idx(*program)
         self.memory.begin_program()
         try:
@@ -243,16 +223,12 @@ def _programs(grid: tuple[int, int, int], backwards: bool) -> Iterator[tuple[int
 
 
 def _buffers(values: Iterable[Value]) -> set[int]:
-    """The buffers in arguments, also inside tuples."""
     found = set()
     for value in values:
-        found |= (
-            {value.buffer}
-            if isinstance(value, View)
-            else _buffers(value)
-            if isinstance(value, tuple)
-            else set()
-        )
+        if isinstance(value, View):
+            found.add(value.buffer)
+        elif isinstance(value, tuple):
+            found |= _buffers(value)
     return found
 
 

@@ -119,9 +119,7 @@ def rewrite_kernels(text: str, unread: frozenset[int] = frozenset()) -> str:
 
 
 def larger(value1: Any, index1: Any, value2: Any, index2: Any, tie_break_left: Any) -> Any:
-    """The combiner of `tl.argmax` and `tl.max(..., return_indices=True)`; Triton's uses `and` and
-    `or`.
-    """
+    """The combiner of `tl.argmax` and `tl.max(..., return_indices=True)`, without `and`."""
     return _picked(value1 > value2, value1, index1, value2, index2, tie_break_left)
 
 
@@ -181,9 +179,7 @@ class _Calls(ast.NodeTransformer):
         )
 
     def rewrite(self) -> None:
-        """Rewrites the function. One with several returns records whether a tensor decides about
-        one of them.
-        """
+        """Rewrites the function, and records whether a tensor decides on one of several returns."""
         self._function.body = [self.visit(statement) for statement in self._function.body]
         if self._joins:
             self._function.body.insert(
@@ -210,7 +206,6 @@ class _Calls(ast.NodeTransformer):
         return node
 
     def visit_While(self, node: ast.While) -> ast.While:
-        """Wraps the condition in a call."""
         self.generic_visit(node)
         node.test = self._condition(node, node.test)
         return node
@@ -223,16 +218,13 @@ class _Calls(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        """Wraps an atomic in a call."""
         self.generic_visit(node)
         if is_atomic(node.value):
             node.value = _unread(node.value)
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """Wraps the assigned value in a call, and an atomic in one more if its name is never
-        read.
-        """
+        """Wraps the assigned value in a call, and an atomic in one more if it is never read."""
         self.generic_visit(node)
         if is_atomic(node.value) and not any(
             isinstance(target, ast.Name) and target.id in self._read for target in node.targets
@@ -249,22 +241,18 @@ class _Calls(ast.NodeTransformer):
         return ast.Assign([node.target], _call("__assigned", node.value))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
-        """Becomes a plain assignment."""
         assert isinstance(node.target, ast.Name)
         calculation = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
         return self.visit_Assign(ast.Assign([node.target], calculation))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        """Becomes a call with a function of each value."""
         self.generic_visit(node)
         return _call(
             "__chosen", self._condition(node, node.test), _later(node.body), _later(node.orelse)
         )
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Replaces the builtins `min` and `max`, and wraps an atomic whose result the compiler
-        drops.
-        """
+        """Replaces `min` and `max`, and wraps an atomic whose result the compiler drops."""
         self.generic_visit(node)
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
         if is_atomic(node) and not self._unread.isdisjoint((NOWHERE, *lines)):
@@ -281,7 +269,6 @@ class _Calls(ast.NodeTransformer):
         )
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """A chain becomes a call."""
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
@@ -290,7 +277,6 @@ class _Calls(ast.NodeTransformer):
         return _call("__chain", _later(node.left), *rest)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        """`not` becomes a call."""
         self.generic_visit(node)
         return _call("__negated", node.operand) if isinstance(node.op, ast.Not) else node
 

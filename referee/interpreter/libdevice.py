@@ -172,9 +172,7 @@ def float_function(name: str) -> Callable[..., Any] | None:
 
 
 def install(interpreter: Any) -> None:
-    """Patches the given `triton.runtime.interpreter` module and the libdevice modules, once per
-    process.
-    """
+    """Patches this `triton.runtime.interpreter` and the libdevice modules, once per process."""
     from triton.language.extra import libdevice
     from triton.language.extra.cuda import libdevice as device
 

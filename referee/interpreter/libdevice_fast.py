@@ -41,9 +41,7 @@ def _exp2(values: Array) -> Array:
 
 
 def _log2(values: Array) -> Array:
-    """The instruction `lg2.approx.ftz.f32`; its error from 0.5 to 2 is up to 2^-22, here at most
-    half of that.
-    """
+    """The instruction `lg2.approx.ftz.f32`, with half of its error from 0.5 to 2 (2^-22)."""
     base = _single(values)
     exact = np.log2(base)
     return _single(
@@ -52,9 +50,7 @@ def _log2(values: Array) -> Array:
 
 
 def _divide(left: Array, right: Array) -> Array:
-    """The instruction `div.approx.ftz.f32`: a product with a reciprocal, which is zero for a large
-    `right`.
-    """
+    """The instruction `div.approx.ftz.f32`: times a reciprocal, zero for a large `right`."""
     left, right = _single(left), _single(right)
     large = (np.abs(right) > 2.0**126) & np.isfinite(right)
     return _single(np.where(large, left * np.copysign(0.0, right), left / right))

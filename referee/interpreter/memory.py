@@ -40,9 +40,7 @@ Array = NDArray[Any]
 
 
 class CheckedMemory:
-    """Replaces the interpreter's native memory module; all attributes except the accesses pass
-    through.
-    """
+    """Replaces the interpreter's memory module; all attributes except accesses pass through."""
 
     def __init__(self, native: Any, program: Callable[[], tuple[int, ...]]) -> None:
         self.native = native
@@ -58,9 +56,7 @@ class CheckedMemory:
         self.inputs = self._partly = frozenset[int]()
         self.violation: Violation | None = None
         self.at_atomic: Callable[[int], object] = lambda address: None
-        """Called with the first address of every atomic, before and after it, and of every volatile
-        load, before it.
-        """
+        """Called with the first address of an atomic (before, after) or volatile load (before)."""
         self.volatile = self._unread = self.open_lanes = False
 
     def __getattr__(self, name: str) -> Any:
@@ -168,9 +164,7 @@ class CheckedMemory:
         return result
 
     def store(self, pointers: Array, value: Array, mask: Array) -> Any:
-        """As the native store. Raises OutOfBounds, Misaligned or InputChanged before it writes any
-        memory.
-        """
+        """As the native store. Raises OutOfBounds, Misaligned or InputChanged before it."""
         item = value.dtype.itemsize
         touched = self._check(pointers, mask, item, "writes")
         if not touched.size:
@@ -192,9 +186,7 @@ class CheckedMemory:
     def atomic_rmw(
         self, operation: Any, pointers: Array, value: Array, mask: Array, semantics: Any
     ) -> Any:
-        """As the native read-modify-write. Raises OutOfBounds or Misaligned first, InputChanged
-        afterwards.
-        """
+        """As the native one. Raises OutOfBounds or Misaligned before, InputChanged after it."""
         if operation.name == "XCHG" and value.dtype.kind == "f":
             # The native operation exchanges integers only; memory sees the same bits.
             kind = value.dtype
@@ -217,9 +209,7 @@ class CheckedMemory:
         return self._update(touched, semantics, value, mask, update)
 
     def atomic_cas(self, pointers: Array, compare: Array, value: Array, semantics: Any) -> Any:
-        """As the native compare-and-swap. Raises OutOfBounds or Misaligned first, InputChanged
-        afterwards.
-        """
+        """As the native one. Raises OutOfBounds or Misaligned before, InputChanged after it."""
         mask = np.ones_like(pointers, dtype=bool)
         touched = self._check(pointers, mask, value.dtype.itemsize, "updates")
         self._check_initialized(touched, value.dtype.itemsize)
@@ -289,9 +279,7 @@ class CheckedMemory:
         return touched
 
     def _buffers_of(self, touched: Array) -> Iterator[tuple[int, Array, Array | slice]]:
-        """The touched buffers: number, byte offsets within it, and positions among the
-        addresses.
-        """
+        """The touched buffers: number, byte offsets, and positions among the addresses."""
         if not touched.size:
             return
         first, last = (

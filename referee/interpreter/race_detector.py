@@ -192,9 +192,7 @@ class RaceDetector:
         return other
 
     def write(self, access: Access, changes: Array) -> int | None:
-        """Notes a write, as `read` does; `changes` marks the lanes whose value differs from
-        memory.
-        """
+        """Notes a write; `changes` marks the lanes whose value differs from memory."""
         shadow = self._shadow(access)
         at, each = shadow.elements(access)
         lanes = access.lanes[changes]
@@ -260,9 +258,7 @@ class RaceDetector:
         return shadow is None or not (shadow.last_write or shadow.last_atomic)
 
     def only_stored(self, buffer: int, size: int, item: int) -> Array | None:
-        """Marks the stored items of a buffer of `size` bytes; None for any other access or item
-        size.
-        """
+        """Marks the stored items of a buffer of `size` bytes; None for other accesses or sizes."""
         shadow = self._buffers.get(buffer)
         if shadow is None:
             return np.zeros(-(-size // item), bool)
@@ -277,9 +273,7 @@ class RaceDetector:
     def _unordered_writer(
         self, shadow: ShadowMemory, at: Array, *, alone: bool = False
     ) -> int | None:
-        """A program that wrote there without order to this one, or to its single thread if
-        `alone`.
-        """
+        """A program that wrote there without order to this one, or its one thread if `alone`."""
         return (
             self._unordered(
                 shadow.writer[at], shadow.writer_time[at], shadow.writer_block[at], alone
@@ -349,9 +343,7 @@ class RaceDetector:
         return bool((mine & (shadow.atomic_time[at] > self._current.ordered_until[0])).any())
 
     def _own_atomic_block(self, shadow: ShadowMemory, at: Array) -> bool:
-        """Whether a block of atomics of the program changed an element there since the last
-        barrier.
-        """
+        """Whether the program's atomics changed an element there since the last barrier."""
         return shadow.last_atomic_epoch >= self._current.barrier_epoch and bool(
             (shadow.atomic_epoch[at] == self._current.barrier_epoch).any()
         )

@@ -49,9 +49,7 @@ _PLAIN = (type(None), bool, int, float, str, tl.dtype)
 
 @dataclass
 class _Mark:
-    """The recorder's knowledge of a value in recording `number`: whether it is constant, and its
-    place.
-    """
+    """A value in recording `number`: whether it is constant, and its place."""
 
     number: int
     constant: bool
@@ -160,9 +158,7 @@ class Recorder:
         *,
         pure: bool = False,
     ) -> bool:
-        """Whether the call could be recorded, or has constant operands and results because it is
-        `pure`.
-        """
+        """Whether the call could be recorded, or is `pure` with constant operands and results."""
         single = {
             position: one for position, one in enumerate(given) if isinstance(one, self._handle)
         }
@@ -211,7 +207,6 @@ class Recorder:
         )
 
     def _plain(self, value: Any) -> bool:
-        """Whether the value contains nothing that a program computed."""
         if isinstance(value, (list, tuple)):
             return all(self._plain(part) for part in value)
         return isinstance(value, self._owners + _PLAIN) or type(value).__module__ == self._native

@@ -17,7 +17,6 @@ def find_spin_loop(text: str) -> str:
 
 
 def _asks(loop: ast.While) -> bool:
-    """Whether the loop's condition or body reads memory that other programs change."""
     return any(_shared(node) for part in (loop.test, *loop.body) for node in ast.walk(part))
 
 

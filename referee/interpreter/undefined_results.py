@@ -27,9 +27,7 @@ UNDEFINED: dict[str, Undefined] = {
     **dict.fromkeys(("idiv", "srem", "urem"), _no_quotient),
     **dict.fromkeys(("shl", "lshr", "ashr"), _no_shift),
 }
-"""Integer operations and the test that marks undefined results, given both operands and the width
-in bits.
-"""
+"""Integer operations with a test for undefined results: both operands and the width in bits."""
 
 
 def check_indices(indices: Array, size: int, word: str) -> None:

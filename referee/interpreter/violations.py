@@ -15,9 +15,7 @@ class OutOfBounds(Exception):
 
 
 class Misaligned(Exception):
-    """A lane reached an address that is no multiple of its item size; a GPU loses its context
-    there.
-    """
+    """A lane reached an address that is no multiple of its item size; a GPU fails there."""
 
     kind = "misaligned"
 

@@ -67,27 +67,20 @@ def _op(
     kind: str,
     family: str,
     title: str,
-    formula: str,
+    formula: str = "",
     *,
     eps: float | None = None,
-    hard: bool = False,
     cast: str = "x.dtype",
 ) -> Op:
-    text = f"{formula}; all in fp32, cast to {cast}"
-    return Op(name, kind, family, title, text, "hard" if hard else "familiar", eps=eps)
+    text = f"{formula or _formulas()[name]}; all in fp32, cast to {cast}"
+    return Op(name, kind, family, title, text, "familiar", eps=eps)
 
 
 def _plain_norm(norm: Norm, residual: bool) -> Op:
     name = ("add_" if residual else "") + ("rmsnorm" if norm == "rms" else "layernorm")
     eps = RMS_EPS if norm == "rms" else LAYER_EPS
-    base = _op(
-        name,
-        norm_kind(norm, residual),
-        "norm",
-        norm_title(norm, residual),
-        norm_formula(norm, residual) + "; out = n",
-        eps=eps,
-    )
+    kind, title = norm_kind(norm, residual), norm_title(norm, residual)
+    base = _op(name, kind, "norm", title, norm_formula(norm, residual) + "; out = n", eps=eps)
     return replace(base, norm=norm, residual=residual)
 
 
@@ -100,149 +93,86 @@ def _gated(name: str, title: str, gate: str) -> Op:
     return _op(name, "gate_up", "gated", title, f"n = gate; out = {gate} * up", cast="gate.dtype")
 
 
+def _formulas() -> dict[str, str]:
+    """The formulas of operations that are no chain, activation or gated unit."""
+    rms, add_rms = norm_formula("rms", False), norm_formula("rms", True)
+    row = "max and sum over the row"
+    return {
+        "softmax": "z = x; " + _SOFTMAX,
+        "rope": "n = x; " + _ROTATE,
+        "qknorm_rope": f"{rms}; {_ROTATE}",
+        "bias_gelu": f"n = x + bias; out = {ACTIVATIONS['gelu'].formula}",
+        "l2norm": f"out = x / sqrt(sum(x^2 over the row) + {L2_EPS:g})",
+        "log_softmax": f"out = (x - max(x)) - log(sum(exp(x - max(x)))), {row}",
+        "softmax_scale": "z = x*scale[0], scale[0] > 0; " + _SOFTMAX,
+        "add_rmsnorm_rope": f"{add_rms}; {_ROTATE}",
+        "dequant_int8": "out = q * scale, one scale a row",
+        "softcap_softmax": f"z = {SOFTCAP:g}*tanh(x/{SOFTCAP:g}); {_SOFTMAX}",
+        "rmsnorm_gemma": f"out = x / sqrt(mean(x^2 over the row) + {RMS_EPS:g}) * (1 + w)",
+        "rope_interleaved": (
+            "out[2i] = x[2i]*cos[i] - x[2i+1]*sin[i]; out[2i+1] = x[2i]*sin[i] + x[2i+1]*cos[i]"
+        ),
+        "cross_entropy": "out = log(sum(exp(x - max(x)))) + max(x) - x[tgt], one value a row",
+        "cumsum": "out[j] = sum(x[0..j]) along the row",
+        "entropy": (
+            "p = softmax(x) over the row; out = -sum(p*log(p)) = "
+            "log(sum(exp(x - m))) - sum(p*(x - m)), m = max(x); one value a row"
+        ),
+        "kl_div": (
+            "p = softmax(x), q = softmax(y) over the row; "
+            "out = sum(p*(log(p) - log(q))), one value a row"
+        ),
+    }
+
+
 def _explicit() -> tuple[Op, ...]:
     gelu, silu, relu = (ACTIVATIONS[act].formula for act in ("gelu", "silu", "relu"))
-    rms, add_rms = norm_formula("rms", False), norm_formula("rms", True)
+    qknorm, add_rms = "RMSNorm -> rotary embedding", "residual + RMSNorm -> rotary embedding"
     return (
         _plain_norm("rms", False),
-        _op("softmax", "unary", "softmax", "softmax", "z = x; " + _SOFTMAX),
+        _op("softmax", "unary", "softmax", "softmax"),
         _gated("swiglu", "SwiGLU", silu),
         _plain_norm("rms", True),
-        _op("rope", "rope", "rope", "rotary embedding (rotate-half)", "n = x; " + _ROTATE),
+        _op("rope", "rope", "rope", "rotary embedding (rotate-half)"),
         _plain_norm("layer", False),
         _plain_norm("layer", True),
         _gated("geglu", "GEGLU (tanh form)", gelu),
-        _op(
-            "qknorm_rope",
-            "norm_rope",
-            "rope",
-            "RMSNorm -> rotary embedding",
-            f"{rms}; {_ROTATE}",
-            eps=RMS_EPS,
-        ),
+        _op("qknorm_rope", "norm_rope", "rope", qknorm, eps=RMS_EPS),
         _activation("gelu"),
         _activation("silu"),
         _activation("relu2"),
-        _op(
-            "bias_gelu",
-            "bias",
-            "activation",
-            "bias + GELU (tanh form)",
-            f"n = x + bias; out = {gelu}",
-        ),
+        _op("bias_gelu", "bias", "activation", "bias + GELU (tanh form)"),
         _gated("reglu", "ReGLU", relu),
-        _op(
-            "l2norm",
-            "unary",
-            "norm",
-            "L2 normalisation",
-            f"out = x / sqrt(sum(x^2 over the row) + {L2_EPS:g})",
-            eps=L2_EPS,
-        ),
-        _op(
-            "log_softmax",
-            "unary",
-            "softmax",
-            "log-softmax",
-            "out = (x - max(x)) - log(sum(exp(x - max(x)))), max and sum over the row",
-        ),
-        _op(
-            "softmax_scale",
-            "scale",
-            "softmax",
-            "scaled softmax",
-            "z = x*scale[0], scale[0] > 0; " + _SOFTMAX,
-        ),
+        _op("l2norm", "unary", "norm", "L2 normalisation", eps=L2_EPS),
+        _op("log_softmax", "unary", "softmax", "log-softmax"),
+        _op("softmax_scale", "scale", "softmax", "scaled softmax"),
         chain("layer", False, ("gelu",)),
-        _op(
-            "add_rmsnorm_rope",
-            "add_norm_rope",
-            "rope",
-            "residual + RMSNorm -> rotary embedding",
-            f"{add_rms}; {_ROTATE}",
-            eps=RMS_EPS,
-        ),
-        _op(
-            "dequant_int8",
-            "dequant",
-            "dequant",
-            "int8 dequantisation",
-            "out = q * scale, one scale a row",
-            cast="float16",
-        ),
+        _op("add_rmsnorm_rope", "add_norm_rope", "rope", add_rms, eps=RMS_EPS),
+        _op("dequant_int8", "dequant", "dequant", "int8 dequantisation", cast="float16"),
     )
 
 
 def _standalone() -> tuple[Op, ...]:
+    interleaved = "rotary embedding (interleaved pairs)"
     return (
-        _op(
-            "softcap_softmax",
-            "unary",
-            "softmax",
-            "soft-capped softmax",
-            f"z = {SOFTCAP:g}*tanh(x/{SOFTCAP:g}); {_SOFTMAX}",
-        ),
-        _op(
-            "rmsnorm_gemma",
-            "rms",
-            "norm",
-            "RMSNorm with weight 1 + w",
-            f"out = x / sqrt(mean(x^2 over the row) + {RMS_EPS:g}) * (1 + w)",
-            eps=RMS_EPS,
-        ),
+        _op("softcap_softmax", "unary", "softmax", "soft-capped softmax"),
+        _op("rmsnorm_gemma", "rms", "norm", "RMSNorm with weight 1 + w", eps=RMS_EPS),
         _gated("glu", "GLU (sigmoid gate)", "sigmoid(n)"),
-        _op(
-            "rope_interleaved",
-            "rope_interleaved",
-            "rope",
-            "rotary embedding (interleaved pairs)",
-            "out[2i] = x[2i]*cos[i] - x[2i+1]*sin[i]; out[2i+1] = x[2i]*sin[i] + x[2i+1]*cos[i]",
-        ),
-        _op(
-            "cross_entropy",
-            "target",
-            "loss",
-            "cross entropy a row",
-            "out = log(sum(exp(x - max(x)))) + max(x) - x[tgt], one value a row",
-        ),
+        _op("rope_interleaved", "rope_interleaved", "rope", interleaved),
+        _op("cross_entropy", "target", "loss", "cross entropy a row"),
     )
 
 
 def _probes() -> tuple[Op, ...]:
-    wide = replace(
-        _plain_norm("rms", False),
-        name="rmsnorm_wide",
-        title="RMSNorm of few very long rows",
-        difficulty="hard",
-        regime="wide",
-    )
-    return (
+    title = "RMSNorm of few very long rows"
+    wide = replace(_plain_norm("rms", False), name="rmsnorm_wide", title=title, regime="wide")
+    probes = (
         wide,
-        _op(
-            "cumsum",
-            "unary",
-            "scan",
-            "cumulative sum",
-            "out[j] = sum(x[0..j]) along the row",
-            hard=True,
-        ),
-        _op(
-            "entropy",
-            "row_reduce",
-            "loss",
-            "entropy of softmax a row",
-            "p = softmax(x) over the row; out = -sum(p*log(p)) = log(sum(exp(x - m))) - sum(p*(x - m)), m = max(x); one value a row",
-            hard=True,
-        ),
-        _op(
-            "kl_div",
-            "pair_reduce",
-            "loss",
-            "KL divergence of two rows of logits",
-            "p = softmax(x), q = softmax(y) over the row; out = sum(p*(log(p) - log(q))), one value a row",
-            hard=True,
-        ),
+        _op("cumsum", "unary", "scan", "cumulative sum"),
+        _op("entropy", "row_reduce", "loss", "entropy of softmax a row"),
+        _op("kl_div", "pair_reduce", "loss", "KL divergence of two rows of logits"),
     )
+    return tuple(replace(op, difficulty="hard") for op in probes)
 
 
 @lru_cache(maxsize=1)
@@ -255,13 +185,8 @@ def _by_name() -> dict[str, Op]:
                 ops.setdefault(op.name, op)
     ops.update((op.name, op) for op in _probes())
     for base in SHORT_BASES:
-        short = replace(
-            ops[base],
-            name=base + SHORT_SUFFIX,
-            title=ops[base].title + ", short rows",
-            regime="short",
-        )
-        ops[short.name] = short
+        name, title = base + SHORT_SUFFIX, ops[base].title + ", short rows"
+        ops[name] = replace(ops[base], name=name, title=title, regime="short")
     return ops
 
 
@@ -271,9 +196,7 @@ def catalogue() -> tuple[Op, ...]:
 
 
 def functions() -> tuple[Op, ...]:
-    """Every listed operation that is a function: with several results, or other shapes
-    and dtypes.
-    """
+    """Every listed operation that is a function: several results, or other shapes and dtypes."""
     return tuple(one.op for one in shipped().values())
 
 
@@ -302,8 +225,4 @@ def get(name: str) -> Op:
 
 def base_name(op: Op) -> str:
     """The name under which the formula is known, without `_short` or `_wide`."""
-    return (
-        op.name.removesuffix(SHORT_SUFFIX)
-        if op.regime == "short"
-        else op.name.removesuffix("_wide")
-    )
+    return op.name.removesuffix(SHORT_SUFFIX if op.regime == "short" else "_wide")

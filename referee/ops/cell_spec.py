@@ -39,9 +39,7 @@ LARGE_ROWS = 524_417  # Times 4096 columns: more than 2^31 elements.
 
 @dataclass(frozen=True)
 class CellSpec:
-    """One cell before it is bound to an operation. `scaled` names the operands with `scale`; ()
-    means all.
-    """
+    """One cell before it has an operation. `scaled` names the operands with `scale`, or is ()."""
 
     rows: int
     columns: int

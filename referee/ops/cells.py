@@ -10,6 +10,7 @@ far a scale is lowered.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -18,7 +19,7 @@ from referee.ops.cell_spec import CellSpec
 from referee.ops.cell_table import cell_specs
 from referee.ops.grammar import ACTIVATIONS
 from referee.ops.op_cells import FROM_THE_LARGEST
-from referee.ops.signatures import KINDS, Symbol, signature
+from referee.ops.signatures import KINDS, Parameter, Symbol, signature
 from referee.ops.spec import Cell, Dtype, Op, TensorSpec
 
 LIMITS: dict[Dtype, float] = {"float16": 3.0e4, "bfloat16": 1.0e37, "float32": 1.0e37}
@@ -118,9 +119,7 @@ _SHORT_NAMES: dict[Dtype, str] = {"float32": "f32", "float16": "f16", "bfloat16"
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements, as torch gives a fresh tensor. A dimension of size 0 counts as
-    1.
-    """
+    """Row-major strides in elements, as torch gives them: a dimension of size 0 counts as 1."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -136,17 +135,14 @@ def aligned_stride(columns: int, more: int = 0) -> int:
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: Dtype, layout: str) -> TensorSpec:
     strides = contiguous_strides(shape)
-    if layout == "padded-offset" and len(shape) == 2:
-        return TensorSpec(name, shape, dtype, (shape[1] + ODD_PAD, 1), ODD_PAD)
-    if layout == "aligned" and len(shape) == 2:
-        return TensorSpec(name, shape, dtype, (aligned_stride(shape[1]), 1))
-    if layout == "lone" and len(shape) == 2:
-        return TensorSpec(name, shape, dtype, (shape[1] + ODD_PAD, 1))
-    if layout == "halves":
-        return TensorSpec(name, shape, dtype, (2 * shape[1], 1), shape[1] if name == "up" else 0)
-    return TensorSpec(
-        name, shape, dtype, strides, ODD_PAD if layout in ("offset", "padded-offset") else 0
-    )
+    offset = ODD_PAD if layout in ("offset", "padded-offset") else 0
+    if layout in ("padded-offset", "lone") and len(shape) == 2:
+        strides = (shape[1] + ODD_PAD, 1)
+    elif layout == "aligned" and len(shape) == 2:
+        strides = (aligned_stride(shape[1]), 1)
+    elif layout == "halves":
+        strides, offset = (2 * shape[1], 1), shape[1] if name == "up" else 0
+    return TensorSpec(name, shape, dtype, strides, offset)
 
 
 def _scale(op: Op, name: str, cell_spec: CellSpec) -> float:
@@ -160,9 +156,7 @@ def _scale(op: Op, name: str, cell_spec: CellSpec) -> float:
 
 
 def cell_of(op: Op, cell_spec: CellSpec) -> Cell:
-    """The spec bound to the operation's signature: shapes and dtypes of every operand, and scales
-    that keep a correct answer finite.
-    """
+    """The spec bound to the operation's signature, with scales that keep correct answers finite."""
     kind = KINDS[op.kind]
     sizes: dict[Symbol, int] = {
         "M": cell_spec.rows,
@@ -171,15 +165,12 @@ def cell_of(op: Op, cell_spec: CellSpec) -> Cell:
         "1": 1,
     }
     dtype: Dtype = "float16" if op.kind == "dequant" else cell_spec.dtype
-    inputs = tuple(
-        _tensor(
-            p.name,
-            tuple(sizes[s] for s in p.shape),
-            dtype if p.dtype == "x" else p.dtype,
-            cell_spec.layout,
-        )
-        for p in kind.parameters
-    )
+
+    def tensor(p: Parameter) -> TensorSpec:
+        own = dtype if p.dtype == "x" else p.dtype
+        return _tensor(p.name, tuple(sizes[s] for s in p.shape), own, cell_spec.layout)
+
+    inputs = tuple(map(tensor, kind.parameters))
     shape = tuple(sizes[s] for s in kind.output)
     outputs = (TensorSpec("out", shape, dtype, contiguous_strides(shape)),)
     wanted = tuple(_scale(op, p.name, cell_spec) for p in kind.parameters)
@@ -189,6 +180,11 @@ def cell_of(op: Op, cell_spec: CellSpec) -> Cell:
         f"{_SHORT_NAMES[dtype]}-{cell_spec.rows}x{cell_spec.columns}-{label}-x{cell_spec.scale:g}"
     )
     return Cell(name, inputs, outputs, cell_spec.values, scales, cell_spec.role)
+
+
+def cells_of(op: Op, specs: Iterable[CellSpec]) -> tuple[Cell, ...]:
+    """The specs bound to the operation's signature; the last one of a name counts."""
+    return tuple({cell.name: cell for cell in (cell_of(op, one) for one in specs)}.values())
 
 
 def of_mixed_values(op: Op, cell: Cell) -> Cell:
@@ -212,8 +208,4 @@ def cells(op: Op, *, profile: Profile) -> tuple[Cell, ...]:
 
     The cells of a user's operation are in its task.
     """
-    made = {
-        cell.name: cell
-        for cell in (cell_of(op, cell_spec) for cell_spec in cell_specs(op, profile))
-    }
-    return tuple(made.values())
+    return cells_of(op, cell_specs(op, profile))

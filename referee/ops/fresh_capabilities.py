@@ -69,53 +69,30 @@ def _first(cells: Sequence[Cell], label: str) -> Cell | None:
 
 
 def _of_many_rows(op: Op, cell: Cell, label: str, chance: random.Random, gpu: bool) -> Cell:
-    """A cell of many rows. On a GPU it has the width and dtype of the fixed cell, whose kernels are
-    compiled already; cells of head sizes may have any dtype.
-    """
+    """A cell of many rows. A replay keeps width and dtype, for which kernels are compiled."""
     columns, dtype = cell.inputs[0].shape[-1], cell.outputs[0].dtype
     if label == "head80" or not gpu:
         dtype = chance.choice(DTYPES)
     if label != "head80" and not gpu:
         columns = short(op, chance)
-    rows = (
-        between(chance, GPU_FEWEST, min(GPU_ROWS, GPU_ELEMENTS // columns))
-        if gpu
-        else chance.randint(*CPU_ROWS)
-    )
-    cell_spec = CellSpec(
-        rows,
-        columns,
-        dtype,
-        cell.values,
-        role="capability",
-        layout=OF_MANY_ROWS[label],
-        label=label,
-    )
-    return cell_of(op, cell_spec)
+    most = min(GPU_ROWS, GPU_ELEMENTS // columns)
+    rows = between(chance, GPU_FEWEST, most) if gpu else chance.randint(*CPU_ROWS)
+    return _cell(op, cell, label, (rows, columns, dtype), OF_MANY_ROWS[label])
 
 
 def _of_long_rows(op: Op, cell: Cell, label: str, chance: random.Random, gpu: bool) -> Cell:
     rows = cell.inputs[0].shape[0] if gpu or cell.values != "normal" else 2
     columns = chance.randint(*(GPU_LONG_ROWS if gpu else LONG_ROWS))
     dtype: Dtype = "float16" if gpu else chance.choice(DTYPES)
-    return cell_of(
-        op,
-        CellSpec(
-            rows,
-            columns,
-            dtype,
-            cell.values,
-            role="capability",
-            layout=OF_LONG_ROWS[label],
-            label=label,
-        ),
-    )
+    return _cell(op, cell, label, (rows, columns, dtype), OF_LONG_ROWS[label])
+
+
+def _cell(op: Op, like: Cell, label: str, shape: tuple[int, int, Dtype], layout: Layout) -> Cell:
+    return cell_of(op, CellSpec(*shape, like.values, role="capability", layout=layout, label=label))
 
 
 def _with_a_layout(cell: Cell, chance: random.Random) -> Cell:
-    """The cell with drawn gaps and offsets, equal for all operands. They are odd, except that
-    aligned rows stay aligned.
-    """
+    """The cell with drawn odd gaps and offsets, equal for all operands; aligned rows stay so."""
     if "-halves-" in cell.name:
         return cell
     gap, moved, more = chance.choice(ODD_GAPS), chance.choice(ODD_GAPS), chance.choice(MORE_ALIGNED)
@@ -124,14 +101,8 @@ def _with_a_layout(cell: Cell, chance: random.Random) -> Cell:
     def relaid(spec: TensorSpec) -> TensorSpec:
         offset = moved if spec.offset else 0
         if len(spec.shape) == 2 and spec.strides[0] > spec.shape[1] > 0:
-            return replace(
-                spec,
-                strides=(
-                    aligned_stride(spec.shape[1], more) if aligned else spec.shape[1] + gap,
-                    1,
-                ),
-                offset=offset,
-            )
+            row = aligned_stride(spec.shape[1], more) if aligned else spec.shape[1] + gap
+            return replace(spec, strides=(row, 1), offset=offset)
         return replace(spec, offset=offset)
 
     return replace(cell, inputs=tuple(map(relaid, cell.inputs)))

@@ -22,7 +22,7 @@ import random
 
 from referee.ops.catalogue import base_name
 from referee.ops.cell_spec import CellSpec
-from referee.ops.cells import cell_of
+from referee.ops.cells import cells_of
 from referee.ops.signatures import KINDS, ROPE_KINDS, signature
 from referee.ops.spec import Cell, Dtype, Op
 
@@ -89,28 +89,22 @@ def fresh_cells(
         specs += _of_many_rows(op, chance, multiprocessors) if op.regime != "wide" else ()
         specs += _of_timed_blocks(op, chance)
     else:
-        specs.append(
-            CellSpec(2, _columns(op, chance, 2049, 6000), "float32", "sorted", label="fresh-sorted")
-        )
+        columns = _columns(op, chance, 2049, 6000)
+        specs.append(CellSpec(2, columns, "float32", "sorted", label="fresh-sorted"))
         columns = _columns(op, chance, 600, 3000)
-        specs.append(
-            CellSpec(_rows(chance, columns, 3), columns, "bfloat16", "normal", label="fresh-normal")
-        )
+        rows = _rows(chance, columns, 3)
+        specs.append(CellSpec(rows, columns, "bfloat16", "normal", label="fresh-normal"))
         specs += _many(op, chance)
     specs += _nearly_usual(op, chance, gpu)
-    return tuple(
-        {cell.name: cell for cell in (cell_of(op, cell_spec) for cell_spec in specs)}.values()
-    )
+    return cells_of(op, specs)
 
 
 def _nearly_usual(op: Op, chance: random.Random, gpu: bool) -> list[CellSpec]:
     """A cell of long rows and a cell of more short rows, almost all of them usual."""
     few, dtype = chance.randint(9, 24), chance.choice(DTYPES)
     if op.kind in ROPE_KINDS:
-        long, more = (
-            chance.choice(HEADS),
-            (ROPE_NARROW if gpu else tuple((columns, dtype) for columns in HEADS[:2])),
-        )
+        long = chance.choice(HEADS)
+        more = ROPE_NARROW if gpu else tuple((columns, dtype) for columns in HEADS[:2])
     else:
         # On a GPU, the block of fixed cells with an odd width.
         long = 2 * chance.randint(2049, 4095) + 1 if gpu else between(chance, 2049, 6000)
@@ -127,19 +121,11 @@ def _nearly_usual(op: Op, chance: random.Random, gpu: bool) -> list[CellSpec]:
 def _many(op: Op, chance: random.Random) -> list[CellSpec]:
     """Many rows, as far as the interpreter allows, because kernels may treat them differently."""
     rows, columns = between(chance, *CPU_TILED_ROWS), short(op, chance)
-    made = [
-        CellSpec(rows, columns, chance.choice(DTYPES), chance.choice(RECIPES), label="fresh-tiled")
-    ]
+    dtype, values = chance.choice(DTYPES), chance.choice(RECIPES)
+    made = [CellSpec(rows, columns, dtype, values, label="fresh-tiled")]
     if op.regime != "wide":
-        made.append(
-            CellSpec(
-                chance.randint(*CPU_MANY_ROWS),
-                short(op, chance),
-                chance.choice(DTYPES),
-                "mixed",
-                label="fresh-rows",
-            )
-        )
+        rows, columns = chance.randint(*CPU_MANY_ROWS), short(op, chance)
+        made.append(CellSpec(rows, columns, chance.choice(DTYPES), "mixed", label="fresh-rows"))
     return made
 
 
@@ -156,30 +142,14 @@ def short(op: Op, chance: random.Random) -> int:
 def _of_many_rows(op: Op, chance: random.Random, multiprocessors: int) -> list[CellSpec]:
     narrow = ROPE_NARROW if op.kind in ROPE_KINDS else NARROW
     odd = between(chance, GPU_ROWS, GPU_MOST_ROWS) | 1
-    times = round(
-        math.exp2(
-            chance.uniform(
-                math.log2(GPU_ROWS // 4 / multiprocessors), math.log2(MOST_ROWS / multiprocessors)
-            )
-        )
-    )
+    low, high = (math.log2(rows / multiprocessors) for rows in (GPU_ROWS // 4, MOST_ROWS))
+    times = round(math.exp2(chance.uniform(low, high)))
     # An odd multiple, because Triton specialises kernels for multiples of 16.
     even = multiprocessors * max(1, times - (times + 1) % 2)
-    made = []
-    for rows, (columns, dtype) in zip((odd, even), narrow, strict=True):
-        values, scaled = chance.choice(RECIPES), _some_operands(op, chance)
-        made.append(
-            CellSpec(
-                rows,
-                columns,
-                dtype,
-                values,
-                _magnitude(chance),
-                scaled=scaled,
-                label=f"fresh-rows-{values}",
-            )
-        )
-    return made
+    return [
+        of_any_values(op, chance, rows, columns, dtype, label="fresh-rows")
+        for rows, (columns, dtype) in zip((odd, even), narrow, strict=True)
+    ]
 
 
 def _of_timed_blocks(op: Op, chance: random.Random) -> list[CellSpec]:
@@ -188,32 +158,17 @@ def _of_timed_blocks(op: Op, chance: random.Random) -> list[CellSpec]:
     Kernels of one block for each row have the timed cell's block here.
     """
     if op.kind in ROPE_KINDS:
-        return [
-            CellSpec(
-                chance.randint(*OF_HEADS),
-                ROPE_TIMED,
-                chance.choice(HALVES),
-                "normal",
-                label="fresh-elements",
-            )
-        ]
+        rows, dtype = chance.randint(*OF_HEADS), chance.choice(HALVES)
+        return [CellSpec(rows, ROPE_TIMED, dtype, "normal", label="fresh-elements")]
     if op.regime == "wide":
         return []
     low = TIMED // 4 if op.regime == "short" else TIMED // 2
     tiled = odd_multiple(chance, chance.choice((128, 256, 512)), low + 1, 2 * low)
     narrower = odd_multiple(chance, 16, low + 1, low * 5 // 4)
-    return [
-        CellSpec(
-            chance.randint(*THOUSANDS), tiled, chance.choice(DTYPES), "mixed", label="fresh-groups"
-        ),
-        CellSpec(
-            chance.randint(*BEYOND_AN_AXIS),
-            narrower,
-            chance.choice(HALVES),
-            "normal",
-            label="fresh-elements",
-        ),
-    ]
+    rows, dtype = chance.randint(*THOUSANDS), chance.choice(DTYPES)
+    groups = CellSpec(rows, tiled, dtype, "mixed", label="fresh-groups")
+    rows, dtype = chance.randint(*BEYOND_AN_AXIS), chance.choice(HALVES)
+    return [groups, CellSpec(rows, narrower, dtype, "normal", label="fresh-elements")]
 
 
 def _anything(op: Op, chance: random.Random, gpu: bool) -> CellSpec:
@@ -224,11 +179,10 @@ def _anything(op: Op, chance: random.Random, gpu: bool) -> CellSpec:
 
 def _of_whole_tiles(op: Op, chance: random.Random) -> CellSpec:
     dtype = chance.choice(DTYPES)
-    columns = (
-        chance.choice(HEADS)
-        if op.kind in ROPE_KINDS
-        else _odd_multiple(chance, 2, GPU_LONGEST[dtype])
-    )
+    if op.kind in ROPE_KINDS:
+        columns = chance.choice(HEADS)
+    else:
+        columns = any_odd_multiple(chance, 2, GPU_LONGEST[dtype])
     return of_any_values(op, chance, _any_rows(chance, columns), columns, dtype)
 
 
@@ -243,9 +197,7 @@ def of_any_values(
 
 
 def _some_operands(op: Op, chance: random.Random) -> tuple[str, ...]:
-    """Random operands to scale. Scaling one operand alone catches other kernels than scaling all,
-    which () means.
-    """
+    """Random operands to scale, because scaling one alone catches other kernels than ()."""
     return tuple(name for name in signature(op) if chance.random() < 0.5)
 
 
@@ -259,7 +211,7 @@ def _columns(op: Op, chance: random.Random, low: int, high: int) -> int:
     if chance.random() < 0.5:
         return chance.randint(low, high)
     powers = [2**power for power in range(4, high.bit_length()) if 2**power >= low]
-    return chance.choice((chance.choice(powers), _odd_multiple(chance, low, high)))
+    return chance.choice((chance.choice(powers), any_odd_multiple(chance, low, high)))
 
 
 def odd_multiple(chance: random.Random, of: int, low: int, high: int) -> int:
@@ -267,7 +219,7 @@ def odd_multiple(chance: random.Random, of: int, low: int, high: int) -> int:
     return of * chance.choice(range(max(3, -(-low // of)) | 1, high // of + 1, 2))
 
 
-def _odd_multiple(chance: random.Random, low: int, high: int) -> int:
+def any_odd_multiple(chance: random.Random, low: int, high: int) -> int:
     """An odd multiple of a power of two, with each power from 16 on equally likely."""
     return odd_multiple(chance, 1 << chance.randint(4, (high // 3).bit_length() - 1), low, high)
 
@@ -277,9 +229,7 @@ def _any_rows(chance: random.Random, columns: int) -> int:
 
     So no row count between those of the fixed cells is safe to get wrong.
     """
-    rows = round(
-        math.exp2(chance.uniform(0.0, math.log2(max(2, min(GPU_ROWS, GPU_ELEMENTS // columns)))))
-    )
+    rows = between(chance, 1, max(2, min(GPU_ROWS, GPU_ELEMENTS // columns)))
     if columns % 16:
         return rows
     if chance.random() < WHOLE_TILES:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from referee.ops.spec import Cell, Scalar
 from referee.ops.task import Task
-from referee.ops.torch_compat import computable
+from referee.ops.torch_compat import as_tuple, computable
 
 LEAST, MOST = 0.8, 1.25
 TRIES = 4
@@ -39,8 +39,7 @@ def _fresh(task: Task, cell: Cell, seed: int) -> Cell:
         except Exception:
             # The reference does not take this number.
             continue
-        outputs = found if isinstance(found, tuple) else (found,)
-        if all(bool(computable(out).isfinite().all()) for out in outputs):
+        if all(bool(computable(out).isfinite().all()) for out in as_tuple(found)):
             return tried
     return cell
 

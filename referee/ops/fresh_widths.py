@@ -27,8 +27,16 @@ from dataclasses import replace
 
 from referee.ops.catalogue import base_name
 from referee.ops.cell_spec import CellSpec
-from referee.ops.cells import MIXED_SCALE, cell_of
-from referee.ops.fresh_cells import DTYPES, HEADS, between, odd_multiple, of_any_values, short
+from referee.ops.cells import MIXED_SCALE, cell_of, cells_of
+from referee.ops.fresh_cells import (
+    DTYPES,
+    HEADS,
+    any_odd_multiple,
+    between,
+    odd_multiple,
+    of_any_values,
+    short,
+)
 from referee.ops.op_cells import FROM_THE_LARGEST
 from referee.ops.signatures import KINDS, ROPE_KINDS
 from referee.ops.spec import Cell, Dtype, Op
@@ -48,9 +56,7 @@ HEAD_ROWS = (257, 600)
 DOZENS, WIDE_COLUMNS, WIDE_DIVISORS = (129, 144), (1025, 1800), (6, 7, 8, 9)
 LONG = (8193, 32768)
 SPIKES = (1.3125, 1.625), (2.125,)
-"""Heights of spikes, times 8. Float32 still shows whether thousands of equal values so far below
-were left out. One of each group.
-"""
+"""Heights of spikes, times 8, at which float32 still shows thousands of left out values."""
 
 
 def fresh_widths(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
@@ -70,30 +76,15 @@ def fresh_widths(op: Op, seed: int, *, gpu: bool) -> tuple[Cell, ...]:
         specs += _divided(op, chance, gpu)
     if base_name(op) in FROM_THE_LARGEST:
         for spikes in SPIKES:
-            specs.append(
-                CellSpec(
-                    2,
-                    between(chance, *LONG),
-                    "float32",
-                    "one_hot",
-                    chance.choice(spikes),
-                    label="fresh-spike",
-                )
-            )
-        specs.append(
-            CellSpec(
-                1, between(chance, *LONG), "float32", "sorted", MIXED_SCALE, label="fresh-growing"
-            )
-        )
-    return tuple(
-        {cell.name: cell for cell in (cell_of(op, cell_spec) for cell_spec in specs)}.values()
-    )
+            columns, height = between(chance, *LONG), chance.choice(spikes)
+            specs.append(CellSpec(2, columns, "float32", "one_hot", height, label="fresh-spike"))
+        columns, label = between(chance, *LONG), "fresh-growing"
+        specs.append(CellSpec(1, columns, "float32", "sorted", MIXED_SCALE, label=label))
+    return cells_of(op, specs)
 
 
 def fresh_middle(op: Op, seed: int) -> tuple[Cell, ...]:
-    """Cells of hundreds of rows of medium width: whole tiles, odd row counts, and odd counts of
-    wide rows.
-    """
+    """Cells of hundreds of rows of medium width: whole tiles, odd row counts, wide rows."""
     if op.kind not in KINDS:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0middle".encode()).digest())
@@ -101,43 +92,20 @@ def fresh_middle(op: Op, seed: int) -> tuple[Cell, ...]:
     whole = chance.choice(HEADS[1:]) if rope else TILE_COLUMNS * between(chance, 2, MOST_TILES)
     columns = chance.choice(HEADS[1:]) if rope else between(chance, *MIDDLE_COLUMNS)
     rows = between(chance, MIDDLE_ROWS[0], min(MIDDLE_ROWS[1], MIDDLE_ELEMENTS // columns)) | 1
-    specs = [
-        CellSpec(
-            TILE_ROWS * chance.choice(TILES),
-            whole,
-            chance.choice(DTYPES),
-            "mixed",
-            _hard(chance),
-            label="fresh-tiles",
-        ),
-        of_any_values(op, chance, rows, columns, chance.choice(DTYPES), label="fresh-middle"),
-    ]
+    tiled, dtype = TILE_ROWS * chance.choice(TILES), chance.choice(DTYPES)
+    specs = [CellSpec(tiled, whole, dtype, "mixed", _hard(chance), label="fresh-tiles")]
+
+    def middle(rows: int, columns: int) -> None:
+        dtype = chance.choice(DTYPES)
+        specs.append(of_any_values(op, chance, rows, columns, dtype, label="fresh-middle"))
+
+    middle(rows, columns)
     if rope:
-        specs.append(
-            of_any_values(
-                op,
-                chance,
-                chance.randint(*HEAD_ROWS) | 1,
-                HEADS[-1],
-                chance.choice(DTYPES),
-                label="fresh-middle",
-            )
-        )
+        middle(chance.randint(*HEAD_ROWS) | 1, HEADS[-1])
     else:
         wide = odd_multiple(chance, 1 << chance.choice(WIDE_DIVISORS), *WIDE_COLUMNS)
-        specs.append(
-            of_any_values(
-                op,
-                chance,
-                chance.randint(*DOZENS) | 1,
-                wide,
-                chance.choice(DTYPES),
-                label="fresh-middle",
-            )
-        )
-    return tuple(
-        {cell.name: cell for cell in (cell_of(op, cell_spec) for cell_spec in specs)}.values()
-    )
+        middle(chance.randint(*DOZENS) | 1, wide)
+    return cells_of(op, specs)
 
 
 def _of_width(op: Op, chance: random.Random, power: int, turn: int) -> list[CellSpec]:
@@ -151,16 +119,13 @@ def _of_width(op: Op, chance: random.Random, power: int, turn: int) -> list[Cell
     one, other = (CellSpec(*shape, "mixed", _hard(chance), label="fresh-width") for shape in shapes)
     if chance.random() < 0.5:
         rows, columns, dtype = shapes[1]
-        other = of_any_values(
-            op, chance, chance.randint(1, rows), columns, dtype, label="fresh-width"
-        )
+        rows = chance.randint(1, rows)
+        other = of_any_values(op, chance, rows, columns, dtype, label="fresh-width")
     return [one, other]
 
 
 def _divided(op: Op, chance: random.Random, gpu: bool) -> list[CellSpec]:
-    """Rows whose width has a power of two as divisor: one of each order, and every divisor for the
-    longest.
-    """
+    """Rows whose width has a power of two as divisor: one of each order, and every long one."""
     short = [
         (power, chance.choice(range(LEAST_DIVISOR, power)))
         for power in DIVIDED
@@ -170,29 +135,17 @@ def _divided(op: Op, chance: random.Random, gpu: bool) -> list[CellSpec]:
         [(power, divisor) for power in ALL_DIVISORS if divisor < power]
         for divisor in range(LEAST_DIVISOR, max(ALL_DIVISORS))
     ]
+    chosen = (pair for pairs in long for pair in ([chance.choice(pairs)] if gpu else pairs))
     made = []
-    for power, divisor in (
-        *short,
-        *(pair for pairs in long for pair in ([chance.choice(pairs)] if gpu else pairs)),
-    ):
+    for power, divisor in (*short, *chosen):
         columns = odd_multiple(chance, 1 << divisor, 2**power, 2 ** (power + 1))
-        made.append(
-            of_any_values(
-                op,
-                chance,
-                chance.choice((1, 1, 2)),
-                columns,
-                chance.choice(DTYPES),
-                label="fresh-divided",
-            )
-        )
+        rows, dtype = chance.choice((1, 1, 2)), chance.choice(DTYPES)
+        made.append(of_any_values(op, chance, rows, columns, dtype, label="fresh-divided"))
     return made
 
 
 def _of_rows(op: Op, chance: random.Random, turn: int) -> list[CellSpec]:
-    """Dozens of rows with a power of two as largest divisor; small tiles divide half of
-    the widths.
-    """
+    """Dozens of rows with a power of two as largest divisor; small tiles divide some widths."""
     made = []
     for power in ROW_DIVISORS:
         rows = odd_multiple(chance, 1 << power, 9, max(3 << power, between(chance, *MANY)))
@@ -201,16 +154,8 @@ def _of_rows(op: Op, chance: random.Random, turn: int) -> list[CellSpec]:
             if op.kind in ROPE_KINDS or chance.random() < 0.5
             else 16 * chance.choice((1, 2, 3, 4, 8))
         )
-        made.append(
-            of_any_values(
-                op,
-                chance,
-                rows,
-                columns,
-                DTYPES[(turn + power) % len(DTYPES)],
-                label="fresh-row-tiles",
-            )
-        )
+        dtype = DTYPES[(turn + power) % len(DTYPES)]
+        made.append(of_any_values(op, chance, rows, columns, dtype, label="fresh-row-tiles"))
     return made
 
 
@@ -236,7 +181,7 @@ def fresh_long(op: Op, seed: int) -> tuple[Cell, ...]:
         return ()
     chance = random.Random(hashlib.sha256(f"{seed}\0long".encode()).digest())
     length = VERY_LONG_WIDE if op.regime == "wide" else VERY_LONG
-    columns = chance.choice((between(chance, *length), _odd_multiple(chance, *length)))
+    columns = chance.choice((between(chance, *length), any_odd_multiple(chance, *length)))
     long = CellSpec(LONG_ROWS, columns, _dtype(chance), "normal", 8.0, label="fresh-long")
     specs = [long]
     if base_name(op) in FROM_THE_LARGEST:
@@ -245,18 +190,13 @@ def fresh_long(op: Op, seed: int) -> tuple[Cell, ...]:
         narrower = [(LONG_ROWS, narrowest), *((1, width) for width in others)]
         # Long rows and other vocabularies are equally likely.
         if chance.random() < 0.5:
-            specs[0] = replace(
-                long, rows=(picked := chance.choice(narrower))[0], columns=picked[1], scale=4.0
-            )
-    return tuple(
-        {cell.name: cell for cell in (cell_of(op, cell_spec) for cell_spec in specs)}.values()
-    )
+            rows, columns = chance.choice(narrower)
+            specs[0] = replace(long, rows=rows, columns=columns, scale=4.0)
+    return cells_of(op, specs)
 
 
 def wide_cells(op: Op) -> tuple[Cell, ...]:
-    """Fixed cells of long rows, as capabilities. A GPU decides by them how long a saved kernel's
-    rows may be. None for a user's task.
-    """
+    """Fixed cells of long rows, by which a GPU decides how long a saved kernel's rows may be."""
     if op.kind not in KINDS or op.kind in ROPE_KINDS or op.regime == "wide":
         return ()
     specs = list(_WIDE)
@@ -271,7 +211,3 @@ def wide_cells(op: Op) -> tuple[Cell, ...]:
 
 def _dtype(chance: random.Random) -> Dtype:
     return chance.choice(DTYPES)
-
-
-def _odd_multiple(chance: random.Random, low: int, high: int) -> int:
-    return odd_multiple(chance, 1 << chance.randint(4, (high // 3).bit_length() - 1), low, high)

@@ -15,9 +15,7 @@ from referee.ops.spec import Op
 
 @dataclass(frozen=True)
 class Activation:
-    """One elementwise function. `formula` uses `n` for its argument; `degree` is its growth for
-    large arguments.
-    """
+    """One elementwise function. `formula` uses `n`; `degree` is its growth for large arguments."""
 
     name: str
     title: str

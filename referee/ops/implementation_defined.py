@@ -15,23 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 
 _ATEN = torch.ops.aten
 
 
 class _OtherWay(Mode):  # type: ignore[no-untyped-call]
-    """Evaluates implementation-defined operations in another way; `met` says whether there were
-    any.
-    """
+    """Evaluates implementation-defined operations otherwise; `met` says whether any ran."""
 
     met = False
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Evaluate one operation."""
-        kwargs = kwargs or {}
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         packet = function.overloadpacket
         if function in (_ATEN.topk.default, _ATEN.sort.default):
             self.met = True
@@ -94,7 +88,7 @@ def is_implementation_defined(eager: Callable[..., Any], inputs: Sequence[Tensor
         raise
     if not mode.met:
         return False
-    both = [one if isinstance(one, tuple) else (one,) for one in (eager(*inputs), other)]
+    both = map(as_tuple, (eager(*inputs), other))
     return not all(
         torch.equal(*(torch.nan_to_num(computable(one)) for one in (a, b)))
         for a, b in zip(*both, strict=True)

@@ -24,7 +24,7 @@ from torch import Tensor
 from referee.ops.spec import Cell
 from referee.ops.task import Task
 from referee.ops.thresholds import other_way, thresholds_of
-from referee.ops.torch_compat import computable, equal
+from referee.ops.torch_compat import as_tuple, computable, equal
 from referee.verdict import CellResult
 
 Tensors = tuple[Tensor, ...]
@@ -73,10 +73,6 @@ class MutationReport:
         )
 
 
-def _tuple(result: Tensor | Tensors) -> Tensors:
-    return result if isinstance(result, tuple) else (result,)
-
-
 def _passed_through(tensor: Tensor, expected: Tensor) -> Tensor | None:
     if tensor.shape == expected.shape:
         return tensor.to(expected.dtype, copy=True, memory_format=torch.contiguous_format)
@@ -89,7 +85,7 @@ def wrong_answers(
     task: Task, inputs: Tensors, formulas: Formulas = NO_FORMULAS
 ) -> Iterator[tuple[str, Tensors]]:
     """Named wrong answers for these inputs, with the right shapes and dtypes."""
-    right = _tuple(task.eager(*inputs))
+    right = as_tuple(task.eager(*inputs))
     for name, wrong in _wrong(task, inputs, right, formulas):
         if len(right) == 1:
             yield name, wrong
@@ -132,13 +128,13 @@ def _wrong(
     if any(out.dim() and out.shape[0] > 1 for out in right):
         yield "the last row missing", tuple(_without_last(out, 0) for out in right)
     if any(t.dtype == torch.float32 for t in inputs):
-        yield "inputs rounded to bfloat16", _tuple(task.eager(*_halved_inputs(inputs)))
+        yield "inputs rounded to bfloat16", as_tuple(task.eager(*_halved_inputs(inputs)))
     if task.op.is_function:
         yield from _columns_missing(right)
         yield from _inputs_unheeded(task, inputs)
         yield from _on_the_other_side(task, inputs)
     for name, wrong in formulas.items():
-        yield name, _tuple(wrong(*inputs))
+        yield name, as_tuple(wrong(*inputs))
 
 
 def _columns_missing(right: Tensors) -> Iterator[tuple[str, Tensors]]:
@@ -180,7 +176,6 @@ def _on_the_other_side(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tenso
 
 
 def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors]]:
-    """Answers that ignore one of the inputs or its sign."""
     for position, (spec, tensor) in enumerate(zip(task.cells[0].inputs, inputs, strict=True)):
         if not tensor.numel():
             continue
@@ -197,7 +192,7 @@ def _inputs_unheeded(task: Task, inputs: Tensors) -> Iterator[tuple[str, Tensors
             wrong[f"{spec.name} of the wrong sign"] = wide.abs().to(tensor.dtype)
         for name, other in wrong.items():
             try:
-                yield name, _tuple(task.eager(*inputs[:position], other, *inputs[position + 1 :]))
+                yield name, as_tuple(task.eager(*inputs[:position], other, *inputs[position + 1 :]))
             except Exception:
                 # The reference does not take such values, so no answer is right.
                 continue
@@ -216,9 +211,8 @@ def _numbers_unheeded(task: Task, cell: Cell) -> Formulas:
 
 
 def _says_nothing(task: Task, inputs: Tensors, outputs: Tensors) -> bool:
-    """Whether the outputs are the right answer to the last bit."""
-    expected = _tuple(task.oracle(*inputs))
-    right = _tuple(task.eager(*inputs))
+    expected = as_tuple(task.oracle(*inputs))
+    right = as_tuple(task.eager(*inputs))
     return all(
         equal(out, want.to(out.dtype)) or equal(out, own)
         for out, want, own in zip(outputs, expected, right, strict=True)

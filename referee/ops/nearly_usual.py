@@ -71,6 +71,4 @@ NEARLY_USUAL: dict[str, dict[str, Draw]] = {
     "rare": {**_SAME, "w": partial(_vector, usual=1.0)},
     "rare_none": {**_SAME, "w": _NONE},
 }
-"""Draws by recipe and parameter name. Each takes the tensor's shape, the columns of the data and a
-generator, and returns fp32.
-"""
+"""Draws by recipe and parameter. Each takes shape, columns of the data and generator."""

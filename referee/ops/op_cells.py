@@ -30,9 +30,7 @@ from referee.ops.spec import Dtype, Op
 
 
 def _tiny(op: Op, rows: int, widths: dict[Dtype, int]) -> tuple[CellSpec, ...]:
-    """Rows of tiny numbers, for operations that neither add others to them nor
-    normalise them away.
-    """
+    """Rows of tiny numbers, for operations that neither add to them nor normalise them away."""
     norm = op.eps is not None
     if op.kind in ("bias", "dequant") or base_name(op) in (*FROM_THE_LARGEST, "softcap_softmax"):
         return ()
@@ -50,7 +48,6 @@ def _tiny(op: Op, rows: int, widths: dict[Dtype, int]) -> tuple[CellSpec, ...]:
 
 
 def _masks(op: Op, rows: int, shapes: tuple[tuple[int, Dtype], ...]) -> tuple[CellSpec, ...]:
-    """Logits with some or all values replaced by numbers that stand for minus infinity."""
     values = "masks_in_range" if op.kind == "scale" else "masks"
     return tuple(CellSpec(rows, columns, dtype, values, label="masks") for columns, dtype in shapes)
 

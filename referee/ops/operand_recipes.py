@@ -121,9 +121,7 @@ def _equal(recipe: str, shape: tuple[int, int], g: Generator) -> Tensor:
 
 
 def labels(classes: int, shape: tuple[int, int], g: Generator) -> Tensor:
-    """Random classes including the last and the first; the last one shows labels of too
-    few bits.
-    """
+    """Random classes with the last and the first, because labels may have too few bits."""
     out = integers(0, classes, shape, g)
     out.view(-1)[:1] = classes - 1
     out.view(-1)[1:2] = 0

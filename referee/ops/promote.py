@@ -7,7 +7,7 @@ operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,16 +22,10 @@ _NARROW = frozenset(
 
 
 class _Widen(Mode):  # type: ignore[no-untyped-call]
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         wider = {
             key: torch.float64 if key == "dtype" and value in _NARROW else value
-            for key, value in (kwargs or {}).items()
+            for key, value in kwargs.items()
         }
         met = any(
             isinstance(leaf, Tensor) and leaf.dtype == torch.float64

@@ -158,7 +158,6 @@ def _cancellation(shape: tuple[int, int], g: Generator) -> Tensor:
 
 
 def _outlier(shape: tuple[int, int], g: Generator) -> Tensor:
-    """One dominant element in each row, as channels of language models have."""
     out = normal(shape, g)
     if shape[1]:
         columns = integers(0, shape[1], (shape[0], 1), g)
@@ -185,7 +184,6 @@ def _rare(shape: tuple[int, int], g: Generator) -> Tensor:
 
 
 def _usual(shape: tuple[int, int], g: Generator) -> Tensor:
-    """Normal and rare rows, at random."""
     return torch.where(uniform((shape[0], 1), g) < 0.5, _rare(shape, g), normal(shape, g))
 
 

@@ -180,9 +180,7 @@ def _of_dtype(inputs: str, dtype: str) -> str:
 
 @lru_cache(maxsize=len(_TABLE))
 def _described(file: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
-    """For each public function of a file: the first line of its docstring, its parameters and
-    results.
-    """
+    """For each public function of a file: its title, its parameters and its results."""
     tree = ast.parse((FOLDER / f"{file}.py").read_text(encoding="utf-8"))
     return {
         node.name: (

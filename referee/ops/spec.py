@@ -7,10 +7,10 @@ output only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 Dtype = Literal[
     "float32",
@@ -38,6 +38,11 @@ class TensorSpec:
     dtype: Dtype
     strides: tuple[int, ...]
     offset: int = 0
+
+
+def spec_from_json(data: Mapping[str, Any]) -> TensorSpec:
+    """A tensor from `asdict` through JSON."""
+    return TensorSpec(**{**data, "shape": tuple(data["shape"]), "strides": tuple(data["strides"])})
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number among the arguments of `run`: name, position among all arguments, value
-    in one cell.
-    """
+    """A number among the arguments of `run`: name, position, and value in one cell."""
 
     name: str
     position: int
@@ -139,6 +142,20 @@ def arguments(
     for scalar in scalars:
         found.insert(scalar.position, scalar)
     return tuple(found)
+
+
+def are_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each dimension, by growing stride, steps over everything that the smaller ones reach.
+
+    Then no two elements share memory.
+    """
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+    return True
 
 
 def rows_are_told_apart(rows: int, shapes: Iterable[Sequence[int]]) -> bool:

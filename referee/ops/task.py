@@ -89,9 +89,7 @@ class Task:
         return replace(self, eager=eager, oracle=oracle, timed=timed, scalars=cell.scalars)
 
     def without(self, names: Collection[str]) -> Task:
-        """The task for a kernel whose `run` does not take these numbers; they keep their usual
-        values.
-        """
+        """The task for a kernel whose `run` leaves out these numbers; they keep usual values."""
         usual = {scalar.name: scalar.value for scalar in self.scalars if scalar.name in names}
         same = {
             cell.name
@@ -113,9 +111,7 @@ class Task:
         )  # fmt: skip
 
     def inputs(self, cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
-        """The inputs of a cell on `device`: drawn from `seed`, or fresh copies of the
-        given ones.
-        """
+        """The inputs of a cell on `device`: drawn from `seed`, or copies of the given ones."""
         own = self.given.get(cell.name)
         return draw(cell, seed, device) if own is None else inputs_of(cell, own, seed, device)
 

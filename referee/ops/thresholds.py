@@ -7,7 +7,7 @@ an input count as the input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 
 _SAME = frozenset(
     "alias detach clone contiguous _to_copy view _unsafe_view reshape expand permute transpose t squeeze unsqueeze select slice unbind "
@@ -85,14 +85,14 @@ def other_way(
 ) -> tuple[Tensor, ...]:
     """The outputs if equality with the threshold counts for the other side."""
     with _Compared(inputs, threshold):
-        return _tuple(function(*inputs))
+        return as_tuple(function(*inputs))
 
 
 def _jumps(function: Callable[..., Any], inputs: Sequence[Tensor], threshold: Threshold) -> bool:
     at = list(inputs)
     at[threshold.position] = torch.full_like(inputs[threshold.position], threshold.number)
     try:
-        one, other = _tuple(function(*at)), other_way(function, at, threshold)
+        one, other = as_tuple(function(*at)), other_way(function, at, threshold)
     except Exception:
         # The function does not take such values.
         return False
@@ -112,19 +112,13 @@ class _Compared(Mode):
             if tensor.is_floating_point():
                 self._position[tensor] = position
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         position = self._position.get(args[0]) if args and isinstance(args[0], Tensor) else None
         if position is not None and func in _OTHER_WAY:
             found = Threshold(position, float(args[1]))
             self.seen.append(found)
             func = _OTHER_WAY[func] if found == self._turned else func
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         written = (
             [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
             if position is not None
@@ -138,7 +132,3 @@ class _Compared(Mode):
                 (tensor, position) for tensor in written if tensor.is_floating_point()
             )
         return result
-
-
-def _tuple(result: Any) -> tuple[Tensor, ...]:
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)

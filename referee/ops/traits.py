@@ -8,13 +8,13 @@ for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 
 _CANCELLING = frozenset(
     "tanh elu gelu softplus mish expm1 log1p log_sigmoid log_sigmoid_forward logaddexp binary_cross_entropy_with_logits".split()
@@ -45,15 +45,9 @@ class _Called(Mode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         self.names.add(str(func).removeprefix("aten.").partition(".")[0].removesuffix("_"))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def traits_of(
@@ -70,7 +64,7 @@ def traits_of(
 
 
 def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool, ...]:
-    before = _tuple(oracle(*inputs))
+    before = as_tuple(oracle(*inputs))
     found = [not _has_columns(output) for output in before]
     moved = [
         number
@@ -84,7 +78,7 @@ def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool
             changed = computable(inputs[number]).clone()
             changed[..., column] = changed[..., column] * 1.5 + 1.0
             try:
-                after = _tuple(oracle(*inputs[:number], changed, *inputs[number + 1 :]))
+                after = as_tuple(oracle(*inputs[:number], changed, *inputs[number + 1 :]))
             except Exception:
                 # The reference does not take such values, so nothing is known.
                 return ()
@@ -98,7 +92,6 @@ def _mixes(oracle: Callable[..., Any], inputs: tuple[Tensor, ...]) -> tuple[bool
 
 
 def _elsewhere(old: Tensor, new: Tensor, column: int) -> bool:
-    """Whether another column than this one differs."""
     same = (old == new) | (old.isnan() & new.isnan())
     same[..., column] = True
     return not bool(same.all())
@@ -106,7 +99,3 @@ def _elsewhere(old: Tensor, new: Tensor, column: int) -> bool:
 
 def _has_columns(output: Tensor) -> bool:
     return output.dim() > 1 and output.shape[-1] > 1
-
-
-def _tuple(result: Any) -> tuple[Tensor, ...]:
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)

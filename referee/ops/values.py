@@ -141,9 +141,7 @@ def place(spec: TensorSpec, values: Tensor) -> Tensor:
 
 
 def draw(cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
-    """The inputs of `cell`, in order, on `device`. The same seed, device and torch version give the
-    same bits.
-    """
+    """The inputs of `cell` on `device`. One seed, device and torch version give the same bits."""
     tensors = []
     for position, spec in enumerate(cell.inputs):
         generator = generator_for(seed, cell.name, position, spec.name, device)

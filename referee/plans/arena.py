@@ -59,9 +59,7 @@ LEFT_BEHIND = (
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one buffer: byte offset in the region, size in bytes, and its input (or
-    None).
-    """
+    """The place of one buffer: byte offset in the region, size in bytes, and its input."""
 
     start: int
     nbytes: int
@@ -107,9 +105,7 @@ class Damage:
 
 
 def second_fill_pattern(cell: str) -> FillPattern:
-    """The pattern of the second run of the test case `cell`; over the cases of a task it cycles
-    through all but NaN.
-    """
+    """The pattern of the second run of the test case `cell`: any but NaN, in turn."""
     return FILL_PATTERNS[1:][zlib.crc32(cell.encode()) % len(FILL_PATTERNS[1:])]
 
 
@@ -156,9 +152,7 @@ def window(region: Tensor, places: Layout, view: View) -> Tensor:
 
 @functools.lru_cache(maxsize=1024)
 def _reach(view: View) -> tuple[torch.dtype, int | None]:
-    """A view's dtype, and its end in the buffer in bytes; None if it is misaligned or begins too
-    early.
-    """
+    """A view's dtype and its end in bytes; None if it is misaligned or begins too early."""
     import torch
 
     dtype: torch.dtype = getattr(torch, view.dtype)
@@ -225,9 +219,7 @@ def _fills(target: Tensor, slot: Slot) -> bool:
 def damage(
     region: Tensor, places: Layout, plan: LaunchPlan, inputs: Sequence[Tensor], poison: FillPattern
 ) -> Damage | None:
-    """The first sign of a write outside the plan's scratch and outputs, or None; `prepare` made
-    `region`.
-    """
+    """The first sign of a write outside of scratch and outputs in `region`, or None."""
     for low, high in places.guards:
         found = _differences(
             region,
@@ -251,9 +243,7 @@ def damage(
 
 
 def expected_input_bytes(slot: Slot, view: View, tensor: Tensor, poison: FillPattern) -> Tensor:
-    """The bytes of an input's slot after `prepare`: `tensor`, with the pattern between its
-    elements.
-    """
+    """The bytes of an input's slot after `prepare`, with the pattern between its elements."""
     expected = _poisoned(0, slot.nbytes + -slot.nbytes % 8, poison, tensor)
     alone = Layout((Slot(0, slot.nbytes, slot.input),), (), slot.nbytes)
     window(expected, alone, replace(view, buffer=0)).copy_(tensor)

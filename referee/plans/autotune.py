@@ -33,9 +33,7 @@ SEVERAL_ROWS, SEVERAL_COLUMNS, SECRET = 5, 64, 3
 FEW_CONFIGS = 16
 """Maximum number of interpreted configurations where a replay runs all of them too."""
 APART, LEAST, MOST = ("shifted", "closed"), 2.0**-10, 2.0**10
-"""Recipes and scales of values that are far from the constants in kernels, such as an epsilon or
-the end of a range.
-"""
+"""Recipes and scales of values far from the constants in kernels, such as an epsilon."""
 
 
 def representative_cells(cells: Sequence[Cell], seed: int | None = None) -> list[Cell]:
@@ -80,9 +78,7 @@ def usable_configurations(
 
 
 def cells_for_every_configuration(cells: Sequence[Cell], seed: int) -> list[Cell]:
-    """Cells at which every other configuration runs: representative ones, and those of extreme
-    values, where a configuration may be wrong alone.
-    """
+    """Cells at which every other configuration runs: representative and extreme ones."""
     apart = [
         cell
         for cell in cells
@@ -167,9 +163,7 @@ def autotune_first_call(
 
 
 def as_first_call_rejection(rejection: Rejection) -> Rejection:
-    """The rejection reworded for the first call; rejections for other faults than the answer stay
-    unchanged.
-    """
+    """The rejection, reworded for the first call if its fault is the answer."""
     if rejection.guard not in ("wrong_answer", "not_deterministic"):
         return rejection
     reason = (

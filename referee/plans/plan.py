@@ -72,9 +72,7 @@ class LaunchConfig:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The steps of Triton's autotuner around each compared run: it zeroes `zeroed` before and
-    restores `restored` after.
-    """
+    """The autotuner's steps around each run: it zeroes `zeroed` and restores `restored`."""
 
     zeroed: tuple[View, ...] = ()
     restored: tuple[View, ...] = ()
@@ -102,9 +100,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Copy:
-    """Copies `source` into `target` elementwise; shapes broadcast and dtypes convert as in
-    torch.
-    """
+    """Copies `source` into `target`; shapes broadcast and dtypes convert as in torch."""
 
     target: View
     source: View

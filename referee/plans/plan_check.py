@@ -8,10 +8,11 @@ the clean module. A launch's writes are unknown here: the judge compares inputs 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
-from referee.ops.spec import TensorSpec
+from referee.ops.spec import TensorSpec, are_apart
 from referee.plans.dtypes import ITEMSIZE, LARGEST, integer_range
 from referee.plans.plan import (
     Buffer,
@@ -73,15 +74,10 @@ def check_plan(
     outputs: Sequence[TensorSpec],
     module: KernelModule | None,
 ) -> None:
-    """Raises PlanError for the first rule that `plan` breaks at a test case with these inputs and
-    outputs.
-    """
+    """Raises PlanError for the first rule that `plan` breaks with these inputs and outputs."""
     _check_buffers(plan, inputs, outputs)
-    for view in (
-        *plan.inputs,
-        *plan.outputs,
-        *(view for step in plan.steps for view in views_of(step)),
-    ):
+    used = (view for step in plan.steps for view in views_of(step))
+    for view in (*plan.inputs, *plan.outputs, *used):
         check_view(view, plan.buffers)
     for step in plan.steps:
         if isinstance(step, Launch):
@@ -117,30 +113,24 @@ def _check_buffers(
     count = len(inputs)
     if plan.inputs != tuple(input_view(index, spec) for index, spec in enumerate(inputs)):
         raise PlanError("the plan's inputs are not the cell's inputs")
-    if plan.buffers[:count] != tuple(
-        Buffer(input_nbytes(spec), index) for index, spec in enumerate(inputs)
-    ):
+    wanted = (Buffer(input_nbytes(spec), index) for index, spec in enumerate(inputs))
+    if plan.buffers[:count] != tuple(wanted):
         raise PlanError("the plan's input buffers are not the cell's")
     if any(buffer.input is not None for buffer in plan.buffers[count:]):
         raise PlanError("the plan has more input buffers than the cell")
     data = sum(buffer.nbytes for buffer in plan.buffers[:count])
     data += sum(extent(spec.shape, spec.strides) * ITEMSIZE[spec.dtype] for spec in outputs)
-    if (
-        sum(buffer.nbytes for buffer in plan.buffers[count:])
-        > SCRATCH_FACTOR * data + SCRATCH_FREE_BYTES
-    ):
-        raise PlanError(
-            "`run` allocates far more memory than its inputs and outputs take", guard="plan_size"
-        )
+    scratch = sum(buffer.nbytes for buffer in plan.buffers[count:])
+    if scratch > SCRATCH_FACTOR * data + SCRATCH_FREE_BYTES:
+        reason = "`run` allocates far more memory than its inputs and outputs take"
+        raise PlanError(reason, guard="plan_size")
 
 
 def _check_launch(step: Launch, module: KernelModule | None) -> None:
     signature = None if module is None else module.signature(step.kernel)
     if module is not None and signature is None:
-        raise PlanError(
-            f"`{step.kernel}` is not a @triton.jit function at the top level of the file",
-            guard="kernel_syntax",
-        )
+        reason = f"`{step.kernel}` is not a @triton.jit function at the top level of the file"
+        raise PlanError(reason, guard="kernel_syntax")
     if not step.configs:
         raise PlanError("a launch without a configuration")
     for config in step.configs:
@@ -152,11 +142,9 @@ def _check_launch(step: Launch, module: KernelModule | None) -> None:
 def _check_tuning(tuning: Tuning | None, buffers: Sequence[Buffer]) -> None:
     for view in tuning.zeroed if tuning else ():
         if buffers[view.buffer].input is not None:
-            reason = (
-                "autotune's reset_to_zero names an input, which Triton would zero; name "
-                "only tensors that `run` allocates"
-            )
-            raise PlanError(reason, guard="autotune")
+            reason = "autotune's reset_to_zero names an input, which Triton would zero"
+            advice = "name only tensors that `run` allocates"
+            raise PlanError(f"{reason}; {advice}", guard="autotune")
         _check_target(view, buffers)
     for view in tuning.restored if tuning else ():
         # An input that is restored counts as unchanged; other calls show whether the kernel writes
@@ -167,60 +155,41 @@ def _check_tuning(tuning: Tuning | None, buffers: Sequence[Buffer]) -> None:
 
 def _check_config(config: LaunchConfig) -> None:
     if any(size > limit for size, limit in zip(config.grid, MAX_GRID, strict=True)):
-        raise PlanError(
-            f"grid {config.grid} exceeds CUDA's limit {MAX_GRID}", guard="launch_limits"
-        )
+        raise _limit(f"grid {config.grid} exceeds CUDA's limit {MAX_GRID}")
     if config.num_warps not in WARPS:
-        raise PlanError(
-            f"num_warps={config.num_warps}: must be a power of two of at most 32",
-            guard="launch_limits",
-        )
+        raise _limit(f"num_warps={config.num_warps}: must be a power of two of at most 32")
     if not 1 <= config.num_stages <= MAX_STAGES:
-        raise PlanError(
-            f"num_stages={config.num_stages}: must be 1 to {MAX_STAGES}", guard="launch_limits"
-        )
+        raise _limit(f"num_stages={config.num_stages}: must be 1 to {MAX_STAGES}")
     if config.num_ctas != 1:
-        raise PlanError(
-            f"num_ctas={config.num_ctas}: block clusters are not supported", guard="launch_feature"
-        )
+        reason = f"num_ctas={config.num_ctas}: block clusters are not supported"
+        raise PlanError(reason, guard="launch_feature")
     if config.maxnreg is not None and config.maxnreg not in REGISTERS:
-        raise PlanError(f"maxnreg={config.maxnreg}: must be 16 to 255", guard="launch_limits")
+        raise _limit(f"maxnreg={config.maxnreg}: must be 16 to 255")
+
+
+def _limit(reason: str) -> PlanError:
+    return PlanError(reason, guard="launch_limits")
 
 
 def _check_arguments(config: LaunchConfig, signature: KernelSignature) -> None:
     names = tuple(argument.name for argument in config.arguments)
     if names != tuple(parameter.name for parameter in signature.parameters):
-        raise PlanError(
-            f"the arguments of a launch of `{signature.name}` are not the kernel's parameters"
-        )
+        launch = f"a launch of `{signature.name}`"
+        raise PlanError(f"the arguments of {launch} are not the kernel's parameters")
     for argument, parameter in zip(config.arguments, signature.parameters, strict=True):
+        reason = f"`{argument.name}` of `{signature.name}` is a constexpr"
         if parameter.constexpr and not argument.constexpr:
-            raise PlanError(f"`{argument.name}` of `{signature.name}` is a constexpr")
+            raise PlanError(reason)
         if argument.constexpr and any(True for _ in views_in(argument.value)):
-            raise PlanError(
-                f"`{argument.name}` of `{signature.name}` is a constexpr and cannot be a tensor",
-                guard="trace_error",
-            )
+            raise PlanError(f"{reason} and cannot be a tensor", guard="trace_error")
 
 
 def _check_target(target: View, buffers: Sequence[Buffer]) -> None:
     if buffers[target.buffer].input is not None:
-        raise PlanError(
-            "`run` writes into one of its inputs; allocate an output instead", guard="input_written"
-        )
-    if not _is_injective(target):
+        reason = "`run` writes into one of its inputs; allocate an output instead"
+        raise PlanError(reason, guard="input_written")
+    if not are_apart(target.shape, target.strides):
         raise PlanError("a fill or copy writes a view whose elements overlap")
-
-
-def _is_injective(view: View) -> bool:
-    """True if each dimension, by growing stride, steps over the reach of the smaller ones."""
-    reach = 0
-    for stride, size in sorted(zip(view.strides, view.shape, strict=True)):
-        if size > 1:
-            if stride <= reach:
-                return False
-            reach += (size - 1) * stride
-    return True
 
 
 def _check_fill(step: Fill) -> None:
@@ -236,53 +205,38 @@ def _check_fill(step: Fill) -> None:
 def _check_copy(step: Copy) -> None:
     target, source = step.target, step.source
     trailing = zip(reversed(source.shape), reversed(target.shape), strict=False)
-    if len(source.shape) > len(target.shape) or any(
-        size not in (1, wanted) for size, wanted in trailing
-    ):
+    broadcasts = all(size in (1, wanted) for size, wanted in trailing)
+    if len(source.shape) > len(target.shape) or not broadcasts:
         raise PlanError("a copy between shapes that do not match")
     if target.buffer == source.buffer and _bytes_meet(target, source) and target != source:
         raise PlanError("a copy within one buffer between parts that overlap")
 
 
 def _bytes_meet(first: View, second: View) -> bool:
-    spans = [
-        (view.offset, view.offset + extent(view.shape, view.strides) * ITEMSIZE[view.dtype])
+    ends = [
+        view.offset + extent(view.shape, view.strides) * ITEMSIZE[view.dtype]
         for view in (first, second)
     ]
-    (a, b), (c, d) = spans
-    return a < d and c < b
+    return first.offset < ends[1] and second.offset < ends[0]
 
 
 def _check_outputs(plan: LaunchPlan, outputs: Sequence[TensorSpec]) -> None:
     if len(plan.outputs) != len(outputs):
-        raise PlanError(
-            f"`run` must return {len(outputs)} tensor(s), not {len(plan.outputs)}",
-            guard="output_contract",
-        )
+        raise _broken(f"`run` must return {len(outputs)} tensor(s), not {len(plan.outputs)}")
     for view, spec in zip(plan.outputs, outputs, strict=True):
         if view.shape != spec.shape:
-            raise PlanError(
-                f"output `{spec.name}` has shape {list(view.shape)}, not {list(spec.shape)}",
-                guard="output_contract",
-            )
+            shapes = f"shape {list(view.shape)}, not {list(spec.shape)}"
+            raise _broken(f"output `{spec.name}` has {shapes}")
         if view.dtype != spec.dtype:
-            raise PlanError(
-                f"output `{spec.name}` is {view.dtype}, not {spec.dtype}", guard="output_contract"
-            )
+            raise _broken(f"output `{spec.name}` is {view.dtype}, not {spec.dtype}")
         if not _has_usual_layout(view, spec) and not _is_dense(view):
-            reason = (
-                f"output `{spec.name}` is not contiguous: it has gaps, or elements share memory"
-            )
-            raise PlanError(reason, guard="output_contract")
+            fault = "is not contiguous: it has gaps, or elements share memory"
+            raise _broken(f"output `{spec.name}` {fault}")
         if plan.buffers[view.buffer].input is not None:
-            raise PlanError(
-                "`run` returns a view of an input; allocate an output instead", guard="output_alias"
-            )
-    for position, view in enumerate(plan.outputs):
-        if any(
-            other.buffer == view.buffer and _bytes_meet(view, other)
-            for other in plan.outputs[:position]
-        ):
+            reason = "`run` returns a view of an input; allocate an output instead"
+            raise PlanError(reason, guard="output_alias")
+    for view, other in itertools.combinations(plan.outputs, 2):
+        if other.buffer == view.buffer and _bytes_meet(view, other):
             raise PlanError("two outputs share memory", guard="output_alias")
     if len(plan.outputs) == 1:
         _check_alone(plan.outputs[0], plan.buffers[plan.outputs[0].buffer].nbytes, outputs[0].name)
@@ -299,23 +253,22 @@ def _has_usual_layout(view: View, spec: TensorSpec) -> bool:
 
 
 def _is_dense(view: View) -> bool:
-    return _is_injective(view) and extent(view.shape, view.strides) == math.prod(view.shape)
+    return are_apart(view.shape, view.strides) and extent(view.shape, view.strides) == math.prod(
+        view.shape
+    )
 
 
 def _check_alone(view: View, held: int, name: str) -> None:
-    """Checks one output's address, which later operations receive, and the memory that it keeps
-    alive.
-    """
+    """Checks one output's address, which later operations receive, and its memory."""
     if math.prod(view.shape) and view.offset % OUTPUT_ALIGNMENT:
         where = f"byte {view.offset} of its memory, which is no multiple of {OUTPUT_ALIGNMENT}"
-        raise PlanError(
-            f"output `{name}` begins at {where}: return a separate tensor", guard="output_contract"
-        )
+        raise _broken(f"output `{name}` begins at {where}: return a separate tensor")
     if held > KEPT_TIMES * math.prod(view.shape) * ITEMSIZE[view.dtype] + KEPT_BYTES:
-        raise PlanError(
-            f"output `{name}` keeps {held} bytes alive: return a separate tensor",
-            guard="output_contract",
-        )
+        raise _broken(f"output `{name}` keeps {held} bytes alive: return a separate tensor")
+
+
+def _broken(reason: str) -> PlanError:
+    return PlanError(reason, guard="output_contract")
 
 
 def _same_layout(strides: tuple[int, ...], spec: TensorSpec, *, contiguous: bool = False) -> bool:
@@ -324,7 +277,5 @@ def _same_layout(strides: tuple[int, ...], spec: TensorSpec, *, contiguous: bool
     wanted = list(spec.strides)
     if contiguous:
         wanted = [math.prod(spec.shape[axis + 1 :]) for axis in range(len(spec.shape))]
-    return all(
-        size == 1 or stride == want
-        for size, stride, want in zip(spec.shape, strides, wanted, strict=True)
-    )
+    axes = zip(spec.shape, strides, wanted, strict=True)
+    return all(size == 1 or stride == want for size, stride, want in axes)

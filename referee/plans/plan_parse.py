@@ -155,12 +155,7 @@ def _dump_step(step: Step) -> dict[str, Any]:
 
 
 def _dump_tuning(tuning: Tuning | None) -> Any:
-    if tuning is None:
-        return None
-    return {
-        "zeroed": [_dump_view(view) for view in tuning.zeroed],
-        "restored": [_dump_view(view) for view in tuning.restored],
-    }
+    return tuning and {name: [_dump_view(one) for one in vars(tuning)[name]] for name in _TUNING}
 
 
 def _dump_config(config: LaunchConfig) -> dict[str, Any]:
@@ -168,14 +163,12 @@ def _dump_config(config: LaunchConfig) -> dict[str, Any]:
         {"name": a.name, "value": dump_value(a.value), "constexpr": a.constexpr}
         for a in config.arguments
     ]
-    return {
-        "grid": list(config.grid),
-        "arguments": arguments,
-        "num_warps": config.num_warps,
-        "num_stages": config.num_stages,
-        "num_ctas": config.num_ctas,
-        "maxnreg": config.maxnreg,
-    }
+    numbers = {name: vars(config)[name] for name in (*_NUMBERS, "maxnreg")}
+    return {"grid": list(config.grid), "arguments": arguments, **numbers}
+
+
+_NUMBERS = ("num_warps", "num_stages", "num_ctas")
+_TUNING = ("zeroed", "restored")
 
 
 def _step(data: object) -> Step:
@@ -183,13 +176,11 @@ def _step(data: object) -> Step:
     if kind == "fill":
         fields = _fields(data, "a fill", "kind", "target", "value")
         value = fields["value"]
-        if isinstance(value, bool):
-            return Fill(_view(fields["target"]), value)
-        if isinstance(value, int):
-            return Fill(
-                _view(fields["target"]), _integer(value, "a fill value", -(1 << 63), (1 << 64) - 1)
-            )
-        return Fill(_view(fields["target"]), _number(value))
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = _integer(value, "a fill value", -(1 << 63), (1 << 64) - 1)
+        elif not isinstance(value, bool):
+            value = _number(value)
+        return Fill(_view(fields["target"]), value)
     if kind == "copy":
         fields = _fields(data, "a copy", "kind", "target", "source")
         return Copy(_view(fields["target"]), _view(fields["source"]))
@@ -203,23 +194,12 @@ def _step(data: object) -> Step:
 def _tuning(data: object) -> Tuning | None:
     if data is None:
         return None
-    fields = _fields(data, "a tuning", "zeroed", "restored")
-    return Tuning(
-        *(_items(fields[name], name, MAX_ARGUMENTS, _view) for name in ("zeroed", "restored"))
-    )
+    fields = _fields(data, "a tuning", *_TUNING)
+    return Tuning(*(_items(fields[name], name, MAX_ARGUMENTS, _view) for name in _TUNING))
 
 
 def _config(data: object) -> LaunchConfig:
-    fields = _fields(
-        data,
-        "a launch configuration",
-        "grid",
-        "arguments",
-        "num_warps",
-        "num_stages",
-        "num_ctas",
-        "maxnreg",
-    )
+    fields = _fields(data, "a launch configuration", "grid", "arguments", *_NUMBERS, "maxnreg")
     grid = _items(fields["grid"], "grid", 3, lambda size: _integer(size, "a grid size"))
     if len(grid) != 3:
         raise PlanError("a grid does not have three sizes")
@@ -227,10 +207,8 @@ def _config(data: object) -> LaunchConfig:
     return LaunchConfig(
         grid=(grid[0], grid[1], grid[2]),
         arguments=_items(fields["arguments"], "arguments", MAX_ARGUMENTS, _argument),
-        num_warps=_integer(fields["num_warps"], "num_warps"),
-        num_stages=_integer(fields["num_stages"], "num_stages"),
-        num_ctas=_integer(fields["num_ctas"], "num_ctas"),
         maxnreg=None if maxnreg is None else _integer(maxnreg, "maxnreg"),
+        **{name: _integer(fields[name], name) for name in _NUMBERS},
     )
 
 
@@ -263,18 +241,14 @@ def _view(data: object) -> View:
         offset=_integer(fields["offset"], "a view's offset"),
         shape=_items(fields["shape"], "a shape", MAX_DIMS, lambda size: _integer(size, "a size")),
         strides=_items(
-            fields["strides"], "strides", MAX_DIMS, lambda stride: _integer(stride, "a stride")
+            fields["strides"], "strides", MAX_DIMS, lambda one: _integer(one, "a stride")
         ),
         dtype=dtype,
     )
 
 
 def _fields(data: object, what: str, *names: str) -> dict[str, object]:
-    if (
-        not isinstance(data, dict)
-        or len(data) != len(names)
-        or any(name not in data for name in names)
-    ):
+    if not isinstance(data, dict) or data.keys() != set(names):
         raise PlanError(f"{what} does not have exactly the fields {', '.join(names)}")
     return data
 
@@ -296,13 +270,9 @@ def _integer(data: object, what: str, low: int = 0, high: int = MAX_SIZE) -> int
 
 
 def _number(data: object) -> float:
-    if (
-        isinstance(data, dict)
-        and len(data) == 1
-        and isinstance(data.get("float"), str)
-        and data["float"] in NAMED_FLOATS
-    ):
-        return NAMED_FLOATS[data["float"]]
+    named = data.get("float") if isinstance(data, dict) and len(data) == 1 else None
+    if isinstance(named, str) and named in NAMED_FLOATS:
+        return NAMED_FLOATS[named]
     if not isinstance(data, float) or not math.isfinite(data):
         raise PlanError("a number is not finite, or not a number")
     return data

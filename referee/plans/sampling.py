@@ -50,9 +50,7 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True)
 class Branches:
-    """The conditions of one kernel on its parameters alone, and the names in its other
-    conditions.
-    """
+    """The conditions of one kernel on its parameters alone, and the names in the others."""
 
     conditions: tuple[ast.expr, ...]
     names: frozenset[str]
@@ -94,9 +92,7 @@ def kernel_branches(text: str) -> dict[str, Branches]:
 
 
 def _value(node: ast.expr, constants: Mapping[str, Value]) -> Any:
-    """The value of an expression of constants. Texts are only compared: calculations could make
-    them very long.
-    """
+    """The value of an expression of constants. Texts are only compared, because of their length."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name) and node.id in constants:

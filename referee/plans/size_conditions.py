@@ -313,7 +313,6 @@ def _is_language(node: ast.expr) -> bool:
 
 
 def _literal(node: ast.expr, constants: Mapping[str, int]) -> int | None:
-    """An integer that the text writes down."""
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value

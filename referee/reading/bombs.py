@@ -52,13 +52,11 @@ def _bind(known: dict[str, int | str], name: str, value: Value) -> None:
 
 
 def _in_order(tree: ast.AST) -> list[ast.stmt]:
-    """All statements, in the order of the text."""
     found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
 
 def _own_expressions(statement: ast.stmt) -> list[ast.expr]:
-    """The operations in a statement, without those of the statements inside it."""
     found: list[ast.expr] = []
     left: list[ast.AST] = [statement]
     while left:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from referee.reading.kernel_error import KernelError
+from referee.reading.kernel_error import KernelError, constant_error
 from referee.reading.kernel_vocabulary import MATH, TL_DTYPES, TRITON_HELPERS
 from referee.reading.module_scope import Scope
 from referee.reading.names import dotted
@@ -32,9 +32,7 @@ _BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant: its expression with canonical names, its kind, and the other constants it
-    mentions.
-    """
+    """One constant: its expression, its kind, and the other constants in it."""
 
     value: ast.expr
     kind: Kind
@@ -73,10 +71,6 @@ def read_constant(
     return Constant(value, kind, tuple(dict.fromkeys(reader.uses)))
 
 
-def _refusal(reason: str, node: ast.AST) -> KernelError:
-    return KernelError(reason, guard="kernel_constant", node=node)
-
-
 class _Reader:
     def __init__(self, scope: Scope, resolve: Callable[[str, ast.AST], Constant]) -> None:
         self._scope = scope
@@ -102,7 +96,7 @@ class _Reader:
             return ast.copy_location(ast.Tuple(elements, ast.Load()), node), "plain"
         if isinstance(node, ast.Call) and not node.keywords:
             return self._call(node)
-        raise _refusal(
+        raise constant_error(
             "a constant that a kernel uses must be a literal or simple arithmetic on literals", node
         )
 
@@ -116,7 +110,9 @@ class _Reader:
             kind = self._resolve(node.id, node).kind
             self.uses.append(node.id)
             return ast.copy_location(ast.Name(node.id, ast.Load()), node), kind
-        raise _refusal(f"`{ast.unparse(node)}` cannot stand in a constant that a kernel uses", node)
+        raise constant_error(
+            f"`{ast.unparse(node)}` cannot stand in a constant that a kernel uses", node
+        )
 
     def _call(self, node: ast.Call) -> tuple[ast.expr, Kind]:
         full = dotted(node.func, self._scope.aliases)
@@ -124,16 +120,12 @@ class _Reader:
         kinds: list[Kind] = [kind for _, kind in arguments]
         if full == "tl.constexpr" and len(arguments) == 1:
             kind: Kind = "constexpr"
-        elif (
-            isinstance(node.func, ast.Name)
-            and node.func.id in _CONVERSIONS
-            and node.func.id not in self._scope.rebound
-        ):
+        elif isinstance(node.func, ast.Name) and node.func.id in _CONVERSIONS - self._scope.rebound:
             full, kind = node.func.id, "plain"
         elif full is not None and full in _FUNCTIONS:
             kind = "constexpr" if "constexpr" in kinds else "plain"
         else:
-            raise _refusal(
+            raise constant_error(
                 f"`{ast.unparse(node.func)}(...)` cannot stand in a constant that a kernel uses",
                 node,
             )

@@ -77,11 +77,8 @@ def in_function(function: ast.FunctionDef, scope: Scope) -> Iterator[Finding]:
     """Findings in a host function, including its decorators, arguments and annotations."""
     for decorator in function.decorator_list:
         if not _is_no_grad(decorator, scope):
-            yield Finding.at(
-                function,
-                "host functions with decorators cannot be saved",
-                f"@{ast.unparse(decorator)}",
-            )
+            reason = "host functions with decorators cannot be saved"
+            yield Finding.at(function, reason, f"@{ast.unparse(decorator)}")
     if function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
         reason = "host functions with *args, **kwargs or keyword-only arguments cannot be saved"
         yield Finding.at(function, reason, f"def {function.name}")
@@ -158,7 +155,6 @@ class _Walk:
         self._found: list[Finding] = []
 
     def findings(self) -> list[Finding]:
-        """Everything that is not on the list, in the order of the text."""
         taken = self._locals & (
             set(self._scope.functions) | set(self._scope.aliases) | BUILTINS | ERRORS | RESERVED
         )
@@ -249,7 +245,6 @@ class _Walk:
                 self._refuse(node, f"the name `{node.id}` cannot be used here")
 
     def _message(self, node: ast.expr) -> None:
-        """Visit the parts of an error message, whose text nothing depends on."""
         match node:
             case ast.JoinedStr(values=parts):
                 pass
@@ -309,11 +304,8 @@ class _Walk:
             if full not in WORDS:
                 self._refuse(node, f"`{full}` is not on the list{advice(full)}", full)
         elif node.attr not in TENSOR:
-            self._refuse(
-                node,
-                f"`.{node.attr}` is not on the list; {COMPUTES}",
-                f".{node.attr}",
-            )
+            reason = f"`.{node.attr}` is not on the list; {COMPUTES}"
+            self._refuse(node, reason, f".{node.attr}")
         else:
             self._visit(node.value)
 
@@ -368,11 +360,8 @@ class _Walk:
             if guards and item.optional_vars is None:
                 self._visit(call)
             else:
-                self._refuse(
-                    node,
-                    "only `with torch.cuda.device(...)` can be saved",
-                    f"with {ast.unparse(item)}",
-                )
+                reason = "only `with torch.cuda.device(...)` can be saved"
+                self._refuse(node, reason, f"with {ast.unparse(item)}")
 
 
 def _grids(function: ast.FunctionDef, kernels: set[str]) -> set[int]:

@@ -56,20 +56,13 @@ class _File:
         self._body = [statement for statement in tree.body if not is_main_guard(statement)]
         self._scope = scope
         self._reached = needed(scope)
-        self._classes = {
-            statement.name for statement in self._body if isinstance(statement, ast.ClassDef)
-        }
+        self._classes = {one.name for one in self._body if isinstance(one, ast.ClassDef)}
         pending = [name for name in self._run_at_import() if name in scope.functions]
         while pending:
             name = pending.pop()
             if name not in self._reached:
                 self._reached.add(name)
-                mentioned = {
-                    node.id
-                    for node in ast.walk(scope.functions[name])
-                    if isinstance(node, ast.Name)
-                }
-                pending += sorted(mentioned & scope.functions.keys())
+                pending += sorted(_names(scope.functions[name]) & scope.functions.keys())
 
     def findings(self) -> Iterator[Finding]:
         taken = (self._scope.aliases.keys() | self._scope.assigned.keys() | self._classes) & (
@@ -81,29 +74,20 @@ class _File:
             elif isinstance(statement, ast.ClassDef):
                 yield from self._class(statement)
             elif not is_plain(statement, self._scope) and not self._is_configs(statement):
-                yield Finding.at(
-                    statement,
-                    "at the top level only imports, constants and functions are vouched for",
-                )
+                reason = "at the top level only imports, constants and functions are vouched for"
+                yield Finding.at(statement, reason)
             elif taken and (bound := taken & _bound(statement)):
-                yield Finding.at(
-                    statement, f"`{min(bound)}` is the name of something else", min(bound)
-                )
+                reason = f"`{min(bound)}` is the name of something else"
+                yield Finding.at(statement, reason, min(bound))
 
     def _run_at_import(self) -> Iterator[str]:
-        """The names in decorators. A function of the file that decorates another one runs at
-        import.
-        """
+        """The names in decorators. A function of the file that decorates runs at import."""
         for statement in self._body:
             methods = statement.body if isinstance(statement, ast.ClassDef) else []
             for one in (statement, *methods):
                 if isinstance(one, (ast.FunctionDef, ast.ClassDef)):
-                    yield from (
-                        node.id
-                        for part in one.decorator_list
-                        for node in ast.walk(part)
-                        if isinstance(node, ast.Name)
-                    )
+                    for part in one.decorator_list:
+                        yield from sorted(_names(part))
 
     def _function(self, function: ast.FunctionDef) -> Iterator[Finding]:
         if is_kernel(function, self._scope):
@@ -122,31 +106,22 @@ class _File:
                 yield from in_expression(given, self._scope)
 
     def _only_defined(self, function: ast.FunctionDef, usual: frozenset[str]) -> Iterator[Finding]:
-        """Findings in the parts of an uncalled function that run at import: its decorators,
-        defaults and annotations.
-        """
+        """Findings in an uncalled function's decorators, defaults and annotations."""
         for decorator in function.decorator_list:
-            if not (
-                isinstance(decorator, ast.Name) and decorator.id in usual
-            ) and not self._is_harmless(decorator):
-                yield Finding.at(
-                    decorator, "this decorator runs at import", f"@{ast.unparse(decorator)}"
-                )
-        annotations = [
-            part.annotation for part in ast.walk(function.args) if isinstance(part, ast.arg)
-        ]
-        for annotation in (*annotations, function.returns):
+            of_python = isinstance(decorator, ast.Name) and decorator.id in usual
+            if not of_python and not self._is_harmless(decorator):
+                shown = f"@{ast.unparse(decorator)}"
+                yield Finding.at(decorator, "this decorator runs at import", shown)
+        parts = (part for part in ast.walk(function.args) if isinstance(part, ast.arg))
+        for annotation in (*(part.annotation for part in parts), function.returns):
             if annotation is not None and calls_something(annotation):
                 yield Finding.at(annotation, "annotations may call nothing")
-        for default in (
-            *function.args.defaults,
-            *(one for one in function.args.kw_defaults if one is not None),
-        ):
-            if (
-                not is_literal(default, self._scope)
-                and dotted(default, self._scope.aliases) is None
-            ):
+        for default in filter(None, (*function.args.defaults, *function.args.kw_defaults)):
+            if not self._is_value(default):
                 yield Finding.at(default, "defaults must be plain values")
+
+    def _is_value(self, node: ast.expr) -> bool:
+        return is_literal(node, self._scope) or dotted(node, self._scope.aliases) is not None
 
     def _is_harmless(self, decorator: ast.expr) -> bool:
         """True for a word of a library, or of the file, called with plain values at most."""
@@ -157,27 +132,17 @@ class _File:
         root = called
         while isinstance(root, ast.Attribute):
             root = root.value
-        known = isinstance(root, ast.Name) and (
-            root.id in self._scope.aliases or root.id in self._scope.functions
-        )
-        return known and all(
-            is_literal(one, self._scope) or dotted(one, self._scope.aliases) for one in given
-        )
+        names = self._scope.aliases.keys() | self._scope.functions.keys()
+        return isinstance(root, ast.Name) and root.id in names and all(map(self._is_value, given))
 
     def _class(self, statement: ast.ClassDef) -> Iterator[Finding]:
-        own = {
-            id(base)
-            for base in statement.bases
-            if isinstance(base, ast.Name) and base.id in self._classes
-        }
         known = all(
-            id(base) in own or dotted(base, self._scope.aliases) for base in statement.bases
+            (isinstance(base, ast.Name) and base.id in self._classes)
+            or dotted(base, self._scope.aliases)
+            for base in statement.bases
         )
-        if (
-            not known
-            or statement.keywords
-            or not all(map(self._is_harmless, statement.decorator_list))
-        ):
+        decorated = not all(map(self._is_harmless, statement.decorator_list))
+        if not known or statement.keywords or decorated:
             yield Finding.at(statement, "this class runs code at import", f"class {statement.name}")
         for part in statement.body:
             if isinstance(part, ast.FunctionDef):
@@ -201,22 +166,16 @@ class _File:
 
     def _is_list_of_configs(self, value: ast.expr) -> bool:
         if isinstance(value, ast.Name):
-            return value.id in self._scope.assigned and self._is_list_of_configs(
-                self._scope.assigned[value.id]
-            )
-        if not isinstance(value, (ast.List, ast.ListComp)):
-            return False
-        calls = [
-            node for node in ast.walk(value) if isinstance(node, ast.Call) and not _is_range(node)
-        ]
-        known = all(dotted(call.func, self._scope.aliases) == "triton.Config" for call in calls)
-        words = (node for node in ast.walk(value) if isinstance(node, ast.Attribute))
-        return (
-            bool(calls)
-            and known
-            and all(isinstance(node, _IN_CONFIGS) for node in ast.walk(value))
-            and all(dotted(word, self._scope.aliases) == "triton.Config" for word in words)
+            assigned = self._scope.assigned.get(value.id)
+            return assigned is not None and self._is_list_of_configs(assigned)
+        nodes = list(ast.walk(value))
+        calls = [one.func for one in nodes if isinstance(one, ast.Call) and not _is_range(one)]
+        words = [one for one in nodes if isinstance(one, ast.Attribute)]
+        known = all(
+            dotted(word, self._scope.aliases) == "triton.Config" for word in (*calls, *words)
         )
+        is_list = isinstance(value, (ast.List, ast.ListComp)) and bool(calls)
+        return is_list and known and all(isinstance(node, _IN_CONFIGS) for node in nodes)
 
 
 def _is_range(call: ast.Call) -> bool:
@@ -224,14 +183,13 @@ def _is_range(call: ast.Call) -> bool:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    names = {
-        node.id
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    imports = (
-        node for node in ast.walk(statement) if isinstance(node, (ast.Import, ast.ImportFrom))
-    )
-    return names | {
-        alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names
-    }
+    nodes = list(ast.walk(statement))
+    stored = [node for node in nodes if isinstance(node, ast.Name)]
+    names = {node.id for node in stored if isinstance(node.ctx, ast.Store)}
+    imports = (node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+    aliases = (alias for node in imports for alias in node.names)
+    return names | {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}

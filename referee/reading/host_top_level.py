@@ -45,9 +45,7 @@ class Finding:
 
 
 def is_plain(statement: ast.stmt, scope: Scope) -> bool:
-    """True for a statement that may stand at the top level next to functions. A saved file keeps
-    only the constants that it uses.
-    """
+    """True for a statement that may stand at the top level next to functions."""
     if isinstance(statement, (ast.ClassDef, ast.Pass)) or _imports(statement):
         return True
     if isinstance(statement, ast.Expr):
@@ -101,9 +99,7 @@ def _binds_a_word(statement: ast.stmt) -> bool:
 
 
 def _chooses_imports(statement: ast.If, scope: Scope) -> bool:
-    """Return True for imports under a condition on versions, which may only call `hasattr`,
-    parsers of versions and the like.
-    """
+    """Return True for imports under a plain condition on versions."""
     called = [node.func for node in ast.walk(statement.test) if isinstance(node, ast.Call)]
     plain = all(_is_harmless(one, scope) for one in called)
     binds = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement.test))
@@ -138,9 +134,7 @@ def is_literal(value: ast.expr, scope: Scope) -> bool:
 
 
 def _is_arithmetic(value: ast.expr, scope: Scope) -> bool:
-    """True for a value that the referee takes as a constant of a kernel: arithmetic on literals and
-    on other such constants.
-    """
+    """True for arithmetic on literals and on other constants, as a kernel may use it."""
 
     def resolve(name: str, at: ast.AST) -> Constant:
         if name not in scope.assigned or name in scope.rebound or scope.assigned[name] is value:

@@ -13,9 +13,7 @@ from referee.reading.source import tree_of
 
 
 def idle_loop(text: str) -> str:
-    """The variable of the first such loop with a load or store, or "". A variable that begins with
-    `_` does not count.
-    """
+    """The variable of the first such loop, or "". One that begins with `_` does not count."""
     for node in ast.walk(tree_of(text)):
         if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
             name = node.target.id

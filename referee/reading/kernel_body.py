@@ -13,7 +13,7 @@ import ast
 from collections.abc import Callable, Container
 
 from referee.reading.constants import Constant, canonical_node, check_literal
-from referee.reading.kernel_error import KernelError, written_twice
+from referee.reading.kernel_error import KernelError, constant_error, syntax_error, written_twice
 from referee.reading.kernel_parameters import check_annotation
 from referee.reading.kernel_vocabulary import (
     ADVICE,
@@ -39,9 +39,7 @@ RESERVED = frozenset({"tl", "triton", "libdevice", "math"})
 
 
 class BodyChecker(ast.NodeTransformer):
-    """Checks and rewrites one function body. Raises KernelError; collects the helpers and atomics
-    it uses.
-    """
+    """Checks and rewrites one function body, and notes its helpers. Raises KernelError."""
 
     def __init__(
         self,
@@ -57,13 +55,9 @@ class BodyChecker(ast.NodeTransformer):
         self._locals = {
             argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]
         }
-        stored = [
-            node
-            for statement in function.body
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name)
-        ]
-        self._locals.update(node.id for node in stored if isinstance(node.ctx, ast.Store))
+        for node in (part for statement in function.body for part in ast.walk(statement)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self._locals.add(node.id)
         self.helpers: set[str] = set()
         # The helpers that an annotated assignment calls.
         self.twice: set[str] = set()
@@ -80,19 +74,15 @@ class BodyChecker(ast.NodeTransformer):
             raise KernelError(
                 f"kernel `{self._function.name}`: `{name}` may not be used as a variable name"
             )
-        checked = [self.visit(statement) for statement in self._function.body]
-        return [statement for statement in checked if isinstance(statement, ast.stmt)] or [
-            ast.Pass()
-        ]
+        checked = map(self.visit, self._function.body)
+        return [one for one in checked if isinstance(one, ast.stmt)] or [ast.Pass()]
 
     def visit(self, node: ast.AST) -> ast.AST | None:
         """Refuse every kind of syntax that is not listed, then check the node itself."""
         if not isinstance(node, SYNTAX + IN_MESSAGES if self._dropping else SYNTAX):
             advice = ADVICE.get(type(node).__name__, "Triton kernels cannot use it")
-            raise KernelError(
-                f"kernel `{self._function.name}` uses {type(node).__name__}: {advice}",
-                guard="kernel_syntax",
-                node=node,
+            raise syntax_error(
+                f"kernel `{self._function.name}` uses {type(node).__name__}: {advice}", node
             )
         checked: ast.AST | None = super().visit(node)
         if isinstance(checked, (ast.For, ast.While, ast.If)) and not checked.body:
@@ -105,61 +95,43 @@ class BodyChecker(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         """Drop docstrings and calls that do nothing in a normal build; other calls stay."""
-        if isinstance(node.value, ast.Constant):
+        call = node.value
+        if isinstance(call, ast.Constant):
             return None
-        if (
-            isinstance(node.value, ast.Call)
-            and dotted(node.value.func, self._scope.aliases) in DEBUGGING
-        ):
-            self._drop(*node.value.args, *(keyword.value for keyword in node.value.keywords))
+        if not isinstance(call, ast.Call):
+            raise syntax_error("an expression statement without effect", node)
+        called = dotted(call.func, self._scope.aliases)
+        if called in DEBUGGING:
+            self._drop(*call.args, *(keyword.value for keyword in call.keywords))
             return None
-        if (
-            isinstance(node.value, ast.Call)
-            and dotted(node.value.func, self._scope.aliases) == "tl.static_assert"
-        ):
+        if called == "tl.static_assert":
             # A formatted message is dropped, because the rest of a kernel may hold none. A plain
             # one improves the reason.
-            message = node.value.args[1:] + [
-                keyword.value for keyword in node.value.keywords if keyword.arg != "cond"
-            ]
+            message = call.args[1:] + [one.value for one in call.keywords if one.arg != "cond"]
             if not all(isinstance(text, ast.Constant) for text in message):
                 self._drop(*message)
-                node.value.args = node.value.args[:1]
-                node.value.keywords = [
-                    keyword for keyword in node.value.keywords if keyword.arg == "cond"
-                ]
-        if not isinstance(node.value, ast.Call):
-            raise KernelError(
-                "an expression statement without effect", guard="kernel_syntax", node=node
-            )
+                call.args = call.args[:1]
+                call.keywords = [keyword for keyword in call.keywords if keyword.arg == "cond"]
         return self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Check that there is one target: a name or a tuple of names."""
         if len(node.targets) != 1:
-            raise KernelError(
-                "Triton does not support `a = b = ...`; assign one at a time",
-                guard="kernel_syntax",
-                node=node,
-            )
+            raise syntax_error("Triton does not support `a = b = ...`; assign one at a time", node)
         self._check_target(node.targets[0])
         node.type_comment = None
         return self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        """Check that the target is a name."""
         self._check_target(node.target)
         return self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """`x: tl.constexpr = ...` stays. Triton does not read any other annotation, but then it
-        evaluates the value twice.
-        """
+        """`x: tl.constexpr = ...` stays. With any other annotation, Triton evaluates twice."""
         if node.value is None:
-            raise KernelError("a declaration without a value", guard="kernel_syntax", node=node)
+            raise syntax_error("a declaration without a value", node)
         self._check_target(node.target)
         target = self.visit(node.target)
-        before, self.helpers, self.writes = (self.helpers, self.writes), set(), False
+        helpers, writes, self.helpers, self.writes = self.helpers, self.writes, set(), False
         value = self.visit(node.value)
         assert isinstance(target, ast.Name) and isinstance(value, ast.expr)
         constant = dotted(node.annotation, self._scope.aliases) == "tl.constexpr"
@@ -168,47 +140,30 @@ class BodyChecker(ast.NodeTransformer):
             self.twice |= self.helpers
             if self.writes:
                 raise written_twice(self._function.name, node)
-        self.helpers, self.writes = self.helpers | before[0], self.writes or before[1]
-        return ast.copy_location(
-            ast.AnnAssign(
-                target, canonical_node("tl.constexpr" if constant else "tl.tensor", node), value, 1
-            ),
-            node,
-        )
+        self.helpers, self.writes = self.helpers | helpers, self.writes or writes
+        kind = canonical_node("tl.constexpr" if constant else "tl.tensor", node)
+        return ast.copy_location(ast.AnnAssign(target, kind, value, 1), node)
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """`for name in range(...)`, without else."""
-        called = (
-            dotted(node.iter.func, self._scope.aliases) if isinstance(node.iter, ast.Call) else None
+        called = node.iter.func if isinstance(node.iter, ast.Call) else node.iter
+        is_range = called is not node.iter and (
+            (isinstance(called, ast.Name) and called.id == "range")
+            or dotted(called, self._scope.aliases) in ("tl.range", "tl.static_range")
         )
-        is_range = (
-            isinstance(node.iter, ast.Call)
-            and isinstance(node.iter.func, ast.Name)
-            and node.iter.func.id == "range"
-        )
-        if called not in ("tl.range", "tl.static_range") and not is_range:
-            raise KernelError(
-                "kernels loop over range, tl.range or tl.static_range only",
-                guard="kernel_syntax",
-                node=node,
-            )
+        if not is_range:
+            raise syntax_error("kernels loop over range, tl.range or tl.static_range only", node)
         if node.orelse or not isinstance(node.target, ast.Name):
-            raise KernelError(
-                "a kernel's for loop has one name as target and no else",
-                guard="kernel_syntax",
-                node=node,
-            )
+            raise syntax_error("a kernel's for loop has one name as target and no else", node)
         node.type_comment = None
         return self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> ast.AST:
-        """Check that the loop has no else."""
         if node.orelse:
-            raise KernelError("a kernel's while loop has no else", guard="kernel_syntax", node=node)
+            raise syntax_error("a kernel's while loop has no else", node)
         return self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        """Check that the literal is bounded."""
         if not self._dropping:
             check_literal(node)
         node.kind = None
@@ -222,11 +177,7 @@ class BodyChecker(ast.NodeTransformer):
             self.helpers.add(node.id)
             return node
         if node.id in self._scope.rebound:
-            raise KernelError(
-                f"`{node.id}` is assigned more than once at module level",
-                guard="kernel_constant",
-                node=node,
-            )
+            raise constant_error(f"`{node.id}` is assigned more than once at module level", node)
         if node.id in self._scope.aliases:
             return self._word(self._scope.aliases[node.id], node)
         if node.id in self._scope.assigned:
@@ -236,11 +187,8 @@ class BodyChecker(ast.NodeTransformer):
         ):
             return node
         hint = "; use tl.abs" if node.id == "abs" else ""
-        where = (
-            _helper(self._scope.functions[node.id])
-            if node.id in self._scope.functions
-            else "not defined there"
-        )
+        function = self._scope.functions.get(node.id)
+        where = _helper(function) if function else "not defined there"
         raise KernelError(
             f"kernel `{self._function.name}` uses `{node.id}`, which is {where}{hint}",
             guard="kernel_name",
@@ -261,28 +209,18 @@ class BodyChecker(ast.NodeTransformer):
             assert full is not None
             return self._word(full, node)
         if node.attr not in VALUE_ATTRIBUTES:
-            if node.attr in TL_REFUSED:
-                raise KernelError(
-                    f"kernel `{self._function.name}`: `.{node.attr}` is not allowed: {TL_REFUSED[node.attr]}",
-                    node=node,
-                )
-            raise KernelError(
-                f"kernel `{self._function.name}`: `.{node.attr}` is not an attribute kernels may use",
-                node=node,
-            )
+            refused = TL_REFUSED.get(node.attr)
+            why = f"is not allowed: {refused}" if refused else "is not an attribute kernels may use"
+            raise self._unknown(f"`.{node.attr}` {why}", node)
         self._note(node.attr, node)
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Calls of Triton functions, helpers and value methods, with plain arguments."""
         if any(keyword.arg is None for keyword in node.keywords):
-            raise KernelError(
-                "`**` has no place in a kernel call", guard="kernel_syntax", node=node
-            )
+            raise syntax_error("`**` has no place in a kernel call", node)
         if not isinstance(node.func, (ast.Name, ast.Attribute)):
-            raise KernelError(
-                "only named functions can be called in a kernel", guard="kernel_syntax", node=node
-            )
+            raise syntax_error("only named functions can be called in a kernel", node)
         if isinstance(node.func, ast.Name) and node.func.id in self._locals:
             remedy = (
                 "call the helper by its name, and branch on a tl.constexpr where there are several"
@@ -298,22 +236,15 @@ class BodyChecker(ast.NodeTransformer):
         layouts and versions.
         """
         full = dotted(call.func, self._scope.aliases)
-        word = (
-            (full or "").removeprefix("tl.")
-            if full
-            else call.func.attr
-            if isinstance(call.func, ast.Attribute)
-            else ""
-        )
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        word = full.removeprefix("tl.") if full else method
         self._refuse_lacking(lacking_argument(word, call, full), call)
         place = REORDERING.get(word, (None, None))[0 if full else 1]
         asked = [keyword.value for keyword in call.keywords if keyword.arg == "can_reorder"]
         asked += call.args[place : place + 1] if place is not None else []
         if any(not (isinstance(value, ast.Constant) and value.value is False) for value in asked):
             reason = f"`{word}` with `can_reorder` may put the elements in another order; leave it out, or store the parts apart"
-            raise KernelError(
-                f"kernel `{self._function.name}`: {reason}", guard="kernel_vocabulary", node=call
-            )
+            raise self._unknown(reason, call)
 
     def _note(self, word: str, node: ast.AST) -> None:
         if self._dropping and (word in EFFECTS or word.startswith("atomic_")):
@@ -333,27 +264,17 @@ class BodyChecker(ast.NodeTransformer):
     def _check_target(self, target: ast.expr) -> None:
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         if not all(isinstance(name, ast.Name) for name in names):
-            raise KernelError(
-                "kernels assign to names only; write memory with tl.store",
-                guard="kernel_syntax",
-                node=target,
-            )
+            raise syntax_error("kernels assign to names only; write memory with tl.store", target)
 
     def _constant(self, node: ast.Name) -> ast.AST:
-        constant = self._resolve(node.id, node)
-        if constant.kind == "plain":
-            raise KernelError(
-                f"kernel `{self._function.name}` reads the global `{node.id}`, which Triton forbids; write `{node.id} = tl.constexpr(...)`"
-                " or pass it as a tl.constexpr argument",
-                guard="kernel_constant",
-                node=node,
-            )
+        if self._resolve(node.id, node).kind == "plain":
+            reason = f"kernel `{self._function.name}` reads the global `{node.id}`"
+            instead = f"write `{node.id} = tl.constexpr(...)` or pass it as a tl.constexpr argument"
+            raise constant_error(f"{reason}, which Triton forbids; {instead}", node)
         return node
 
     def _word(self, full: str, node: ast.expr) -> ast.expr:
-        """The canonical node of a word of a known module, followed by value attributes
-        (`tl.float32.primitive_bitwidth`).
-        """
+        """The canonical node of a module's word, perhaps followed by value attributes."""
         if self._dropping and full in TYPES:
             return node
         parts = full.split(".")
@@ -371,21 +292,18 @@ class BodyChecker(ast.NodeTransformer):
             f"use {instead}" if instead else "it is not in the vocabulary of kernels"
         )
         guard = "launch_feature" if refused and "descriptor" in refused else "kernel_vocabulary"
-        raise KernelError(
-            f"kernel `{self._function.name}`: `{full}` is not allowed: {advice}",
-            guard=guard,
-            node=node,
-        )
+        raise self._unknown(f"`{full}` is not allowed: {advice}", node, guard)
 
     def _refuse_lacking(self, reason: str, node: ast.AST) -> None:
         """Refuse a word that the installed Triton lacks, before Triton's compiler does."""
         if reason:
-            text = f"kernel `{self._function.name}`: {reason}"
-            raise KernelError(text, guard="kernel_vocabulary", node=node)
+            raise self._unknown(reason, node)
+
+    def _unknown(self, reason: str, node: ast.AST, guard: str = "kernel_vocabulary") -> KernelError:
+        return KernelError(f"kernel `{self._function.name}`: {reason}", guard=guard, node=node)
 
 
 def _helper(function: ast.FunctionDef) -> str:
-    """The kind of a function that is no kernel, and the advice for it."""
     if any(ast.unparse(one).endswith("constexpr_function") for one in function.decorator_list):
         return "a @triton.constexpr_function, which is never run here: give its result to the kernel as a tl.constexpr"
     return "a plain function: decorate it with @triton.jit"
@@ -393,4 +311,4 @@ def _helper(function: ast.FunctionDef) -> str:
 
 def _not_silent(reason: str, node: ast.AST) -> KernelError:
     advice = "an assertion, message or print of a kernel may only compare and compute; Triton evaluates it, and the judge leaves it out"
-    return KernelError(f"{reason}: {advice}", guard="kernel_syntax", node=node)
+    return syntax_error(f"{reason}: {advice}", node)

@@ -6,9 +6,7 @@ import ast
 
 
 class KernelError(ValueError):
-    """A kernel steps outside what the judge compiles. `guard` is stable; the message is one line of
-    advice.
-    """
+    """The judge cannot compile this kernel. `guard` is stable, the message one line of advice."""
 
     def __init__(
         self, reason: str, *, guard: str = "kernel_vocabulary", node: ast.AST | None = None
@@ -18,7 +16,17 @@ class KernelError(ValueError):
         self.guard = guard
 
 
+def syntax_error(reason: str, node: ast.AST | None = None) -> KernelError:
+    """The error for syntax that kernels do not have."""
+    return KernelError(reason, guard="kernel_syntax", node=node)
+
+
+def constant_error(reason: str, node: ast.AST | None = None) -> KernelError:
+    """The error for a constant that kernels cannot use."""
+    return KernelError(reason, guard="kernel_constant", node=node)
+
+
 def written_twice(kernel: str, node: ast.AST | None) -> KernelError:
     """The error for an annotated assignment whose value writes memory."""
     reason = "Triton evaluates the value of an annotated assignment twice, and this one writes memory; remove the annotation"
-    return KernelError(f"kernel `{kernel}`: {reason}", guard="kernel_syntax", node=node)
+    return syntax_error(f"kernel `{kernel}`: {reason}", node)

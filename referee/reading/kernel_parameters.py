@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Container
 
-from referee.reading.kernel_error import KernelError
+from referee.reading.kernel_error import syntax_error
 from referee.reading.kernel_vocabulary import TL_DTYPES
 from referee.reading.module_scope import Scope
 
@@ -14,9 +14,7 @@ _NUMBERS = TL_DTYPES | {"bool_", "half", "double", "short", "long", "char", "boo
 
 
 def means_nothing(node: ast.expr) -> bool:
-    """True for an annotation such as `Optional[torch.Tensor]` or `tl.pointer_type`, which Triton
-    does not look at.
-    """
+    """True for an annotation such as `Optional[torch.Tensor]`, which Triton ignores."""
     text = ast.unparse(node)
     return (
         not any(isinstance(part, ast.Call) for part in ast.walk(node))
@@ -55,9 +53,7 @@ def reaches(name: str, calls: dict[str, set[str]], wanted: set[str]) -> bool:
 
 
 def check_annotation(annotation: ast.expr, scope: Scope, known: Container[str]) -> None:
-    """Raise KernelError unless a variable's annotation is a type of a module or of Python, perhaps
-    with others in brackets.
-    """
+    """Raise KernelError unless a variable's annotation is a type, perhaps of others."""
     for node in _parts(annotation):
         if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str)):
             continue
@@ -67,11 +63,7 @@ def check_annotation(annotation: ast.expr, scope: Scope, known: Container[str]) 
         )
         if root is None or not plain or root in known:
             reason = "Triton evaluates a variable's annotation: only a type's name may stand there"
-            raise KernelError(
-                f"annotation `{ast.unparse(annotation)[:60]}`: {reason}",
-                guard="kernel_syntax",
-                node=annotation,
-            )
+            raise syntax_error(f"annotation `{ast.unparse(annotation)[:60]}`: {reason}", annotation)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

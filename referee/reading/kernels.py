@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from referee.reading.constants import Constant, canonical_node, read_constant
 from referee.reading.kernel_body import RESERVED, BodyChecker
-from referee.reading.kernel_error import KernelError, written_twice
+from referee.reading.kernel_error import KernelError, constant_error, syntax_error, written_twice
 from referee.reading.kernel_parameters import (
     is_constexpr,
     is_simple_literal,
@@ -42,9 +42,11 @@ _KERNEL_CLASSES = frozenset(
         "triton.runtime.jit.jit",
     }
 )
+_OF_TRITON = frozenset({"tl.constexpr", "tl.const", *(f"tl.{name}" for name in TL_DTYPES)})
 _JIT_OPTIONS = frozenset({"do_not_specialize", "do_not_specialize_on_alignment", "noinline"})
 # Triton calls this function only when a profiler asks.
 _FOR_PROFILERS = frozenset({"launch_metadata"})
+_CONSTEXPR = ("tl.constexpr", "constexpr", "triton.language.constexpr")
 _TYPED_ANNOTATIONS = frozenset({"int", "float", "bool"})
 # Triton reads types from texts ("*fp32", "i32"); others, such as "torch.Tensor", mean nothing to
 # it. No constants in disguise.
@@ -83,9 +85,7 @@ class KernelModule:
 
 
 def extract(source: str) -> KernelModule:
-    """Cut the kernels out of `source`. Raises KernelError, whatever the text, with one line of
-    advice.
-    """
+    """Cut the kernels out of `source`. Raises KernelError with one line of advice."""
     try:
         tree = parse(source)
         scope = read(tree)
@@ -106,7 +106,6 @@ def _decorator(node: ast.expr, scope: Scope) -> str | None:
 
 
 def _with_inner_imports(tree: ast.Module, scope: Scope) -> dict[str, str]:
-    """The aliases of the top level and of imports in functions."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -118,11 +117,8 @@ def _with_inner_imports(tree: ast.Module, scope: Scope) -> dict[str, str]:
 class _Extraction:
     def __init__(self, tree: ast.Module, scope: Scope) -> None:
         self._scope = scope
-        self._kernels = {
-            name: function
-            for name, function in scope.functions.items()
-            if is_kernel(function, scope)
-        }
+        named = scope.functions.items()
+        self._kernels = {name: function for name, function in named if is_kernel(function, scope)}
         self._constants: dict[str, Constant] = {}
         self._resolving: set[str] = set()
         self._check_places(tree)
@@ -133,36 +129,23 @@ class _Extraction:
                 # `function = None` where a package is missing: neither kernels nor `run` may use
                 # it.
                 continue
-            raise KernelError(
-                f"`{name}` is assigned more than once at module level", guard="kernel_constant"
-            )
+            raise constant_error(f"`{name}` is assigned more than once at module level")
         top = {id(function) for function in self._kernels.values()}
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.FunctionDef)
-                and is_kernel(node, self._scope)
-                and id(node) not in top
-            ):
-                twice = node.name in self._kernels
-                reason = (
-                    "is defined twice" if twice else "must be defined at the top level of the file"
-                )
-                raise KernelError(
-                    f"kernel `{node.name}` {reason}", guard="kernel_syntax", node=node
-                )
+            inner = isinstance(node, ast.FunctionDef) and id(node) not in top
+            if isinstance(node, ast.FunctionDef) and inner and is_kernel(node, self._scope):
+                where = "must be defined at the top level of the file"
+                reason = "is defined twice" if node.name in self._kernels else where
+                raise syntax_error(f"kernel `{node.name}` {reason}", node)
         self._check_makers(tree)
         if not self._kernels:
-            raise KernelError(
-                "there is no @triton.jit function; write the computation as a Triton kernel",
-                guard="no_kernel",
-            )
+            reason = "there is no @triton.jit function; write the computation as a Triton kernel"
+            raise KernelError(reason, guard="no_kernel")
         if len(self._kernels) > MAX_KERNELS:
-            raise KernelError(f"more than {MAX_KERNELS} kernels", guard="kernel_syntax")
+            raise syntax_error(f"more than {MAX_KERNELS} kernels")
 
     def _check_makers(self, tree: ast.Module) -> None:
-        """Check that kernels are made at the top level only. A plan names a kernel, and the judge
-        must find it in the text by this name.
-        """
+        """Check that kernels are made at the top level only, where the judge can find them."""
         decorators = [
             node for function in self._kernels.values() for node in function.decorator_list
         ]
@@ -177,23 +160,15 @@ class _Extraction:
                 # A class may be named in a check of a type.
                 if full == "triton.jit" or (called is not node and full in _KERNEL_CLASSES):
                     reason = "a kernel must be made by @triton.jit above a function at the top level of the file"
-                    raise KernelError(
-                        f"`{ast.unparse(called)[:60]}`: {reason}", guard="kernel_syntax", node=node
-                    )
+                    raise syntax_error(f"`{ast.unparse(called)[:60]}`: {reason}", node)
             elif isinstance(node, (ast.FunctionDef, ast.Lambda)):
-                for inner in ast.walk(node):
-                    if (
-                        isinstance(inner, ast.FunctionDef)
-                        and inner is not node
-                        and inner.name in self._kernels
-                    ):
+                others = (inner for inner in ast.walk(node) if inner is not node)
+                for inner in others:
+                    if isinstance(inner, ast.FunctionDef) and inner.name in self._kernels:
                         reason = "is also the name of a kernel; rename the inner function"
-                        raise KernelError(
-                            f"`{inner.name}` {reason}", guard="kernel_syntax", node=inner
-                        )
+                        raise syntax_error(f"`{inner.name}` {reason}", inner)
 
     def module(self) -> KernelModule:
-        """Check everything and write the clean text."""
         functions: list[str] = []
         parameters: dict[str, tuple[Parameter, ...]] = {}
         calls: dict[str, set[str]] = {}
@@ -202,22 +177,15 @@ class _Extraction:
         writes: set[str] = set()
         for name, function in self._kernels.items():
             if name in self._scope.rebound or name in RESERVED | BUILTINS or name.startswith("__"):
-                raise KernelError(
-                    f"kernel `{name}`: the name is bound more than once or reserved",
-                    guard="kernel_syntax",
-                    node=function,
+                raise syntax_error(
+                    f"kernel `{name}`: the name is bound more than once or reserved", function
                 )
             checker = BodyChecker(function, self._scope, self._kernels, self._resolve)
-            decorator = self._jit(function)
-            arguments = self._arguments(function)
-            function.args, function.body, function.decorator_list = (
-                arguments,
-                checker.body(),
-                [decorator],
-            )
+            decorator, function.args = self._jit(function), self._arguments(function)
+            function.body, function.decorator_list = checker.body(), [decorator]
             function.returns = function.type_comment = None
             functions.append(ast.unparse(ast.fix_missing_locations(function)))
-            parameters[name] = _parameters(arguments)
+            parameters[name] = _parameters(function.args)
             calls[name], twice[name] = checker.helpers, checker.twice
             if checker.atomic:
                 atomic.add(name)
@@ -241,20 +209,14 @@ class _Extraction:
         if name in self._constants:
             return self._constants[name]
         if name in self._scope.rebound or name in self._resolving:
-            raise KernelError(
-                f"`{name}` is assigned more than once at module level",
-                guard="kernel_constant",
-                node=at,
-            )
+            raise constant_error(f"`{name}` is assigned more than once at module level", at)
         expression = self._scope.assigned.get(name)
         if expression is None:
             raise KernelError(
                 f"`{name}` is not a constant of the file", guard="kernel_name", node=at
             )
         if name in RESERVED or name.startswith("__"):
-            raise KernelError(
-                f"`{name}` may not be used as a constant's name", guard="kernel_constant", node=at
-            )
+            raise constant_error(f"`{name}` may not be used as a constant's name", at)
         self._resolving.add(name)
         constant = read_constant(expression, self._scope, self._resolve)
         self._resolving.discard(name)
@@ -262,103 +224,58 @@ class _Extraction:
         return constant
 
     def _jit(self, function: ast.FunctionDef) -> ast.expr:
-        """The decorator to write: triton.jit with its harmless options, but without autotuning and
-        launch metadata.
-        """
+        """The decorator to write: triton.jit with its harmless options alone."""
         *above, last = function.decorator_list
         if _decorator(last, self._scope) != "triton.jit":
-            raise KernelError(
-                "@triton.jit must be the decorator next to the function",
-                guard="kernel_syntax",
-                node=function,
-            )
+            raise syntax_error("@triton.jit must be the decorator next to the function", function)
         for node in above:
             if _decorator(node, self._scope) not in _STRIPPED:
-                raise KernelError(
-                    f"decorator `{ast.unparse(node)[:60]}` is not supported",
-                    guard="kernel_syntax",
-                    node=node,
-                )
+                raise syntax_error(f"decorator `{ast.unparse(node)[:60]}` is not supported", node)
         jit = canonical_node("triton.jit", function)
         if not isinstance(last, ast.Call) or not (last.args or last.keywords):
             return jit
         keywords = [keyword for keyword in last.keywords if keyword.arg not in _FOR_PROFILERS]
         for keyword in keywords:
             if keyword.arg not in _JIT_OPTIONS or not is_simple_literal(keyword.value):
-                raise KernelError(
-                    f"triton.jit option `{keyword.arg}` is not supported",
-                    guard="launch_feature",
-                    node=last,
-                )
+                reason = f"triton.jit option `{keyword.arg}` is not supported"
+                raise KernelError(reason, guard="launch_feature", node=last)
         if last.args:
-            raise KernelError(
-                "triton.jit takes keyword options only", guard="kernel_syntax", node=last
-            )
+            raise syntax_error("triton.jit takes keyword options only", last)
         return ast.Call(jit, [], keywords) if keywords else jit
 
     def _arguments(self, function: ast.FunctionDef) -> ast.arguments:
         given = function.args
-        if (
-            given.vararg
-            or given.kwarg
-            or given.posonlyargs
-            or given.kwonlyargs
-            or getattr(function, "type_params", [])
-        ):
-            raise KernelError(
-                f"kernel `{function.name}` takes plain parameters only (no *, / or **)",
-                guard="kernel_syntax",
-                node=function,
+        starred = given.vararg or given.kwarg or given.posonlyargs or given.kwonlyargs
+        if starred or getattr(function, "type_params", []):
+            raise syntax_error(
+                f"kernel `{function.name}` takes plain parameters only (no *, / or **)", function
             )
         if len(given.args) > MAX_PARAMETERS:
-            raise KernelError(
-                f"kernel `{function.name}` has more than {MAX_PARAMETERS} parameters",
-                guard="kernel_syntax",
-                node=function,
+            raise syntax_error(
+                f"kernel `{function.name}` has more than {MAX_PARAMETERS} parameters", function
             )
         arguments = [ast.arg(argument.arg, self._annotation(argument)) for argument in given.args]
-        defaults = [
-            read_constant(default, self._scope, self._resolve).value for default in given.defaults
-        ]
-        return ast.arguments(
-            posonlyargs=[],
-            args=arguments,
-            vararg=None,
-            kwonlyargs=[],
-            kw_defaults=[],
-            kwarg=None,
-            defaults=defaults,
-        )
+        read = (read_constant(one, self._scope, self._resolve) for one in given.defaults)
+        return ast.arguments([], arguments, None, [], [], None, [one.value for one in read])
 
     def _annotation(self, argument: ast.arg) -> ast.expr | None:
         node = argument.annotation
         if node is None:
             return None
-        if isinstance(node, ast.Constant) and node.value in (
-            "tl.constexpr",
-            "constexpr",
-            "triton.language.constexpr",
-        ):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if text in _CONSTEXPR:
             return canonical_node("tl.constexpr", node)
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and _PLAIN_TYPE.fullmatch(node.value)
-        ):
-            return ast.Constant(node.value)
+        if isinstance(text, str) and _PLAIN_TYPE.fullmatch(text):
+            return ast.Constant(text)
         full = dotted(node, self._scope.aliases)
         if full is None and isinstance(node, ast.Name) and node.id in _TYPED_ANNOTATIONS:
             return ast.Name(node.id, ast.Load())
-        if (
-            full is not None
-            and full.startswith("tl.")
-            and (full[3:] in TL_DTYPES or full in ("tl.constexpr", "tl.const"))
-        ):
+        if full is not None and full in _OF_TRITON:
             return canonical_node(full, node)
         if means_nothing(node):
             return None
         reason = f"annotation of `{argument.arg}`: only tl.constexpr and Triton dtypes mean something here"
-        raise KernelError(reason, guard="kernel_syntax", node=node)
+        raise syntax_error(reason, node)
 
 
 def _parameters(arguments: ast.arguments) -> tuple[Parameter, ...]:

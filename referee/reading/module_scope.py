@@ -32,9 +32,7 @@ _TAKEN = frozenset({*PRELUDE, *BUILTINS, "bool", "abs"})
 
 @dataclass(frozen=True)
 class Scope:
-    """Names of the top level. `aliases` maps names to canonical dotted names, `rebound` has the
-    names that are bound more than once.
-    """
+    """Names of the top level: `aliases` have canonical names, `rebound` several values."""
 
     aliases: dict[str, str]
     assigned: dict[str, ast.expr]
@@ -65,11 +63,8 @@ def read(tree: ast.Module) -> Scope:
                 aliases[name] = canonical
             continue
         if _decorates(statement, functions, aliases):
-            times.update(
-                name
-                for child in ast.iter_child_nodes(statement.value)
-                for name in bound_names(child)
-            )
+            for child in ast.iter_child_nodes(statement.value):
+                times.update(bound_names(child))
             continue
         times.update(bound_names(statement))
         if isinstance(statement, ast.FunctionDef):
@@ -100,10 +95,8 @@ def _decorates(
             targets=[ast.Name(id=name)],
             value=ast.Call(func=decorator, args=[ast.Name(id=same)], keywords=[]),
         ):
-            known = (
-                dotted(decorator.func if isinstance(decorator, ast.Call) else decorator, aliases)
-                in _DECORATORS
-            )
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            known = dotted(called, aliases) in _DECORATORS
             if name == same and name in functions and known:
                 above = functions[name].decorator_list
                 if not any(node is decorator for node in above):
@@ -113,9 +106,7 @@ def _decorates(
 
 
 def is_main_guard(statement: ast.stmt) -> bool:
-    """True for `if __name__ == "__main__":`, which is never true in a judgement: the file is
-    imported under another name.
-    """
+    """True for `if __name__ == "__main__":`, which is never true in a judgement."""
     match statement:
         case ast.If(
             test=ast.Compare(
@@ -156,11 +147,8 @@ def rewords(statement: ast.stmt, handler: ast.ExceptHandler) -> str | None:
             | ast.Call(func=ast.Name(id=name), args=[] | [_], keywords=[]) as exc,
             cause=cause,
         ):
-            shown = [
-                part
-                for text in (exc.args if isinstance(exc, ast.Call) else ())
-                for part in _parts(text)
-            ]
+            texts = exc.args if isinstance(exc, ast.Call) else ()
+            shown = [part for text in texts for part in _parts(text)]
             given = [*shown, *([] if cause is None else [cause])]
             if all(
                 isinstance(part, ast.Constant)
@@ -202,9 +190,7 @@ def _instead_of_libdevice(statement: ast.stmt) -> Iterator[tuple[str, ast.stmt]]
 
 
 def _is_math(statement: ast.AST, name: str, aliases: dict[str, str]) -> bool:
-    """True for `libdevice = tl.math`, as an assignment or an import. The names that kernels use
-    mean the same in both modules.
-    """
+    """True for `libdevice = tl.math`, whose functions mean the same in both."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=bound)], value=value):
             return bound == name and dotted(value, aliases) == "tl.math"
@@ -215,10 +201,8 @@ def _is_math(statement: ast.AST, name: str, aliases: dict[str, str]) -> bool:
 
 def _caught(handler: ast.ExceptHandler) -> Iterator[str]:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    yield from (
-        kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else ""
-        for kind in kinds
-    )
+    for kind in kinds:
+        yield kind.id if isinstance(kind, ast.Name) else "" if kind else "Exception"
 
 
 def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.AST, str]]:
@@ -235,15 +219,11 @@ def _statements(body: list[ast.stmt], choice: str = "") -> Iterator[tuple[ast.AS
             yield statement.test, choice
             yield from _statements([*statement.body, *statement.orelse], choice or "if")
         elif is_optional_import(statement) and isinstance(statement, ast.Try):
-            yield from (
-                (ast.Name(handler.name, ast.Store()), choice)
-                for handler in statement.handlers
-                if handler.name
-            )
-            parts = [
-                *statement.body,
-                *(part for handler in statement.handlers for part in handler.body),
-            ]
+            parts = list(statement.body)
+            for handler in statement.handlers:
+                parts += handler.body
+                if handler.name:
+                    yield ast.Name(handler.name, ast.Store()), choice
             yield from _statements([*parts, *statement.orelse, *statement.finalbody], "try")
         else:
             yield statement, choice
@@ -254,21 +234,16 @@ def _last(canonical: str) -> str:
 
 
 def _single_assignment(statement: ast.AST) -> tuple[str | None, ast.expr | None]:
-    if (
-        isinstance(statement, ast.Assign)
-        and len(statement.targets) == 1
-        and isinstance(statement.targets[0], ast.Name)
-    ):
-        return statement.targets[0].id, statement.value
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         return statement.target.id, statement.value
     return None, None
 
 
 def bound_names(statement: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement binds or deletes at any depth. Names in the scopes
-    of functions and classes do not count.
-    """
+    """The module's names that a statement binds or deletes, at any depth."""
     # Each node comes with True if it is in a comprehension, whose targets stay inside. `:=` in a
     # comprehension binds a name around it.
     pending: list[tuple[ast.AST, bool]] = [(statement, False)]
@@ -300,9 +275,7 @@ def _named(node: ast.AST) -> Iterator[str]:
 
 
 def _evaluated_outside(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a function or class that Python evaluates in the scope around it: all but the
-    body.
-    """
+    """The parts of a function or class that Python evaluates around it: all but the body."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield from node.decorator_list
     if isinstance(node, ast.ClassDef):

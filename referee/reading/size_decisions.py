@@ -117,7 +117,6 @@ class _File:
         return sum(map(len, names))
 
     def decisions(self) -> Iterator[Decision]:
-        """The decisions of all functions."""
         for name, function in self._functions.items():
             constants = tuple(sorted(self._constants(function)))
             harmless = {id(part) for node in _raising(function) for part in ast.walk(node)}
@@ -298,7 +297,6 @@ def _stored(target: ast.AST) -> Iterator[str]:
 
 
 def _raising(function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """The conditions whose outcome is an error."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assert):
             yield node.test
@@ -307,7 +305,6 @@ def _raising(function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 
 def _integers(node: ast.AST) -> Iterator[int]:
-    """The integers below a node, and the results of arithmetic on them."""
     for part in ast.walk(node):
         value = _integer(part)
         if value is not None:

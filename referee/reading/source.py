@@ -50,9 +50,7 @@ def tree_of(text: str, feature_version: tuple[int, int] | None = None) -> ast.Mo
 
 
 def parse(text: str) -> ast.Module:
-    """The tree of `text`. Raises SourceError for text that is not Python or exceeds the bounds of
-    this module.
-    """
+    """The tree of `text`. Raises SourceError for other text, and beyond these bounds."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise SourceError(
             f"the source is longer than {MAX_BYTES // 1024} KiB; keep to the kernels and `run`"
@@ -77,9 +75,7 @@ def parse(text: str) -> ast.Module:
 
 
 def _check_encoding(text: str) -> None:
-    """Raises SourceError where Python would read the file, as its first lines ask for (PEP 263), as
-    something else than this text.
-    """
+    """Raises SourceError where Python would read the file in another encoding (PEP 263)."""
     for number, line in enumerate(_NEW_LINE.split(text.removeprefix("\ufeff"), 2)[:2], 1):
         cookie = _COOKIE.match(line)
         if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
@@ -139,9 +135,7 @@ def fenced_blocks(text: str) -> list[Block]:
 
 
 def blocks_with_run(blocks: Sequence[Block]) -> list[Block]:
-    """The first block that defines `run`, or all Python blocks if the kernels stand in other
-    blocks. Empty without a `run`.
-    """
+    """The first block that defines `run`, or all Python blocks if kernels stand in others."""
     found = next((block for block in blocks if _RUN.search(block.code)), None)
     if found is None:
         return []

@@ -31,8 +31,9 @@ class Answers:
         else:
             found = tuple(value for _, value in _leaves(result) if isinstance(value, Tensor))
         if len(found) != len(self.names):
+            before = len(self.names)
             raise UnusableReference(
-                f"the reference returned {len(found)} tensors, and {len(self.names)} before"
+                f"the reference returned {len(found)} tensors, and {before} before"
             )
         return found[0] if len(found) == 1 else found
 
@@ -48,30 +49,19 @@ def answers_of(
     leaves = _leaves(result)
     tensors = [(path, value) for path, value in leaves if isinstance(value, Tensor)]
     if tensors:
-        left = [
-            type(value).__name__
-            for _, value in leaves
-            if not isinstance(value, Tensor) and value is not None
-        ]
-        if any(value is None for _, value in leaves):
+        rest = [value for _, value in leaves if not isinstance(value, Tensor)]
+        left = [type(value).__name__ for value in rest if value is not None]
+        if any(value is None for value in rest):
             notes.append("a returned None is left out")
         if left:
             notes.append(f"returned values that are no tensors are not judged: {', '.join(left)}")
         return Answers(_named([path for path, _ in tensors]))
-    changed = [
-        number
-        for number, (one, other) in enumerate(zip(before, after, strict=True))
-        if _differs(one, other)
-    ]
+    pairs = enumerate(zip(before, after, strict=True))
+    changed = [number for number, (one, other) in pairs if _differs(one, other)]
     if not changed:
-        found = (
-            f"it returned a {type(result).__name__}, and changed none in place"
-            if result is not None
-            else "it changed none in place"
-        )
-        raise UnusableReference(
-            f"the reference must return a tensor or a tuple of tensors, or change an argument in place: {found}"
-        )
+        returned = "" if result is None else f"returned a {type(result).__name__}, and "
+        wanted = "return a tensor or a tuple of tensors, or change an argument in place"
+        raise UnusableReference(f"the reference must {wanted}: it {returned}changed none in place")
     outputs = tuple(names[number] for number in changed)
     listed = ", ".join(outputs)
     new = "them as new tensors" if len(outputs) > 1 else "a new one"

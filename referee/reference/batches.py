@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from referee.ops.promote import in_float64
-from referee.ops.torch_compat import computable
-from referee.reference.evaluating import as_tuple
+from referee.ops.torch_compat import as_tuple, computable
 from referee.reference.inputs import Dim, Sizes
 from referee.reference.reference import Example, Function
 
@@ -17,15 +16,9 @@ SAME = 1e-9
 
 def is_batch(function: Function, example: Example, sizes: Sizes, symbol: str) -> bool:
     """Whether the answers to some indices of this size equal the full answers at these indices."""
-    axes = [
-        [axis for axis, dim in enumerate(tensor.dims) if dim.symbol == symbol]
-        for tensor in example.family.tensors
-    ]
-    plain = all(
-        tensor.dims[axis] == Dim(symbol)
-        for tensor, found in zip(example.family.tensors, axes, strict=True)
-        for axis in found
-    )
+    dims = [tensor.dims for tensor in example.family.tensors]
+    axes = [[axis for axis, dim in enumerate(each) if dim.symbol == symbol] for each in dims]
+    plain = all(dim == Dim(symbol) for each in dims for dim in each if dim.symbol == symbol)
     if not plain or any(len(found) > 1 for found in axes) or not any(axes) or sizes[symbol] < 2:
         return False
     tensors, size = example.tensors(sizes), sizes[symbol]
@@ -44,9 +37,8 @@ def is_batch(function: Function, example: Example, sizes: Sizes, symbol: str) ->
         except Exception:
             return False
         pairs = zip(whole, part, strict=False)
-        if len(whole) != len(part) or not all(
-            _is_slice(one, other, size, begin, count) for one, other in pairs
-        ):
+        same = all(_is_slice(one, other, size, begin, count) for one, other in pairs)
+        if len(whole) != len(part) or not same:
             return False
     return True
 
@@ -58,18 +50,14 @@ def _is_slice(whole: Tensor, part: Tensor, size: int, begin: int, count: int) ->
     """
     if whole.dim() != part.dim():
         return False
-    axes = [
-        axis
-        for axis, (one, other) in enumerate(zip(whole.shape, part.shape, strict=True))
-        if one != other
-    ]
+    pairs = enumerate(zip(whole.shape, part.shape, strict=True))
+    axes = [axis for axis, (one, other) in pairs if one != other]
     if len(axes) != 1 or whole.shape[axes[0]] != size or part.shape[axes[0]] != count:
         return False
     chosen = whole.narrow(axes[0], begin, count)
     if not whole.is_floating_point():
         return torch.equal(chosen, part)
     whole, chosen, part = map(computable, (whole, chosen, part))
-    close = SAME * max(
-        1.0, float(whole.abs().nan_to_num(posinf=0.0, neginf=0.0).max()) if whole.numel() else 1.0
-    )
+    finite = whole.abs().nan_to_num(posinf=0.0, neginf=0.0)
+    close = SAME * max(1.0, float(finite.max()) if whole.numel() else 1.0)
     return bool(torch.allclose(chosen, part, rtol=SAME, atol=close, equal_nan=True))

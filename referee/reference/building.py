@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from referee.ops.promote import in_float64
+from referee.ops.torch_compat import as_tuple
 from referee.reference.answers import Answers, answers_of
 from referee.reference.batches import is_batch
 from referee.reference.call import Call
 from referee.reference.choice import Chosen
-from referee.reference.evaluating import as_tuple
 from referee.reference.example_inputs import input_of, named_shapes, whole_size
 from referee.reference.exploring import explored
 from referee.reference.family import symbolic
@@ -68,18 +68,14 @@ class Builder:
         first = examples[0]
         tensors = first.tensors()
         changed = self._check(first, tensors)
-        judged = {
-            slot.name: self._judged_values(slot, tensors)
-            for slot in self.slots
-            if slot.kind == "number"
-        }
-        for slot in self.slots:
-            if slot.kind == "number" and judged[slot.name].why and len(set(slot.values)) > 1:
-                raise UnusableReference(
-                    f"the examples differ in {slot.name}, which is fixed for good: {judged[slot.name].why}"
-                )
+        numbers = [slot for slot in self.slots if slot.kind == "number"]
+        judged = {slot.name: self._judged_values(slot, tensors) for slot in numbers}
+        for slot in numbers:
+            if (why := judged[slot.name].why) and len(set(slot.values)) > 1:
+                fault = f"the examples differ in {slot.name}, which is fixed for good"
+                raise UnusableReference(f"{fault}: {why}")
         arguments = self._arguments(judged)
-        kept = [slot for slot in self.slots if slot.kind == "number" and not judged[slot.name].why]
+        kept = [slot for slot in numbers if not judged[slot.name].why]
         examples = [
             replace(one, scalars=tuple(slot.values[number] for slot in kept))
             for number, one in enumerate(examples)
@@ -115,13 +111,9 @@ class Builder:
             elif slot.kind == "number" and not judged[slot.name].why:
                 parameter = self.chosen.signature.parameters.get(slot.name)
                 default = parameter.default if parameter and is_number(parameter.default) else None
+                values = judged[slot.name].values
                 found.append(
-                    Argument(
-                        name=slot.name,
-                        kind="scalar",
-                        values=judged[slot.name].values,
-                        default=default,
-                    )
+                    Argument(name=slot.name, kind="scalar", values=values, default=default)
                 )
         state = self.names[len(self.slots) :]
         return (*found, *(Argument(name=name, kind="tensor", origin="state") for name in state))
@@ -136,22 +128,19 @@ class Builder:
         return tuple(found)
 
     def _function(self, judged: dict[str, Judged]) -> Function:
-        """The reference as a function of its arguments."""
         slots, call = self.slots, self.calls[0][1]
         is_argument = self._are_arguments(judged)
         usual = [slot.values[0] for slot in slots]
 
         def function(*arguments: Any) -> Any:
             given = iter(arguments)
-            leaves = [
-                next(given) if one else value for one, value in zip(is_argument, usual, strict=True)
-            ]
+            slots = zip(is_argument, usual, strict=True)
+            leaves = [next(given) if one else value for one, value in slots]
             return self._evaluate(call, leaves, list(given))
 
         return function
 
     def _are_arguments(self, judged: dict[str, Judged]) -> list[bool]:
-        """For each slot, whether it is an argument of `run`."""
         return [
             slot.kind == "tensor" or (slot.kind == "number" and not judged[slot.name].why)
             for slot in self.slots
@@ -162,19 +151,13 @@ class Builder:
         call, answers = self.calls[0][1], self.answers
         assert answers is not None
         kinds = {parameter.kind for parameter in call.signature.parameters.values()}
-        plain = (
-            all(count == 1 and tree.is_leaf() for _, tree, count in call.trees)
-            and not answers.positions
-        )
-        if not plain or kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        leaves = all(count == 1 and tree.is_leaf() for _, tree, count in call.trees)
+        starred = kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        if not leaves or answers.positions or starred:
             return self._function(judged)
-        parameters = [call.signature.parameters[name] for name, _, _ in call.trees]
-        named = [
-            (number, one.name)
-            for number, one in enumerate(parameters)
-            if one.kind is one.KEYWORD_ONLY
-        ]
-        positional = len(parameters) - len(named)
+        parameters = enumerate(call.signature.parameters[name] for name, _, _ in call.trees)
+        named = [(number, one.name) for number, one in parameters if one.kind is one.KEYWORD_ONLY]
+        positional = len(call.trees) - len(named)
         called = self.chosen.timed or self.chosen.call
         usual = [slot.values[0] for slot in self.slots]
         places = [number for number, one in enumerate(self._are_arguments(judged)) if one]
@@ -184,11 +167,8 @@ class Builder:
             values = list(usual)
             for place, argument in zip(places, arguments[:given], strict=True):
                 values[place] = argument
-            result = called(
-                *arguments[given:],
-                *values[:positional],
-                **{name: values[place] for place, name in named},
-            )
+            keywords = {name: values[place] for place, name in named}
+            result = called(*arguments[given:], *values[:positional], **keywords)
             if isinstance(result, Tensor):
                 return result
             if isinstance(result, tuple | list):
@@ -204,18 +184,15 @@ class Builder:
             try:
                 result = self.chosen.call(*state, *args, **kwargs)
             except SystemExit as error:
-                raise RuntimeError(
-                    f"the reference ended the process: exit({error.code!r})"
-                ) from error
+                fault = f"the reference ended the process: exit({error.code!r})"
+                raise RuntimeError(fault) from error
         if self.answers is None:
             return result
         return self.answers.of(result, [*leaves, *state])
 
     @contextmanager
     def _around(self) -> Iterator[None]:
-        """Set the file's default dtype, run compiled code eagerly, and use the CPU for cuda without
-        a GPU.
-        """
+        """Set the default dtype, leave out compilers, and take the CPU for a missing GPU."""
         text = self.file.text
         with ExitStack() as stack:
             if self.dtype != torch.get_default_dtype():
@@ -227,9 +204,7 @@ class Builder:
             yield
 
     def _of_tensors(self, example: int = 0, numbers: dict[str, Number] | None = None) -> Function:
-        """The reference as a function of its tensors, with other values from this example or
-        `numbers`.
-        """
+        """The reference as a function of its tensors, with this example's other values."""
         call = self.calls[example][1]
 
         def function(*tensors: Tensor) -> Any:
@@ -264,13 +239,7 @@ class Builder:
         return self._with_state(number, values, sizes)
 
     def _with_state(self, number: int, values: Sequence[TensorInput], sizes: Sizes) -> Example:
-        inputs = [
-            *values,
-            *(
-                input_of(name, tensor)
-                for name, tensor in zip(self.chosen.state, self.state, strict=True)
-            ),
-        ]
+        inputs = [*values, *map(input_of, self.chosen.state, self.state)]
         kinds = (*(None for _ in values), *map(kind_of_example, self.state))
         return self._explored(number, inputs, kinds, None, sizes)
 
@@ -280,22 +249,17 @@ class Builder:
         Returns whether any parameter had another dtype.
         """
         dtype: torch.dtype = getattr(torch, name)
-        others = [
-            tensor for tensor in self.state if tensor.is_floating_point() and tensor.dtype != dtype
-        ]
+        floats = [tensor for tensor in self.state if tensor.is_floating_point()]
+        others = [tensor for tensor in floats if tensor.dtype != dtype]
         if others:
-            self.state = [
-                tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in self.state
-            ]
+            self.state = [one.to(dtype) if one.is_floating_point() else one for one in self.state]
             self.notes.append(f"the module's parameters are {name}, as the inputs are")
         return bool(others)
 
     def _own_example(self, number: int, tensors: list[Tensor]) -> Example:
         own = (*tensors, *self.state)
-        names = [slot.name for slot in self.slots if slot.kind == "tensor"] + list(
-            self.chosen.state
-        )
-        inputs = [input_of(name, tensor) for name, tensor in zip(names, own, strict=True)]
+        names = [slot.name for slot in self.slots if slot.kind == "tensor"]
+        inputs = list(map(input_of, [*names, *self.chosen.state], own))
         return self._explored(number, inputs, tuple(map(kind_of_example, own)), own, {})
 
     def _explored(
@@ -328,9 +292,7 @@ class Builder:
         raise first
 
     def _trial(self, number: int, example: Example, sizes: Sizes) -> str:
-        """The reason why the reference refuses the sizes, or "". The first success fixes the
-        outputs.
-        """
+        """Why the reference refuses the sizes, or "". The first success fixes the outputs."""
         try:
             tensors = example.tensors(sizes)
         except UnusableReference as error:
@@ -344,9 +306,8 @@ class Builder:
             return f"the reference fails on {named_shapes(example, sizes)}: {one_line(error)}"
         if self.answers is None:
             names = [*(slot.name for slot in self.slots), *self.names[len(self.slots) :]]
-            self.answers = answers_of(
-                result, names, self._all_leaves(tensors), self._all_leaves(copies), self.notes
-            )
+            before, after = self._all_leaves(tensors), self._all_leaves(copies)
+            self.answers = answers_of(result, names, before, after, self.notes)
         return ""
 
     def _check(self, example: Example, tensors: Sequence[Tensor]) -> dict[str, bool]:
@@ -366,9 +327,8 @@ class Builder:
         refuse_random(function, tensors, found, seen)
         refuse_dynamic(function, example, found, seen)
         judged = {(out.data_ptr(), out.numel()) for out in found}
-        arguments = [slot.name for slot in self.slots if slot.kind == "tensor"] + list(
-            self.names[len(self.slots) :]
-        )
+        arguments = [slot.name for slot in self.slots if slot.kind == "tensor"]
+        arguments += self.names[len(self.slots) :]
         return {
             name: (copy.data_ptr(), copy.numel()) in judged
             for name, copy, tensor in zip(arguments, copies, tensors, strict=True)
@@ -377,20 +337,14 @@ class Builder:
 
     def _all_leaves(self, tensors: Sequence[Tensor]) -> list[Any]:
         given = iter(tensors)
-        return [
-            next(given) if slot.kind == "tensor" else slot.values[0] for slot in self.slots
-        ] + list(given)
+        own = (next(given) if slot.kind == "tensor" else slot.values[0] for slot in self.slots)
+        return [*own, *given]
 
     def _judged_values(self, slot: Slot, tensors: Sequence[Tensor]) -> Judged:
-        """The values at which a number is judged."""
-
         def evaluate(value: Number) -> tuple[tuple[Tensor, ...], Observed]:
             function = in_float64(self._of_tensors(numbers={slot.name: value}))
             result, seen = observe(function, [tensor.clone() for tensor in tensors], self.file.path)
             return as_tuple(result), seen
 
-        return judged_values(
-            slot.values[0],
-            evaluate,
-            (*slot.wanted, *(value for value in slot.values[1:] if value != slot.values[0])),
-        )
+        others = (value for value in slot.values[1:] if value != slot.values[0])
+        return judged_values(slot.values[0], evaluate, (*slot.wanted, *others))

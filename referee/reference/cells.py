@@ -45,12 +45,11 @@ from referee.ops.operand_recipes import TIE
 from referee.ops.spec import Cell, Role, Scalar, TensorSpec
 from referee.ops.task import inputs_of
 from referee.ops.thresholds import numbers_to_meet
-from referee.ops.torch_compat import computable
+from referee.ops.torch_compat import as_tuple, computable
 from referee.ops.traits import Traits, traits_of
 from referee.reference.evaluating import (
     CHECKED_ELEMENTS,
     SEEDS,
-    as_tuple,
     can_be_judged,
     is_taken,
     label_of,
@@ -63,6 +62,7 @@ from referee.reference.kinds import (
     USUAL_INTEGERS,
     WIDE_INTEGERS,
     Kind,
+    joined,
 )
 from referee.reference.numbering import numbering
 from referee.reference.reference import Function
@@ -109,11 +109,7 @@ class InstanceCells:
 
     def __init__(self, instance: Instance, eager: Function, oracle: Function) -> None:
         self._instance, self._eager, self._oracle = instance, eager, oracle
-        self._example, self._inputs, self._outputs = (
-            instance.tensors,
-            instance.inputs,
-            instance.outputs,
-        )
+        self._example, self._inputs = instance.tensors, instance.inputs
         self.kinds = list(instance.kinds)
         self._number_rows()
 
@@ -126,10 +122,8 @@ class InstanceCells:
         )
 
     def _number_rows(self) -> None:
-        """Let operands that number rows take every number, unless the reference refuses them
-        together.
-        """
-        shapes, usual = [spec.shape for spec in self._outputs], self.kinds
+        """Let operands that number rows take every number, unless the reference refuses."""
+        shapes, usual = [spec.shape for spec in self._instance.outputs], self.kinds
         numbered = [
             ""
             if kind.recipe.startswith(("index", "distinct"))
@@ -156,11 +150,8 @@ class InstanceCells:
         if sum(tensor.numel() for tensor in self._example) > CHECKED_ELEMENTS:
             return Traits()
         drawn = self.cell("given", self.recipes)
-        return traits_of(
-            self._eager,
-            self._oracle,
-            inputs_of(drawn, self.own, 0) if self._judges(drawn) else self._example,
-        )
+        inputs = inputs_of(drawn, self.own, 0) if self._judges(drawn) else self._example
+        return traits_of(self._eager, self._oracle, inputs)
 
     @property
     def recipes(self) -> list[str]:
@@ -170,14 +161,13 @@ class InstanceCells:
     def cell(self, label: str, recipes: Sequence[str]) -> Cell:
         """The cell of that label with these recipes."""
         role: Role = "bench" if self._instance.timed and label == "given" else "required"
-        kinds = zip(self.kinds, recipes, strict=True)
-        scales = tuple(
-            _scale(kind, recipe) * _FACTORS[label] if kind.scaled else 1.0 for kind, recipe in kinds
-        )
-        tied = zip(self.kinds, recipes, strict=True)
-        values = "".join(f"{kind.tied(recipe)}|" for kind, recipe in tied)
+        kinds, factor = list(zip(self.kinds, recipes, strict=True)), _FACTORS[label]
+        scales = tuple(_scale(kind, one) * factor if kind.scaled else 1.0 for kind, one in kinds)
+        values = "".join(f"{kind.tied(recipe)}|" for kind, recipe in kinds)
         name = f"{self._instance.label}-{label}"
-        return Cell(name, self._inputs, self._outputs, values, scales, role, self._instance.scalars)
+        return Cell(
+            name, self._inputs, self._instance.outputs, values, scales, role, self._instance.scalars
+        )
 
     def itself(self) -> Cell:
         """The cell of the example as it is."""
@@ -229,7 +219,6 @@ class InstanceCells:
         return [self._with_whole_rows(cell) for cell in cells if self._judges(cell)]
 
     def _largest(self) -> int | None:
-        """The position of the operand with the most elements among those with a scale."""
         scaled = [
             (prod(spec.shape), -position)
             for position, spec in enumerate(self._inputs)
@@ -266,9 +255,7 @@ class InstanceCells:
         return found
 
     def _equal(self, recipes: Sequence[str]) -> list[str]:
-        """The recipes, with some elements equal to the numbers that the reference compares them
-        with.
-        """
+        """The recipes, with some elements equal to numbers that the reference compares with."""
         found = list(recipes)
         try:
             met = numbers_to_meet(self._eager, inputs_of(self.cell("given", recipes), self.own, 0))
@@ -277,9 +264,8 @@ class InstanceCells:
             return found
         for position, numbers in met.items():
             if self.kinds[position].scaled and self._example[position].numel():
-                found[position] = (
-                    f"{EQUAL}{recipes[position]}:{self.kinds[position].scale!r}:{_joined(numbers)}"
-                )
+                scale = self.kinds[position].scale
+                found[position] = f"{EQUAL}{recipes[position]}:{scale!r}:{joined(numbers)}"
         return found
 
     def _judges(self, cell: Cell) -> bool:
@@ -331,7 +317,7 @@ def _but(scalars: tuple[Scalar, ...], one: Scalar, usual: tuple[Scalar, ...]) ->
 def _changes(cell: Cell, own: Sequence[Tensor | None], one: Function, other: Function) -> bool:
     """Whether two forms of the reference have clearly different answers somewhere in the cell."""
     inputs = inputs_of(cell, own, 0)
-    pairs = zip(as_tuple(one(*inputs)), as_tuple(other(*inputs)), strict=True)
+    pairs = zip(as_tuple(one(*inputs))(other(*inputs)), strict=True)
     return any(
         bool(((left - right).abs() > CLEARLY * left.abs()).any())
         for left, right in ((computable(a).double(), computable(b).double()) for a, b in pairs)
@@ -362,7 +348,3 @@ def _scale(kind: Kind, recipe: str) -> float:
     if recipe.startswith(EQUAL):
         return 1.0
     return 2.0 ** round(log2(kind.scale)) if recipe.endswith(GRID) and kind.scale else kind.scale
-
-
-def _joined(values: Sequence[float]) -> str:
-    return ":".join(repr(value) for value in values)

@@ -66,9 +66,8 @@ def choose(
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return Chosen(name, found, _signature_of_forward(owner), owner)
     if not callable(found):
-        raise UnusableReference(
-            f"{name} is a {type(found).__name__}, and a reference is something to call"
-        )
+        kind = type(found).__name__
+        raise UnusableReference(f"{name} is a {kind}, and a reference is something to call")
     return Chosen(name, found, _signature(found, name), made_of or _of_function(found))
 
 
@@ -83,19 +82,13 @@ def _only(module: ModuleType) -> tuple[Any, str, Any]:
         and getattr(value, "__module__", None) == module.__name__
     }
     functions = [name for name, value in own.items() if inspect.isfunction(value)]
-    modules = [
-        name
-        for name, value in own.items()
-        if isinstance(value, type) and issubclass(value, torch.nn.Module)
-    ]
-    found = functions or modules
+    classes = [name for name, value in own.items() if isinstance(value, type)]
+    found = functions or [name for name in classes if issubclass(own[name], torch.nn.Module)]
     if len(found) != 1:
-        listed = (
-            f" ({', '.join(found[:6])}{' and so on' if len(found) > 6 else ''})" if found else ""
-        )
-        raise UnusableReference(
-            f"the file defines {len(found)} functions{listed}: name the reference as FILE.py:function"
-        )
+        more = " and so on" if len(found) > 6 else ""
+        listed = f" ({', '.join(found[:6])}{more})" if found else ""
+        fault = f"the file defines {len(found)} functions{listed}"
+        raise UnusableReference(f"{fault}: name the reference as FILE.py:function")
     return own[found[0]], found[0], None
 
 
@@ -103,9 +96,7 @@ def _named(module: ModuleType, expression: str, maker: _Maker) -> tuple[Any, str
     try:
         node = ast.parse(expression, mode="eval").body
     except SyntaxError:
-        raise UnusableReference(
-            f"{expression!r} is no name; a reference is named as FILE.py:function or FILE.py:Class.method"
-        ) from None
+        raise _no_name(expression) from None
     found, made_of = _evaluated(node, module, expression, maker)
     return found, expression, made_of
 
@@ -122,9 +113,8 @@ def _evaluated(
             owner, made_of = _evaluated(inner, module, expression, maker)
             if isinstance(owner, type):
                 made_of = owner
-                if not issubclass(owner, torch.autograd.Function) and inspect.isfunction(
-                    inspect.getattr_static(owner, name, None)
-                ):
+                plain = inspect.isfunction(inspect.getattr_static(owner, name, None))
+                if plain and not issubclass(owner, torch.autograd.Function):
                     owner = maker.make(owner, expression)
             if not hasattr(owner, name):
                 raise UnusableReference(f"{ast.unparse(inner)} has no method {name!r}")
@@ -133,22 +123,22 @@ def _evaluated(
             owner, _ = _evaluated(inner, module, expression, maker)
             if isinstance(owner, type):
                 values = [_literal(value, expression) for value in args]
-                named = {
-                    str(keyword.arg): _literal(keyword.value, expression) for keyword in keywords
-                }
+                named = {str(one.arg): _literal(one.value, expression) for one in keywords}
                 return maker.make(owner, expression, values, named), owner
-    raise UnusableReference(
-        f"{expression!r} is no name; a reference is named as FILE.py:function, Class.method or Class(64).method"
-    )
+    raise _no_name(expression)
+
+
+def _no_name(expression: str) -> UnusableReference:
+    forms = "FILE.py:function, Class.method or Class(64).method"
+    return UnusableReference(f"{expression!r} is no name; a reference is named as {forms}")
 
 
 def _literal(node: ast.expr, expression: str) -> Any:
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise UnusableReference(
-            f"{expression!r}: a class is made with plain values, not with {ast.unparse(node)}"
-        ) from None
+        fault = f"a class is made with plain values, not with {ast.unparse(node)}"
+        raise UnusableReference(f"{expression!r}: {fault}") from None
 
 
 class _Maker:
@@ -177,30 +167,23 @@ class _Maker:
         try:
             made = cls(*values, **named)
         except (Exception, SystemExit) as error:
-            how = (
-                f"; make it with values, as in {cls.__name__}(4096), or define get_init_inputs()"
-                if not (values or named)
-                else ""
-            )
-            raise UnusableReference(
-                f"{cls.__name__}({len(values) + len(named)} arguments) failed: {one_line(error)}{how}"
-            ) from error
+            count, kind = len(values) + len(named), cls.__name__
+            how = f"; make it with values, as in {kind}(4096), or define get_init_inputs()"
+            fault = f"{kind}({count} arguments) failed: {one_line(error)}{'' if count else how}"
+            raise UnusableReference(fault) from error
         self._made = cls, values, named
         return made
 
     def other(self, sizes: Mapping[int, int]) -> Any:
-        """An instance with these numbers replaced among its arguments; None if there are none."""
         key = tuple(sorted(sizes.items()))
         if key not in self._others:
             cls, values, named = self._made or (None, (), {})
+            usual = list(values), dict(named)
             changed = tree_map(
-                lambda leaf: sizes.get(leaf, leaf) if type(leaf) is int else leaf,
-                (list(values), dict(named)),
+                lambda leaf: sizes.get(leaf, leaf) if type(leaf) is int else leaf, usual
             )
-            same = cls is None or changed == (list(values), dict(named))
-            self._others[key] = (
-                None if same or cls is None else cls(*changed[0], **changed[1]).eval()
-            )
+            other = cls is not None and changed != usual
+            self._others[key] = cls(*changed[0], **changed[1]).eval() if cls and other else None
         return self._others[key]
 
 
@@ -212,7 +195,6 @@ class _Calling(torch.nn.Module):
         self.inner, self.method = inner, method
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the method."""
         return getattr(self.inner, self.method)(*args, **kwargs)
 
 
@@ -237,31 +219,23 @@ def _of_module(
 
     def call(*tensors: Any, **kwargs: Any) -> Any:
         given = {prefix + key: tensor for key, tensor in zip(state, tensors, strict=False)}
-        args = tensors[len(state) :]
-        chosen = (
-            _of_sizes(maker, shapes, [tuple(tensor.shape) for tensor in given.values()]) or model
-        )
-        where = next(
-            (value.device for value in (*tensors, *kwargs.values()) if isinstance(value, Tensor)),
-            None,
-        )
+        args, sizes = tensors[len(state) :], [tuple(tensor.shape) for tensor in given.values()]
+        chosen = _of_sizes(maker, shapes, sizes) or model
+        every = (value for value in (*tensors, *kwargs.values()) if isinstance(value, Tensor))
+        where = next((value.device for value in every), None)
         if fixed and where is not None and chosen.get_buffer(fixed[0]).device != where:
             chosen.to(where)
         of_sizes = chosen if method == "forward" else _Calling(chosen, method)
         with torch.no_grad():
             return torch.func.functional_call(of_sizes, given, args, kwargs)
 
-    called, keys, count = (
-        model if method == "forward" else _Calling(model, method),
-        [prefix + key for key in state],
-        len(state),
-    )
+    called = model if method == "forward" else _Calling(model, method)
+    keys, count = [prefix + key for key in state], len(state)
 
     def timed(*tensors: Any, **kwargs: Any) -> Any:
+        given = dict(zip(keys, tensors[:count], strict=True))
         with torch.no_grad():
-            return torch.func.functional_call(
-                called, dict(zip(keys, tensors[:count], strict=True)), tensors[count:], kwargs
-            )
+            return torch.func.functional_call(called, given, tensors[count:], kwargs)
 
     return Chosen(name, call, _signature(getattr(model, method), name), made_of, state, timed)
 
@@ -269,14 +243,10 @@ def _of_module(
 def _of_sizes(
     maker: _Maker, own: Sequence[tuple[int, ...]], given: Sequence[tuple[int, ...]]
 ) -> torch.nn.Module | None:
-    """A module for parameters of other sizes; None if the sizes are its own."""
     if list(own) == list(given):
         return None
-    sizes: dict[int, int] = {}
-    for before, now in zip(own, given, strict=True):
-        sizes.update(
-            (size, other) for size, other in zip(before, now, strict=True) if size != other
-        )
+    pairs = (zip(before, now, strict=True) for before, now in zip(own, given, strict=True))
+    sizes = {size: other for each in pairs for size, other in each if size != other}
     found: torch.nn.Module | None = maker.other(sizes)
     return found
 
@@ -285,9 +255,8 @@ def _signature(function: Any, name: str) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
-        raise UnusableReference(
-            f"{name} does not say which arguments it takes: wrap it in a function that names them"
-        ) from None
+        how = "wrap it in a function that names them"
+        raise UnusableReference(f"{name} does not say which arguments it takes: {how}") from None
 
 
 def _signature_of_forward(function: type[torch.autograd.Function]) -> inspect.Signature:

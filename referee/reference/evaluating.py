@@ -6,7 +6,7 @@ of softmax are tried. For other functions, `traits.py` decides by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from referee.ops.implementation_defined import is_implementation_defined
 from referee.ops.spec import Cell
 from referee.ops.task import inputs_of
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 from referee.ops.traits import traits_of
 from referee.reference.reference import Function
 from referee.reference.unusable import UnusableReference, one_line
@@ -124,11 +124,6 @@ def evaluated(eager: Function, oracle: Function, inputs: Sequence[Tensor]) -> tu
     return outputs
 
 
-def as_tuple(result: Any) -> tuple[Tensor, ...]:
-    """The outputs as a tuple, even for a single one."""
-    return result if isinstance(result, tuple) else (result,)
-
-
 def _is_accurate(eager: Function, inputs: Sequence[Tensor], exact: Sequence[Tensor]) -> bool:
     """Whether fp32 arithmetic is accurate at tiny inputs, so that the budget is meaningful.
 
@@ -152,16 +147,10 @@ def _is_right_by_logits(eager: Function, inputs: Sequence[Tensor], exact: Sequen
 
 
 class _ByLogits(Mode):  # type: ignore[no-untyped-call]
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def operation(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = str(func)
         if name not in ("aten._softmax.default", "aten._log_softmax.default"):
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         logits, dimension = args[:2]
         logarithm = logits - torch.logsumexp(logits, dimension, keepdim=True)
         return logarithm if "log" in name else torch.exp(logarithm)
@@ -176,7 +165,7 @@ def _are_close(found: Tensor | tuple[Tensor, ...], exact: Sequence[Tensor]) -> b
 
     Values that are not finite are ignored.
     """
-    for out, want in zip(found if isinstance(found, tuple) else (found,), exact, strict=True):
+    for out, want in zip(as_tuple(found), exact, strict=True):
         if want.is_floating_point() and want.numel():
             difference = (out.double() - want).abs().nan_to_num(posinf=0.0)
             if not bool(

@@ -16,9 +16,7 @@ MOST_ELEMENTS = 1 << 18
 FEW_ELEMENTS = 1 << 15
 """Maximum number of elements of a tensor at which every kind of values is judged."""
 AROUND_ELEMENTS = 1 << 17
-"""Maximum number of elements of a tensor at which few kinds of values are judged. The interpreter
-takes seconds for more.
-"""
+"""Maximum number of elements of a tensor judged at few kinds of values, for speed."""
 TRIED_ELEMENTS = 1 << 22
 """Maximum number of elements of a tensor at which the reference is tried."""
 MOST_EVALUATED = 1 << 28
@@ -26,9 +24,7 @@ MOST_EVALUATED = 1 << 28
 TIMED_ELEMENTS = 1 << 25
 """Number of elements of the largest tensor if the user leaves the timed sizes open."""
 MOST_TIMED = 1 << 29
-"""Maximum number of elements of the largest tensor at the timed sizes. More would exceed a GPU's
-memory during a timing.
-"""
+"""Maximum number of elements of the largest timed tensor, because of a GPU's memory."""
 _BYTES = {"float16": 2, "bfloat16": 2, "int16": 2, "int64": 8, "int8": 1, "uint8": 1, "bool": 1}
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 LEADING, LAST = (3, 5, 7, 9, 11, 13), (129, 65, 33, 17)
@@ -119,7 +115,6 @@ def _declared(family: Family, multiples: Sizes) -> dict[str, int]:
 
 
 def _over(family: Family) -> dict[str, int]:
-    """The divisor of each symbol."""
     found = dict.fromkeys([*family.declared, *family.numbers], 1)
     for dim in (dim for tensor in family.tensors for dim in tensor.dims if dim.symbol):
         found[dim.symbol] = lcm(found[dim.symbol], dim.over)
@@ -127,9 +122,7 @@ def _over(family: Family) -> dict[str, int]:
 
 
 def _last(family: Family) -> set[str]:
-    """Symbols of last dimensions. A vector's symbol does not count if it is a leading dimension of
-    another tensor.
-    """
+    """Symbols of last dimensions. A vector's does not count if it leads in another tensor."""
     leading = {dim.symbol for tensor in family.tensors for dim in tensor.dims[:-1]}
     found = {tensor.dims[-1].symbol for tensor in family.tensors if tensor.dims}
     wide = {tensor.dims[-1].symbol for tensor in family.tensors if len(tensor.dims) > 1}
@@ -194,7 +187,6 @@ def _small(sizes: Sizes, last: set[str], declared: Sizes, *, odd: bool) -> dict[
 
 
 def _halvable(sizes: Sizes) -> str | None:
-    """The largest even size above a few, or None."""
     return max(
         (symbol for symbol, size in sizes.items() if size % 2 == 0 and size > 4),
         key=lambda symbol: sizes[symbol],
@@ -246,7 +238,6 @@ def _timed(family: Family, wanted: Sizes) -> Sizes:
 
 
 def _around(family: Family, symbols: Sequence[str]) -> Iterator[Sizes]:
-    """Other small sizes for these symbols."""
     base, last = dict(family.base), _last(family)
     inner = [
         symbol

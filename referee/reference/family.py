@@ -142,7 +142,6 @@ def _valued(bound: Dim | float | None, sizes: Sizes) -> Dim | float | None:
 
 
 def _dense(shape: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
-    """Dense strides, with dimensions in the order of `like`."""
     strides = [0] * len(shape)
     step = 1
     for axis in sorted(range(len(shape)), key=lambda axis: (like[axis], -axis)):

@@ -94,7 +94,6 @@ class _Reader:
         self._text, self._option, self._at = text, option, 0
 
     def items(self) -> list[tuple[str, Entry]]:
-        """Every item of the text."""
         found: list[tuple[str, Entry]] = []
         self._take(_GAP)
         while self._at < len(self._text):
@@ -152,7 +151,6 @@ class _Reader:
         )
 
     def _after(self, symbol: str, times: int, start: int) -> Dim:
-        """The rest of a size after its symbol."""
         self._take(_BEFORE_SIGN)
         over, plus = 1, 0
         if self._is("*"):

@@ -34,9 +34,7 @@ class Dim:
     plus: int = 0
 
     def at(self, sizes: Sizes) -> int:
-        """The size in elements. Raises UnusableReference if it is not a whole number,
-        or negative.
-        """
+        """The size in elements. Raises UnusableReference if it is not whole, or negative."""
         if not self.symbol:
             return self.plus
         product = self.times * sizes[self.symbol]
@@ -90,9 +88,7 @@ class TensorInput:
     offset: int = 0
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
-        """The shape in elements. Raises UnusableReference for sizes that do not fit the
-        dimensions.
-        """
+        """The shape in elements. Raises UnusableReference for sizes that do not fit."""
         return tuple(dim.at(sizes) for dim in self.dims)
 
     @property

@@ -59,7 +59,7 @@ def kind_of_text(tensor: TensorInput) -> Kind:
         return Kind(FEW)
     whole = "int" in tensor.dtype
     if values.kind == "among":
-        return Kind(f"choice:{_joined(values.among)}")
+        return Kind(f"choice:{joined(values.among)}")
     if values.kind == "distinct":
         count = tensor.dims[-1].plus if tensor.dims else 1
         return Kind(f"distinct:{count}:{count}")
@@ -97,12 +97,12 @@ def kind_of_example(tensor: Tensor) -> Kind:
         low, high = int(tensor.min()), int(tensor.max())
         different = _different(tensor, MOST_LISTED)
         sparse = different and SPARSE * len(different) < high - low + 1
-        return Kind(f"choice:{_joined(different)}" if sparse else f"range:{low}:{high}")
+        return Kind(f"choice:{joined(different)}" if sparse else f"range:{low}:{high}")
     if not bool(tensor.isfinite().all()):
         return Kind(OWN)
     different = _different(tensor, MOST_FLOATS)
     if 1 < len(different) < tensor.numel():
-        return Kind(f"choice:{_joined(different)}")
+        return Kind(f"choice:{joined(different)}")
     values = tensor.detach().double()
     tie = _tie(tensor)
     if bool((values >= 0).all()):
@@ -135,5 +135,6 @@ def _different(tensor: Tensor, most: int) -> list[float]:
     return found
 
 
-def _joined(values: Sequence[float]) -> str:
-    return ":".join(repr(value) for value in values)
+def joined(values: Sequence[float]) -> str:
+    """The numbers as a recipe lists them."""
+    return ":".join(map(repr, values))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from referee.ops.cells import contiguous_strides
-from referee.ops.spec import Dtype, TensorSpec
+from referee.ops.spec import Dtype, TensorSpec, are_apart
 from referee.reference.unusable import UnusableReference
 
 ALIGNMENT = 16
@@ -34,29 +34,17 @@ def spec_of(name: str, tensor: Tensor) -> TensorSpec:
         reason = "which the referee does not judge as an input"
         raise UnusableReference(f"{name} has dtype float64, {reason}")
     if tensor.layout != torch.strided or tensor.device.type == "meta":
-        kind = (
-            "has no values (it is on the meta device)"
-            if tensor.device.type == "meta"
-            else "is sparse"
-        )
-        raise UnusableReference(
-            f"{name} {kind}, and a kernel takes pointers to values: make the examples of dense tensors"
-        )
+        on_meta = tensor.device.type == "meta"
+        kind = "has no values (it is on the meta device)" if on_meta else "is sparse"
+        advice = "a kernel takes pointers to values: make the examples of dense tensors"
+        raise UnusableReference(f"{name} {kind}, and {advice}")
     shape = tuple(tensor.shape)
-    kept = lies_apart(tensor) and not tensor.is_contiguous()
+    apart = lies_apart(tensor)
+    kept = apart and not tensor.is_contiguous()
+    strides = tuple(tensor.stride()) if kept else contiguous_strides(shape)
     # Only the alignment of the start matters.
-    offset = (
-        int(tensor.storage_offset()) % (ALIGNMENT // tensor.element_size())
-        if lies_apart(tensor)
-        else 0
-    )
-    return TensorSpec(
-        name,
-        shape,
-        _dtype(tensor, name),
-        tuple(tensor.stride()) if kept else contiguous_strides(shape),
-        offset,
-    )
+    offset = int(tensor.storage_offset()) % (ALIGNMENT // tensor.element_size()) if apart else 0
+    return TensorSpec(name, shape, _dtype(tensor, name), strides, offset)
 
 
 def output_spec(name: str, out: Tensor, inputs: Sequence[Tensor]) -> TensorSpec:
@@ -65,9 +53,8 @@ def output_spec(name: str, out: Tensor, inputs: Sequence[Tensor]) -> TensorSpec:
     So are the reference's own strides, or else an input's, which `torch.empty_like` keeps.
     """
     if out.layout != torch.strided:
-        raise UnusableReference(
-            f"{name} is sparse, and a kernel writes dense tensors: let the reference return them, by to_dense()"
-        )
+        advice = "a kernel writes dense tensors: let the reference return them, by to_dense()"
+        raise UnusableReference(f"{name} is sparse, and {advice}")
     shape = tuple(out.shape)
     dense = (
         like
@@ -79,7 +66,6 @@ def output_spec(name: str, out: Tensor, inputs: Sequence[Tensor]) -> TensorSpec:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether its elements lie in some order without gaps."""
     reach = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
@@ -89,17 +75,3 @@ def _is_dense(tensor: Tensor) -> bool:
 def lies_apart(tensor: Tensor) -> bool:
     """Whether no two elements of the tensor share memory."""
     return are_apart(tensor.shape, tensor.stride())
-
-
-def are_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether each dimension, by growing stride, steps over everything that the smaller ones reach.
-
-    Then no two elements share memory.
-    """
-    reach = 0
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size > 1:
-            if stride <= reach:
-                return False
-            reach += (size - 1) * stride
-    return True

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from referee.ops.torch_compat import Mode, equal
+from referee.ops.torch_compat import Mode, as_tuple, equal
 
 FEWEST, MASKED, MOST_BELOW, MOST_SIZES = 3, 2, 4, 6
 PIECE, MOST_NEGATIVE = 1 << 12, 1 << 20
@@ -42,11 +42,8 @@ Answer = tuple[Tensor, ...] | None
 class _OnCpuOnly(Mode):  # type: ignore[no-untyped-call]
     """Raises RuntimeError if a tensor is on another device."""
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Evaluate one operation and check the devices of its tensors."""
-        found = function(*args, **(kwargs or {}))
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        found = function(*args, **kwargs)
         if any(
             isinstance(leaf, Tensor) and leaf.device.type != "cpu"
             for leaf in tree_leaves((args, kwargs, found))
@@ -59,23 +56,18 @@ class _Tried:
     """A reference with other numbers in one operand of an example."""
 
     def __init__(self, eager: Callable[..., Any], example: Sequence[Tensor], position: int) -> None:
-        self._eager, self._example, self._position = (
-            eager,
-            [operand.cpu() for operand in example],
-            position,
-        )
+        self._eager, self._position = eager, position
+        self._example = [operand.cpu() for operand in example]
 
     def at_first(self, number: int) -> tuple[Tensor, ...] | None:
-        """The answer if the first element is that number."""
         tried = self._example[self._position].clone(memory_format=torch.contiguous_format)
         tried.view(-1)[0] = number
         return self.of(tried)
 
     def of(self, tried: Tensor) -> tuple[Tensor, ...] | None:
         """The answer to these numbers; None if the reference refuses them."""
-        return self.answer(
-            [*self._example[: self._position], tried, *self._example[self._position + 1 :]]
-        )
+        at = self._position
+        return self.answer([*self._example[:at], tried, *self._example[at + 1 :]])
 
     def answer(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
         """The answer to these operands; None if the reference refuses them."""
@@ -85,7 +77,7 @@ class _Tried:
                 found = self._eager(*(operand.cpu() for operand in operands))
         except Exception:
             return None
-        return found if isinstance(found, tuple) else (found,)
+        return as_tuple(found)
 
 
 def numbering(
@@ -99,12 +91,8 @@ def numbering(
     `shapes` are those of the outputs.
     """
     tensor = example[position]
-    if (
-        tensor.is_floating_point()
-        or tensor.is_complex()
-        or tensor.dtype == torch.bool
-        or tensor.numel() < FEWEST
-    ):
+    other = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
+    if other or tensor.numel() < FEWEST:
         return ""
     below = _below_zero(tensor)
     if below is None:
@@ -121,8 +109,7 @@ def numbering(
         if not _takes_all(tried, tensor, size, shapes):
             return ""
         # For rows counted from one, number zero means the last row, from behind.
-        from_one = int(tensor.min()) > 0 and _same(tried.at_first(0), last)
-        if from_one:
+        if int(tensor.min()) > 0 and _same(tried.at_first(0), last):
             return ""
         once = 0 if below else once_within(tensor, size)
         if once and order_shows(tried.answer, example, position):
@@ -134,9 +121,7 @@ def numbering(
 def _sizes(
     example: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], position: int
 ) -> list[int]:
-    """Candidate numbers of rows: dimensions above all numbers, ascending, the operand's
-    own last.
-    """
+    """Candidate numbers of rows: dimensions above all numbers, the operand's own last."""
     tensor = example[position]
     # Numbers of two rows are masks too, which have rows of one value.
     least, most = max(int(tensor.max()), MASKED), torch.iinfo(tensor.dtype).max
@@ -164,10 +149,8 @@ def _takes_all(tried: _Tried, tensor: Tensor, size: int, shapes: Sequence[tuple[
 
     The first element may have another limit than the rest.
     """
-    return all(
-        _is_usual(tried.of(torch.full_like(tensor, number, device="cpu")), shapes)
-        for number in (0, size - 1)
-    )
+    ends = (torch.full_like(tensor, number, device="cpu") for number in (0, size - 1))
+    return all(_is_usual(tried.of(end), shapes) for end in ends)
 
 
 def _is_usual(found: tuple[Tensor, ...] | None, shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -175,11 +158,7 @@ def _is_usual(found: tuple[Tensor, ...] | None, shapes: Sequence[tuple[int, ...]
 
 
 def _same(first: tuple[Tensor, ...] | None, second: tuple[Tensor, ...] | None) -> bool:
-    return (
-        first is None
-        or second is None
-        or all(equal(a, b) for a, b in zip(first, second, strict=True))
-    )
+    return first is None or second is None or all(map(equal, first, second))
 
 
 def once_within(tensor: Tensor, size: int) -> int:
@@ -211,32 +190,20 @@ def order_shows(
     if usual is None:
         return False
     axes = [
-        [axis for axis, size in enumerate(operand.shape) if size == length] for operand in paired
+        [None, *(axis for axis, size in enumerate(operand.shape) if size == length)]
+        for operand in paired
     ]
-    orders = itertools.product(
-        *(
-            [None, *each] if number != position else [numbers.dim() - 1]
-            for number, each in enumerate(axes)
-        )
-    )
-    for order in itertools.islice(orders, MOST_TRIED):
-        found = answer(
-            [
-                one if axis is None else one.flip(axis)
-                for one, axis in zip(paired, order, strict=True)
-            ]
-        )
-        if found is not None and all(
-            _alike(new, old, length) for new, old in zip(found, usual, strict=True)
-        ):
+    axes[position] = [numbers.dim() - 1]
+    for order in itertools.islice(itertools.product(*axes), MOST_TRIED):
+        pairs = zip(paired, order, strict=True)
+        found = answer([one if axis is None else one.flip(axis) for one, axis in pairs])
+        if found is not None and all(map(_alike, found, usual, itertools.repeat(length))):
             return False
     return True
 
 
 def _alike(new: Tensor, old: Tensor, length: int) -> bool:
-    """Whether both are equal where finite, or one is the other reversed along a dimension of
-    `length`.
-    """
+    """Whether both are equal where finite, or one is the other reversed along a dimension."""
     if new.shape != old.shape:
         return False
     before, after = (tensor.double().nan_to_num(0.0, 0.0, 0.0) for tensor in (old, new))

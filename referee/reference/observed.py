@@ -60,14 +60,7 @@ class _Observing(Mode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen, self._file = seen, file
 
-    def __torch_dispatch__(
-        self,
-        function: Any,
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         seen = self._seen
         seen.calls.append(_signature(function, args, kwargs))
         if seen.random is None and torch.Tag.nondeterministic_seeded in function.tags:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from referee.ops.task import Task
-from referee.ops.torch_compat import Mode, computable
+from referee.ops.torch_compat import Mode, as_tuple, computable
 from referee.reference.cells import MASKS, width_of
-from referee.reference.evaluating import CHECKED_ELEMENTS, as_tuple
+from referee.reference.evaluating import CHECKED_ELEMENTS
 from referee.reference.observed import Place
 
 _TRUTHS = frozenset("eq ne lt le gt ge isnan isinf isfinite isposinf isneginf signbit".split())

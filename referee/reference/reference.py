@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from referee.ops.cells import contiguous_strides
-from referee.ops.spec import Cell, Dtype, TensorSpec
+from referee.ops.spec import Cell, Dtype, TensorSpec, are_apart
 from referee.ops.values import draw
 from referee.reference.family import Family
 from referee.reference.inputs import Number, Sizes, TensorInput
 from referee.reference.kinds import Kind, kind_of_text
-from referee.reference.layout import are_apart
 
 Function = Callable[..., Any]
 

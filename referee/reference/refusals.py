@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from referee.ops.torch_compat import computable
-from referee.reference.evaluating import as_tuple
+from referee.ops.torch_compat import as_tuple, computable
 from referee.reference.observed import Observed
 from referee.reference.reference import Example, Function
 from referee.reference.unusable import UnusableReference

@@ -71,7 +71,6 @@ def judged_values(usual: Number, evaluate: Evaluate, wanted: Sequence[Number] = 
 
 
 def _others(usual: Number) -> Iterable[Number]:
-    """Other values of the same kind, the likeliest first."""
     if isinstance(usual, int):
         return [usual + step for step in STEPS if usual <= 0 or usual + step > 0]
     if usual == 0.0:

@@ -15,6 +15,7 @@ import torch
 
 from referee.ops.cells import contiguous_strides
 from referee.ops.spec import Cell, TensorSpec
+from referee.ops.torch_compat import as_tuple
 from referee.reference.family import Family
 from referee.reference.inputs import Dim, Sizes
 from referee.reference.layout import output_spec
@@ -28,20 +29,14 @@ EVALUATED_ELEMENTS = 1 << 26
 
 def outputs_like(family: Family, cells: Sequence[Cell], sizes: Sizes) -> tuple[TensorSpec, ...]:
     """The outputs at these sizes, derived from the cells; () if they do not determine them."""
-    known = [
-        (family.sizes_of([spec.shape for spec in cell.inputs]), cell.outputs) for cell in cells
-    ]
     found = []
-    for number, spec in enumerate(known[0][1] if known else ()):
-        shapes = [(one, outputs[number].shape) for one, outputs in known]
+    for known in _known(family, cells):
+        spec = known[0][1]
         dims = [
-            _like([(one, shape[axis]) for one, shape in shapes], sizes)
+            _like([(one, out.shape[axis]) for one, out in known], sizes)
             for axis in range(len(spec.shape))
         ]
-        contiguous = all(
-            outputs[number].strides == contiguous_strides(outputs[number].shape)
-            for _, outputs in known
-        )
+        contiguous = all(out.strides == contiguous_strides(out.shape) for _, out in known)
         if None in dims or not contiguous:
             return ()
         shape = tuple(int(size) for size in dims if size is not None)
@@ -61,19 +56,21 @@ def _like(known: Sequence[tuple[Sizes, int]], sizes: Sizes) -> int | None:
 
 
 def shapes_in_symbols(family: Family, cells: Sequence[Cell]) -> tuple[tuple[str, ...], ...]:
-    """The outputs' shapes in symbols: `M`, `2*N`, or a number; `?` if the cells do not determine
-    it.
-    """
-    known = [
-        (family.sizes_of([spec.shape for spec in cell.inputs]), cell.outputs) for cell in cells
-    ]
+    """The outputs' shapes in symbols: `M`, `2*N`, or a number; `?` if they are not known."""
     return tuple(
         tuple(
-            _symbol(family, [(one, outputs[number].shape[axis]) for one, outputs in known])
-            for axis in range(len(spec.shape))
+            _symbol(family, [(one, out.shape[axis]) for one, out in known])
+            for axis in range(len(known[0][1].shape))
         )
-        for number, spec in enumerate(known[0][1] if known else ())
+        for known in _known(family, cells)
     )
+
+
+def _known(family: Family, cells: Sequence[Cell]) -> list[list[tuple[Sizes, TensorSpec]]]:
+    """For each output, the sizes of every cell and the output there."""
+    sizes = [family.sizes_of([spec.shape for spec in cell.inputs]) for cell in cells]
+    each = zip(*(cell.outputs for cell in cells), strict=True)
+    return [list(zip(sizes, outputs, strict=True)) for outputs in each]
 
 
 def size_in_symbols(family: Family, dim: Dim) -> str:
@@ -115,7 +112,5 @@ def output_specs(reference: Reference, example: Example, sizes: Sizes) -> tuple[
         tensors = list(example.tensors(sizes))
         with user_code(), torch.no_grad():
             outputs = function(*(tensor.clone() for tensor in tensors))
-    found = outputs if isinstance(outputs, tuple) else (outputs,)
-    return tuple(
-        output_spec(name, out, tensors) for name, out in zip(reference.outputs, found, strict=True)
-    )
+    named = zip(reference.outputs, as_tuple(outputs), strict=True)
+    return tuple(output_spec(name, out, tensors) for name, out in named)

@@ -8,9 +8,7 @@ from typing import Any
 
 
 def source_of(made_of: Any, text: str) -> str:
-    """The part of the file's text for this object; its own text alone if it is from
-    another file.
-    """
+    """The part of the file's text for this object; its own text from another one."""
     name = getattr(made_of, "__name__", "")
     try:
         tree = ast.parse(text)
@@ -39,7 +37,6 @@ def source_of(made_of: Any, text: str) -> str:
 
 
 def _bound(tree: ast.Module) -> dict[str, list[ast.stmt]]:
-    """The top-level statements that bind each name."""
     found: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         match statement:

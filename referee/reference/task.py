@@ -63,21 +63,16 @@ def task_of(reference: Reference, profile: Profile, small: Task | None = None) -
     with user_code():
         if small is not None and all(example.own is None for example in reference.examples):
             largest = max(reference.examples, key=_size)
-            given = next(
-                cell
-                for cell in small.cells
-                if cell.name == _label(largest, largest.family.base) + "-given"
-            )
+            name = _label(largest, largest.family.base) + "-given"
+            given = next(cell for cell in small.cells if cell.name == name)
             timed_cell = _timed_cell(reference, largest, given, small.cells)
             cells = (*_changing(reference, [timed_cell]), *small.cells)
-            return replace(
-                small, cells=cells, reservations=tuple(_reservations(reference, 0, profile))
-            )
+            notes = tuple(_reservations(reference, 0, profile))
+            return replace(small, cells=cells, reservations=notes)
         made, own, traits, left_out = _cells(reference, forms, profile)
     if not any(prod(spec.shape) for cell in made for spec in cell.outputs):
-        raise UnusableReference(
-            "the reference returns no elements at any example, so every kernel would be right: make them larger"
-        )
+        fault = "the reference returns no elements at any example"
+        raise UnusableReference(f"{fault}, so every kernel would be right: make them larger")
     usual = scalars_of(reference)
     eager, oracle, timed = forms(usual)
     return Task(
@@ -89,33 +84,25 @@ def task_of(reference: Reference, profile: Profile, small: Task | None = None) -
 
 def _changing(reference: Reference, cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The cells with the positions of the inputs that the reference changes and gives back."""
-    places = tuple(
-        place for place, name in enumerate(reference.tensors) if name in reference.changes
-    )
+    named = enumerate(reference.tensors)
+    places = tuple(place for place, name in named if name in reference.changes)
     return tuple(replace(cell, changes=places) for cell in cells)
 
 
 def _shipped_op(asked: Asked) -> Op | None:
     """The catalogue operation of exactly this reference; None for a user's."""
     found = shipped().get(asked.function or "")
-    return (
-        found.op
-        if found and (asked.file, asked.inputs, asked.fixed) == (str(found.file), found.inputs, ())
-        else None
-    )
+    if found and (asked.file, asked.inputs, asked.fixed) == (str(found.file), found.inputs, ()):
+        return found.op
+    return None
 
 
 def scalars_of(reference: Reference, values: Sequence[Number] | None = None) -> tuple[Scalar, ...]:
     """The numbers among the arguments, by default with their usual values."""
-    chosen = iter(
-        values if values is not None else [argument.usual for argument in reference.scalars]
-    )
-    numbered = enumerate(reference.arguments)
-    return tuple(
-        Scalar(argument.name, place, next(chosen))
-        for place, argument in numbered
-        if argument.kind == "scalar"
-    )
+    usual = [argument.usual for argument in reference.scalars]
+    places = [at for at, one in enumerate(reference.arguments) if one.kind == "scalar"]
+    names = [argument.name for argument in reference.scalars]
+    return tuple(map(Scalar, names, places, usual if values is None else values))
 
 
 class _Forms:
@@ -128,9 +115,7 @@ class _Forms:
     def __call__(self, scalars: tuple[Scalar, ...]) -> tuple[Function, Function, Function | None]:
         if scalars not in self._made:
             given = {scalar.name: scalar.value for scalar in scalars}
-            values = [
-                given.get(argument.name, argument.usual) for argument in self._reference.scalars
-            ]
+            values = [given.get(one.name, one.usual) for one in self._reference.scalars]
             eager = _protecting(self._reference.at(values))
             self._made[scalars] = eager, in_float64(eager), self._reference.at(values, timed=True)
         return self._made[scalars]
@@ -145,9 +130,8 @@ def _protecting(function: Function) -> Function:
     def protected(*inputs: Tensor) -> Any:
         with user_code():
             result = function(*(tensor.clone() for tensor in inputs))
-        return (
-            tuple(out.detach() for out in result) if isinstance(result, tuple) else result.detach()
-        )
+        several = isinstance(result, tuple)
+        return tuple(out.detach() for out in result) if several else result.detach()
 
     return protected
 
@@ -167,20 +151,17 @@ def _cells(
         timed = profile == "gpu" and example is largest
         files_own = example.own is not None and not (profile == "cpu" and example.family.reduced)
         sizes = example.family.numbers if files_own else example.family.base
-        first = InstanceCells(
-            _instance(reference, example, sizes, eager, oracle, usual, timed=timed and files_own),
-            eager,
-            oracle,
-        )
+        is_timed = timed and files_own
+        instance = _instance(reference, example, sizes, eager, oracle, usual, timed=is_timed)
+        first = InstanceCells(instance, eager, oracle)
         # The smallest comes first.
         traits = traits or first.traits()
         more = first.cells(traits) if profile == "gpu" or number < CPU_EXAMPLES else first.usual()
         if number == 0:
             more += with_scalars(first, forms, scalars_of(reference), _other_scalars(reference))
         for around in () if files_own else example.family.around:
-            more += InstanceCells(
-                _instance(reference, example, around, eager, oracle, usual), eager, oracle
-            ).few()
+            instance = _instance(reference, example, around, eager, oracle, usual)
+            more += InstanceCells(instance, eager, oracle).few()
         if any(tensor is not None for tensor in first.own):
             own |= {cell.name: first.own for cell in more if cell.inputs == more[0].inputs}
         if files_own:
@@ -188,9 +169,8 @@ def _cells(
             own[itself.name] = example.tensors(sizes)
             more.append(itself)
         elif timed:
-            more.insert(
-                0, _timed_cell(reference, example, first.cell("given", first.recipes), more)
-            )
+            given = first.cell("given", first.recipes)
+            more.insert(0, _timed_cell(reference, example, given, more))
         made += more
     return made, own, traits or Traits(), left_out
 
@@ -206,7 +186,7 @@ def _chosen(examples: Sequence[Example], profile: Profile) -> tuple[list[Example
     small = [
         one
         for one in ordered[1:]
-        if one.own is None or max(tensor.numel() for tensor in one.own) <= CPU_ELEMENTS
+        if max(map(Tensor.numel, one.own or ()), default=0) <= CPU_ELEMENTS
     ]
     chosen = [*ordered[:1], *small[: MOST_EXAMPLES - 1]]
     return chosen, len(ordered) - len(chosen)
@@ -238,10 +218,8 @@ def _instance(
 ) -> Instance:
     tensors = example.tensors(sizes)
     outputs = evaluated(eager, oracle, tensors)
-    specs = tuple(
-        output_spec(name, out, tensors)
-        for name, out in zip(reference.outputs, outputs, strict=True)
-    )
+    named = zip(reference.outputs, outputs, strict=True)
+    specs = tuple(output_spec(name, out, tensors) for name, out in named)
     return Instance(
         label=_label(example, sizes),
         inputs=example.specs(reference.tensors, sizes),
@@ -284,39 +262,30 @@ def _label(example: Example, sizes: Sizes) -> str:
 
 
 def _reservations(reference: Reference, left_out: int, profile: Profile) -> list[str]:
-    """The reservations of a passing verdict."""
     found = []
     if left_out:
-        found.append(
-            f"{left_out} of the reference's examples were not judged: without a GPU a few small ones are"
-        )
+        which = f"{left_out} of the reference's examples were not judged"
+        found.append(f"{which}: without a GPU a few small ones are")
     if reference.mutates:
-        found.append(
-            f"arguments that the reference changes in place are not judged: {', '.join(reference.mutates)}"
-        )
+        names = ", ".join(reference.mutates)
+        found.append(f"arguments that the reference changes in place are not judged: {names}")
     for example in reference.examples if profile == "gpu" else ():
-        timed = {
-            symbol: size
-            for symbol, size in example.family.timed.items()
-            if example.family.numbers.get(symbol, size) != size
-        }
-        if timed and example.own is None:
-            sizes = ", ".join(
-                f"{size} for {example.family.numbers[symbol]}" for symbol, size in timed.items()
-            )
-            found.append(
-                f"timed at fewer cases ({sizes}), which is as much as a GPU has memory for"
-            )
+        numbers, timed = example.family.numbers, example.family.timed.items()
+        fewer = [
+            f"{size} for {numbers[symbol]}"
+            for symbol, size in timed
+            if numbers.get(symbol, size) != size
+        ]
+        if fewer and example.own is None:
+            most = "which is as much as a GPU has memory for"
+            found.append(f"timed at fewer cases ({', '.join(fewer)}), {most}")
             break
     for example in reference.examples if profile == "cpu" else ():
-        if example.family.reduced:
-            tried = {
-                symbol: [one[symbol] for one in example.sizes] for symbol in example.family.reduced
-            }
-            sizes = ", ".join(
-                f"{min(tried[symbol])} to {max(tried[symbol])} for {size}"
-                for symbol, size in example.family.reduced.items()
-            )
-            found.append(f"without a GPU judged at smaller sizes ({sizes})")
+        smaller = []
+        for symbol, size in example.family.reduced.items():
+            tried = [one[symbol] for one in example.sizes]
+            smaller.append(f"{min(tried)} to {max(tried)} for {size}")
+        if smaller:
+            found.append(f"without a GPU judged at smaller sizes ({', '.join(smaller)})")
             break
     return found

@@ -8,9 +8,7 @@ class UnusableReference(ValueError):
 
 
 class InputError(UnusableReference):
-    """The text of `--input`, `--fix` or a recorded call is wrong; the message quotes
-    the position.
-    """
+    """The text of `--input`, `--fix` or a recorded call is wrong; the message quotes it."""
 
 
 class TooLarge(UnusableReference):

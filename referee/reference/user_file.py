@@ -38,9 +38,7 @@ class UserFile:
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
-        """Names (from the file's folder) and sha256 of all files read: the file first, others by
-        name.
-        """
+        """Names (from the file's folder) and sha256 of all files read: the file comes first."""
         others = sorted(
             (_relative(file, self.path.parent), digest)
             for file, digest in self.read.items()
@@ -126,7 +124,6 @@ class _AsItStands(SourceFileLoader):
     """Ignores bytecode, which counts as current for an equal size and second of change."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """The code of the file's text."""
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
@@ -139,7 +136,6 @@ class _Noted(_AsItStands):
         self._read = read
 
     def get_data(self, path: str) -> bytes:
-        """The file's content."""
         content = super().get_data(path)
         self._read[Path(path)] = hashlib.sha256(content).hexdigest()
         return content

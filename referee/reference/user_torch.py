@@ -19,9 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 USER_CODE_LOCK = threading.RLock()
-"""Held while the user's code runs, because its parameters, globals and torch's default dtype are
-shared by all threads.
-"""
+"""Held while the user's code runs, because threads share its globals and torch's settings."""
 
 _running = threading.local()
 _SEED = 0

@@ -46,7 +46,6 @@ def drawn_values(cells: Sequence[Cell], given: Mapping[str, Sequence[Tensor | No
 
 
 def _numbers(cells: Sequence[Cell]) -> list[str]:
-    """The values of each number among the arguments."""
     found: dict[str, dict[str, None]] = {}
     for scalar in (scalar for cell in cells for scalar in cell.scalars):
         found.setdefault(scalar.name, {})[f"{scalar.value:g}"] = None

@@ -116,7 +116,6 @@ def pack(kind: str, value: int | float | None) -> Packed:
 
 
 def _half_bits(kind: str, value: float) -> int:
-    """A 16-bit float's bits, rounded to nearest even."""
     try:
         word = struct.unpack("<I", struct.pack("<f", value))[0]
         if kind == "fp16":
@@ -133,9 +132,7 @@ class Driver:
         self.library = ctypes.CDLL(LIBRARY)
 
     def call(self, name: str, *arguments: object) -> None:
-        """Calls a driver function by its exported name. Raises CudaError unless it returned
-        CUDA_SUCCESS.
-        """
+        """Calls a driver function by name. Raises CudaError unless it returned CUDA_SUCCESS."""
         code = getattr(self.library, name)(*arguments)
         if code:
             raise CudaError(name, code, self.error_name(code))
@@ -194,9 +191,7 @@ class Driver:
         return True
 
     def load(self, image: bytes, name: str, *, num_warps: int, shared: int) -> Kernel:
-        """Loads a cubin and finds kernel `name`. Raises CudaError if the driver or the chip refuses
-        it.
-        """
+        """Loads a cubin and finds kernel `name`. Raises CudaError if it is refused."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
         try:
@@ -256,9 +251,7 @@ class Driver:
     def prepare(
         self, kernel: Kernel, grid: tuple[int, int, int], parameters: Sequence[Packed]
     ) -> PreparedLaunch:
-        """Packs one launch for cheap repetition. Raises ParameterError if the kernel declares other
-        parameters.
-        """
+        """Packs one launch for repetition. Raises ParameterError for other parameters."""
         offered = tuple(ctypes.sizeof(parameter) for parameter in parameters)
         if kernel.parameters is not None and offered != kernel.parameters:
             raise ParameterError(
@@ -293,9 +286,7 @@ class Driver:
 
 
 class PreparedLaunch:
-    """A kernel, its grid and its packed parameters. A grid with a zero launches nothing, as in
-    Triton.
-    """
+    """A kernel, its grid and its packed parameters. A grid with a zero launches nothing."""
 
     def __init__(
         self,

@@ -30,9 +30,7 @@ LOST, NO_MEMORY = "Triton Error [CUDA]", "out of memory"
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Device memory as numbers of a dtype, cheaper than a view. The caller must keep the memory
-    alive.
-    """
+    """Device memory as numbers of a dtype. The caller must keep the memory alive."""
 
     address: int
     dtype: dtype
@@ -100,9 +98,7 @@ class OwnKernel:
 
 
 class Series:
-    """Launches of one kernel on one grid that differ in a few numbers: addresses or unspecialized
-    integers.
-    """
+    """Launches of one kernel on one grid that differ in addresses or unspecialized integers."""
 
     def __init__(
         self,
@@ -112,9 +108,7 @@ class Series:
         constants: Mapping[str, int],
         changing: tuple[int, ...],
     ) -> None:
-        """In the `changing` positions, `arguments` holds pointers with the launches' alignment, and
-        numbers beyond 32 bits.
-        """
+        """`arguments` in `changing` positions are aligned pointers or numbers beyond 32 bits."""
         for place in changing:
             given = arguments[place]
             assert isinstance(given, Pointer) or (

@@ -52,9 +52,7 @@ Kernels = Mapping[tuple[int, int], tuple[Kernel, Binary]]
 
 
 class PlanFault(RuntimeError):
-    """The plan cannot be executed, or its kernels failed. `sticky` means that the process must
-    end.
-    """
+    """The plan or its kernels failed. `sticky` means that the process must end."""
 
     def __init__(self, guard: str, reason: str, *, sticky: bool = False) -> None:
         super().__init__(reason)
@@ -145,9 +143,7 @@ class Region:
         return self._as(INTEGERS[size])[low // size : high // size]
 
     def _as(self, dtype: torch.dtype) -> Tensor:
-        """All bytes as numbers, made once: a view costs the host a microsecond, and rounds need a
-        thousand.
-        """
+        """All bytes as numbers, made once, because a view costs the host a microsecond."""
         if dtype not in self._typed:
             self._typed[dtype] = self.bytes.view(dtype)
         return self._typed[dtype]
@@ -171,9 +167,7 @@ class Region:
                 )
 
     def touched(self) -> list[Tensor]:
-        """Booleans on the device, without waiting. They are all false only if `damage` cannot find
-        anything.
-        """
+        """Booleans on the device, all false only if `damage` cannot find anything. No wait."""
         pairs = zip(self.plan.inputs, self.inputs, strict=True)
         return [*bands([self]), *(self._changed(view, tensor) for view, tensor in pairs)]
 
@@ -186,9 +180,7 @@ class Region:
         )
 
     def has_gaps(self) -> bool:
-        """Whether an input leaves bytes of its buffer unused, which neither `bands` nor its
-        elements cover.
-        """
+        """Whether an input leaves bytes of its buffer that `bands` does not cover."""
         return any(
             _has_gaps(view, self.places.slots[view.buffer].nbytes) for view in self.plan.inputs
         )
@@ -224,15 +216,12 @@ def bands(regions: Iterable[Region]) -> list[Tensor]:
 
 
 def _has_gaps(view: View, nbytes: int) -> bool:
-    """Whether the elements of a view cover less than the `nbytes` of its buffer."""
     dtype: torch.dtype = getattr(torch, view.dtype)
     return math.prod(view.shape) * dtype.itemsize != nbytes
 
 
 def _other_than(byte: int, size: int, bands: Sequence[Tensor]) -> Tensor:
-    """A boolean on the device: whether a byte of `bands` (integers of `size` bytes) differs from
-    `byte`.
-    """
+    """A boolean on the device: whether a byte of `bands` (integers of `size` bytes) differs."""
     numbers = torch.cat(list(bands)) if len(bands) > 1 else bands[0]
     return (numbers != int.from_bytes(bytes([byte] * size), "little", signed=size > 1)).any()
 
@@ -329,9 +318,7 @@ class Bound:
 
 
 def _at(config: LaunchConfig, path: tuple[int, ...]) -> Value:
-    """The argument, or the item within a tuple, at the path. Raises ParameterError if there is
-    none.
-    """
+    """The argument, or the item within a tuple, at the path. Raises ParameterError."""
     try:
         value = config.arguments[path[0]].value
         for position in path[1:]:

@@ -33,9 +33,7 @@ KEPT_BYTES = 1 << 32
 """Bytes above which both runs of a capability case share one region."""
 MEMORY_SHARE = 0.7
 ONCE_MORE = 0.15
-"""Share of the required untimed test cases that are run once more in used memory. The interpreter
-checks uninitialized reads of their launches too.
-"""
+"""Share of the required untimed test cases that run once more in used memory."""
 
 WRAPPED = (
     "{} bytes outside every buffer were overwritten: a tensor of 2^31 elements needs "
@@ -63,7 +61,7 @@ class Host:
             try:
                 self.driver.synchronize()
             except CudaError as error:
-                raise fault(error) from error
+                raise as_fault(error) from error
 
 
 @dataclass(frozen=True)
@@ -74,22 +72,21 @@ class CellOutcome:
     rejection: Rejection | None = None
 
 
-def fault(error: CudaError) -> PlanFault:
-    """A driver error as the candidate's fault."""
-    guard = "out_of_bounds" if error.code == ILLEGAL_ADDRESS else "kernel_error"
-    return PlanFault(
-        guard, f"the GPU stopped the kernel: {error.meaning or error.name}", sticky=error.sticky
-    )
+FAULTS = (PlanFault, CudaError, torch.AcceleratorError)
 
 
-def torch_fault(error: torch.AcceleratorError) -> PlanFault:
-    """The same for an error that torch raised; the context is lost."""
-    text = first_line(error)
-    return PlanFault(
-        "out_of_bounds" if "illegal memory" in text else "kernel_error",
-        f"the GPU stopped the kernel: {text}",
-        sticky=True,
-    )
+def as_fault(error: PlanFault | CudaError | torch.AcceleratorError) -> PlanFault:
+    """The candidate's fault. After an error that torch raised, the context is lost."""
+    if isinstance(error, PlanFault):
+        return error
+    if isinstance(error, CudaError):
+        illegal, sticky = error.code == ILLEGAL_ADDRESS, error.sticky
+        text = error.meaning or error.name
+    else:
+        text, sticky = first_line(error), True
+        illegal = "illegal memory" in text
+    guard = "out_of_bounds" if illegal else "kernel_error"
+    return PlanFault(guard, f"the GPU stopped the kernel: {text}", sticky=sticky)
 
 
 def out_of_memory(error: torch.OutOfMemoryError) -> str:
@@ -140,36 +137,24 @@ def check_cell(
         host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
         if found := regions[-1].damage():
             stage, guard, reason = describe(found, runner.plan, cell)
-            return _failed(
-                cell,
-                stage,
-                guard,
-                WRAPPED.format(found.count) if lead and found.kind == "guard" else reason,
-            )
+            wrapped = lead and found.kind == "guard"
+            return _failed(cell, stage, guard, WRAPPED.format(found.count) if wrapped else reason)
         runs.append(outputs_of(regions[-1]))
     same = not any(bool(differ(left, right)) for left, right in zip(*runs, strict=True))
-    outputs = (
-        [tuple(tensor.clone() for tensor in run) for run in (runs if atomics else runs[:1])]
-        if slab is None
-        else runs[: 1 + atomics]
-    )
-    later = (
-        _after_a_call(host, runner, task, cell, seed, regions[0], choice)
-        if _once_more(cell, seed)
-        else None
-    )
+    outputs = runs[: 1 + atomics]
+    if slab is None:
+        outputs = [[tensor.clone() for tensor in run] for run in outputs]
+    later = None
+    if _once_more(cell, seed):
+        later = _after_a_call(host, runner, task, cell, seed, regions[0], choice)
     del regions, runs
     results = [compare(*sampled(task, cell, inputs, run, seed)) for run in outputs]
     worst = next((result for result in results if result.status != "pass"), results[0])
     if worst.status != "pass":
-        return CellOutcome(
-            worst, Rejection("correct", "wrong_answer", f"at {cell.name}: {worst.detail}")
-        )
+        return _wrong(cell, worst)
     if not same and not atomics:
-        reason = (
-            "two runs on the same inputs gave different bits: a race between programs, or "
-            "a read of memory that was never written"
-        )
+        fault = "a race between programs, or a read of memory that was never written"
+        reason = f"two runs on the same inputs gave different bits: {fault}"
         return _failed(cell, "honest", "not_deterministic", reason)
     return later or CellOutcome(worst)
 
@@ -201,9 +186,12 @@ def _after_a_call(
         return fresh
     if fresh.status == "pass":
         return _failed(cell, "honest", "not_deterministic", f"{LEFT_BEHIND} ({result.detail})")
-    return CellOutcome(
-        fresh, Rejection("correct", "wrong_answer", f"at {cell.name}: {fresh.detail}")
-    )
+    return _wrong(cell, fresh)
+
+
+def _wrong(cell: Cell, result: CellResult) -> CellOutcome:
+    reason = f"at {cell.name}: {result.detail}"
+    return CellOutcome(result, Rejection("correct", "wrong_answer", reason))
 
 
 def _begun_alike(earlier: Tensor, later: Tensor) -> Tensor:
@@ -227,9 +215,8 @@ def _replayed(
     host.progress(f"inspecting {cell.name}", REFEREE_SECONDS, "referee")
     if found := region.damage():
         return _failed(cell, *describe(found, runner.plan, cell))
-    return compare(
-        task, cell, region.inputs, tuple(tensor.clone() for tensor in outputs_of(region))
-    )
+    outputs = tuple(tensor.clone() for tensor in outputs_of(region))
+    return compare(task, cell, region.inputs, outputs)
 
 
 def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:
@@ -249,11 +236,8 @@ def wrapping_room(host: Host, plan: LaunchPlan, cell: Cell) -> int:
 
 def free_bytes() -> int:
     """Bytes that can still be allocated: the device's free memory and torch's unused cache."""
-    return (
-        int(torch.cuda.mem_get_info()[0])
-        + torch.cuda.memory_reserved()
-        - torch.cuda.memory_allocated()
-    )
+    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(torch.cuda.mem_get_info()[0]) + cached
 
 
 def sampled(
@@ -269,13 +253,10 @@ def sampled(
     elements = max((tensor.numel() for tensor in (*inputs, *outputs)), default=0)
     if not task.rowwise or cell.role != "capability" or elements < HUGE_ELEMENTS:
         return task, cell, inputs, outputs
-    edges = torch.tensor(
-        [0, rows, *(end * rows // elements for end in range(0, elements + 1, 1 << 31))]
-    )
-    around = edges[:, None] + torch.arange(-EDGE_ROWS, EDGE_ROWS)
-    inner = torch.randint(
-        rows, (SECRET_ROWS,), generator=torch.Generator().manual_seed(seed & (1 << 63) - 1)
-    )
+    offsets = (end * rows // elements for end in range(0, elements + 1, 1 << 31))
+    around = torch.tensor([0, rows, *offsets])[:, None] + torch.arange(-EDGE_ROWS, EDGE_ROWS)
+    secret = torch.Generator().manual_seed(seed & (1 << 63) - 1)
+    inner = torch.randint(rows, (SECRET_ROWS,), generator=secret)
     chosen = torch.cat([around.flatten(), inner]).sort().values
     return task, *some_rows(cell, inputs, outputs, chosen[(0 <= chosen) & (chosen < rows)])
 
@@ -288,8 +269,7 @@ def some_rows(
 
     def pick(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(
-            tensor.index_select(0, at) if tensor.shape[:1] == (rows,) else tensor
-            for tensor in tensors
+            one.index_select(0, at) if one.shape[:1] == (rows,) else one for one in tensors
         )
 
     shorter = tuple(replace(spec, shape=(len(at), *spec.shape[1:])) for spec in cell.outputs)
@@ -301,7 +281,7 @@ def queue(host: Host, runner: Runner, region: Region, choice: Choice) -> None:
     try:
         runner.bind(region, choice).run(host.stream())
     except CudaError as error:
-        raise fault(error) from error
+        raise as_fault(error) from error
 
 
 def outputs_of(region: Region) -> list[Tensor]:
@@ -315,31 +295,18 @@ def describe(
     """The stage, the guard and the one-line reason for a forbidden write."""
     source = plan.buffers[found.buffer].input
     is_output = any(view.buffer == found.buffer for view in plan.outputs)
-    name = (
-        f"the input {cell.inputs[source].name}"
-        if source is not None
-        else "the output"
-        if is_output
-        else "a scratch tensor"
-    )
+    name = "the output" if is_output else "a scratch tensor"
+    if source is not None:
+        name = f"the input {cell.inputs[source].name}"
     if found.kind == "input":
         changed = f"the kernel changed {name} ({found.count} bytes, first at byte {found.offset})"
-        return (
-            "honest",
-            "input_mutated",
-            f"{changed}: write only to new tensors, and within their bounds",
-        )
-    size = plan.buffers[found.buffer].nbytes
-    where = (
-        f"{-found.offset} bytes before"
-        if found.offset < 0
-        else f"{found.offset - size} bytes after the end of"
-    )
-    reason = (
-        f"{found.count} bytes outside every buffer were overwritten, first {where} {name}: "
-        "check the store's mask"
-    )
-    return "correct", "guard_band", reason
+        advice = "write only to new tensors, and within their bounds"
+        return "honest", "input_mutated", f"{changed}: {advice}"
+    beyond = found.offset - plan.buffers[found.buffer].nbytes
+    before = found.offset < 0
+    where = f"{-found.offset} bytes before" if before else f"{beyond} bytes after the end of"
+    fault = f"{found.count} bytes outside every buffer were overwritten, first {where} {name}"
+    return "correct", "guard_band", f"{fault}: check the store's mask"
 
 
 def _failed(

@@ -104,9 +104,7 @@ def _limit(rights: Rights) -> str:
 
 
 def _drop_capabilities(readable: Collection[str]) -> str:
-    """Root then loses access to others' files, so a child tries it first. Raises OSError where a
-    file would be lost.
-    """
+    """Root then loses access to others' files. Raises OSError where a file would be lost."""
     seen = [path for path in readable if os.access(path, os.R_OK)]
 
     def attempt() -> None:

@@ -11,9 +11,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Protection:
-    """One layer of the sandbox on this host; `detail` describes its protection, or why it is
-    missing.
-    """
+    """One layer of the sandbox on this host; `detail` says what it does, or why it is missing."""
 
     name: str
     active: bool

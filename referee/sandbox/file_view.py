@@ -81,9 +81,7 @@ def readable_paths(extra: Iterable[str]) -> tuple[str, ...]:
 
 
 def _home() -> str:
-    """This user's home directory; None for a user without a password entry, as in many
-    containers.
-    """
+    """This user's home directory; None for a user without a password entry."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -91,9 +89,7 @@ def _home() -> str:
 
 
 def _installation(home: str) -> list[str]:
-    """This Python's directories; only the library folders of one that lies directly in the user's
-    home.
-    """
+    """This Python's directories; only library folders of one directly in the user's home."""
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return [
@@ -131,16 +127,12 @@ def enter(paths: Sequence[str]) -> None:
 
 
 def mount_proc() -> None:
-    """Mounts a read-only /proc of this process's pid namespace, in a separate mount namespace.
-    Raises OSError.
-    """
+    """Mounts a read-only /proc of this pid namespace, in a mount namespace. Raises OSError."""
     mount("proc", _PROC, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
 
 
 def mount_scratch(path: str) -> None:
-    """Mounts an empty memory file system at `path`, of SCRATCH_BYTES and SCRATCH_FILES. Raises
-    OSError.
-    """
+    """Mounts an empty memory file system of limited size at `path`. Raises OSError."""
     mount(
         "tmpfs",
         path,
@@ -166,9 +158,7 @@ def _show(old: str, path: str, flags: int) -> None:
 
 
 def _reach(old: str, path: str, links: int = 0) -> str | None:
-    """The real place of `path`, after recreating its links; None if it is there already or
-    missing.
-    """
+    """The real place of `path`, after recreating its links; None if it needs nothing."""
     if links > 40:
         return None
     walked = "/"

@@ -36,9 +36,7 @@ _INTERPRETER_SEGMENT = 3
 
 
 def loader_of(program: str) -> str | None:
-    """Path of the loader named in a 64-bit little-endian ELF file; None for other files and static
-    programs.
-    """
+    """Path of the loader named in a 64-bit ELF file; None for other files and static programs."""
     with open(program, "rb") as file:
         start = file.read(_HEADER.size)
         if len(start) < _HEADER.size or start[:6] != b"\x7fELF\x02\x01":
@@ -105,9 +103,7 @@ class Sandbox:
         prctl(PR_SET_DUMPABLE, 0)
 
     def fork(self) -> int:
-        """As os.fork; the child is the first process of a new pid namespace if the host has
-        them.
-        """
+        """As os.fork; the child is the first process of a new pid namespace, if there is one."""
         self._next_scratch = tempfile.mkdtemp(dir=self._base)
         pid = os.fork() if self._home is None else namespaces.fork_into_pid_namespace(self._home)
         if pid != 0:
@@ -115,9 +111,7 @@ class Sandbox:
         return pid
 
     def clean(self, pid: int) -> None:
-        """Removes the remains of the job with this process id. A child does it if necessary,
-        because it may take long.
-        """
+        """Removes the remains of this process's job. It may take long, so a child may do it."""
         scratch = self._scratches.pop(pid)
         with contextlib.suppress(OSError):
             os.rmdir(scratch)

@@ -65,9 +65,7 @@ def call(name: str, *arguments: Any) -> int:
 
 
 def syscall(number: int, *arguments: Any) -> int:
-    """Makes a system call by number, for those without a libc function. Integers are passed as 64
-    bits.
-    """
+    """Makes a system call by number. Integers are passed as 64 bits."""
     return call(
         "syscall",
         ctypes.c_long(number),
@@ -108,9 +106,7 @@ def pivot_root(new: str, old: str) -> None:
 
 
 def set_mount_flags(target: str, flags: int) -> None:
-    """Adds flags (MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC have the same values as MOUNT_ATTR_*)
-    to a tree of mounts.
-    """
+    """Adds flags (MS_RDONLY and so on, equal to MOUNT_ATTR_*) to a tree of mounts."""
     attributes = (ctypes.c_uint64 * 4)(flags, 0, 0, 0)
     syscall(
         _SYS_MOUNT_SETATTR,

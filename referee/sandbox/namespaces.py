@@ -75,9 +75,7 @@ def enter(without: Collection[str] = ()) -> Namespaces:
 
 
 def nest(own_process: int) -> None:
-    """Enters a further user and IPC namespace; `own_process` is a descriptor of this process's
-    directory in /proc.
-    """
+    """Enters a further user and IPC namespace; `own_process` is an open directory in /proc."""
     uid, gid = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER | CLONE_NEWIPC)
     _write(own_process, "setgroups", "deny")
@@ -86,9 +84,7 @@ def nest(own_process: int) -> None:
 
 
 def fork_into_pid_namespace(home: int) -> int:
-    """As os.fork; the child is the first process of a new pid namespace. `home` is
-    /proc/self/ns/pid, opened.
-    """
+    """As os.fork, into a new pid namespace. `home` is /proc/self/ns/pid, opened."""
     unshare(CLONE_NEWPID)
     try:
         pid = os.fork()
@@ -101,9 +97,7 @@ def fork_into_pid_namespace(home: int) -> int:
 
 
 def try_in_child(function: Callable[[], None]) -> str:
-    """The reason why `function` fails with an OSError here, or "". It changes only a child
-    process.
-    """
+    """Why `function` fails with an OSError here, or "". It changes only a child process."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -157,9 +151,7 @@ def _unshare_user_as_self() -> None:
 
 
 def _unshare_user_with_nobody() -> None:
-    """For root: a map that also holds the id 65534, so that jobs can take it. Only an outside
-    process may write the map.
-    """
+    """For root: a map, written by an outside process, with the id 65534 for jobs."""
     process = _open_process(os.getpid())
     go_read, go_write = os.pipe()
     helper = os.fork()

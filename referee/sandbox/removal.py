@@ -35,7 +35,6 @@ class _Walk:
         self._names: list[str] = []
 
     def empty(self) -> None:
-        """Removes everything below. Raises OSError if the way back up is gone."""
         try:
             waiting = [_unlink_files(self._here)]
             while waiting:
@@ -69,7 +68,6 @@ class _Walk:
 
 
 def _unlink_files(here: int) -> list[str]:
-    """Removes all entries except directories; returns the directories' names."""
     with os.scandir(here) as found:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
     for name, nested in entries:

@@ -98,9 +98,7 @@ def build(
 
 
 def install(*, execute: bool, devices: bool = False) -> int:
-    """Applies the filter to this process; it needs no_new_privs. Returns the filter's length.
-    Raises OSError.
-    """
+    """Applies the filter, which needs no_new_privs. Returns its length. Raises OSError."""
     program = build(supported(), os.getpid(), execute=execute, devices=devices)
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
@@ -125,9 +123,7 @@ def _argument_rules(pid: int, execute: bool) -> dict[str, list[Instruction]]:
 
 
 def _device_rules() -> dict[str, list[Instruction]]:
-    """The differences for a driver's library: any command to a device, and sockets that cannot
-    connect.
-    """
+    """The differences for a driver's library: commands to devices, and local sockets."""
     allow, refuse = _return(_ALLOW), _return(_FAIL | errno.EPERM)
     socket = [
         _low(0),

@@ -150,9 +150,7 @@ def for_devices(machine: str) -> Mapping[str, int]:
 
 
 def for_devices_by_argument(machine: str) -> Mapping[str, int]:
-    """Calls that are allowed only for a process that may use device files, with certain
-    arguments.
-    """
+    """Calls allowed with certain arguments, for a process that may use device files."""
     return _numbers(_FOR_DEVICES_BY_ARGUMENT, machine)
 
 

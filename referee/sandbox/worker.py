@@ -93,9 +93,7 @@ CLEANING_SECONDS = 5
 
 @dataclass
 class _Running:
-    """A job's first process, its report socket, its processor time, and whether the server ended
-    it.
-    """
+    """A job's first process, its report socket, its time, and whether the server ended it."""
 
     pid: int
     report: socket.socket
@@ -103,9 +101,7 @@ class _Running:
     killed: bool = False
 
     def kill(self) -> None:
-        """Ends the process and its group. Call it before the process is reaped: its id then cannot
-        belong to another.
-        """
+        """Ends the process and its group. Call it before the process is reaped."""
         self.killed = True
         for send in (os.killpg, os.kill):
             try:
@@ -227,9 +223,7 @@ def _tell(report: socket.socket, message: dict[str, Any]) -> None:
 
 
 def _tell_process(report: socket.socket, pid: int) -> None:
-    """Gives the parent a descriptor of the job's process, because the parent knows it by another
-    id.
-    """
+    """Gives the parent a descriptor of the job's process, whose id differs there."""
     try:
         process = os.pidfd_open(pid)
     except OSError:
@@ -245,9 +239,7 @@ def _tell_process(report: socket.socket, pid: int) -> None:
 
 
 def _preload(module: str) -> bool:
-    """Imports a module of kmint before forking; True if it was new. A failure is the job's to
-    report.
-    """
+    """Imports a module of kmint before forking; True if it was new. The job reports failures."""
     if module in sys.modules:
         return False
     try:
@@ -259,9 +251,7 @@ def _preload(module: str) -> bool:
 
 
 def _settle() -> None:
-    """Excludes loaded objects from the jobs' garbage collection, which would copy all their
-    pages.
-    """
+    """Keeps loaded objects from the jobs' garbage collection, which would copy them."""
     gc.collect()
     gc.freeze()
 
@@ -344,9 +334,7 @@ def _serve(
 
 
 def _import_from(name: str, folder: str) -> None:
-    """Makes sure that package `name` is the judge's, in `folder`, even if this interpreter would
-    find another first.
-    """
+    """Makes sure that package `name` is the judge's, in `folder`, and no other."""
     if folder not in sys.path:
         sys.path.append(folder)
     spec = importlib.util.find_spec(name)

@@ -28,9 +28,7 @@ def run_job(
     payload: int,
     fds: list[int],
 ) -> NoReturn:
-    """Never returns, because none of the server's code may run in the child, whatever is raised
-    here.
-    """
+    """Never returns, because none of the server's code may run in the child."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT):
@@ -58,9 +56,7 @@ def run_job(
 
 
 def _end_if_used_up(given: Limits) -> None:
-    """Linux counts whole ticks, on a busy machine more than the process has run. It sends the
-    signal again after each further second.
-    """
+    """Linux counts whole ticks, too many on a busy machine, and signals again each second."""
     if time.process_time() >= cpu_seconds(given):
         os._exit(TIME_UP)
 

@@ -19,7 +19,6 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from referee import python_child
@@ -47,9 +46,7 @@ __all__ = [
 
 DEFAULT_PRELOAD = ("torch", "triton", "triton.language")
 INTERPRETING_PRELOAD = ("triton", "triton.language")
-"""Modules for Triton's interpreter. It needs no torch, which takes a second to load; a job can
-still import it.
-"""
+"""Modules for Triton's interpreter. A job can still import torch, which takes a second."""
 COMPILERS_NICE = 10
 """For jobs next to a process that fills a GPU's queue: every candidate waits for that process."""
 STARTUP_SECONDS = 180.0
@@ -127,19 +124,12 @@ class Zygote:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
     def protections(self) -> tuple[Protection, ...]:
-        """Every layer of the sandbox, active or not. Waits for the server. Raises ZygoteError if it
-        cannot start.
-        """
+        """Every layer of the sandbox, active or not. Waits for the server. Raises ZygoteError."""
         return self._ready().protections or ()
 
     @property
@@ -209,9 +199,7 @@ class Zygote:
         )
 
     def close(self) -> None:
-        """Kills every job and ends the server, also during its start. May be called more than
-        once.
-        """
+        """Kills every job and ends the server, also at its start. May be called repeatedly."""
         self._closed = True
         starting = self._server
         if starting is not None and starting.protections is None:

@@ -16,7 +16,6 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 from referee.concurrency import CancelToken
@@ -57,9 +56,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class _Ordered:
-    """The parent's decision to end a job, and its reason; an empty reason if the job's result
-    explains it.
-    """
+    """The parent's decision to end a job, with a reason unless the job's result explains it."""
 
     status: Status
     reason: str
@@ -130,12 +127,7 @@ class Job:
     def __enter__(self) -> Job:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._report.close()
         while self._open:
             os.close(self._open.pop())
@@ -213,9 +205,7 @@ class Job:
         return report
 
     def _kill(self) -> Clock:
-        """Makes the server kill the job; returns the clock for that. A job that has already ended
-        is no error.
-        """
+        """Makes the server kill the job, which may have ended; returns the clock for that."""
         with contextlib.suppress(OSError):
             self._report.send(b"kill")
         return Clock(KILL_SECONDS, self._server_threads)

@@ -21,6 +21,7 @@ from referee.checks.size_decisions import SizeDecisions
 from referee.compiling.binaries import unread_lines
 from referee.concurrency import CancelToken, TaskScope
 from referee.cpu_path import ROUNDS, SECONDS, CpuPath
+from referee.gpu.jobs import ATOMICS
 from referee.ops.spec import Cell
 from referee.plans.autotune import FEW_CONFIGS, usable_configurations
 from referee.plans.plan import LaunchPlan
@@ -113,10 +114,8 @@ def _plans(
 
 def _compiled(candidate: Candidate) -> tuple[Candidate, Variants]:
     """The candidate with the kernels of a sample of its plans, and its plans for a small card."""
-    plans, choosing = (
-        [*candidate.traced, *candidate.further],
-        kernel_branches(candidate.module.text),
-    )
+    plans = [*candidate.traced, *candidate.further]
+    choosing = kernel_branches(candidate.module.text)
     sample = compile_sample(plans, choosing)
     if sample[0].has_configs:
         # Each plan has as many kernels as configurations.
@@ -138,9 +137,7 @@ def _check(
     batches: _Batches,
     variants: Variants,
 ) -> None:
-    """Run every case and report all checks. Only compiled candidates get here, so others cost no
-    work for capabilities.
-    """
+    """Run every case and report all checks. Only a compiled candidate gets here."""
     report, traced = candidate.report, candidate.traced
     plan, binaries = candidate.compiled[0]
     configs = usable_configurations(plan, binaries.found)
@@ -156,9 +153,7 @@ def _check(
         # Every configuration runs, so the time grows with their number.
         seconds=SECONDS * max(1.0, len(configs) / FEW_CONFIGS),
         rounds=ROUNDS,
-        unread=unread_lines(
-            kernel for _, found in candidate.compiled for kernel in found.found.values()
-        ),
+        unread=unread_lines(one for _, found in candidate.compiled for one in found.found.values()),
         once=cases.once | {cell.name for cell, _ in traced if cell.name not in known},
         counter=counter,
         run_keys=RunKeys(candidate.module),
@@ -183,20 +178,14 @@ def _check(
             note(report, check_masked_lanes(path, traced))
     _pass_guards(report, path.atomic)
     if counter.shared:
-        report.passes(
-            "same_runs",
-            f"{counter.shared} cases ran for another draft, whose kernels and plans do the same",
-        )
+        where = "for another draft, whose kernels and plans do the same"
+        report.passes("same_runs", f"{counter.shared} cases ran {where}")
     if variants:
-        report.passes(
-            "few_multiprocessors",
-            f"{len(variants)} cases also as {next(iter(variants.values()))[1]}",
-        )
+        words = next(iter(variants.values()))[1]
+        report.passes("few_multiprocessors", f"{len(variants)} cases also as {words}")
     if plan.has_configs:
-        report.passes(
-            "autotune",
-            f"{len(configs)} configurations, and the first call, which tries them on the same memory",
-        )
+        first = "and the first call, which tries them on the same memory"
+        report.passes("autotune", f"{len(configs)} configurations, {first}")
 
 
 def _on_a_small_card(candidate: Candidate, cancel: CancelToken) -> Traced | Rejection:
@@ -224,7 +213,6 @@ def _variants(candidate: Candidate, there: Traced | Rejection) -> Variants:
 
 
 def _of(traced: Traced, cells: Sequence[Cell]) -> Traced:
-    """The traced pairs of these cells, in their order."""
     plans = dict(traced)
     return [(cell, plans[cell]) for cell in cells if cell in plans]
 
@@ -249,15 +237,10 @@ def _pass_guards(report: Report, mixed: bool) -> None:
     report.passes("wrong_answer", "answers agree with float64")
     report.passes("input_mutated", "inputs are bit for bit unchanged")
     if mixed:
-        report.skips(
-            "not_deterministic",
-            "the kernels use atomic operations; each run was compared on its own",
-        )
+        report.skips("not_deterministic", ATOMICS)
     else:
-        report.passes(
-            "not_deterministic",
-            "a second run with other poison, addresses and program order gave the same bits",
-        )
+        same = "a second run with other poison, addresses and program order gave the same bits"
+        report.passes("not_deterministic", same)
 
 
 def _largest(cells: Sequence[Cell]) -> str:
@@ -271,6 +254,5 @@ def _largest(cells: Sequence[Cell]) -> str:
 
 
 def _more_than(programs: int, cell: Cell) -> bool:
-    """Whether the cell has more rows or more large tiles than `programs`."""
     shape = cell.inputs[0].shape
     return (len(shape) > 1 and shape[0] > programs) or math.prod(shape) > programs * LARGE_TILE

@@ -77,26 +77,24 @@ class OnGpu:
         prepared = self._checked(cases)
         if level == "full" and prepared.bench is not None:
             return timed(self.candidate, prepared, self.replayer, options)
-        why = (
-            "the requested level is correct" if level == "correct" else "the task has no timed cell"
-        )
-        reason = f"{_passed(report)} cases agree with float64 when replayed on {report.environment['device']}; not timed: {why}"
+        untimed = level == "correct"
+        why = "the requested level is correct" if untimed else "the task has no timed cell"
+        where = f"when replayed on {report.environment['device']}"
+        reason = f"{_passed(report)} cases agree with float64 {where}; not timed: {why}"
         return report.ended("correct", reason, unreached=why)
 
     def _checked(self, cases: CaseList) -> CompiledCandidate:
         """Trace, compile and check: the candidate with its kernels and chosen configurations."""
         candidate, report, problem = self.candidate, self._report, self.candidate.problem
         assert problem.name is not None
-        usual, many = (
-            (cases.required, []) if problem.op.is_function else partition_by_rows(cases.required)
-        )
+        usual, many = cases.required, list[Cell]()
+        if not problem.op.is_function:
+            usual, many = partition_by_rows(usual)
         ahead = compile_ahead(candidate)
         with (
             TaskScope("interpret") as scope,
             SmallCases(candidate) as small,
-            ReplayedCapabilities(
-                candidate, self.replayer, cases.capabilities, ahead
-            ) as capability_checks,
+            ReplayedCapabilities(candidate, self.replayer, cases.capabilities, ahead) as optional,
             # This scope ends first, because capability cases may wait for its kernels.
             ahead,
         ):
@@ -113,17 +111,14 @@ class OnGpu:
             # that the compiler kept.
             interpret = partial(self._interpreter_findings, traced, small, cancel=scope.cancel)
             seen = None if whole or compiled.atomics else scope.submit(interpret)
-            prepared = (
-                self._settled(traced, compiled, ahead)
-                if whole
-                else self._checked_as_compiled(traced, compiled, ahead, capability_checks)
-            )
-            capability_checks.go_on(prepared)
+            if whole:
+                prepared = self._settled(traced, compiled, ahead)
+            else:
+                prepared = self._checked_as_compiled(traced, compiled, ahead, optional)
+            optional.go_on(prepared)
             # Only now is it known which configurations can be launched.
             first = prepared.jobs[0]
-            unread = unread_lines(
-                kernel for job in prepared.jobs for kernel in job.binaries.values()
-            )
+            unread = unread_lines(one for job in prepared.jobs for one in job.binaries.values())
             configs = usable_configurations(first.plan, first.binaries, FEW_CONFIGS)
             seen = seen or scope.submit(partial(interpret, configs=configs, unread=unread))
             with report.during("correct"):
@@ -132,20 +127,17 @@ class OnGpu:
                 note_domain(candidate, [*usual, *many, *small.cells])
                 interpreted = [] if seen.result().why_not else small.cells
                 report.passes("judged_shapes", _reach([cell for cell, _ in traced], interpreted))
-                earned = capability_checks.results()
+                earned = optional.results()
                 report.cells = (*report.cells, *earned)
                 raise_rejected(unsound(cases.capabilities, earned, addresses_seen=False))
-                raise_rejected(
-                    unsound(small.capabilities, seen.result().capabilities, addresses_seen=True)
-                )
+                shown = seen.result().capabilities
+                raise_rejected(unsound(small.capabilities, shown, addresses_seen=True))
                 decisions.note([*traced, *small.traced()], cases.capabilities)
                 self._invariance(small, configs, unread, asked=not seen.result().why_not)
         return prepared
 
     def _traced(self, usual: Sequence[Cell], many: Sequence[Cell], ahead: CompileAhead) -> Traced:
-        """Trace all cells in one worker, or those of `many` rows alone if a grid exceeds CUDA's
-        limits.
-        """
+        """Trace all cells in one worker, or those of `many` rows alone if a grid is too large."""
         candidate, cells = self.candidate, [*_longest_rows_first(usual), *many]
         with self._report.during("trace"), ahead.listening(cells) as early:
             plans = trace_cells(candidate, cells, early=early)
@@ -162,15 +154,12 @@ class OnGpu:
         """Compile everything, choose autotuned configurations, then check every cell with them."""
         kernels = compile_launches(self.candidate, [plan for _, plan in traced], ahead)
         with self._report.during("correct"):
-            jobs = tuple(replay_jobs(traced, kernels))
-            prepared = unless_rejected(
-                choose_autotune_config(
-                    self.replayer, replace(compiled, jobs=jobs), seed=self.candidate.seed
-                )
-            )
+            compiled = replace(compiled, jobs=tuple(replay_jobs(traced, kernels)))
+            seed = self.candidate.seed
+            prepared = unless_rejected(choose_autotune_config(self.replayer, compiled, seed=seed))
             if prepared.choice:
                 self._report.passes("autotune", f"configuration by step: {dict(prepared.choice)}")
-            self._take(self.replayer.check(prepared, seed=self.candidate.seed))
+            self._take(self.replayer.check(prepared, seed=seed))
         return prepared
 
     def _checked_as_compiled(
@@ -180,13 +169,10 @@ class OnGpu:
         ahead: CompileAhead,
         capability_checks: ReplayedCapabilities,
     ) -> CompiledCandidate:
-        """Compile, and check each cell as soon as its kernels are ready. The slowest compilations
-        come last.
-        """
+        """Check each cell as soon as its kernels are compiled, the slowest ones last."""
         order = sorted(range(len(traced)), key=lambda number: effort(traced[number][1]))
-        checking = OrderedCheck(
-            self.replayer, compiled, [cell for cell, _ in traced], order, seed=self.candidate.seed
-        )
+        cells, seed = [cell for cell, _ in traced], self.candidate.seed
+        checking = OrderedCheck(self.replayer, compiled, cells, order, seed=seed)
         kernels: dict[int, Binaries] = {}
         with closing(compile_parts(self.candidate, [plan for _, plan in traced], ahead)) as parts:
             while True:
@@ -196,13 +182,9 @@ class OnGpu:
                     break
                 ready = unless_rejected(part)
                 kernels |= ready
+                jobs = {at: ReplayJob(*traced[at], one.found) for at, one in ready.items()}
                 with self._report.during("correct"):
-                    checking.take(
-                        {
-                            number: ReplayJob(*traced[number], binaries.found)
-                            for number, binaries in ready.items()
-                        }
-                    )
+                    checking.take(jobs)
                 if checking.passing:
                     capability_checks.go_on(compiled)
         binaries = [kernels[number] for number in range(len(traced))]
@@ -225,17 +207,10 @@ class OnGpu:
         candidate = self.candidate
         if not candidate.batch_invariant:
             # The check would make every verdict on a GPU slower.
-            found = Check(
-                batch_invariance.CHECK,
-                "skipped",
-                "not looked at during a replay; --batch-invariant asks for it",
-            )
+            why = "not looked at during a replay; --batch-invariant asks for it"
+            found = Check(batch_invariance.CHECK, "skipped", why)
         elif candidate.problem.op.is_function or not asked:
-            found = Check(
-                batch_invariance.CHECK,
-                "skipped",
-                "not looked at: Triton's interpreter was not asked",
-            )
+            found = batch_invariance.unknown("Triton's interpreter was not asked")
         else:
             alone = batch_invariance.parts_of(small.cells, candidate.seed, long=True)
             pairs = unless_rejected(trace_cells(candidate, [part.cell for part in alone]))
@@ -255,14 +230,9 @@ class OnGpu:
         *,
         cancel: CancelToken,
     ) -> InterpreterFindings:
-        """Run small cases and a few programs of large ones in the interpreter. The report does not
-        change.
-        """
-        small, shown, path = (
-            beside.traced(),
-            beside.traced_capabilities(),
-            self._path(beside, configs, unread),
-        )
+        """Run small cases, and programs of large ones, in the interpreter; no report."""
+        small, shown = beside.traced(), beside.traced_capabilities()
+        path = self._path(beside, configs, unread)
         groups = [] if path.data.task.op.is_function else large_cases(traced, small, path.text)
         plain, waiting = (self._of_atomics(groups, wanted) for wanted in (False, True))
         return run_interpreter_checks(
@@ -278,14 +248,11 @@ class OnGpu:
         seconds, rounds = (USER_SECONDS, 1) if task.op.is_function else (SECONDS, ROUNDS)
         # A replay runs every case twice. Here the second run shows order dependence, and few cases
         # show it.
-        again = (
-            beside.cells
-            if task.op.is_function
-            else representative_cells(beside.cells, self.candidate.seed)
-        )
-        once = frozenset(cell.name for cell in (*beside.cells, *beside.capabilities)) - {
-            cell.name for cell in again
-        }
+        again = beside.cells
+        if not task.op.is_function:
+            again = representative_cells(beside.cells, self.candidate.seed)
+        every = frozenset(cell.name for cell in (*beside.cells, *beside.capabilities))
+        once = every - {cell.name for cell in again}
         return CpuPath(
             workers=self.interpreters,
             data=beside.data(),
@@ -301,9 +268,7 @@ class OnGpu:
     def _of_atomics(
         self, groups: Sequence[Sequence[tuple[Cell, LaunchPlan]]], wanted: bool
     ) -> list[Traced]:
-        """The groups without pairs of the other kind: with atomics if `wanted`, without them
-        otherwise.
-        """
+        """The groups without pairs of the other kind: with atomics if `wanted`, or without."""
         return [
             some
             for group in groups
@@ -314,10 +279,8 @@ class OnGpu:
         report = self._report
         if seen.why_not:
             report.skips("interpreted", seen.why_not)
-            report.skips(
-                "out_of_bounds",
-                f"the guard bands catch writes; only the interpreter looks at addresses: {seen.why_not}",
-            )
+            left = "the guard bands catch writes; only the interpreter looks at addresses"
+            report.skips("out_of_bounds", f"{left}: {seen.why_not}")
             report.reserve(f"reads and races were not checked: {seen.why_not}")
             return
         if seen.rejection:
@@ -325,44 +288,31 @@ class OnGpu:
             raise Rejected(seen.rejection)
         if seen.open_lanes is not None:
             note(report, seen.open_lanes)
-        report.passes(
-            "interpreted",
-            f"{len(seen.cells)} small cases agree with float64 in Triton's interpreter too",
-        )
+        count = len(seen.cells)
+        cases = f"{count} small cases agree with float64 in Triton's interpreter too"
+        report.passes("interpreted", cases)
         if seen.programs:
-            report.passes(
-                "programs",
-                f"a few programs at each of {seen.programs} large cases, checked in Triton's interpreter",
-            )
+            some = f"a few programs at each of {seen.programs} large cases"
+            report.passes("programs", f"{some}, checked in Triton's interpreter")
         if seen.unseen:
             report.reserve(f"reads and races were not checked at some large cases: {seen.unseen}")
-        report.passes(
-            "out_of_bounds",
-            f"every address read or written lies in a buffer, at {len(seen.cells)} cases in the interpreter",
-        )
+        inside = "every address read or written lies in a buffer"
+        report.passes("out_of_bounds", f"{inside}, at {count} cases in the interpreter")
 
 
 def _longest_rows_first(cells: Sequence[Cell]) -> list[Cell]:
-    """The first cell, which finds most failures, then the others by compilation time, longest
-    first.
-    """
+    """The first cell, which finds most failures, then those that compile longest."""
     return [*cells[:1], *sorted(cells[1:], key=attrgetter("width"), reverse=True)]
 
 
 def _reach(replayed: Sequence[Cell], interpreted: Sequence[Cell]) -> str:
-    """The range of shapes that the verdict covers, in words."""
-    rows = max(
-        (cell.inputs[0].shape[0] for cell in replayed if len(cell.inputs[0].shape) > 1), default=1
-    )
-    columns, more = (
-        max((cell.width for cell in cells), default=0) for cells in (replayed, interpreted)
-    )
-    wider = (
-        f"; of up to {more:,} in Triton's interpreter, a few rows at a time"
-        if more > columns
-        else ""
-    )
-    return f"replayed with up to {rows:,} rows, and with rows of up to {columns:,} elements{wider}; nothing is known beyond"
+    rows = max((cell.rows for cell in replayed), default=1)
+    columns = max((cell.width for cell in replayed), default=0)
+    more = max((cell.width for cell in interpreted), default=0)
+    wider = f"; of up to {more:,} in Triton's interpreter, a few rows at a time"
+    reach = f"up to {rows:,} rows, and with rows of up to {columns:,} elements"
+    end = "nothing is known beyond"
+    return f"replayed with {reach}{wider if more > columns else ''}; {end}"
 
 
 def _passed(report: Report) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from referee.candidate import Candidate, unless_rejected
-from referee.compiling.binaries import Binaries
+from referee.compiling.binaries import Binaries, Binary
 from referee.compiling.compile import CompileAhead, Part, compile_in_parts, compile_plans
 from referee.compiling.compile_jobs import compile_jobs
 from referee.plans.plan import LaunchPlan, traffic
@@ -41,9 +41,7 @@ def compile_launches(
 def compile_parts(
     candidate: Candidate, plans: Sequence[LaunchPlan], ahead: CompileAhead
 ) -> Generator[Part | Rejection, None, None]:
-    """As `compile_launches`, but yields each part as soon as it is ready. The report does not
-    change.
-    """
+    """As `compile_launches`, but yields each part when it is ready, without a report."""
     return compile_in_parts(
         candidate.workers,
         candidate.module,
@@ -81,12 +79,8 @@ def compile_only(candidate: Candidate) -> Verdict:
 
 
 def _figures(compiled: Sequence[Binaries], plans: Sequence[LaunchPlan]) -> dict[str, float]:
-    """Figures that compare kernels without timing: spilled bytes and registers of a thread, and
-    memory traffic relative to the minimum.
-    """
-    kernels = {
-        binary.key: binary for binaries in compiled for binary in binaries.found.values()
-    }.values()
+    """Spilled bytes and registers of a thread, and memory traffic relative to the minimum."""
+    kernels = _kernels(compiled)
     return {
         "spills": max((binary.spills or 0 for binary in kernels), default=0),
         "traffic": round(max(map(traffic, plans), default=1.0), 3),
@@ -94,10 +88,13 @@ def _figures(compiled: Sequence[Binaries], plans: Sequence[LaunchPlan]) -> dict[
     }
 
 
+def _kernels(compiled: Sequence[Binaries]) -> Sequence[Binary]:
+    found = (binary for binaries in compiled for binary in binaries.found.values())
+    return list({binary.key: binary for binary in found}.values())
+
+
 def _detail(compiled: Sequence[Binaries], target: Target) -> str:
-    kernels = {
-        binary.key: binary for binaries in compiled for binary in binaries.found.values()
-    }.values()
+    kernels = _kernels(compiled)
     registers = [binary.registers for binary in kernels if binary.registers is not None]
     spills = sum(binary.spills or 0 for binary in kernels)
     shared = max((binary.shared for binary in kernels), default=0)

@@ -17,7 +17,7 @@ from referee.reading.kernels import KernelError, extract
 from referee.reading.module_scope import Scope, read
 from referee.reading.names import ImportRefused
 from referee.reading.source import SourceError, parse
-from referee.report import SCREEN_GUARDS, Domain, Rejected, Report
+from referee.report import SCREEN_GUARDS, Domain, Report
 from referee.sandbox.zygote import Workers
 from referee.verdict import Check, HostCode, Rejection
 
@@ -28,16 +28,13 @@ def screen(source: str) -> tuple[tuple[Check, ...], Rejection | None]:
     rejection = _run(source, checks)
     if rejection is not None:
         checks.append(Check(SCREEN_GUARDS[len(checks)], "fail", rejection.reason))
-    skipped = (
-        Check(name, "skipped", "an earlier check failed") for name in SCREEN_GUARDS[len(checks) :]
-    )
+    left = SCREEN_GUARDS[len(checks) :]
+    skipped = (Check(name, "skipped", "an earlier check failed") for name in left)
     return (*checks, *skipped), rejection
 
 
 def _run(source: str, checks: list[Check]) -> Rejection | None:
-    """Add a check for each test that passes, in the order of SCREEN_GUARDS. Return the first
-    rejection.
-    """
+    """Add a check for each test that passes, in order. Return the first rejection."""
     try:
         tree = parse(source)
         checks.append(Check("parse", "pass"))
@@ -61,12 +58,9 @@ def _run(source: str, checks: list[Check]) -> Rejection | None:
 def _entry_point(tree: ast.Module, scope: Scope) -> str | None:
     run = scope.functions.get("run")
     if run is None:
-        written = (
-            "; write `def run(...):` there, which may call what was bound to it"
-            if "run" in scope.assigned
-            else ""
-        )
-        return f"the file does not define a function `run` at its top level{written}"
+        advice = "; write `def run(...):` there, which may call what was bound to it"
+        reason = "the file does not define a function `run` at its top level"
+        return f"{reason}{advice if 'run' in scope.assigned else ''}"
     if "run" in scope.rebound:
         return "`run` is defined more than once"
     return None
@@ -90,21 +84,14 @@ def screened(
         report.add(checks)
         raise_rejected(rejection)
         if findings := unvouched(source):
-            if strict:
-                raise_rejected(
-                    Rejection(
-                        "screen", "host_code", f"{reservation(findings)} ({findings[0].reason})"
-                    )
-                )
+            reason = f"{reservation(findings)} ({findings[0].reason})"
+            raise_rejected(Rejection("screen", "host_code", reason) if strict else None)
             report.host_code = tuple(HostCode(one.line, one.what, one.reason) for one in findings)
             report.fails("host_code", reservation(findings))
             report.reserve(reservation(findings))
         else:
             report.passes("host_code", "every line that counts is on the list")
-        try:
-            module = extract(source)
-        except KernelError as error:
-            raise Rejected(Rejection("screen", error.guard, str(error))) from None
+        module = extract(source)
     return Candidate(
         report=report,
         workers=workers,

@@ -49,9 +49,7 @@ def decided(timings: Sequence[Timing]) -> tuple[Decision, str]:
 
 
 def together(timings: Sequence[Timing]) -> dict[str, Any]:
-    """The timing of a verdict: that of the first shape, with a list of all shapes and their
-    geometric mean.
-    """
+    """The timing of the first shape, with a list of all shapes and their geometric mean."""
     first = timings[0].to_json()
     if len(timings) == 1:
         return first

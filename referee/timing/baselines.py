@@ -36,10 +36,11 @@ from torch.profiler import ProfilerActivity, profile
 from referee.answers.compare import compare
 from referee.ops.spec import Cell
 from referee.ops.task import Task
+from referee.ops.torch_compat import as_tuple
 from referee.replaying.replay_check import first_line
 from referee.timing.kept_choices import keep_choices
 from referee.timing.measurement import AUTOTUNE, COMPILE, EAGER, GRAPHED
-from referee.timing.rounds import Entry, Flush, run_block
+from referee.timing.rounds import Entry, Flush, run_block, usable_medians
 from referee.timing.spent import Spent
 
 Callee = Callable[..., Any]
@@ -61,9 +62,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Baselines:
-    """The callables by name, the reasons for missing ones, build times in seconds, and their
-    kernels.
-    """
+    """The callables by name, reasons for missing ones, build times in seconds, kernels."""
 
     ready: dict[str, Callee]
     missing: dict[str, str]
@@ -89,9 +88,7 @@ class BaselineStore:
         self.built = 0
 
     def get(self, task: Task, key: str, cell: Cell, *, graphed: bool = False) -> Baselines:
-        """Eager and the compiled baselines of `task` at `cell`, checked against the oracle; `key`
-        names the task.
-        """
+        """Eager and the compiled baselines of the task named `key`, checked against the oracle."""
         names = (EAGER, COMPILE, AUTOTUNE, *((GRAPHED,) if graphed else ()))
         ready: dict[str, Callee] = {}
         missing: dict[str, str] = {}
@@ -113,12 +110,10 @@ class BaselineStore:
             self.built += 1
             try:
                 found = self._fastest(task, cell, name)
-                with self._spent.during("naming baselines' kernels"):
-                    self._kernels[slot] = (
-                        ()
-                        if isinstance(found, str)
-                        else kernels_of(found, task.inputs(cell, 0, "cuda"))
-                    )
+                self._kernels[slot] = ()
+                if not isinstance(found, str):
+                    with self._spent.during("naming baselines' kernels"):
+                        self._kernels[slot] = kernels_of(found, task.inputs(cell, 0, "cuda"))
                 self._kept[slot] = found
             except torch.OutOfMemoryError as error:
                 # Other programs may have held the memory; the next verdict tries again.
@@ -133,9 +128,7 @@ class BaselineStore:
         return self._kept[slot]
 
     def _fastest(self, task: Task, cell: Cell, name: str) -> Callee | str:
-        """The fastest of the builds, or the reason why the first failed. Raises
-        torch.OutOfMemoryError.
-        """
+        """The fastest build, or why the first failed. Raises torch.OutOfMemoryError."""
         inputs = task.inputs(cell, 0, "cuda")
         ready: list[Callee] = []
         failures: list[str] = []
@@ -157,9 +150,7 @@ class BaselineStore:
 
 @contextmanager
 def picks_of(number: int) -> Iterator[None]:
-    """Separate caches on disk for the build of this number, so that it chooses configurations
-    independently.
-    """
+    """Separate caches on disk for the build of this number, which then chooses anew."""
     kept = os.environ.get(CACHE_VARIABLE)
     if number and kept:
         os.environ[CACHE_VARIABLE] = f"{kept}-{number}"
@@ -180,12 +171,8 @@ def _quickest(callees: Sequence[Callee], inputs: Sequence[Tensor], flush: Flush)
         return call
 
     entries = [Entry(str(number), calling(callee)) for number, callee in enumerate(callees)]
-    block = run_block(entries, PICK_ROUNDS, flush, np.random.default_rng(0), during=lambda: None)
-    times = {
-        int(name): float(np.nanmedian(found))
-        for name, found in block.times.items()
-        if np.isfinite(found).any()
-    }
+    block = run_block(entries, PICK_ROUNDS, flush, np.random.default_rng(0))
+    times = usable_medians(block)
     return min(times, key=times.__getitem__, default=0)
 
 
@@ -204,7 +191,7 @@ def _build(task: Task, cell: Cell, name: str, inputs: Sequence[Tensor]) -> Calle
         if torch.OutOfMemoryError.__name__ in f"{type(error).__name__}: {error}":
             raise torch.OutOfMemoryError(first_line(error)) from error
         return _failure(error)
-    result = compare(task, cell, inputs, outputs_of(made))
+    result = compare(task, cell, inputs, as_tuple(made))
     if result.status != "pass":
         return f"its answer differs from float64: {result.detail or result.status}"
     return callee
@@ -245,11 +232,6 @@ def load_compilers() -> None:
         kernels_of(torch.neg, [words])
     except Exception:
         return
-
-
-def outputs_of(made: Any) -> tuple[Tensor, ...]:
-    """The results of a reference, always as a tuple."""
-    return tuple(made) if isinstance(made, tuple | list) else (made,)
 
 
 MOST_KERNELS = 16

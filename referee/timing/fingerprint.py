@@ -108,9 +108,7 @@ class Noted:
 
 
 class DigestBuffer:
-    """Zeroed memory for fingerprints that are taken one by one, with their pads; one allocation
-    serves many.
-    """
+    """Zeroed memory for fingerprints taken one by one, with pads; one allocation serves many."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device, self._sums, self._start, self._pads = device, torch.empty(0), 0, list[int]()
@@ -154,9 +152,7 @@ def fingerprint(tensor: Tensor, key: int, room: DigestBuffer | None = None) -> N
 
 @lru_cache(KINDS)
 def _alone(count: int, word: int, aligned: bool) -> Series:
-    """Fingerprints of one tensor of this many words; each launch gets the tensor's address, the
-    key, the sum's address and its pad.
-    """
+    """Fingerprints of one tensor of this many words, from its address, key, sum and pad."""
     words, any_number = Pointer(ALIGNED if aligned else word, INTEGERS[word]), 1 << 62
     arguments = (words, None, 1, count, any_number, Pointer(ALIGNED, torch.int64), any_number)
     return Series(
@@ -187,7 +183,6 @@ def fingerprints(tensors: Sequence[Tensor], key: int) -> Noted:
 
 
 def _words(tensor: Tensor) -> Tensor:
-    """The tensor's bits as the largest possible integers."""
     tensor = tensor.contiguous().flatten()
     size = widest(
         tensor.numel() * tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size()
@@ -196,7 +191,6 @@ def _words(tensor: Tensor) -> Tensor:
 
 
 def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
-    """The fingerprints of tensors on the CPU, all of one size and type."""
     pads = _pads(len(tensors))
     masks = _mixed(torch.arange(tensors[0].numel(), dtype=torch.int64) * STEP + key)
     found = [_products(words.to(torch.int64), masks).sum() for words in tensors]
@@ -206,9 +200,7 @@ def _noted(tensors: Sequence[Tensor], key: int) -> Noted:
 def _noted_there(
     places: Sequence[int], size: int, word: int, key: int, device: torch.device
 ) -> Noted:
-    """The fingerprints of tensors of `size` bytes at these GPU addresses, read as integers of
-    `word` bytes.
-    """
+    """The fingerprints of tensors of `size` bytes at these addresses, in `word` bytes each."""
     pads = _pads(len(places))
     sums = torch.tensor(pads, dtype=torch.int64, device=device)
     if count := size // word:
@@ -232,9 +224,7 @@ def _noted_there(
 
 
 def _apart(places: Sequence[int], word: int) -> tuple[list[int], int]:
-    """The distance of each tensor from the first, and the number of words that divides all
-    distances.
-    """
+    """Each tensor's distance from the first, and the number of words that divides them."""
     apart = [place - places[0] for place in places]
     unit = ALIGNED if all(each % ALIGNED == 0 for each in apart) else word
     return [each // unit for each in apart], unit // word

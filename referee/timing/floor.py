@@ -31,9 +31,7 @@ def bytes_moved(cell: Cell) -> tuple[int, int]:
 
 
 def rated_bandwidth(driver: Driver) -> float | None:
-    """Rated bytes per second of the device's memory (double data rate); None if the driver does not
-    report it.
-    """
+    """Rated bytes per second of the device's memory; None if the driver does not report it."""
     try:
         clock, width = (
             driver.device_attribute(DEVICE_MEMORY_CLOCK),

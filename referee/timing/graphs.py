@@ -29,25 +29,19 @@ def graph_times(
     missing: dict[str, str] = {}
     for entry in entries:
         try:
-            captured.append(
-                Entry(entry.name, _captured(entry), _first(entry.before), _first(entry.after))
-            )
+            steps = _captured(entry), _first(entry.before), _first(entry.after)
+            captured.append(Entry(entry.name, *steps))
         except RuntimeError as error:
             torch.cuda.synchronize()
             missing[entry.name] = f"could not be captured: {str(error).splitlines()[0][:160]}"
     if not captured:
         return {}, missing
-    block = run_block(captured, ROUNDS, flush, generator, during=lambda: None)
-    found = {
-        name: summary
-        for name, times in block.times.items()
-        if (summary := summarise(times[ROUNDS // 4 :]))
-    }
-    return found, missing
+    block = run_block(captured, ROUNDS, flush, generator)
+    summaries = {name: summarise(times[ROUNDS // 4 :]) for name, times in block.times.items()}
+    return {name: found for name, found in summaries.items() if found}, missing
 
 
 def _first(step: Callable[[int], object] | None) -> Callable[[int], object] | None:
-    """The step of round 0 in every round."""
     return step and (lambda _: step(0))
 
 

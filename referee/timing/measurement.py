@@ -27,9 +27,7 @@ BARS = (EAGER, COMPILE, AUTOTUNE)
 
 @dataclass(frozen=True)
 class ChosenConfigs:
-    """The chosen configuration of each autotuned launch by step number, and the microseconds of all
-    tried ones.
-    """
+    """The chosen configuration of each launch by step number, and microseconds of all tried."""
 
     choice: dict[int, int]
     times: dict[int, dict[int, float]]

@@ -118,9 +118,7 @@ class Mixed:
 
 @lru_cache(KINDS)
 def _mixtures(count: int, size: int, aligned: tuple[bool, ...]) -> Series:
-    """Mixtures of this many elements of this many bytes; each launch gets three addresses and a
-    seed.
-    """
+    """Mixtures of this many elements of these bytes, from three addresses and a seed."""
     # As integers, because a mixture copies bits; booleans are bytes.
     words = (Pointer(ALIGNMENT if even else size, INTEGERS[size]) for even in aligned)
     constants = {"BLOCK": BLOCK, "BITS": BITS, "ROUNDS": ROUNDS}

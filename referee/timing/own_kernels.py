@@ -21,9 +21,7 @@ BITS = 63  # of keys and of seeds
 
 
 def compile_own(task: Task, cell: Cell) -> None:
-    """Launches each kernel once, on values of the test case's dtypes and sizes. Raises
-    torch.OutOfMemoryError.
-    """
+    """Launches each kernel once, on values of these sizes. Raises torch.OutOfMemoryError."""
     inputs = task.inputs(cell, 0, "cuda")
     outputs = [
         torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="cuda")

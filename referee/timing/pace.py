@@ -21,9 +21,7 @@ FAR_OFF = 1.05
 FEW, EVERY = 8, 4
 """Number of these rounds, and the period of their blocks."""
 MUCH_SLOWER, FEWER = 2.0, 4
-"""Multiple of the fastest baseline's time from which even fewer rounds suffice, and their
-number.
-"""
+"""Multiple of the fastest baseline's time from which fewer rounds suffice, and these."""
 
 
 def paced(options: TimingOptions, slow_us: float) -> TimingOptions:

@@ -52,9 +52,7 @@ class Record:
         )
 
     def location(self, other: str) -> float:
-        """The logarithm of the candidate's speed ratio to `other`; infinite without a usable
-        round.
-        """
+        """The logarithm of the speed ratio to `other`; infinite without a usable round."""
         found = stats.location(self.log_ratios(other))
         return found if math.isfinite(found) else math.inf
 

@@ -53,9 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Block:
-    """Microseconds by entry name, one per round; NaN for no part or a dry queue (`starved` counts
-    those).
-    """
+    """Microseconds by entry name, one per round; NaN for no part or a dry queue (`starved`)."""
 
     times: dict[str, Floats]
     starved: int
@@ -89,9 +87,7 @@ class Flush:
 
 
 def wait_until_idle() -> None:
-    """Polls the current stream until it is idle: a blocking wait added 2.4 ms on a virtual
-    machine.
-    """
+    """Polls the current stream until it is idle, because a blocking wait may add 2.4 ms."""
     stream = torch.cuda.current_stream()
     while not stream.query():
         pass
@@ -103,7 +99,7 @@ def run_block(
     flush: Flush,
     generator: np.random.Generator,
     *,
-    during: Callable[[], None],
+    during: Callable[[], None] = lambda: None,
     steps: int = STEPS,
 ) -> Block:
     """Times every entry once in each of its rounds, in random order.
@@ -157,10 +153,18 @@ def run_block(
     )
 
 
+def usable_medians(block: Block) -> dict[int, float]:
+    """Median microseconds by entry, where names are numbers; none for one without a sample."""
+    return {
+        int(name): float(np.nanmedian(found))
+        for name, found in block.times.items()
+        if np.isfinite(found).any()
+    }
+
+
 def _orders(
     entries: Sequence[Entry], rounds: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """The entries of each round, in random order."""
     orders = generator.random((rounds, len(entries))).argsort(axis=1).tolist()
     taking = [rounds if entry.rounds is None else entry.rounds for entry in entries]
     return [
@@ -180,7 +184,6 @@ def stepping() -> Callable[[int], None]:
 
 
 def _get_ahead(flush: Flush, lead: int) -> None:
-    """Queues work that takes the device far longer than the host's queueing."""
     for _ in range(lead):
         flush()
 
@@ -191,9 +194,7 @@ def _event() -> Any:
 
 
 def host_times(entry: Entry, repeats: int) -> Floats:
-    """Microseconds of a polling caller for one call and its result, with host work and warm
-    caches.
-    """
+    """Microseconds of a polling caller for one call, with host work and warm caches."""
     found = np.empty(repeats)
     for number in range(repeats):
         if entry.before:
@@ -210,7 +211,5 @@ def host_times(entry: Entry, repeats: int) -> Floats:
 def empty_window(flush: Flush, repeats: int = 9) -> float:
     """Median microseconds between two events with nothing between them, under the same protocol."""
     entry = Entry("nothing", lambda _: None)
-    times = run_block([entry], repeats, flush, np.random.default_rng(0), during=lambda: None).times[
-        "nothing"
-    ]
+    times = run_block([entry], repeats, flush, np.random.default_rng(0)).times["nothing"]
     return float(np.nanmedian(times)) if np.isfinite(times).any() else float("nan")

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from referee.answers.compare import compare
+from referee.ops.torch_compat import as_tuple
 from referee.plans.arena import HUGE, NAN
 from referee.replaying.replay import (
     PlanFault,
@@ -37,7 +38,6 @@ from referee.replaying.replay import (
 )
 from referee.replaying.replay_check import CANDIDATE_SECONDS, Host, describe, free_bytes, outputs_of
 from referee.timing.baselines import Callee
-from referee.timing.baselines import outputs_of as returned_by
 from referee.timing.contest import CHANGED, DRAWS, Contest, Draws, TimedCall, any_true, by_tensor
 from referee.timing.fingerprint import DigestBuffer, Noted, fingerprint, fingerprints, read
 from referee.timing.mixing import Drawn, Mixed, Values
@@ -153,9 +153,7 @@ class Stage:
         )
 
     def _values(self, index: int) -> tuple[Values, ...]:
-        """The inputs of the candidate's call `index` of this block: mixed for this call, or the
-        draws in turn.
-        """
+        """The inputs of call `index` of this block: mixed for it, or the draws in turn."""
         if index not in self._chosen:
             first, second = self._drawn
             values: list[Values] = [Drawn(operand) for operand in self._drawn[index % DRAWS]]
@@ -166,9 +164,7 @@ class Stage:
         return self._chosen[index]
 
     def entry(self, name: str) -> Entry:
-        """The candidate as a contestant called `name`, on the memory of the last `refill` and
-        torch's current stream.
-        """
+        """The candidate as the contestant `name`, on the last `refill`'s memory."""
         stream = self._host.stream()
         return Entry(
             name,
@@ -178,14 +174,11 @@ class Stage:
         )
 
     def _begin(self, index: int) -> None:
-        """Writes the mixed values of call `index`, which did not exist on the device before; the
-        draws already lie there.
-        """
+        """Writes the mixed values of call `index` for the first time; the draws lie there."""
         index %= len(self._calls)
         self._calls[index].give(self._values(index), self._mixed)
 
     def _end(self, index: int) -> None:
-        """Takes fingerprints of the outputs of call `index`."""
         index %= len(self._calls)
         self._ended[index] = self._outputs(self._calls[index])
 
@@ -214,7 +207,7 @@ class Stage:
                 places[index % share][position].copy_(self._lent[index % DRAWS][position])
 
         def call(index: int) -> object:
-            made[:] = returned_by(callee(*places[index % share]))
+            made[:] = as_tuple(callee(*places[index % share]))
             return tuple(made)
 
         def end(index: int) -> None:
@@ -245,9 +238,7 @@ class Stage:
         return Entry(name, lambda _: call.bound.run(self._host.stream()), begin, end)
 
     def check_one(self) -> None:
-        """Compares the kept outputs, or else a random call's, with float64. Raises PlanFault if
-        they are wrong.
-        """
+        """Compares the kept outputs, or a random call's, with float64. Raises PlanFault."""
         chosen = secrets.randbelow(len(self._calls))
         for index, outputs in self._kept or [(chosen, self._calls[chosen].outputs)]:
             self._compare(index, outputs)
@@ -287,9 +278,7 @@ class Stage:
                 self._accuse([call.index for call in some.calls], result.detail)
 
     def _accuse(self, indices: Sequence[int], detail: str) -> None:
-        """Raises PlanFault for the first wrong call. Only a comparison of the whole call uses the
-        user's row numbers.
-        """
+        """Raises PlanFault for the first wrong call, by its own row numbers if possible."""
         for index in indices:
             self._compare(index, self._calls[index].outputs)
         for index in indices:
@@ -361,9 +350,7 @@ class Stage:
         return [call.inputs[position] for position in self._mixed]
 
     def _together(self, tensors: Sequence[Sequence[Tensor]]) -> list[int]:
-        """Fingerprints of the calls' first tensors, then of their second ones, and so on; equal
-        positions are taken at once.
-        """
+        """Fingerprints of the calls' first tensors, then of their second ones, and so on."""
         return read(fingerprints(column, self._key) for column in zip(*tensors, strict=True))
 
     def _repeated(self) -> tuple[list[int], list[int]]:

@@ -29,9 +29,7 @@ def subseed(seed: int, *parts: object) -> int:
 
 
 def mixed_positions(operands: Sequence[Tensor], cell: Cell) -> list[int]:
-    """The positions of operands that are mixed for every call; the others alternate between the
-    draws.
-    """
+    """The positions of operands that are mixed for every call; the others take turns."""
     kept = elements_belong_together(cell)
     large = [operand.nbytes >= LARGE_BYTES for operand in operands]
     # Mixing small operands next to large ones would occupy the host longer than the device.
@@ -43,9 +41,7 @@ def mixed_positions(operands: Sequence[Tensor], cell: Cell) -> list[int]:
 
 
 def spaced_layout(plan: LaunchPlan, order: Sequence[int]) -> Layout:
-    """A layout with the buffers in `order`, large ones at multiples of 2 MiB, and guard bands
-    between them.
-    """
+    """A layout with the buffers in `order`, large ones at multiples of 2 MiB, and bands."""
     slots: dict[int, Slot] = {}
     guards = []
     end = 0

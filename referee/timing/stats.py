@@ -82,9 +82,7 @@ def summarise(times: Floats) -> Summary | None:
 
 
 def log_ratios(candidate: Sequence[Floats], other: Sequence[Floats]) -> tuple[Floats, ...]:
-    """Per block, log(other / candidate) of the rounds in which both have a time (NaN marks a
-    dropped one).
-    """
+    """Per block, log(other / candidate) of the rounds in which neither is NaN (dropped)."""
     blocks = []
     for mine, theirs in zip(candidate, other, strict=True):
         both = np.isfinite(mine) & np.isfinite(theirs)
@@ -94,9 +92,7 @@ def log_ratios(candidate: Sequence[Floats], other: Sequence[Floats]) -> tuple[Fl
 
 @dataclass(frozen=True)
 class Resampled:
-    """The trimmed mean of log-ratios, and the trimmed means of resamples; none with too little
-    data.
-    """
+    """The trimmed mean of log-ratios, and those of resamples; none with too little data."""
 
     location: float
     samples: Floats
@@ -145,9 +141,7 @@ def interval(
 
 
 def decide(found: Interval, band: float = BAND) -> Decision:
-    """WIN or LOSS if the whole interval is beyond the band, TIE if it is within, UNSURE
-    otherwise.
-    """
+    """WIN or LOSS if the whole interval is beyond the band, TIE within, else UNSURE."""
     if found.low > 1 + band:
         return "win"
     if found.high < 1 - band:
@@ -174,9 +168,7 @@ def _trimmed_mean(rows: Floats) -> Floats:
 
 
 def _replicates(blocks: Sequence[Floats], resamples: int, seed: int) -> Floats:
-    """`resamples` trimmed means of samples drawn block by block, then round by round, with
-    replacement.
-    """
+    """Trimmed means of samples drawn block by block, then round by round, with returns."""
     generator = np.random.default_rng(seed)
     sizes = np.array([block.size for block in blocks], dtype=np.float32)
     width, most = int(np.median(sizes)), int(sizes.max())

@@ -65,9 +65,7 @@ class Stream:
 
 
 def stream(read: int, written: int) -> Stream:
-    """A stream of that many bytes; it times each of SHAPES a few times. Raises
-    torch.OutOfMemoryError.
-    """
+    """A stream of that many bytes, of the fastest shape. Raises torch.OutOfMemoryError."""
     pairs = tuple(
         (_numbers(read), _numbers(written))
         for _ in range(place_count(read + written, free_bytes()))
@@ -77,9 +75,7 @@ def stream(read: int, written: int) -> Stream:
 
 
 def place_count(size: int, free: int) -> int:
-    """Number of allocations of `size` bytes: PLACES, or fewer if their share of `free` bytes is
-    short.
-    """
+    """Number of allocations of `size` bytes: PLACES, or fewer if `free` bytes are short."""
     return max(1, min(PLACES, int(MEMORY_SHARE * free) // max(1, size)))
 
 
@@ -98,7 +94,6 @@ def _launch(source: torch.Tensor, target: torch.Tensor, block: int, warps: int) 
 
 
 def _median(places: Pairs, block: int, warps: int) -> float:
-    """Milliseconds of one pass with a full queue, over all places in turn."""
     _launch(*places[0], block, warps)
     event: Any = torch.cuda.Event
     events = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(TRIALS)]

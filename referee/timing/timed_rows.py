@@ -25,9 +25,7 @@ ROWS = 2048  # of all calls together
 
 @dataclass(frozen=True)
 class Call:
-    """Inputs and outputs of a call. `others` is equal for calls with equal operands without
-    rows.
-    """
+    """Inputs and outputs of a call. `others` is equal for calls with equal other operands."""
 
     index: int
     inputs: Sequence[Tensor]

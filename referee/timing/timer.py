@@ -96,9 +96,7 @@ class Timer:
         self.rounds = self._stage.rounds
 
     def measure(self) -> Timing:
-        """Runs the whole protocol. Raises PlanFault if the candidate gives a wrong timed output or
-        a GPU error.
-        """
+        """Runs the protocol. Raises PlanFault for a wrong timed output or a GPU error."""
         with self._clocked("setting up"):
             window = empty_window(self.flush)
             slow = self._slow = self._slowness()
@@ -127,7 +125,6 @@ class Timer:
         return self._report(record, window, notes, options.least_rounds)
 
     def _own(self) -> float:
-        """Seconds spent so far on filling memory and on checks."""
         return self._spent.get("preparing", 0.0) + self._spent.get("checking", 0.0)
 
     def _paced(self, record: Record) -> tuple[TimingOptions, str]:
@@ -149,9 +146,7 @@ class Timer:
         )
 
     def entries(self, shares: Mapping[str, int], floor_rounds: int = 0) -> list[Entry]:
-        """The contestants of a block: the candidate in all rounds, baselines and floor in the first
-        rounds only.
-        """
+        """The contestants of a block: the candidate always, others in the first rounds only."""
         ready = self.contest.baselines.ready
         theirs = [self._stage.rival(name, ready[name], share) for name, share in shares.items()]
         return [
@@ -161,9 +156,7 @@ class Timer:
         ]
 
     def _slowness(self) -> dict[str, float]:
-        """Microseconds of one call of each contestant, to size the blocks; also warms up the
-        candidate's code.
-        """
+        """Microseconds of each contestant's first call, which warms it up, to size the blocks."""
         ones = dict.fromkeys(self.contest.baselines.ready, 1)
         self._refill(0, 1, ones)
         found = {}
@@ -185,21 +178,16 @@ class Timer:
         self._stage.refill(number, rounds, shares)
 
     def _needed(self, shares: Mapping[str, int]) -> float:
-        """Seconds that this many calls of each baseline take."""
         return 1e-6 * sum(share * self._slow[name] for name, share in shares.items())
 
     def _timing(self, what: str, baselines: Mapping[str, int]) -> None:
-        """Reports the progress of the candidate's timing; the baselines' calls do not use up its
-        time.
-        """
+        """Reports the progress of the candidate, whose time leaves out the baselines' calls."""
         self.host.progress(
             what, 6 * CANDIDATE_SECONDS + BASELINE_PATIENCE * self._needed(baselines), "candidate"
         )
 
     def _one_block(self, number: int, record: Record, *, warm_up: bool) -> float:
-        """Adds a block to the record, unless it does not count. Returns the seconds that its calls
-        need.
-        """
+        """Adds a block to the record, unless it does not count. Returns its calls' seconds."""
         rounds = min(WARM_UP, self.rounds) if warm_up else self.rounds
         others = few(number, len(record.blocks))
         taking = shares(

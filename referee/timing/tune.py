@@ -20,7 +20,7 @@ from referee.plans.plan import Launch
 from referee.replaying.replay import Bound, PlanFault, Region, Runner, slab_bytes
 from referee.replaying.replay_check import CANDIDATE_SECONDS, REFEREE_SECONDS, Host, queue
 from referee.timing.measurement import ChosenConfigs
-from referee.timing.rounds import Entry, Flush, run_block
+from referee.timing.rounds import Entry, Flush, run_block, usable_medians
 from referee.timing.stats import Floats
 
 ROUNDS = 6
@@ -29,9 +29,7 @@ RACE_SHARE = 0.25  # of the free memory of the GPU, which others may need
 
 
 def tune(host: Host, runner: Runner, cell: Cell, seed: int, flush: Flush) -> ChosenConfigs:
-    """Times every configuration briefly. Raises PlanFault if no configuration of a launch can
-    run.
-    """
+    """Times every configuration briefly. Raises PlanFault if a launch has none that runs."""
     host.progress("drawing inputs to tune with", REFEREE_SECONDS, "referee")
     region = Region(runner.plan, host.device)
     region.fill(draw(cell, seed, host.device), NAN)
@@ -64,18 +62,11 @@ def _tune_launch(
     if not entries:
         first = next(iter(refused.values()), "none was compiled")
         raise PlanFault("kernel_error", f"no configuration of launch {number} can run: {first}")
-    host.progress(
-        f"timing {len(entries)} configurations of launch {number}",
-        CANDIDATE_SECONDS * 6,
-        "candidate",
-    )
-    block = run_block(entries, ROUNDS, flush, np.random.default_rng(0), during=lambda: None)
+    step = f"timing {len(entries)} configurations of launch {number}"
+    host.progress(step, CANDIDATE_SECONDS * 6, "candidate")
+    block = run_block(entries, ROUNDS, flush, np.random.default_rng(0))
     host.wait()
-    times = {
-        int(name): float(np.nanmedian(found))
-        for name, found in block.times.items()
-        if np.isfinite(found).any()
-    }
+    times = usable_medians(block)
     tuned.times[number], tuned.refused[number] = times, refused
     tuned.choice[number] = (
         min(times, key=lambda which: times[which]) if times else int(entries[0].name)
@@ -104,10 +95,8 @@ def race(
             entries.append(Entry(str(number), _queueing(host, runner.bind(region, {}))))
         host.wait()
         host.progress(f"racing {len(group)} plans", CANDIDATE_SECONDS * 6, "candidate")
-        run_block(entries, 2, flush, np.random.default_rng(0), during=lambda: None)
-        block = run_block(
-            entries, RACE_ROUNDS, flush, np.random.default_rng(seed), during=lambda: None
-        )
+        run_block(entries, 2, flush, np.random.default_rng(0))
+        block = run_block(entries, RACE_ROUNDS, flush, np.random.default_rng(seed))
         host.wait()
         times = [block.times[entry.name] for entry in entries]
         pairs = [(_median(own), _median(times[0] / own)) for own in times]

@@ -19,7 +19,6 @@ from typing import Any
 
 from referee.reading.module_scope import is_main_guard
 
-_IMPORTS = (ast.Import, ast.ImportFrom)
 _OURS = frozenset({"referee", "kmint_tui", "convert"})
 _ASKING = """
     " instancecheck subclasscheck bool int float index len iter contains enter exit getitem add
@@ -28,32 +27,19 @@ _ASKING = """
 
 
 class Absent:
-    """The modules that a file needs and that are not installed. `used` has those that `run`, or a
-    choice at import, has reached.
-    """
+    """The missing modules that a file imports; `used` has those that `run` or a choice reached."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.running = False
         self.used: list[str] = []
-        self.relative = False
         body = [one for one in tree.body if not is_main_guard(one)]
-        plain, tried = (
-            _names(_plain_imports(body)),
-            _names(node for one in body for node in _tried_imports(one)),
-        )
-        self.needed = {name for name in plain if name not in tried} | _names(
-            one for one in body if isinstance(one, _IMPORTS)
-        )
-        self.relative = any(
-            isinstance(node, ast.ImportFrom) and node.level for node in _plain_imports(body)
-        )
-        self.names = {part for name in self.needed if not _is_here(name) for part in _parts(name)}
-        self.tried = {name for name in tried - self.needed if not _is_loaded(name)}
+        plain = _plain_imports(body)
+        tried = _names(node for one in body for node in _tried_imports(one))
+        needed = (_names(plain) - tried) | _names(body)
+        self.relative = any(isinstance(node, ast.ImportFrom) and node.level for node in plain)
+        self.names = {part for name in needed if not _is_here(name) for part in _parts(name)}
+        self.tried = {name for name in tried - needed if not _is_loaded(name)}
         """Modules that the file can do without. No trace imports them."""
-
-    def use(self, name: str) -> None:
-        """Note that the file uses this name."""
-        self.used.append(name)
 
     @contextmanager
     def importable(self) -> Iterator[None]:
@@ -65,17 +51,12 @@ class Absent:
         def importing(
             name: str, given: Any = None, known: Any = None, wanted: Any = (), level: int = 0
         ) -> Any:
-            relative = level and given and "__path__" not in given
-            return (
-                _Module("." * level + name, self)
-                if relative
-                else usual(name, given, known, wanted, level)
-            )
+            if level and given and "__path__" not in given:
+                return _Module("." * level + name, self)
+            return usual(name, given, known, wanted, level)
 
-        for name in self.names:
-            sys.modules[name] = _Module(name, self)
-        for name in self.tried:
-            sys.modules[name] = None  # type: ignore[assignment]
+        sys.modules.update({name: _Module(name, self) for name in self.names})
+        sys.modules.update(dict.fromkeys(self.tried))  # type: ignore[arg-type]
         if self.relative:
             builtins.__dict__["__import__"] = importing
         try:
@@ -116,7 +97,7 @@ class _Thing:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if self._absent.running:
-            self._absent.use(self._name)
+            self._absent.used.append(self._name)
         return _Thing(f"{self._name}(...)", self._absent)
 
     def _compared(self, other: object) -> Any:
@@ -126,7 +107,7 @@ class _Thing:
 
 
 def _used(thing: Any, *others: Any) -> Any:
-    thing._absent.use(thing._name)
+    thing._absent.used.append(thing._name)
     raise ModuleNotFoundError(f"{thing._name} is not installed here")
 
 
@@ -145,7 +126,6 @@ def _names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _parts(name: str) -> Iterator[str]:
-    """`a` and `a.b` of `a.b`."""
     words = name.split(".")
     return (".".join(words[:end]) for end in range(1, len(words) + 1))
 
@@ -156,15 +136,15 @@ def _tried_imports(statement: ast.stmt) -> Iterator[ast.AST]:
             yield from (inner for part in node.body for inner in ast.walk(part))
 
 
-def _plain_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports outside of every `try`."""
-    pending: list[ast.AST] = [*body]
+def _plain_imports(body: list[ast.stmt]) -> list[ast.Import | ast.ImportFrom]:
+    found, pending = list[ast.Import | ast.ImportFrom](), list[ast.AST](body)
     while pending:
         node = pending.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield node
+            found.append(node)
         elif not isinstance(node, (ast.Try, ast.TryStar)):
             pending.extend(ast.iter_child_nodes(node))
+    return found
 
 
 def _is_loaded(name: str) -> bool:

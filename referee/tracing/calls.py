@@ -105,15 +105,13 @@ class Calls:
         if self.raised is None or self.violations.first is not None:
             raise self.violations.add("state", IN_TRAINING.differs())
         self._steady(cell, IN_TRAINING, plan, found)
-        found_alone = False
+        parts = []
         for one in alone(list(self.torch_answers.asked)):
             other = self._attempt(cell, one)
             if other != plan:
                 self._steady(cell, one, plan, other)
-                self.unlike[one.words()] = None
-                found_alone = True
-        if not found_alone:
-            self.unlike[IN_TRAINING.words()] = None
+                parts.append(one.words())
+        self.unlike.update(dict.fromkeys(parts or [IN_TRAINING.words()]))
 
     def _attempt(self, cell: CellShape, circumstances: Circumstances) -> str | None:
         """The text of a call's plan, or None where it raises. Raises Violation."""
@@ -153,15 +151,12 @@ class Calls:
     def _called(
         self, cell: CellShape, circumstances: Circumstances, copied: tuple[int, ...]
     ) -> tuple[Plan, tuple[int, ...]]:
-        """The plan of a call with copies at these positions, and the positions of those that are
-        outputs.
-        """
+        """The plan of a call with copies at these positions, and those that are outputs."""
         recorder = Recorder(self.violations, cell.inputs)
-        given = [
-            recorder.copy_of(place) if place in copied else x
+        tensors = [
+            circumstances.make(recorder.copy_of(place) if place in copied else x)
             for place, x in enumerate(recorder.inputs)
         ]
-        tensors = [circumstances.make(x) for x in given]
         before = state(tensors)
         self.launches.recorder = recorder
         self.torch_answers.begin(circumstances.otherwise)
@@ -211,8 +206,6 @@ def output_tensors(
         raise violations.add("output_contract", f"`run` must return {outputs} tensors")
     for tensor in result:
         if type(tensor) is not torch.Tensor and not any(tensor is one for one in inputs):
-            raise violations.add(
-                "output_contract",
-                f"`run` returns a {type(tensor).__name__}; return a plain torch.Tensor",
-            )
+            reason = f"`run` returns a {type(tensor).__name__}; return a plain torch.Tensor"
+            raise violations.add("output_contract", reason)
     return tuple(result)

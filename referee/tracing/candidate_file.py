@@ -56,11 +56,8 @@ def import_run(module: ModuleType, source: str, path: str, taken: Taken) -> Call
 
 def describe(error: BaseException, path: str) -> str:
     """One line: the line in the candidate's file, the exception's type, and its message."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == path
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
     where = f"line {lines[-1]}: " if lines else ""
     message = " ".join(str(error).split())[:MAX_MESSAGE]
     called = f" ({notes[-1]})" if (notes := getattr(error, "__notes__", ())) else ""
@@ -69,9 +66,7 @@ def describe(error: BaseException, path: str) -> str:
 
 @contextmanager
 def within(seconds: float, path: str, late: Callable[[str], BaseException]) -> Iterator[None]:
-    """Raise the error that `late` makes when time is up. `late` gets the running line of the file
-    at `path`.
-    """
+    """Raise the error that `late` makes of the running line at `path` when time is up."""
 
     begun = time.process_time()
 
@@ -100,21 +95,17 @@ class Raised:
 
     def __init__(self, source: str, path: str) -> None:
         self._path = path
-        nodes = [
-            node for node in ast.walk(parse(source)) if isinstance(node, (ast.Raise, ast.Assert))
-        ]
         self._lines = {
             line
-            for node in nodes
+            for node in ast.walk(parse(source))
+            if isinstance(node, (ast.Raise, ast.Assert))
             for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
         }
 
     def by_itself(self, error: BaseException) -> bool:
         """True when a `raise` or `assert` of the file raised the error."""
-        frames = traceback.extract_tb(error.__traceback__)
-        return (
-            bool(frames) and frames[-1].filename == self._path and frames[-1].lineno in self._lines
-        )
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        return any(one.filename == self._path and one.lineno in self._lines for one in last)
 
 
 class Kernels:
@@ -140,6 +131,5 @@ class Kernels:
 
 
 def _text_of(function: ast.FunctionDef, source: str) -> str:
-    """A function's tree without its decorators, as Triton reads it: from the lines of the file."""
     lines = ast.get_source_segment(source.removeprefix("\ufeff"), function, padded=True)
     return ast.dump(ast.parse(textwrap.dedent(lines or "")))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from referee.ops.spec import Scalar, TensorSpec, arguments
+from referee.ops.spec import Scalar, TensorSpec, arguments, spec_from_json
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,9 @@ class CellShape:
 def shape_of(data: dict[str, Any]) -> CellShape:
     """A cell's shape from the request's JSON."""
     return CellShape(
-        tuple(map(_spec, data["inputs"])),
+        tuple(map(spec_from_json, data["inputs"])),
         data["outputs"],
         tuple(Scalar(**one) for one in data["scalars"]),
         tuple(data.get("changes", ())),
         data.get("silent", False),
-    )
-
-
-def _spec(data: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(
-        data["name"], tuple(data["shape"]), data["dtype"], tuple(data["strides"]), data["offset"]
     )

@@ -136,9 +136,7 @@ def caller(depth: int) -> str:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Questions that torch answers otherwise in a call of `run`, and whether inputs are parameters
-    that require gradients.
-    """
+    """Questions that torch answers otherwise in a call, and whether inputs are parameters."""
 
     otherwise: Questions = USUAL
     trained: bool = False

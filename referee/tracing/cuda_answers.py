@@ -6,6 +6,8 @@ The inputs lie on the current GPU: the first one, or the second of two where `To
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -37,6 +39,9 @@ def check_device(device: Any, violations: Violations, torch_answers: TorchAnswer
         raise RuntimeError(f"{wanted} is used where the inputs are on cuda:{current}")
 
 
+_REFUSED = "Stream stream Event CUDAGraph graph ExternalStream mem_get_info".split()
+
+
 class Stream:
     """A stream with the attributes of torch's own. Its handle is 0 for the null stream."""
 
@@ -53,11 +58,10 @@ class Stream:
         return self.cuda_stream
 
     def query(self) -> bool:
-        """Nothing is ever queued."""
+        """Nothing is ever queued, so that there is nothing to wait for either."""
         return True
 
-    def synchronize(self) -> None:
-        """There is nothing to wait for."""
+    synchronize = query
 
 
 class _CudaDeviceProperties:
@@ -79,20 +83,12 @@ def answers_of(
     found = target.properties
     major, minor = target.capability
     properties = _CudaDeviceProperties(
+        **asdict(found),
         _violations=violations,
-        name=found.name,
         major=major,
         minor=minor,
-        total_memory=found.total_memory,
-        multi_processor_count=found.multi_processor_count,
         warp_size=target.warp_size,
-        regs_per_multiprocessor=found.regs_per_multiprocessor,
-        max_threads_per_multi_processor=found.max_threads_per_multi_processor,
         max_threads_per_block=1024,
-        shared_memory_per_block=found.shared_memory_per_block,
-        shared_memory_per_block_optin=found.shared_memory_per_block_optin,
-        shared_memory_per_multiprocessor=found.shared_memory_per_multiprocessor,
-        L2_cache_size=found.L2_cache_size,
         gcnArchName=found.name,
         uuid="GPU-00000000-0000-0000-0000-000000000000",
         pci_bus_id=0,
@@ -100,28 +96,11 @@ def answers_of(
         pci_domain_id=0,
         is_integrated=0,
         is_multi_gpu_board=0,
-        clock_rate=found.clock_rate,
-        memory_clock_rate=found.memory_clock_rate,
-        memory_bus_width=found.memory_bus_width,
     )
 
-    class DeviceContext:
-        """`with torch.cuda.device(...)` for the only device."""
-
-        def __init__(self, device: Any = None) -> None:
-            check_device(device, violations, torch_answers)
-
-        def __enter__(self) -> None:
-            return None
-
-        def __exit__(self, *error: object) -> None:
-            return None
-
-    class ContextOf(DeviceContext):
-        """`with torch.cuda.device_of(...)` for the only device."""
-
-        def __init__(self, obj: Any) -> None:
-            super().__init__(obj.get_device())
+    def on(device: Any = None) -> AbstractContextManager[None]:
+        check_device(device, violations, torch_answers)
+        return nullcontext()
 
     def on_device(answer: Callable[[], Any]) -> Callable[..., Any]:
         def answered(device: Any = None) -> Any:
@@ -163,23 +142,12 @@ def answers_of(
         "get_device_properties": on_device(lambda: properties),
         "is_bf16_supported": lambda *args, **kwargs: target.arch >= 80,
         "get_arch_list": lambda: [target.name],
-        "device": DeviceContext,
-        "device_of": ContextOf,
+        "device": on,
+        "device_of": lambda obj: on(obj.get_device()),
         "synchronize": on_device(lambda: None),
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
         "current_stream": current_stream,
         "default_stream": on_device(lambda: Stream()),
-        **{
-            name: refuse(name)
-            for name in (
-                "Stream",
-                "stream",
-                "Event",
-                "CUDAGraph",
-                "graph",
-                "ExternalStream",
-                "mem_get_info",
-            )
-        },
+        **{name: refuse(name) for name in _REFUSED},
     }

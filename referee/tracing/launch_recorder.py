@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
+import triton.language as tl
 
 from referee.plans.dtypes import TRITON_DTYPES
 from referee.plans.plan import Argument, DtypeValue, Launch, LaunchConfig, Tuning, Value, View
@@ -53,9 +54,7 @@ class LaunchRecorder:
     def launch(
         self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
     ) -> object:
-        """Add one launch step. Raises Violation for a launch that no plan can hold, and the error
-        that Triton would raise for misuse.
-        """
+        """Add one launch step. Raises Violation if no plan can hold it, or as Triton would."""
         recorder = self._running()
         before = recorder.done
         self._tuning = None
@@ -65,10 +64,8 @@ class LaunchRecorder:
         if recorder.done != before:
             # Triton would run these functions once, or for each configuration that it tries. A plan
             # with their steps would be another program.
-            raise self._fail(
-                "launch_feature",
-                "grid, heuristics and pruning functions may compute numbers, not make or change tensors",
-            )
+            reason = "grid, heuristics and pruning functions may compute numbers"
+            raise self._fail("launch_feature", f"{reason}, not make or change tensors")
         # Texts are the keys, because True, 1 and 1.0 are equal but compile differently.
         unique = {repr(config): config for config in configs}
         recorder.add(Launch(resolved[0][0].__name__, tuple(unique.values()), self._tuning))
@@ -76,30 +73,23 @@ class LaunchRecorder:
 
     def warm_up(self, kernel: Any) -> None:
         """Refuse a compilation that `run` requests."""
-        raise self._fail(
-            "launch_feature",
-            "kernel.warmup is not supported: compute launch sizes from shapes and device properties",
-        )
+        how = "compute launch sizes from shapes and device properties"
+        raise self._fail("launch_feature", f"kernel.warmup is not supported: {how}")
 
     def _check_kernels(self, launched: list[Any]) -> None:
-        """Refuse a launch of any kernel except the one that is compiled from the text under its
-        name.
-        """
+        """Refuse a launch of any kernel but the one that the text has under its name."""
         if self.kernels is None or any(jit is not launched[0] for jit in launched):
             raise self._fail("launch_feature", "a launch is of one kernel of the file")
         if not self.kernels.has(launched[0]):
             name = str(launched[0].__name__)[:60]
             reason = f"a kernel `{name}` is launched that the file does not bind to this name at its top level"
-            raise self._fail(
-                "launch_feature", f"{reason}; decorate the function with @triton.jit there, once"
-            )
+            advice = "decorate the function with @triton.jit there, once"
+            raise self._fail("launch_feature", f"{reason}; {advice}")
 
     def _running(self) -> Recorder:
         if self.recorder is None:
-            raise self._violations.add(
-                "module_level",
-                "a kernel is launched while the file is being imported; launch in `run` only",
-            )
+            reason = "a kernel is launched while the file is being imported"
+            raise self._fail("module_level", f"{reason}; launch in `run` only")
         return self.recorder
 
     def _fail(self, guard: str, reason: str) -> Violation:
@@ -112,11 +102,8 @@ class LaunchRecorder:
         if kind == "jit":
             if jit_kernels.has_run_hooks(kernel):
                 raise self._fail("launch_feature", "pre-run hooks are not supported")
-            yield (
-                kernel,
-                args,
-                {name: value for name, value in kwargs.items() if name not in jit_kernels.OF_RUN},
-            )
+            own = {name: one for name, one in kwargs.items() if name not in jit_kernels.OF_RUN}
+            yield kernel, args, own
         elif kind == "heuristics":
             for name, compute in kernel.values.items():
                 known = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
@@ -124,45 +111,31 @@ class LaunchRecorder:
             yield from self._resolve(kernel.fn, args, kwargs)
         elif kind == "autotune":
             facts = autotuner.autotune_facts(kernel, args, kwargs)
-            if facts.hooks:
-                hooks = ", ".join(facts.hooks)
-                raise self._fail(
-                    "launch_feature",
-                    f"autotune {hooks} is not supported: the judge tries every configuration itself",
-                )
+            if hooks := ", ".join(facts.hooks):
+                why = "is not supported: the judge tries every configuration itself"
+                raise self._fail("launch_feature", f"autotune {hooks} {why}")
             configs = self.pruning.left(kernel, args, kwargs, facts)
             if len(configs) > MAX_CONFIGS:
                 raise self._fail("plan_size", f"more than {MAX_CONFIGS} autotune configurations")
             if facts.compares:
-                self._note_tuning(
-                    facts, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
-                )
+                named = dict(zip(kernel.arg_names, args, strict=False))
+                self._note_tuning(facts, {**named, **kwargs})
             for config in configs:
                 chosen = config.all_kwargs()
-                conflicts = sorted(chosen.keys() & kwargs.keys())
-                if conflicts:
-                    raise ValueError(
-                        f"autotuned names are also given by the caller: {', '.join(conflicts)}"
-                    )
+                if conflicts := ", ".join(sorted(chosen.keys() & kwargs.keys())):
+                    raise ValueError(f"autotuned names are also given by the caller: {conflicts}")
                 yield from self._resolve(kernel.fn, args, {**kwargs, **chosen})
         else:
-            raise self._fail(
-                "launch_feature",
-                f"a {type(kernel).__name__} is launched; only @triton.jit kernels are supported",
-            )
+            reason = f"a {type(kernel).__name__} is launched"
+            raise self._fail("launch_feature", f"{reason}; only @triton.jit kernels are supported")
 
     def _note_tuning(self, facts: autotuner.AutotuneFacts, given: dict[str, Any]) -> None:
-        zeroed, restored = (
-            tuple(self._named(name, given) for name in names)
-            for names in (facts.zeroed, facts.restored)
-        )
         before = self._tuning or Tuning()
-        self._tuning = Tuning(
-            *(
-                tuple(dict.fromkeys(views))
-                for views in (before.zeroed + zeroed, before.restored + restored)
-            )
+        zeroed, restored = (
+            tuple(dict.fromkeys((*known, *(self._named(name, given) for name in names))))
+            for known, names in ((before.zeroed, facts.zeroed), (before.restored, facts.restored))
         )
+        self._tuning = Tuning(zeroed, restored)
 
     def _named(self, name: str, given: dict[str, Any]) -> View:
         value = given.get(name)
@@ -176,18 +149,13 @@ class LaunchRecorder:
         self, kernel: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
     ) -> LaunchConfig:
         signature = jit_kernels.signature_of(kernel)
-        bound = signature.bind(
-            *args, **{name: value for name, value in kwargs.items() if name in signature.parameters}
-        )
+        own = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        bound = signature.bind(*args, **own)
         bound.apply_defaults()
         self._check_options(kernel.__name__, signature.parameters.keys(), kwargs)
         # A parameter may share its name with a launch option; Triton then takes its value for both.
-        given = {
-            name: kwargs[name]
-            for name in jit_kernels.LAUNCH_OPTIONS
-            if kwargs.get(name) is not None
-        }
-        numbers = {name: self._option(name, value) for name, value in given.items()}
+        given = {name: kwargs.get(name) for name in jit_kernels.LAUNCH_OPTIONS}
+        numbers = {name: self._option(name, one) for name, one in given.items() if one is not None}
         if numbers.get("num_ctas", 1) != 1:
             raise self._fail("launch_feature", "num_ctas > 1: block clusters are not supported")
         constexpr = jit_kernels.constexpr_names(kernel)
@@ -230,13 +198,10 @@ class LaunchRecorder:
         """
         shown = dict(arguments)
         sizes = grid(shown)
-        if list(shown) != list(arguments) or any(
-            shown[name] is not value for name, value in arguments.items()
-        ):
-            raise self._fail(
-                "launch_feature",
-                "the grid function changes an argument of the launch; let it compute the grid only",
-            )
+        same = all(shown.get(name) is value for name, value in arguments.items())
+        if list(shown) != list(arguments) or not same:
+            reason = "the grid function changes an argument of the launch"
+            raise self._fail("launch_feature", f"{reason}; let it compute the grid only")
         return sizes
 
     def _note_constant(self, kernel: str, argument: Argument) -> None:
@@ -248,10 +213,8 @@ class LaunchRecorder:
             text = repr(argument.value)
             if (before := texts.setdefault(argument.value, text)) != text:
                 reason = f"`{argument.name}` of `{kernel}` is {before} in one launch and {text} in another"
-                raise self._fail(
-                    "launch_feature",
-                    f"{reason}, which Triton takes for one constant; pass one type",
-                )
+                advice = "which Triton takes for one constant; pass one type"
+                raise self._fail("launch_feature", f"{reason}, {advice}")
 
     def _option(self, name: str, value: Any) -> int:
         try:
@@ -275,27 +238,22 @@ class LaunchRecorder:
         return x, y, z
 
     def _argument(self, name: str, value: Any, constexpr: bool) -> Argument:
-        from triton.language import constexpr as Constexpr  # noqa: N812
-
-        if isinstance(value, Constexpr):
+        if isinstance(value, tl.constexpr):
             return Argument(name, self._value(name, value.value), True)
         return Argument(name, self._value(name, value), constexpr)
 
     def _value(self, name: str, value: Any) -> Value:
-        from triton.language import constexpr as Constexpr  # noqa: N812
-        from triton.language import dtype as Dtype  # noqa: N812
-
         if isinstance(value, torch.Tensor):
             return self._running().view(value)
         if value is None or isinstance(value, (bool, int, float)):
             return value
         if isinstance(value, str) and len(value) <= MAX_TEXT:
             return value
-        if isinstance(value, Dtype) and value.name in TRITON_DTYPES:
+        if isinstance(value, tl.dtype) and value.name in TRITON_DTYPES:
             return DtypeValue(value.name)
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
             return tuple(
-                self._value(name, item.value if isinstance(item, Constexpr) else item)
+                self._value(name, item.value if isinstance(item, tl.constexpr) else item)
                 for item in value
             )
         if isinstance(value, torch.dtype):
@@ -303,13 +261,11 @@ class LaunchRecorder:
                 f"kernel argument `{name}` is {value}; pass the Triton dtype (tl.float32 and so on)"
             )
         kind = type(value).__name__
+        reason = f"kernel argument `{name}` is a {kind}"
         if kind in ("TensorDescriptor", "TensorWrapper", "JITFunction"):
-            raise self._fail(
-                "launch_feature", f"kernel argument `{name}` is a {kind}, which is not supported"
-            )
-        raise TypeError(
-            f"kernel argument `{name}` is a {kind}; pass tensors, numbers, strings, None, Triton dtypes or tuples of these"
-        )
+            raise self._fail("launch_feature", f"{reason}, which is not supported")
+        allowed = "tensors, numbers, strings, None, Triton dtypes or tuples of these"
+        raise TypeError(f"{reason}; pass {allowed}")
 
 
 def _compiled_kernel(violations: Violations) -> Any:

@@ -9,8 +9,9 @@ and CUDA builds of torch. Runs in the trace worker only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -129,9 +130,7 @@ class PretendedDevice(TorchFunctionMode):
             raise self._violations.add("torch_compute", f"{reason}; {instead}")
 
     def _address(self, tensor: torch.Tensor) -> int:
-        """The address of a tensor's first element: another one in each call, aligned as PyTorch's
-        allocator aligns memory.
-        """
+        """The address of a tensor's first element, aligned as by PyTorch; it changes per call."""
         with torch._C.DisableTorchFunction():
             if tensor.numel() == 0:
                 return 0
@@ -163,7 +162,6 @@ def _as_to(
 
 
 def _device_named(text: str) -> torch.device | None:
-    """The device of that name, "meta" too; None for any other text."""
     try:
         return torch.device(text)
     except RuntimeError:
@@ -181,16 +179,8 @@ def pretended_cuda(target: Target, violations: Violations) -> Iterator[TorchAnsw
     answers += [*torch_answers.answers(), *registered.answers()]
     if torch.version.cuda is None:
         answers.append((torch.version, "cuda", _CUDA_BUILD))
-    missing = object()
-    saved = [(module, name, getattr(module, name, missing)) for module, name, _ in answers]
-    for module, name, answer in answers:
-        setattr(module, name, answer)
-    try:
-        with PretendedDevice(violations, torch_answers):
-            yield torch_answers
-    finally:
-        for module, name, original in saved:
-            if original is missing:
-                delattr(module, name)
-            else:
-                setattr(module, name, original)
+    with ExitStack() as stack:
+        for module, name, answer in answers:
+            stack.enter_context(patch.object(module, name, answer, create=True))
+        stack.enter_context(PretendedDevice(violations, torch_answers))
+        yield torch_answers

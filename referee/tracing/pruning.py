@@ -68,9 +68,7 @@ class Pruning:
 
 
 def _left(kernel: Any, keyed: _Call, rest: _Call) -> tuple[Any, ...]:
-    """The configurations that pruning leaves for the key of `keyed` with the other arguments of
-    `rest`; none where pruning fails on them.
-    """
+    """The configurations for the key of `keyed` with the rest of `rest`; none if pruning fails."""
     names = kernel.arg_names
     others = {**dict(zip(names, rest.args, strict=False)), **rest.kwargs}
 
@@ -87,9 +85,7 @@ def _left(kernel: Any, keyed: _Call, rest: _Call) -> tuple[Any, ...]:
 
 
 def _shape_of(kernel: Any, call: _Call) -> object:
-    """The parts of a launch that pruning can see: its key, plain values, a grid that is a tuple,
-    and tensors' shapes.
-    """
+    """The parts of a launch that pruning can see: key, plain values, grid, and shapes."""
     given = {**dict(zip(kernel.arg_names, call.args, strict=False)), **call.kwargs}
     shapes = {
         name: value if isinstance(value, _PLAIN) else getattr(value, "shape", None)

@@ -29,7 +29,7 @@ from referee.plans.plan import (
 )
 from referee.plans.plan_check import SCRATCH_FACTOR, SCRATCH_FREE_BYTES, input_nbytes
 from referee.tracing.pretended_cuda import META
-from referee.tracing.violation import Violations
+from referee.tracing.violation import Violation, Violations
 
 IN_TRITON = "the answer must be computed in Triton"
 
@@ -120,18 +120,13 @@ class Recorder(Mode):
         """The tensor as a view of one of this call's buffers. Raises Violation for others."""
         layout = _layout(tensor)
         if not layout.on_device:
-            raise self.violations.add(
-                "device", "a CPU tensor is used; pass device=x.device when allocating"
-            )
+            reason = "a CPU tensor is used; pass device=x.device when allocating"
+            raise self.violations.add("device", reason)
         if layout.lazy:
-            raise self.violations.add(
-                "torch_compute", f"a tensor that torch negates when it is read: {IN_TRITON}"
-            )
+            raise self._compute(f"a tensor that torch negates when it is read: {IN_TRITON}")
         if layout.storage not in self._by_storage:
-            raise self.violations.add(
-                "state",
-                "`run` uses a tensor that was not made in this call; keep nothing between calls",
-            )
+            reason = "`run` uses a tensor that was not made in this call"
+            raise self.violations.add("state", f"{reason}; keep nothing between calls")
         offset = layout.offset * tensor.element_size()
         return View(
             self._by_storage[layout.storage], offset, layout.shape, layout.strides, layout.dtype
@@ -156,24 +151,15 @@ class Recorder(Mode):
     def plan(self, outputs: Iterable[torch.Tensor]) -> LaunchPlan:
         """The plan so far, with these tensors as outputs and without buffers that nothing uses."""
         views = tuple(self.view(tensor) for tensor in outputs)
-        used = {view.buffer for step in self._steps for view in views_of(step)} | {
-            view.buffer for view in views
-        }
-        kept = [
-            index
-            for index, buffer in enumerate(self._buffers)
-            if buffer.input is not None or index in used
-        ]
-        unused = sum(
-            buffer.nbytes for index, buffer in enumerate(self._buffers) if index not in kept
-        )
-        if unused > SCRATCH_FREE_BYTES + SCRATCH_FACTOR * sum(
-            self._buffers[index].nbytes for index in kept
-        ):
-            raise self.violations.add(
-                "plan_size",
-                "`run` makes far larger tensors, which nothing uses, than its inputs and outputs are",
-            )
+        used = {view.buffer for step in self._steps for view in views_of(step)}
+        used |= {view.buffer for view in views}
+        numbered = enumerate(self._buffers)
+        kept = [index for index, one in numbered if one.input is not None or index in used]
+        needed = sum(self._buffers[index].nbytes for index in kept)
+        unused = sum(buffer.nbytes for buffer in self._buffers) - needed
+        if unused > SCRATCH_FREE_BYTES + SCRATCH_FACTOR * needed:
+            reason = "`run` makes far larger tensors, which nothing uses"
+            raise self.violations.add("plan_size", f"{reason}, than its inputs and outputs are")
         number = {old: new for new, old in enumerate(kept)}
 
         def renumber(view: View) -> View:
@@ -186,33 +172,23 @@ class Recorder(Mode):
             outputs=tuple(renumber(view) for view in views),
         )
 
-    def __torch_dispatch__(
-        self,
-        function: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Record or refuse an ATen operation. torch calls this while the mode is on."""
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Record or refuse an ATen operation."""
         name = function.overloadpacket.__name__
         if name in _READS_VALUES:
+            reason = f"`aten.{name}` needs a tensor's values"
             raise self.violations.add(
-                "needs_value",
-                f"`aten.{name}` needs a tensor's values; plans depend on shapes and dtypes only",
+                "needs_value", f"{reason}; plans depend on shapes and dtypes only"
             )
         if name in _NOT_COMPUTE:
-            raise self.violations.add(
-                "torch_compute", f"`aten.{name}` is not allowed; allocate with torch.empty"
-            )
+            raise self._compute(f"`aten.{name}` is not allowed; allocate with torch.empty")
         if str(function._overloadname).endswith("out"):
-            raise self.violations.add(
-                "torch_compute", "`out=` is not allowed; use `fill_` or `copy_`"
-            )
+            raise self._compute("`out=` is not allowed; use `fill_` or `copy_`")
         if not _is_known(function, name):
-            raise self.violations.add("torch_compute", f"`aten.{name}`: {IN_TRITON}")
-        result = function(*args, **(kwargs or {}))
+            raise self._compute(f"`aten.{name}`: {IN_TRITON}")
+        result = function(*args, **kwargs)
         if isinstance(result, torch.Tensor):
-            self._record(name, args, kwargs or {}, result)
+            self._record(name, args, kwargs, result)
         return result
 
     def _record(
@@ -236,32 +212,26 @@ class Recorder(Mode):
         elif name in _FILL_VALUE_AT:
             position = _FILL_VALUE_AT[name]
             self._add_buffer(result, None)
-            self.add(
-                Fill(
-                    self.view(result),
-                    self._number(
-                        args[position] if len(args) > position else kwargs.get("fill_value")
-                    ),
-                )
-            )
+            value = args[position] if len(args) > position else kwargs.get("fill_value")
+            self.add(Fill(self.view(result), self._number(value)))
         else:
             self.view(result)
 
     def _number(self, value: Any) -> int | float | bool:
         if isinstance(value, (bool, int, float)):
             return value
-        raise self.violations.add(
-            "torch_compute", f"a tensor is filled with a {type(value).__name__}; use a plain number"
-        )
+        kind = type(value).__name__
+        raise self._compute(f"a tensor is filled with a {kind}; use a plain number")
+
+    def _compute(self, reason: str) -> Violation:
+        return self.violations.add("torch_compute", reason)
 
     def _add_buffer(self, tensor: torch.Tensor, owner: int | None) -> None:
         layout = _layout(tensor)
         if not layout.on_device:
             raise self.violations.add("device", "a tensor is made on the CPU; pass device=x.device")
         if layout.storage in self._by_storage:
-            raise self.violations.add(
-                "torch_compute", "an operation that makes a tensor gives one that was there before"
-            )
+            raise self._compute("an operation that makes a tensor gives one that was there before")
         if len(self._buffers) >= MAX_BUFFERS:
             raise self.violations.add("plan_size", f"`run` makes more than {MAX_BUFFERS} tensors")
         # Kept alive, so that no later storage can take this one's identity.

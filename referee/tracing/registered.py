@@ -25,18 +25,14 @@ _GPU = frozenset({None, "cuda"})
 
 
 def answers() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Yield the module, the name and the replacement of each function of torch that registers
-    operators.
-    """
+    """Yield the module, the name and the replacement of each function that registers operators."""
     for name, instead in _INSTEAD.items():
         if hasattr(torch.library, name):
             yield torch.library, name, _unless_torch(getattr(torch.library, name), instead)
 
 
 def _unless_torch(original: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
-    """Give torch the original function, because torch registers operators when it loads its
-    compiler.
-    """
+    """Give torch the original function, because its compiler registers operators too."""
 
     def answered(*given: Any, **named: Any) -> Any:
         return (original if is_torch(caller(1)) else instead)(*given, **named)

@@ -52,9 +52,8 @@ class Taken:
 
     def _choice(self, number: int, choose: Callable[..., Any], *given: Any) -> Any:
         value = choose(*given)
-        self._outcomes[number] |= (TRUE if value == given[0] else 0) | (
-            FALSE if value in given[1:] else 0
-        )
+        self._outcomes[number] |= TRUE if value == given[0] else 0
+        self._outcomes[number] |= FALSE if value in given[1:] else 0
         return value
 
 
@@ -63,7 +62,6 @@ class _Noting(ast.NodeTransformer):
         self._places, self._names = places, (truth, choice)
 
     def visit(self, node: ast.AST) -> Any:
-        """Put the call around a decision."""
         number = self._places.get(place_of(node)) if isinstance(node, ast.expr) else None
         self.generic_visit(node)
         if number is None or not isinstance(node, ast.expr):
@@ -71,9 +69,8 @@ class _Noting(ast.NodeTransformer):
         truth, choice = self._names
         match node:
             case ast.Call(func=ast.Name(id="min" | "max") as choose, args=given, keywords=[]):
-                call = ast.Call(
-                    ast.Name(choice, ast.Load()), [ast.Constant(number), choose, *given], []
-                )
+                name, noted = choice, [choose, *given]
             case _:
-                call = ast.Call(ast.Name(truth, ast.Load()), [ast.Constant(number), node], [])
+                name, noted = truth, [node]
+        call = ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number), *noted], [])
         return ast.copy_location(call, node)

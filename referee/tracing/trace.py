@@ -38,9 +38,7 @@ Outcomes = dict[Cell, tuple[int, ...]]
 """Bits of every decision on sizes, for each cell (`reading/size_decisions.py`)."""
 
 MISSING = "missing_module"
-"""Guard of a file that cannot be traced because a module is missing. It is no fault of the
-candidate.
-"""
+"""Guard of a file that cannot be traced without a module. It is no fault of the file."""
 GUARDS = frozenset(
     {"torch_compute", "needs_value", "device", "state", "module_level", "launch_feature", "output_contract", "plan_size", "trace_error",
      MISSING}
@@ -52,6 +50,8 @@ _ENDINGS = {
     "memory": "used more memory than a trace needs",
     "flood": "printed or returned too much; remove prints",
 }
+
+_UNREADABLE = Rejection("trace", "trace_error", "the traced process sent an unreadable answer")
 
 
 def trace(
@@ -133,28 +133,23 @@ def read_answer(
         raise MachineBusy(outcome.detail)
     if outcome.status != "ok":
         detail = _one_line(outcome.detail)
-        return _rejected(
-            outcome.status,
-            f"{_ENDINGS.get(outcome.status, outcome.status)}{f' ({detail})' if detail else ''}",
-        )
+        ending = _ENDINGS.get(outcome.status, outcome.status)
+        return _rejected(outcome.status, f"{ending}{f' ({detail})' if detail else ''}")
     try:
         answer = json.loads(outcome.data)
     except (ValueError, RecursionError):
-        return _rejected("trace_error", "the traced process sent an unreadable answer")
+        return _UNREADABLE
     if isinstance(answer, dict) and isinstance(answer.get("rejection"), dict):
         return _read_rejection(answer["rejection"], cells)
     plans = answer.get("plans") if isinstance(answer, dict) else None
     if not isinstance(plans, list) or len(plans) != len(cells):
-        return _rejected("trace_error", "the traced process sent an unreadable answer")
+        return _UNREADABLE
     parsed: list[LaunchPlan] = []
     if domain is not None:
         domain.note(_texts(answer, "circumstances"), _texts(answer, "changed"))
     for cell, data in zip(cells, plans, strict=True):
-        if (
-            domain is not None
-            and isinstance(data, dict)
-            and isinstance(words := data.get("refused"), str)
-        ):
+        words = data.get("refused") if isinstance(data, dict) else None
+        if domain is not None and isinstance(words, str):
             domain.refused[cell] = _one_line(words)
             continue
         try:
@@ -193,7 +188,7 @@ def _texts(answer: dict[str, Any], key: str) -> list[str]:
 def _read_rejection(data: dict[str, Any], cells: Sequence[Cell]) -> Rejection:
     guard, reason, index = data.get("guard"), data.get("reason"), data.get("cell")
     if not isinstance(guard, str) or guard not in GUARDS or not isinstance(reason, str):
-        return _rejected("trace_error", "the traced process sent an unreadable answer")
+        return _UNREADABLE
     where = _at(cells[index]) if type(index) is int and 0 <= index < len(cells) else ""
     return _rejected(guard, where + _one_line(reason))
 
@@ -208,6 +203,5 @@ def _rejected(guard: str, reason: str) -> Rejection:
 
 
 def _one_line(text: str) -> str:
-    return "".join(
-        character if character.isprintable() else " " for character in " ".join(text.split())
-    )[:MAX_REASON]
+    shown = (one if one.isprintable() else " " for one in " ".join(text.split()))
+    return "".join(shown)[:MAX_REASON]

@@ -214,9 +214,7 @@ class _Trace:
 
 
 def _rounds(cells: Sequence[CellShape], launches: LaunchRecorder) -> Iterator[CellShape]:
-    """Yield every cell, and all of them again if a later launch has added a configuration to an
-    earlier key.
-    """
+    """Yield every cell, and all again if a later launch has added to an earlier key."""
     yield from cells
     if launches.pruning.grew:
         yield from cells

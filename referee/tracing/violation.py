@@ -6,9 +6,7 @@ from __future__ import annotations
 
 
 class Violation(BaseException):
-    """`guard` names the rule, `reason` is one line of advice. The class is a BaseException, so that
-    `except Exception` lets it pass.
-    """
+    """A broken rule, which no `except Exception` catches: its guard, and one line of advice."""
 
     def __init__(self, guard: str, reason: str) -> None:
         super().__init__(reason)

@@ -30,9 +30,7 @@ def prepare_compiler(ptxas_version: str, cache: str) -> None:
 
 
 def tool_was_ended(error: BaseException) -> bool:
-    """Whether a tool of the compiler (ptxas) was killed from outside, which says nothing of the
-    kernel.
-    """
+    """Whether a tool of the compiler (ptxas) was killed from outside."""
     return _tool_ended_by(error, signal.SIGKILL, signal.SIGTERM)
 
 
@@ -53,9 +51,7 @@ def _tool_ended_by(error: BaseException, *signals: signal.Signals) -> bool:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The facts of one of Triton's compiled kernels. `signature` holds (name, type) in parameter
-    order.
-    """
+    """One of Triton's compiled kernels. `signature` holds (name, type) in parameter order."""
 
     name: str
     image: bytes
@@ -68,9 +64,7 @@ class Compiled:
 
 
 def read_compiled(kernel: Any) -> Compiled:
-    """The parts of a CompiledKernel that a launch needs; `needs` names features that a plain launch
-    lacks.
-    """
+    """The parts of a CompiledKernel that a launch needs; `needs` names what it must not have."""
     meta = kernel.metadata
     needs = []
     for field, what in (

@@ -93,18 +93,14 @@ def constexpr_names(kernel: Any) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Typing:
-    """The type of a parameter: `annotated` as in signatures, or ""; and whether a 1 becomes a
-    constant.
-    """
+    """A parameter's annotated type or "", and whether a 1 becomes a constant."""
 
     annotated: str
     one_is_constant: bool
 
 
 def typings(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Typing]:
-    """The type of each parameter of a kernel's Python function; `options` are those of
-    `triton.jit`.
-    """
+    """The type of each parameter of a kernel; `options` are those of `triton.jit`."""
     from triton.runtime.jit import KernelParam
 
     kept = options.get("do_not_specialize") or ()
@@ -120,9 +116,7 @@ def typings(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
 
 
 def other_options() -> frozenset[str]:
-    """Further launch options of Triton next to LAUNCH_OPTIONS, even if a parameter has the same
-    name.
-    """
+    """Further launch options of Triton, even if a parameter has the same name."""
     from triton.backends.nvidia.compiler import CUDAOptions
 
     return frozenset(CUDAOptions.__dataclass_fields__) - set(LAUNCH_OPTIONS)

@@ -116,9 +116,7 @@ def loaded_function(kernel: Any) -> int:
 
 
 def stream_reader() -> Callable[[], int]:
-    """A function that returns the handle of the current stream of the present device, as Triton
-    reads it.
-    """
+    """A function that returns the handle of the current stream, as Triton reads it."""
     from triton.runtime.driver import driver
 
     return partial(driver.active.get_current_stream, driver.active.get_current_device())

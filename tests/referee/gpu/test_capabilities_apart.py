@@ -185,7 +185,7 @@ def test_one_worker_does_both_where_memory_is_short(monkeypatch: pytest.MonkeyPa
 
 def test_two_processes_answer_and_both_end(tmp_path: Path) -> None:
     with Replayer(device="cpu", cache=tmp_path, apart=True) as replayer:
-        assert replayer.environment()["badges"].startswith("a process of their own")
+        assert replayer.environment()["badges"].startswith("a separate process")
         assert replayer.started == 1
         replayer.expect_capabilities()
         assert replayer.started == 2

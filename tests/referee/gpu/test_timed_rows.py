@@ -11,9 +11,9 @@ import torch
 from referee.answers.compare import compare
 from referee.ops.spec import Cell, Op, TensorSpec
 from referee.ops.task import Task, load
+from referee.ops.torch_compat import as_tuple
 from referee.ops.values import draw
 from referee.timing import timed_rows
-from referee.timing.baselines import outputs_of
 from referee.timing.timed_rows import Call, joined, separable_rows
 from tests.sampling import operations
 
@@ -120,7 +120,7 @@ def test_joined_rows_are_right_unless_one_call_is_wrong(
         and not any(cell.outputs[0].shape[0] in spec.shape[1:] for spec in (*cell.inputs, *cell.outputs))
     )  # fmt: skip
     drawn = [draw(cell, seed) for seed in range(3)]
-    rows = separable_rows(task, drawn[0], outputs_of(task.eager(*drawn[0])))
+    rows = separable_rows(task, drawn[0], as_tuple(task.eager(*drawn[0])))
     assert rows == cell.outputs[0].shape[0]
     given = [
         [
@@ -129,9 +129,7 @@ def test_joined_rows_are_right_unless_one_call_is_wrong(
         ]
         for each in drawn
     ]
-    calls = [
-        Call(index, each, outputs_of(task.eager(*each)), 0) for index, each in enumerate(given)
-    ]
+    calls = [Call(index, each, as_tuple(task.eager(*each)), 0) for index, each in enumerate(given)]
     (some,) = joined(cell, calls, rows)
     assert some.outputs[0].shape[0] == 6
     assert compare(task, some.cell, some.inputs, some.outputs).status == "pass"

@@ -48,7 +48,7 @@ def test_gaps_and_offsets_cannot_be_known_beforehand(referee: Referee, badge: st
 
 def test_what_is_behind_a_lost_badge_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    usual = CpuPath._execute
+    usual = CpuPath.execute
 
     def counted(
         path: CpuPath, executions: Sequence[Execution], cancel: CancelToken | None = None
@@ -56,7 +56,7 @@ def test_what_is_behind_a_lost_badge_is_not_run_again(monkeypatch: pytest.Monkey
         asked.append(len(executions))
         return usual(path, executions, cancel)
 
-    monkeypatch.setattr(CpuPath, "_execute", counted)
+    monkeypatch.setattr(CpuPath, "execute", counted)
     found = {}
     for host in ("stride = x.stride(0)", "stride = N"):
         asked.clear()

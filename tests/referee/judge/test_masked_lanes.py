@@ -9,6 +9,7 @@ import torch
 
 from referee import Referee, Verdict
 from referee.checks.masked_lanes import CHECK, WORDS, has_masked_lanes
+from referee.cpu_path import CpuPath
 from referee.interpreter.interpret import Executed, Execution
 from referee.plans.plan import LaunchPlan
 from referee.sandbox.zygote import Zygote
@@ -137,9 +138,13 @@ def test_hidden_lanes_without_effect_are_reported_if_any(referee: Referee) -> No
 def test_where_the_interpreter_takes_too_long_nothing_is_said(
     referee: Referee, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    usual, slow = CpuPath.execute, Rejection("correct", "timeout", "too slow")
     monkeypatch.setattr(
-        "referee.checks.masked_lanes.execute",
-        lambda *_, **__: [Rejection("correct", "timeout", "too slow")],
+        CpuPath,
+        "execute",
+        lambda path, runs, cancel=None: (
+            [slow] if any(run.open_lanes for run in runs) else usual(path, runs, cancel)
+        ),
     )
     verdict = referee.judge(silu(**LEAKS), "silu")
     assert told(verdict) == "skipped" and WORDS not in verdict.reason

@@ -98,4 +98,5 @@ def test_what_a_try_does_without_is_not_needed() -> None:
     tree = ast.parse(
         "import torch\ntry:\n    import no_such_module\nexcept ImportError:\n    pass\n"
     )
-    assert Absent(tree).needed == {"torch"}
+    absent = Absent(tree)
+    assert absent.names == set() and absent.tried == {"no_such_module"}
