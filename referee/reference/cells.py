@@ -317,7 +317,7 @@ def _but(scalars: tuple[Scalar, ...], one: Scalar, usual: tuple[Scalar, ...]) ->
 def _changes(cell: Cell, own: Sequence[Tensor | None], one: Function, other: Function) -> bool:
     """Whether two forms of the reference have clearly different answers somewhere in the cell."""
     inputs = inputs_of(cell, own, 0)
-    pairs = zip(as_tuple(one(*inputs))(other(*inputs)), strict=True)
+    pairs = zip(as_tuple(one(*inputs)), as_tuple(other(*inputs)), strict=True)
     return any(
         bool(((left - right).abs() > CLEARLY * left.abs()).any())
         for left, right in ((computable(a).double(), computable(b).double()) for a, b in pairs)
