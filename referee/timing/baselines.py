@@ -7,10 +7,10 @@ never silently turns one into eager. A baseline that cannot be built, or whose a
 reported as missing with the reason and never replaced.
 
 The choices of inductor's autotuner vary: layernorm with relu, built four times, took 36 to 52 us. A
-kernel must not win by an unlucky choice, so the autotuned baseline is built several times with
-separate cache directories, and the fastest counts. A later process takes the stored choices
-(`kept_choices`). Limits: the process keeps its measurements of
-matrix products and uses them for every build.
+kernel must not win by an unlucky choice. So the autotuner measures with kmint's clock
+(`tuner_clock`), the autotuned baseline is built several times with separate cache directories, and
+the fastest counts. A later process takes the stored choices (`kept_choices`). Limits: the process
+keeps its measurements of matrix products and uses them for every build.
 
 The names of a baseline's kernels depend on PyTorch's version and on other packages. They are read
 once, when a baseline is built. The profiler is off during timed calls.
@@ -42,6 +42,7 @@ from referee.timing.kept_choices import keep_choices
 from referee.timing.measurement import AUTOTUNE, COMPILE, EAGER, GRAPHED
 from referee.timing.rounds import Entry, Flush, run_block, usable_medians
 from referee.timing.spent import Spent
+from referee.timing.tuner_clock import device_clock, tune_by
 
 Callee = Callable[..., Any]
 Progress = Callable[[str, float], None]
@@ -81,6 +82,7 @@ class BaselineStore:
         self, progress: Progress, flush: Callable[[], Flush], spent: Spent | None = None
     ) -> None:
         self._progress, self._flush = progress, flush
+        self._clock = device_clock(flush)
         self._spent = spent or Spent()
         self._kept: OrderedDict[tuple[str, Cell, str], Callee | str] = OrderedDict()
         self._seconds: dict[tuple[str, Cell, str], float] = {}
@@ -132,6 +134,8 @@ class BaselineStore:
         inputs = task.inputs(cell, 0, "cuda")
         ready: list[Callee] = []
         failures: list[str] = []
+        if name in PICKS:
+            tune_by(self._clock)
         for number in range(PICKS.get(name, 1)):
             self._progress(f"building the baseline {name}", COMPILE_SECONDS)
             with picks_of(number), self._spent.during(f"building {name}"):
@@ -150,14 +154,17 @@ class BaselineStore:
 
 @contextmanager
 def picks_of(number: int) -> Iterator[None]:
-    """Separate caches on disk for the build of this number, which then chooses anew."""
+    """Separate caches on disk for the build of this number, which then chooses anew.
+
+    Choices by another clock lie elsewhere.
+    """
     kept = os.environ.get(CACHE_VARIABLE)
-    if number and kept:
-        os.environ[CACHE_VARIABLE] = f"{kept}-{number}"
+    if kept:
+        os.environ[CACHE_VARIABLE] = f"{kept}-pick{number}"
     try:
         yield
     finally:
-        if number and kept:
+        if kept:
             os.environ[CACHE_VARIABLE] = kept
 
 

@@ -34,7 +34,7 @@ def test_each_build_has_inductor_s_caches_for_itself(
     for number in range(3):
         with picks_of(number):
             baselines.compiled(load("relu2", "cpu"), None)(torch.ones(64))
-    for folder in ("inductor", "inductor-1", "inductor-2"):
+    for folder in ("inductor-pick0", "inductor-pick1", "inductor-pick2"):
         assert list((tmp_path / folder).rglob("*.py")), f"nothing was built in {folder}"
     with pytest.raises(ValueError, match="broken"), picks_of(1):
         raise ValueError("broken")
