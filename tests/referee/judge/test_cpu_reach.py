@@ -132,6 +132,9 @@ def test_a_slow_kernel_gets_more_time_while_it_completes_cells(
     monkeypatch.setattr("referee.cpu_path.PARTS", 1)
     # They would run beside the required cells.
     monkeypatch.setattr("referee.cpu_path.CpuPath.capabilities", lambda *_, **options: iter(()))
+    monkeypatch.setattr(
+        "referee.stages.check_cpu.batch_invariance.parts_of", lambda *_, **options: []
+    )
     verdict = referee.judge(silu(), "silu")
     assert (verdict.verdict, verdict.guard) == (
         ("correct", None) if ends else ("rejected", "timeout")
