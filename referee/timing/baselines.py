@@ -156,7 +156,7 @@ class BaselineStore:
 def picks_of(number: int) -> Iterator[None]:
     """Separate caches on disk for the build of this number, which then chooses anew.
 
-    Choices by another clock lie elsewhere.
+    The names are new, because older folders hold choices by another clock.
     """
     kept = os.environ.get(CACHE_VARIABLE)
     if kept:
