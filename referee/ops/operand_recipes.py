@@ -3,6 +3,8 @@
 References may round at unknown steps. In normal_grid and uniform_grid, a column's values are odd
 multiples of one of 2^-4 to 2^-9, so that they meet the middle between two steps. Odd multiples are
 never in the middle for a symmetric quantiser whose step comes from the column's largest value.
+The byte_grid recipe is for such quantisers of a row or a block to eight bits. The largest of every 16
+values is 254/256, so the step is 1/128, and odd multiples of 1/256 lie in the middle.
 """
 
 from __future__ import annotations
@@ -29,6 +31,12 @@ def _uniform_grid(shape: tuple[int, int], g: Generator) -> Tensor:
     return _on_grid(uniform(shape, g), g)
 
 
+def _byte_grid(shape: tuple[int, int], g: Generator) -> Tensor:
+    out = integers(-BYTE_MOST, BYTE_MOST + 1, shape, g).float()
+    out[:, ::BYTE_BLOCK] = BYTE_MOST
+    return out / 256.0
+
+
 def around_one(shape: tuple[int, int], g: Generator) -> Tensor:
     return 0.5 + uniform(shape, g)
 
@@ -39,6 +47,7 @@ def around_one(shape: tuple[int, int], g: Generator) -> Tensor:
 # sets a tenth of a recipe's elements to A or B. "index:COUNT:A:B" draws numbers below COUNT, with
 # the first, the last and repeated ones, and some A or B. "distinct:COUNT:WIDTH" draws numbers below
 # COUNT without repetition among WIDTH neighbours. Values of "own" come from the example.
+BYTE_MOST, BYTE_BLOCK = 254, 16
 TIE = "@"
 HALVES, PAIRS = f"{TIE}halves", f"{TIE}pairs"
 TIES = {HALVES: "both halves of a row alike", PAIRS: "every two neighbours alike"}
@@ -51,6 +60,7 @@ OPERAND_RECIPES: dict[str, Draw] = {
     "own": normal,
     "normal_grid": _normal_grid,
     "uniform_grid": _uniform_grid,
+    "byte_grid": _byte_grid,
 }
 
 

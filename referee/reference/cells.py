@@ -71,10 +71,12 @@ MASKS = (FEW, "choice:0.0:1.0")
 SELDOM = {"sparse": "choice:" + "0:" * 95 + "1", "dense": "choice:" + "1:" * 95 + "0"}
 """Recipes of masks in which one value is seldom, by cell label. Most parts of a row lack it."""
 GRID = "_grid"
+BYTES, BYTE_GRID = ("int8", "uint8"), f"byte{GRID}"
 EQUAL = "equal:"
 _FACTORS = {
     "given": 1.0, "small": 1.0 / 64.0, "large": 8.0, "mixed": 1.0, "signed": 1.0,
     "huge": 256.0, "tiny": 2.0**-20, "zero": 0.0, "equal": 1.0, "itself": 1.0, "sparse": 1.0, "dense": 1.0,
+    "ties": 1.0,
 }  # fmt: skip
 _SHOWING = ("given", "tiny", "small", "zero", "huge")
 """Labels of cells with other numbers among the arguments, tried in order."""
@@ -206,6 +208,8 @@ class InstanceCells:
         }
         if most is not None:
             recipes["tiny"] = given
+        if most is not None and any(spec.dtype in BYTES for spec in self._instance.outputs):
+            recipes["ties"] = [*given[:most], BYTE_GRID, *given[most + 1 :]]
         recipes["zero"] = given
         recipes["equal"] = self._equal(given)
         for label, recipe in SELDOM.items():

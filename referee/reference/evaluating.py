@@ -25,7 +25,7 @@ SEEDS = 4  # Number of draws that a reference is tried with.
 CHECKED_ELEMENTS = 1 << 22
 """Maximum number of elements at which every cell is evaluated beforehand, also in float64."""
 LEAST_ACCURACY = 2.0**-12
-_FINITE = ("mixed", "signed", "huge", "tiny", "zero", "equal", "sparse", "dense")
+_FINITE = ("mixed", "signed", "huge", "tiny", "zero", "equal", "sparse", "dense", "ties")
 
 
 def label_of(cell: Cell) -> str:

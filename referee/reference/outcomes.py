@@ -95,8 +95,9 @@ class _Deciding(Mode):
         return result
 
     def _note(self, operation: str, words: str, is_met: bool) -> None:
-        key = _place(operation), words
-        self._met[key] = self._met.get(key, False) or is_met
+        place = _place(operation)
+        if place is not None:
+            self._met[place, words] = self._met.get((place, words), False) or is_met
 
 
 def _changes(name: str, args: Sequence[Any], before: Tensor, result: Tensor) -> dict[str, bool]:
@@ -118,10 +119,12 @@ def _changes(name: str, args: Sequence[Any], before: Tensor, result: Tensor) -> 
     }
 
 
-def _place(operation: str) -> Place:
-    """The line of the user's code that calls the operation."""
+def _place(operation: str) -> Place | None:
+    """The line that calls the operation; None if only torch and kmint do, as in a shipped function."""
     for frame in reversed(traceback.extract_stack()):
+        if frame.filename == __file__ and frame.name == unmet_outcomes.__name__:
+            return None
         if not frame.filename.startswith((_OF_TORCH, _OWN)):
             text = " ".join((frame.line or "").split())[:MOST_SHOWN]
             return Place(operation, frame.lineno or 0, text)
-    return Place(operation, 0, "")
+    return None

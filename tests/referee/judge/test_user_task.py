@@ -15,7 +15,8 @@ from referee.answers.compare import compare
 from referee.answers.user_task import accepted_wrong_answers
 from referee.ops.mutation_check import check_task
 from referee.ops.task import Task
-from referee.problem import TaskName
+from referee.problem import Problem, TaskName
+from referee.reference.outcomes import unmet_outcomes
 from referee.reference.unusable import UnusableReference
 from referee.verdict import Verdict
 from tests.referee.own_reference import load_user
@@ -299,3 +300,7 @@ def test_an_outcome_that_no_case_has_is_told(tmp_path: Path, body: str, told: st
 def test_an_outcome_of_a_case_is_not_told(tmp_path: Path, body: str) -> None:
     found = accepted_wrong_answers(task(tmp_path, body), 3)
     assert not any("any answer where" in name for name in found), found
+
+
+def test_a_decision_in_a_shipped_function_is_of_no_line() -> None:
+    assert unmet_outcomes(Problem(TaskName.of("quantize_int8_rows")).task("cpu"), 1) == ()
