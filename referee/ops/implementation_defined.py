@@ -20,21 +20,20 @@ from referee.ops.torch_compat import Mode, as_tuple, computable
 _ATEN = torch.ops.aten
 
 
-class _OtherWay(Mode):  # type: ignore[no-untyped-call]
+class _OtherWay(Mode):
     """Evaluates implementation-defined operations otherwise; `met` says whether any ran."""
 
-    met = False
+    def __init__(self, *, backwards: bool = True) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.met, self._backwards = False, backwards
 
     def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         packet = function.overloadpacket
-        if function in (_ATEN.topk.default, _ATEN.sort.default):
+        stable = function is _ATEN.sort.stable and kwargs.get("stable")
+        if packet in (_ATEN.topk, _ATEN.sort) and not stable:
             self.met = True
-            return _backwards(_ATEN.topk.default if packet is _ATEN.topk else None, args, kwargs)
-        if function is _ATEN.sort.stable and not kwargs.get("stable"):
-            self.met = True
-            return _backwards(
-                None, args, {key: value for key, value in kwargs.items() if key != "stable"}
-            )
+            topk = packet is _ATEN.topk
+            return _ordered(args, kwargs, topk=topk, backwards=self._backwards)
         found = function(*args, **kwargs)
         source = args[0] if packet is _ATEN._to_copy else args[1] if packet is _ATEN.copy_ else None
         if isinstance(source, Tensor) and (none := _without_room(source, found)) is not None:
@@ -44,19 +43,21 @@ class _OtherWay(Mode):  # type: ignore[no-untyped-call]
         return found
 
 
-def _backwards(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """`function`, or a stable sort, on the reversed elements, with their original numbers."""
-    names = ("self", "k", "dim", "largest", "sorted") if function else ("self", "dim", "descending")
+def _ordered(
+    args: Sequence[Any], kwargs: dict[str, Any], *, topk: bool, backwards: bool
+) -> tuple[Tensor, Tensor]:
+    """A sort or `topk` that numbers equal values from the first on, or from the last on."""
+    names = ("self", "k", "dim", "largest", "sorted") if topk else ("self", "dim", "descending")
     given = dict(zip(names, args, strict=False)) | kwargs
-    values, dim = given.pop("self"), given.pop("dim", -1)
+    values, dim = given["self"], given.get("dim", -1)
     if not values.dim():
         return values.clone(), torch.zeros_like(values, dtype=torch.int64)
-    turned = values.flip(dim)
-    if function:
-        found, numbers = function(turned, given.pop("k"), dim, **given)
-    else:
-        found, numbers = torch.sort(turned, dim=dim, stable=True, **given)
-    return found, values.shape[dim] - 1 - numbers
+    falling = given.get("largest", True) if topk else given.get("descending", False)
+    turned = values.flip(dim) if backwards else values
+    found, numbers = torch.sort(turned, dim=dim, stable=True, descending=falling)
+    if topk:
+        found, numbers = (one.narrow(dim, 0, given["k"]) for one in (found, numbers))
+    return found, values.shape[dim] - 1 - numbers if backwards else numbers
 
 
 def _without_room(floats: Tensor, integers: Tensor) -> Tensor | None:
@@ -73,12 +74,29 @@ def _without_room(floats: Tensor, integers: Tensor) -> Tensor | None:
     return none.expand(integers.shape) if bool(none.any()) else None
 
 
+def other_ways(function: Callable[..., Any], inputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+    """The outputs with equal values numbered from the first on, and from the last on.
+
+    Casts out of range are done otherwise in both. The list is empty if the function has no
+    implementation-defined operation. Raises the errors of `function`.
+    """
+    found = []
+    for backwards in (False, True):
+        mode = _OtherWay(backwards=backwards)
+        with mode:
+            outputs = as_tuple(function(*inputs))
+        if not mode.met:
+            return []
+        found.append(outputs)
+    return found
+
+
 def is_implementation_defined(eager: Callable[..., Any], inputs: Sequence[Tensor]) -> bool:
     """Whether a correct kernel may give another answer.
 
     True as well if `eager` fails on the other way. Other errors of `eager` are raised.
     """
-    mode = _OtherWay()  # type: ignore[no-untyped-call]
+    mode = _OtherWay()
     try:
         with mode:
             other = eager(*inputs)
