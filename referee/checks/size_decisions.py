@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -209,21 +209,21 @@ class SizeDecisions:
         """The outcomes that occur without rows, where no answer can be wrong, or at no width.
 
         A rotary operation has few widths, and a saved file takes these alone. So an outcome that
-        the width decides, and none of them makes, never occurs.
+        the width decides, and none of them makes, never occurs. The same holds for a user's
+        function if only the first dimension of its inputs varies.
         """
-        if not missing or op.is_function:
+        if op.is_function:
+            widths = {tuple(spec.shape[1:] for spec in cell.inputs) for cell, _ in traced}
+            return _of_widths(missing) if len(widths) == 1 else set()
+        if not missing:
             return set()
         rope = op.kind in ROPE_KINDS
         none = self._traced([self._cell(op, 0, HEADS[0] if rope else FEW_COLUMNS, 0)])
         harmless = missing - self._missing([*traced, *none])
         turns = product(HEADS if rope else (), range(len(DTYPES)))
-        widths = self._traced([self._cell(op, FEW_ROWS, one, turn) for one, turn in turns])
-        if len(widths) == len(HEADS) * len(DTYPES):
-            harmless |= {
-                (decision, outcome)
-                for decision, outcome in self._missing([*traced, *widths]) & missing
-                if isinstance(decision, Decision) and not decision.of_rows
-            }
+        every = self._traced([self._cell(op, FEW_ROWS, one, turn) for one, turn in turns])
+        if len(every) == len(HEADS) * len(DTYPES):
+            harmless |= _of_widths(self._missing([*traced, *every]) & missing)
         return harmless
 
     def _sizes(self, op: Op, missing: set[Wanted]) -> Iterator[tuple[int, int]]:
@@ -268,6 +268,15 @@ class SizeDecisions:
             for node in ast.walk(function)
             if isinstance(node, (ast.Compare, ast.BinOp, ast.Call))
         }
+
+
+def _of_widths(wanted: Iterable[Wanted]) -> set[Wanted]:
+    """The outcomes of decisions in host code on columns, not on rows."""
+    return {
+        (decision, outcome)
+        for decision, outcome in wanted
+        if isinstance(decision, Decision) and not decision.of_rows
+    }
 
 
 def _sizes_of(traced: Traced) -> tuple[set[int], set[int]]:

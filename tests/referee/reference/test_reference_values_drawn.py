@@ -11,7 +11,7 @@ from referee.ops.traits import Traits
 from referee.ops.values import draw
 from referee.reference.unusable import UnusableReference
 from referee.reference.words import drawn_values
-from tests.referee.own_reference import load_user, rejecting
+from tests.referee.own_reference import load_user, rejecting, task
 from tests.referee.reference.test_reference_files import FUNCTION, MODEL, PICKING, write
 
 LEAVING = """
@@ -275,3 +275,10 @@ def test_integers_that_number_rows_have_no_sign(tmp_path: Path) -> None:
     assert all(
         int(task.inputs(cell, 1)[1].max()) < cell.inputs[0].shape[0] for cell in task.required
     )
+
+
+def test_nearly_equal_values_are_numbered_in_no_tiny_case(tmp_path: Path) -> None:
+    body = "torch.topk(torch.softmax(x.float(), -1), 2).indices"
+    for taken, judged in ((body, False), ("torch.topk(x, 2).indices", True)):
+        made = task(tmp_path, "x", taken, "torch.randn(3, 8).bfloat16()")
+        assert any(cell.name.endswith("-tiny") for cell in made.required) == judged, taken
