@@ -164,7 +164,7 @@ def _speed(raw: Raw) -> Figures:
                 "outcome": best.get("outcome"),
                 "ratio": round(ratio["ratio"], 4) if ratio else None,
                 "bar": best.get("bar"),
-                "device_us": best.get("device_us"),
+                "us": (best.get("device_us") or {}).get("candidate"),
             }
         )
     return {

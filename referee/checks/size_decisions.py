@@ -48,6 +48,9 @@ _WORDS = {TRUE: "true", FALSE: "false"}
 Wanted = tuple[object, int]
 """A decision and one of its outcomes."""
 
+ALIKE = frozenset({"constant", "one_hot", "rare"})
+"""Recipes whose rows are so alike that a wrong answer may be right: softmax of a constant row."""
+
 
 @dataclass(frozen=True)
 class SizeDecisions:
@@ -61,10 +64,11 @@ class SizeDecisions:
         op = self.candidate.problem.op
         if op.is_function:
             return []
-        chosen = self._of_sizes(op, traced)
+        telling = [(cell, plan) for cell, plan in traced if cell.values not in ALIKE]
+        chosen = self._of_sizes(op, telling)
         return [
             *chosen,
-            *self._of_divisions(op, [*traced, *chosen]),
+            *self._of_divisions(op, [*telling, *chosen]),
             *self._traced(list(self._of_numbers(op))),
         ]
 
