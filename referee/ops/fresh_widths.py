@@ -11,8 +11,8 @@ keep growing.
 
 `fresh_long` draws cells of several long rows, and of rows as long as vocabularies. Partial results
 of three or more parts of a split row may collide where two do not. Operations on logits also get a
-row of the widest current vocabulary. In half of all verdicts they get another vocabulary instead of
-other long rows.
+row of the widest current vocabulary, and two float32 rows of half that length. In half of all
+verdicts they get another vocabulary instead of other long rows.
 
 Limits: the seed decides which dtype meets which values, and which powers divide shorter rows. The
 interpreter takes no longer rows. A replay has such rows only for a kernel that is to be saved,
@@ -168,6 +168,7 @@ VOCABULARIES = (50_257, 128_256, 151_936, 262_144)
 """Vocabulary sizes of GPT-2, Llama 3, Qwen 2.5 and Gemma 3."""
 LONG_ROWS = 3
 WIDE = "wide"
+FULL: Dtype = "float32"
 _WIDE = (
     CellSpec(37, 16_384, "bfloat16", "mixed", role="capability", label=WIDE),
     CellSpec(LONG_ROWS, 33_001, "float32", "mixed", role="capability", label=WIDE),
@@ -187,6 +188,8 @@ def fresh_long(op: Op, seed: int) -> tuple[Cell, ...]:
     if base_name(op) in FROM_THE_LARGEST:
         narrowest, *others, widest = VOCABULARIES
         specs.append(CellSpec(1, widest, _dtype(chance), "normal", 4.0, label="vocabulary"))
+        # Half dtypes hide a sum of too few bits, and so may the rounding of a single row.
+        specs.append(CellSpec(2, widest // 2, FULL, "normal", 4.0, label="fresh-long"))
         narrower = [(LONG_ROWS, narrowest), *((1, width) for width in others)]
         # Long rows and other vocabularies are equally likely.
         if chance.random() < 0.5:
