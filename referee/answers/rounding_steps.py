@@ -121,27 +121,21 @@ class _Steps(Mode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._chosen, self._rounding, self._position = chosen, rounding, 0
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs, at = kwargs or {}, _step(func, args, kwargs or {})
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        at = _step(function, args, kwargs)
         if at is None:
-            divisor = _divisor(func, args)
-            result = func(*args, **kwargs)
-            if self._rounding and not func.is_view:
+            divisor = _divisor(function, args)
+            result = function(*args, **kwargs)
+            if self._rounding and not function.is_view:
                 for leaf in filter(_is_float64, tree_leaves(result)):
                     self._rounding.move(leaf, divisor)
             return result
         number = self._chosen(self._position, args[at])
         self._position += 1
-        if func._schema.is_mutable and at == 0:
+        if function._schema.is_mutable and at == 0:
             args[0].copy_(number)
-            return func(*args, **kwargs)
-        return func(*args[:at], number, *args[at + 1 :], **kwargs)
+            return function(*args, **kwargs)
+        return function(*args[:at], number, *args[at + 1 :], **kwargs)
 
 
 def _step(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:

@@ -22,7 +22,7 @@ Masks get a row of each value in some cells, if the reference stays finite and a
 cells one value is seldom. In one more cell, a tenth of each operand equals the numbers that the
 reference compares it with. If columns are independent, the operand with the most elements meets the
 middle between two rounding steps. Only one operand does so, because a quotient of two such operands
-would distinguish a reciprocal.
+would distinguish a reciprocal. A reference with outputs of eight bits gets a cell of exact ties.
 
 An example of `--input` comes at the sizes of its family (`family.py`): all cells at the least
 sizes, few at the others. A few cells at the least sizes have other numbers among the arguments.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -73,19 +73,13 @@ class _Deciding(Mode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._met = met
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        name = str(func.overloadpacket.__name__)
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        name = str(function.overloadpacket.__name__)
         plain = name.removesuffix("_")
         before: Any = next(iter(args), None)
         if plain in _CHANGES and name != plain:
             before = before.clone()
-        result = func(*args, **(kwargs or {}))
+        result = function(*args, **kwargs)
         if plain in _TRUTHS and isinstance(result, Tensor) and result.dtype == torch.bool:
             self._note(plain, "is true", bool(result.any()))
             self._note(plain, "is false", not bool(result.all()))

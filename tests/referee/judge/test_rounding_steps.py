@@ -16,6 +16,7 @@ from referee.answers.error_sizes import evaluate
 from referee.answers.moves import EPS32
 from referee.answers.rounding_steps import other_sides
 from referee.ops.task import Task
+from referee.problem import Problem, TaskName
 from tests.referee.own_reference import Answer, task
 
 Step = Callable[[Tensor], Tensor]
@@ -134,3 +135,19 @@ def test_steps_in_place_and_by_assignment_count() -> None:
 
 def test_a_function_without_steps_has_no_other_sides() -> None:
     assert other_sides(lambda x: x.argmax(-1), [torch.ones(2, 3).double()], EPS32) == []
+
+
+@pytest.mark.parametrize("name", ["quantize_int8_rows", "quantize_int8_blocks"])
+def test_a_case_of_ties_shows_halves_away_from_zero(name: str) -> None:
+    judged = Problem(TaskName.of(name)).task("cpu")
+    cells = [cell for cell in judged.required if cell.name.endswith("-ties")]
+    assert cells
+    for cell in cells:
+        inputs = judged.inputs(cell, 5)
+        right, scale = evaluate(judged.eager, inputs)
+        numbers = inputs[0].float() / scale.repeat_interleave(
+            inputs[0].shape[1] // scale.shape[1], 1
+        )
+        away = _away(numbers).clamp(-127, 127).to(torch.int8)
+        assert compare(judged, cell, inputs, (right, scale)).status == "pass"
+        assert compare(judged, cell, inputs, (away, scale)).status == "fail"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from referee import Referee
+from referee import Referee, selftest
 from referee.plans.plan import Argument, Launch, LaunchConfig, LaunchPlan
 from referee.plans.size_conditions import conditions
 from referee.plans.size_conditions import divisions as divisions_in_kernels
@@ -177,3 +179,12 @@ def plan_of(columns: int) -> LaunchPlan:
     """A plan that launches `kernel` with this size."""
     config = LaunchConfig((4, 1, 1), (Argument("N", columns, constexpr=False),))
     return LaunchPlan((), (), (Launch("kernel", (config,)),), ())
+
+
+def test_a_constant_row_is_no_case_of_a_size(referee: Referee) -> None:
+    """This seed draws such a row of 768 columns, and softmax of twice a constant row is the same."""
+    folder = Path(selftest.__file__).parent / "wrong"
+    source = (folder / "softmax_wrong_by_a_power.py.txt").read_text(encoding="utf-8")
+    verdict = referee.judge(source, "softmax", level="correct", seed=3)
+    assert any("x768-" in cell.name and "-constant-" in cell.name for cell in verdict.cells)
+    assert verdict.guard == "wrong_answer", verdict
