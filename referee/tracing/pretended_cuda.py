@@ -8,6 +8,7 @@ and CUDA builds of torch. Runs in the trace worker only.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -37,6 +38,7 @@ _CUDA_BUILD = "13.0"
 """Version of CUDA that torch reports in a trace if it is built for the CPU only."""
 
 _ALIGNED_BYTES = 512
+_ADDRESS_BITS = 36
 _DEVICE = _TENSOR.device.__get__
 _VALUE_READERS = {
     _TENSOR.item: "item()",
@@ -134,9 +136,11 @@ class PretendedDevice(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             if tensor.numel() == 0:
                 return 0
-            place = hash((self._torch_answers.handle, tensor.untyped_storage()._cdata))
+            # The hash of a tuple would give two tensors the same distance in many calls.
+            where = f"{self._torch_answers.handle} {tensor.untyped_storage()._cdata}"
+            place = random.Random(where).getrandbits(_ADDRESS_BITS)
             offset = int(tensor.storage_offset()) * tensor.element_size()
-            return (place % (1 << 36) + 1) * _ALIGNED_BYTES + offset
+            return (place + 1) * _ALIGNED_BYTES + offset
 
     def _meta(self, value: Any) -> Any:
         """`value` with cuda devices replaced by the meta device; other devices are refused."""
