@@ -36,7 +36,7 @@ from referee.interpreter.interpret import ENTRY as INTERPRET_ENTRY
 from referee.interpreter.interpret import InterpreterUnsupported
 from referee.problem import Problem, TaskName, too_large
 from referee.reading.source import unfenced
-from referee.report import Beyond, Rejected, Report, to_nobody, uncounted
+from referee.report import LIMITS, Beyond, Rejected, Report, to_nobody, uncounted
 from referee.sandbox.demand import Demand, weakness_text
 from referee.sandbox.zygote import COMPILERS_NICE, JobLost, Workers, ZygoteError
 from referee.stages.check_cpu import verdict_on_cpu
@@ -141,7 +141,8 @@ class Referee:
         - `seed` repeats the inputs of an earlier verdict. The candidate's author must not know it.
           Without a GPU, stored inputs of this seed are used again.
         - `batch_invariant` rejects a candidate that fails the check of that name.
-        - `strict` rejects host code outside the allow-list, which is a reservation otherwise.
+        - `strict` rejects host code outside the allow-list, which is a reservation otherwise. It
+          rejects parts of Triton that are not judged, which are an error otherwise.
         - `tell` is called with the name of the next step.
         - `count` is called in any thread with the number of finished interpreter cases and their
           total.
@@ -157,7 +158,10 @@ class Referee:
         try:
             return self._run_stages(report, source, problem, level, wanted, batch_invariant, strict)
         except Rejected as rejected:
-            return report.rejected(rejected.rejection)
+            found = rejected.rejection
+            if found.guard in LIMITS and not strict:
+                return report.failed(found.guard, found.reason)
+            return report.rejected(found)
         except Beyond as error:
             return report.failed("referee", str(error))
         except InterpreterUnsupported as error:

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from referee.ops.spec import Cell
+from referee.reading.kernel_vocabulary import NOT_JUDGED
 from referee.verdict import (
     CellResult,
     Check,
@@ -143,6 +144,12 @@ class CaseCounter:
 
 class Beyond(Exception):
     """The referee cannot do this here. The text names the missing part and the remedy."""
+
+
+LIMITS = frozenset({"launch_feature", NOT_JUDGED})
+"""Guards that refuse a part of Triton which the referee does not judge. A kernel with such a part is
+no wrong kernel, and a draft of a model has no need of it.
+"""
 
 
 class Rejected(Exception):

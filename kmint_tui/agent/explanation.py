@@ -43,6 +43,8 @@ REMEDIES: dict[str, str] = {
     "tl.constexpr.",
     "kernel_vocabulary": "Replace the named function by one that Triton documents in "
     "triton.language.",
+    "not_judged": "Write it with the words that the message names, or with tl.load, tl.store and "
+    "arithmetic.",
     "launch_feature": "Launch with `kernel[grid](arguments, BLOCK=...)`; leave out the named "
     "option.",
     "host_code": _HOST,

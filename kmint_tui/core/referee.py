@@ -67,10 +67,14 @@ def check_target(name: str | None) -> str | None:
 
 
 def unfit(verdict: Verdict) -> EnvironmentUnfit:
-    """The error for a verdict of "error": the referee could not work, which says nothing about the
-    kernel.
+    """The error for a verdict of "error", which says nothing about the kernel.
+
+    The referee could not work, or does not judge a part of Triton that the kernel uses.
     """
-    return EnvironmentUnfit(verdict.reason, title="the referee cannot work here")
+    from referee.report import LIMITS
+
+    title = "not judged" if verdict.guard in LIMITS else "the referee cannot work here"
+    return EnvironmentUnfit(verdict.reason, title=title)
 
 
 REQUIRE, ALLOW = "--require-sandbox", "--allow-weak-sandbox"

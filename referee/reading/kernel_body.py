@@ -29,6 +29,7 @@ from referee.reading.kernel_vocabulary import (
     TYPES,
     VALUE_ATTRIBUTES,
     WORDS_OF,
+    guard_of,
     lacking_argument,
     lacking_word,
 )
@@ -291,8 +292,7 @@ class BodyChecker(ast.NodeTransformer):
         advice = refused or (
             f"use {instead}" if instead else "it is not in the vocabulary of kernels"
         )
-        guard = "launch_feature" if refused and "descriptor" in refused else "kernel_vocabulary"
-        raise self._unknown(f"`{full}` is not allowed: {advice}", node, guard)
+        raise self._unknown(f"`{full}` is not allowed: {advice}", node, guard_of(full))
 
     def _refuse_lacking(self, reason: str, node: ast.AST) -> None:
         """Refuse a word that the installed Triton lacks, before Triton's compiler does."""

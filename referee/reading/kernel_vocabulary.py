@@ -3,13 +3,18 @@ libdevice and math functions.
 
 Every other word is refused. The lists hold the words of Triton since 3.6 that do not leave the
 kernel. They exclude inline assembly, printing, clocks, device-side descriptors and dependent
-launches.
+launches. A word that Triton has and the lists do not is a limit of the referee, not a fault of the
+kernel.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
+import re
 from collections.abc import Container
+from importlib.util import find_spec
+from pathlib import Path
 
 from referee.versions import facts, triton_version
 
@@ -173,6 +178,38 @@ EFFECTS = frozenset(
 # Names and types that messages and assertions may use as well.
 OF_MESSAGES = frozenset({"abs", "bool", "isinstance", "str", "type"})
 TYPES = frozenset({"tl.block_type", "tl.dtype", "tl.pointer_type", "tl.tensor"})
+
+
+NOT_JUDGED = "not_judged"
+"""The guard of a word that Triton has and the referee does not judge."""
+
+
+def guard_of(full: str) -> str:
+    """The guard that refuses a word outside the vocabulary, such as "tl.view"."""
+    module, word = full.split(".")[:2]
+    if (module, word) == ("tl", "math"):
+        module, word = "tl.math", full.split(".")[2]
+    known = module == "tl" and word in TL_REFUSED
+    return NOT_JUDGED if known or word in _installed_words(module) else "kernel_vocabulary"
+
+
+@functools.cache
+def _installed_words(module: str) -> frozenset[str]:
+    """The words of `tl`, `tl.math` or `libdevice` in the installed Triton, which is not imported."""
+    spec = find_spec("triton")
+    if spec is None or spec.origin is None or module not in _WORD_FILES:
+        return frozenset()
+    file, pattern = _WORD_FILES[module]
+    text = (Path(spec.origin).parent / "language" / file).read_text(encoding="utf-8")
+    return frozenset(re.findall(pattern, text, re.MULTILINE))
+
+
+_WORD_FILES = {
+    "tl": ("__init__.py", r'^    "(\w+)",$'),
+    "tl.math": ("math.py", r"^def (\w+)\("),
+    "libdevice": ("extra/libdevice.py", r"^def (\w+)\("),
+}
+"""Where Triton names its words, and how one of them looks there."""
 
 
 def lacking_word(full: str, word: str) -> str:

@@ -16,6 +16,19 @@ FOLDER = Path(__file__).parents[1] / "library_style"
 REFERENCES = str(FOLDER / "references.py")
 NAMES = sorted(file.name.removesuffix(".py.txt") for file in FOLDER.glob("*.py.txt"))
 
+NOT_JUDGED = """
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
+    tl.store(y_ptr + at, (x * tl.sigmoid(x)).to(y_ptr.dtype.element_ty), mask=at < n)
+
+def run(x):
+    y = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024, num_warps=4)
+    return y
+"""
+
 
 def source_of(name: str) -> str:
     return (FOLDER / f"{name}.py.txt").read_text(encoding="utf-8")
@@ -62,6 +75,28 @@ def test_a_transposed_answer_is_named_and_no_draft_s(referee: Referee) -> None:
     assert judged(referee, source).reason.startswith(words)
     strict = judged(referee, source, strict=True)
     assert (strict.verdict, strict.guard) == ("rejected", "output_contract"), strict.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "guard"),
+    [
+        ("tl.program_id(0)", "tl.program_id(0) + 0 * tl.extra.cuda.smid()", "not_judged"),
+        ("num_warps=4", "num_warps=4, num_ctas=2", "launch_feature"),
+    ],
+)
+def test_a_part_of_triton_that_is_not_judged_is_no_fault(
+    referee: Referee, old: str, new: str, guard: str
+) -> None:
+    """A user reads "error", which says nothing about the kernel; a draft is rejected."""
+    source = NOT_JUDGED.replace(old, new)
+    outcomes = [
+        (found.verdict, found.guard)
+        for found in (
+            referee.judge(source, "silu", level="correct", strict=strict)
+            for strict in (False, True)
+        )
+    ]
+    assert outcomes == [("error", guard), ("rejected", guard)]
 
 
 @pytest.mark.sweep

@@ -9,12 +9,12 @@ from tests.referee.trace.test_kernels import kernel
 
 REFUSED = {
     "inline_asm": (
-        "kernel_vocabulary",
+        "not_judged",
         "inline assembly",
         kernel('tl.inline_asm_elementwise("x", "=r", [], dtype=tl.int32, is_pure=True, pack=1)'),
     ),
     "view": (
-        "kernel_vocabulary",
+        "not_judged",
         "another order; use tl.reshape",
         kernel("a = tl.view(tl.load(x), [1])"),
     ),
@@ -48,11 +48,11 @@ REFUSED = {
         "`ravel` with `can_reorder`",
         kernel("a = n.ravel(True)"),
     ),
-    "device_print": ("kernel_vocabulary", "printing", kernel('tl.device_print("x", n)')),
+    "device_print": ("not_judged", "printing", kernel('tl.device_print("x", n)')),
     "print": ("kernel_name", "print", kernel("print(n)")),
-    "clock": ("kernel_vocabulary", "libdevice", kernel("t = tl.extra.cuda.globaltimer()")),
+    "clock": ("not_judged", "libdevice", kernel("t = tl.extra.cuda.globaltimer()")),
     "descriptor": (
-        "launch_feature",
+        "not_judged",
         "descriptors",
         kernel("d = tl.make_tensor_descriptor(x, [1], [1], [1])"),
     ),
@@ -65,7 +65,7 @@ REFUSED = {
         kernel("libdevice.core.load(x)", before="from triton.language.extra import libdevice"),
     ),
     "pointer_cast": (
-        "kernel_vocabulary",
+        "not_judged",
         "arguments only",
         kernel("p = tl.pointer_type(tl.float32)"),
     ),

@@ -53,7 +53,7 @@ REJECTED = {
         + body("return x", before="SIZE = 64\n"),
     ),
     "kernel_print": (
-        "kernel_vocabulary",
+        "not_judged",
         "printing",
         COPY.replace("i = ", "tl.device_print('x')\n    i = ") + body("return x"),
     ),
