@@ -10,9 +10,9 @@ comparisons of tensors written in place.
 
 `randomly_rounded` rounds intermediate results randomly, as fp32 rounds them. Source: Monte Carlo
 arithmetic (D. Stott Parker, UCLA CSD-970002, 1997). Moved inputs do not show the rounding of
-intermediates that cancel, such as `p * (g - sum(p * g))` in a gradient of softmax. Limits: a step
-of a computed number (comparison, floor, argmax) may fall on either side, so a reference with such a
-step gives no sample.
+intermediates that cancel, such as `p * (g - sum(p * g))` in a gradient of softmax, or
+`x - logsumexp(x)` for a likely class. Limits: a step of a computed number (comparison, floor,
+argmax) may fall on either side, so a reference with such a step gives no sample.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _RandomRounding(Mode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        usual = _USUAL_FORMS.get(func) if self._unit == OWN_UNIT else None
+        usual = _IN_PARTS.get(func) or (_USUAL_FORMS.get(func) if self._unit == OWN_UNIT else None)
         if usual is not None:
             with self:
                 return usual(*args, **kwargs)
@@ -156,6 +156,13 @@ class _RandomRounding(Mode):
         )
         return up.double().mul_(self._unit).add_(1.0 - self._unit / 2)
 
+
+def _log_softmax(logits: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    return logits - torch.logsumexp(logits, dim, keepdim=True)
+
+
+_IN_PARTS = {torch.ops.aten._log_softmax.default: _log_softmax}
+"""Operations in one piece that kernels compute from a result that they round, which then cancels."""
 
 _USUAL_FORMS = get_decompositions([torch.ops.aten.gelu, torch.ops.aten.gelu_backward])
 """Operations in one piece whose usual form subtracts numbers near one, and that form."""

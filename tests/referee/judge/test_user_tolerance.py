@@ -172,11 +172,14 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
         ("q, k, v, b", ATTENTION, CAUSAL, _attended),
         ("q, k, v, b", ATTENTION, CAUSAL.replace("16)", "16).half()").replace("triu(1)", "triu(1).clamp(min=-6e4).half()"), _attended),
         ("a, b, c, d", "a * b - c * d", ", ".join(["torch.randn(64, 128)"] * 4), _fused),
+        # The loss of a likely class is the small difference of two large numbers.
+        ("x, t", "F.cross_entropy(x, t, reduction='none')", "torch.randn(4, 19, 8, 9) * 8.0, torch.randint(0, 19, (4, 8, 9))",
+         lambda x, t: (_log_sum(x.movedim(1, -1))[..., 0] - x.gather(1, t[:, None])[:, 0])),
         # Numbers of both signs cancel in a sum over rows, where no column depends on another.
         ("x", "torch.cumsum(x, 0)", "torch.randn(200, 40)", _cumulated),
     ],
     ids="tanh elu softplus gelu softmax causal bce relu clamped masked scores quantised "
-    "quotient floor share bright stats attention half fused cumulated".split(),
+    "quotient floor share bright stats attention half fused likely cumulated".split(),
 )  # fmt: skip
 def test_a_right_answer_may_be_computed_in_another_usual_form(
     tmp_path: Path, arguments: str, body: str, inputs: str, other: Answer
